@@ -1,0 +1,67 @@
+# Two commands do everything on a machine with git, make and python3: `make demo` and `make test`.
+# Recipes use relative paths only, so that a checkout in a path with a space works.
+
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# A machine's own virtual environment or interpreter settings must not reach ours.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
+
+COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-header --no-annotate --universal --python-version 3.11
+
+.PHONY: help demo test check pytest bench format lock picture clean
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name what; do printf '  %-9s %s\n' "$$name" "$$what"; done
+
+demo: $(VENV)/.base  ## set up, then review a real change offline
+	@$(BIN)/codeloupe demo
+
+test: $(VENV)/.dev check pytest  ## set up, then run every check and test
+
+check: $(VENV)/.dev  ## formatting, lint, types, room table
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+pytest: $(VENV)/.dev  ## the tests, with branch coverage
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
+
+bench: $(VENV)/.dev  ## measure, as ratios in one run
+	@$(BIN)/python -m bench
+
+format: $(VENV)/.dev  ## format and mend what can be mended
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: $(VENV)/.uv  ## compile the pinned requirements anew (UPGRADE=1 takes newer versions)
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) requirements/bootstrap.in -o requirements/bootstrap.txt
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements/base.txt
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --group dev -c requirements/base.txt -o requirements/dev.txt
+
+picture: $(VENV)/.base  ## make the README's picture from the program's real output
+	@$(BIN)/codeloupe demo --svg docs/demo.svg
+
+clean:  ## remove everything that was set up
+	rm -rf $(VENV) build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.uv: requirements/bootstrap.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "codeloupe needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "$(PYTHON) cannot make virtual environments. On Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
+	@touch $@
+
+$(VENV)/.base: $(VENV)/.uv requirements/base.txt pyproject.toml
+	@echo "Setting up (once) ..." >&2
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/base.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base requirements/dev.txt
+	@echo "Setting up the development tools (once) ..." >&2
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@touch $@

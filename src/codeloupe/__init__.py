@@ -1,0 +1,51 @@
+"""Codeloupe puts a code change under a magnifying glass.
+
+The public names load on first use, so that `codeloupe --help` does not pay for them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from codeloupe.app import preview, review
+    from codeloupe.config.schema import Settings
+    from codeloupe.errors import CodeloupeError
+    from codeloupe.git.scopes import ScopeRequest
+    from codeloupe.model.finding import Finding
+    from codeloupe.model.review import Review, Verdict
+    from codeloupe.model.severity import Severity
+
+_HOMES = {
+    "CodeloupeError": "codeloupe.errors",
+    "Finding": "codeloupe.model.finding",
+    "Review": "codeloupe.model.review",
+    "ScopeRequest": "codeloupe.git.scopes",
+    "Settings": "codeloupe.config.schema",
+    "Severity": "codeloupe.model.severity",
+    "Verdict": "codeloupe.model.review",
+    "preview": "codeloupe.app",
+    "review": "codeloupe.app",
+}
+
+__all__ = [
+    "CodeloupeError",
+    "Finding",
+    "Review",
+    "ScopeRequest",
+    "Settings",
+    "Severity",
+    "Verdict",
+    "__version__",
+    "preview",
+    "review",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

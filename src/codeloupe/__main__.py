@@ -1,0 +1,7 @@
+"""`python -m codeloupe`."""
+
+import sys
+
+from codeloupe.cli.main import main
+
+sys.exit(main())

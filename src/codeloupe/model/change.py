@@ -1,0 +1,163 @@
+"""A change under review: files, hunks and lines, as git sees them.
+
+Paths are `str` decoded with `surrogateescape`, so that a path that is not UTF-8 survives a round trip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+SYMLINK_MODE = "120000"
+SUBMODULE_MODE = "160000"
+
+LineKind = Literal["context", "added", "deleted"]
+_KINDS: dict[int, LineKind] = {ord(" "): "context", ord("+"): "added", ord("-"): "deleted"}
+
+
+class FileStatus(StrEnum):
+    """What happened to a file, in the words of the JSON."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    RENAMED = "renamed"
+    COPIED = "copied"
+    TYPE_CHANGED = "type_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """One line of a hunk, with its number in the old and in the new file (None on the side where it is not)."""
+
+    kind: LineKind
+    old_number: int | None
+    new_number: int | None
+    text: bytes
+    ends_with_newline: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """One hunk. The body is kept as git's own bytes and cut into lines only when somebody asks.
+
+    `added` and `deleted` count lines; `section` is what git prints behind the second `@@`.
+    """
+
+    old_start: int
+    old_lines: int
+    new_start: int
+    new_lines: int
+    body: bytes = field(repr=False)
+    section: str = ""
+    added: int = 0
+    deleted: int = 0
+
+    def lines(self) -> Iterator[DiffLine]:
+        """Each line with its numbers; `\\ No newline at end of file` becomes a flag of the line before it."""
+        old, new = self.old_start, self.new_start
+        rows = self.body.split(b"\n")
+        if rows and rows[-1] == b"":
+            rows.pop()
+        for index, row in enumerate(rows):
+            if row[:1] == b"\\":
+                continue
+            kind = _KINDS[row[0]] if row else "context"
+            following = rows[index + 1] if index + 1 < len(rows) else b""
+            yield DiffLine(
+                kind=kind,
+                old_number=None if kind == "added" else old,
+                new_number=None if kind == "deleted" else new,
+                text=row[1:],
+                ends_with_newline=following[:1] != b"\\",
+            )
+            old += kind != "added"
+            new += kind != "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One file of a change. `old_path` is None for an added file, `new_path` for a deleted one."""
+
+    old_path: str | None
+    new_path: str | None
+    status: FileStatus
+    old_mode: str | None = None
+    new_mode: str | None = None
+    old_blob: str | None = None
+    new_blob: str | None = None
+    similarity: int | None = None
+    binary: bool = False
+    hunks: tuple[Hunk, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """The name a person knows the file by: the new one, or the old one of a deleted file."""
+        return self.new_path or self.old_path or ""
+
+    @property
+    def added(self) -> int:
+        """Number of added lines."""
+        return sum(hunk.added for hunk in self.hunks)
+
+    @property
+    def deleted(self) -> int:
+        """Number of deleted lines."""
+        return sum(hunk.deleted for hunk in self.hunks)
+
+    @property
+    def is_symlink(self) -> bool:
+        """Whether the new side (or the old side of a deleted file) is a symbolic link."""
+        return (self.new_mode or self.old_mode) == SYMLINK_MODE
+
+    @property
+    def is_submodule(self) -> bool:
+        """Whether either side is a submodule."""
+        return SUBMODULE_MODE in (self.old_mode, self.new_mode)
+
+    def added_line_numbers(self) -> frozenset[int]:
+        """Numbers, in the new file, of the lines this change added."""
+        return frozenset(
+            line.new_number
+            for hunk in self.hunks
+            if hunk.added
+            for line in hunk.lines()
+            if line.kind == "added" and line.new_number is not None
+        )
+
+
+class ScopeKind(StrEnum):
+    """Where a change comes from."""
+
+    UNCOMMITTED = "uncommitted"
+    STAGED = "staged"
+    BRANCH = "branch"
+    RANGE = "range"
+    COMMIT = "commit"
+    DIFF_FILE = "diff_file"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A resolved scope: `base` and `head` are full object names; `head` is None for an index or a working tree."""
+
+    kind: ScopeKind
+    base: str | None
+    head: str | None
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The files under review, and where they came from.
+
+    `unreadable` names files that belong to the scope but could not be read, with the reason in words;
+    `nested_repositories` names untracked folders that are repositories of their own.
+    """
+
+    scope: Scope
+    files: tuple[FileChange, ...]
+    unreadable: tuple[tuple[str, str], ...] = ()
+    nested_repositories: tuple[str, ...] = ()

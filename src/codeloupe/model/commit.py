@@ -1,0 +1,22 @@
+"""A commit as the log tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit; `files` are the paths its diff against the first parent touches."""
+
+    sha: str
+    author: str
+    email: str
+    time: datetime
+    subject: str
+    body: str
+    files: tuple[str, ...]
+    insertions: int
+    deletions: int
+    parents: tuple[str, ...]

@@ -1,0 +1,53 @@
+"""A finding: one defect, with its place, severity, evidence and identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from codeloupe.model.severity import Severity
+
+
+class FindingStatus(StrEnum):
+    """Where a finding is in its life across reviews."""
+
+    NEW = "new"
+    OPEN = "open"
+    FIXED = "fixed"
+    REFUTED = "refuted"
+    DISMISSED = "dismissed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One defect. Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them."""
+
+    file: str
+    line_start: int
+    line_end: int
+    severity: Severity
+    category: str
+    title: str
+    body: str
+    evidence: str
+    reviewer: str
+    rule: str | None = None
+    suggestion: str | None = None
+    confidence: float | None = None
+    expert: str | None = None
+    commit_sha: str | None = None
+    fingerprint: str = ""
+    anchored: bool = True
+    outside_change: bool = False
+    status: FindingStatus = FindingStatus.NEW
+    agreement: int = 1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still counts towards the verdict."""
+        return self.status in (FindingStatus.NEW, FindingStatus.OPEN)
+
+    @property
+    def can_block(self) -> bool:
+        """Whether it may fail a review: open, and its evidence was found in the reviewed file."""
+        return self.is_open and self.anchored

@@ -1,0 +1,31 @@
+"""What a review would look at, known before anything is run or spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codeloupe.model.change import FileChange, Scope
+from codeloupe.model.review import SkippedFile
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewFile:
+    """One file of the change; `skipped` says why it would be left out, or is None when it would be reviewed."""
+
+    change: FileChange
+    skipped: SkippedFile | None = None
+
+    @property
+    def reviewed(self) -> bool:
+        """Whether a review would look at it."""
+        return self.skipped is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The files of a scope, how many units a review would cut them into, and what their prompts would weigh."""
+
+    scope: Scope
+    files: tuple[PreviewFile, ...]
+    units: int = 0
+    prompt_tokens_estimate: int = 0

@@ -1,0 +1,52 @@
+"""What a caller may ask to have reviewed; the git room resolves a request to a Scope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultScope:
+    """The working tree against the merge base with the base branch; on the base branch, what is uncommitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class UncommittedScope:
+    """The working tree against HEAD, untracked files included, ignored ones not."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedScope:
+    """The index against HEAD."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseScope:
+    """The working tree against its merge base with `revision`."""
+
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class RangeScope:
+    """`A..B` (B against A) or `A...B` (B against the merge base of both); an empty side is HEAD."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitScope:
+    """One commit against its first parent; a root commit against nothing."""
+
+    revision: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiffScope:
+    """A diff that was made elsewhere; `name` is for messages."""
+
+    name: str
+    data: bytes = field(repr=False)
+
+
+ScopeRequest = DefaultScope | UncommittedScope | StagedScope | BaseScope | RangeScope | CommitScope | DiffScope
