@@ -1,0 +1,45 @@
+"""The verdict and the exit code, computed from findings and coverage alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from codeloupe.model.finding import Finding
+from codeloupe.model.review import Coverage, Policy, Verdict
+from codeloupe.model.severity import Severity
+
+PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
+
+
+def judge(findings: Iterable[Finding]) -> Verdict:
+    """FAIL for an open critical or high finding, NEEDS_WORK for a lesser one, PASS for none."""
+    severities = {finding.severity for finding in findings if finding.can_block}
+    if any(severity.at_least(Severity.HIGH) for severity in severities):
+        return Verdict.FAIL
+    return Verdict.NEEDS_WORK if severities else Verdict.PASS
+
+
+def exit_code(findings: Iterable[Finding], policy: Policy, *, complete: bool) -> int:
+    """1 when a finding reaches `fail_on`; else 3 when the review is incomplete, unless that may pass; else 0."""
+    if any(finding.can_block and finding.severity.at_least(policy.fail_on) for finding in findings):
+        return BLOCKED
+    if not complete and not policy.pass_when_incomplete:
+        return INCOMPLETE
+    return PASSED
+
+
+def summarise(findings: tuple[Finding, ...], coverage: Coverage, *, complete: bool) -> str:
+    """One sentence: what was found, and whether everything was looked at."""
+    if coverage.files_total == 0:
+        return "No changes to review"
+    counts = Counter(finding.severity for finding in findings if finding.can_block)
+    parts = [f"{counts[severity]} {severity.label}" for severity in Severity if counts[severity]]
+    found = f"{sum(counts.values())} {_plural('finding', sum(counts.values()))} ({', '.join(parts)})" if parts else "No findings"
+    files = f"{coverage.files_reviewed} of {coverage.files_total} {_plural('file', coverage.files_total)} reviewed"
+    missing = "" if complete else "; could not review everything"
+    return f"{found}; {files}{missing}"
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
