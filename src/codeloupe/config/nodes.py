@@ -1,0 +1,73 @@
+"""The values of a configuration file, each with the line it stands on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codeloupe.config.problems import quote
+
+ScalarValue = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarNode:
+    """One value, as written and as meant."""
+
+    line: int
+    text: str
+    value: ScalarValue
+
+    @property
+    def size(self) -> int:
+        """How many values this is."""
+        return 1
+
+    @property
+    def height(self) -> int:
+        """How many levels are below."""
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListNode:
+    """A list. `size` counts the values of all levels with aliases written out, `height` the levels below."""
+
+    line: int
+    items: tuple[Node, ...]
+    size: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode:
+    """Keys and values in the order of the file; a key that stands twice is there twice."""
+
+    line: int
+    entries: tuple[tuple[ScalarNode, Node], ...]
+    size: int
+    height: int
+
+
+Node = ScalarNode | ListNode | MapNode
+
+
+def describe(node: Node) -> str:
+    """What a value is, for the end of "expected …, found …"."""
+    match node:
+        case ListNode():
+            return "a list"
+        case MapNode():
+            return "a group of keys"
+        case ScalarNode():
+            return "nothing" if node.value is None else quote(node.text)
+
+
+def plain(node: Node) -> object:
+    """The value without its place: None, bool, int, float, str, list or dict."""
+    match node:
+        case ListNode():
+            return [plain(item) for item in node.items]
+        case MapNode():
+            return {key.text: plain(value) for key, value in node.entries}
+        case ScalarNode():
+            return node.value

@@ -1,0 +1,45 @@
+"""Where each value of the settings came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from codeloupe.config.schema import Settings
+
+
+class OriginKind(StrEnum):
+    """The sources, weakest first."""
+
+    DEFAULT = "default"
+    USER = "user"
+    REPOSITORY = "repository"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One place. `where` is the name of the file, variable or flag; `line` is known for files only."""
+
+    kind: OriginKind
+    where: str = ""
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """The place as a person would write it: `default`, `file:line`, the variable or the flag."""
+        if self.kind is OriginKind.DEFAULT:
+            return "default"
+        return self.where if self.line is None else f"{self.where}:{self.line}"
+
+
+DEFAULT_ORIGIN = Origin(OriginKind.DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """The settings in force, and the origin of every key."""
+
+    settings: Settings
+    origins: Mapping[str, Origin]

@@ -1,0 +1,26 @@
+"""The configuration file that `codeloupe config init` writes."""
+
+from __future__ import annotations
+
+import textwrap
+
+from codeloupe.config.schema import KEYS, description_of, kind_of
+from codeloupe.config.values import default_text
+
+_WIDTH = 100
+_HEADER = """\
+# Settings of codeloupe for this repository.
+#
+# Every key is here with its default. To change one, remove the `#` before it and write your value.
+# `codeloupe config validate` checks this file; `codeloupe config show` tells which value is in force and why.
+"""
+
+
+def initial_text() -> str:
+    """A file that sets nothing, with each key, its meaning and its default in comments."""
+    return "\n".join([_HEADER, *(_section(key) for key in KEYS)])
+
+
+def _section(key: str) -> str:
+    meaning = textwrap.fill(description_of(key), _WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return f"{meaning}\n# Value: {kind_of(key).expected}.\n#{key}: {default_text(key)}\n"

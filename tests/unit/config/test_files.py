@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from codeloupe.config.files import (
+    ConfigText,
+    decode_config,
+    find_repository_file,
+    read_config_file,
+    read_repository_file,
+    read_user_file,
+    repository_root,
+    user_file_path,
+)
+from codeloupe.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", ["codeloupe.yaml", "codeloupe.yml"])
+def test_either_spelling_of_the_repository_file_is_found(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("fail_on: low\n", encoding="utf-8")
+    assert find_repository_file(tmp_path) == tmp_path / name
+    assert read_repository_file(tmp_path) == ConfigText(name, "fail_on: low\n")
+
+
+def test_no_repository_file_is_no_error(tmp_path: Path) -> None:
+    assert find_repository_file(tmp_path) is None
+    assert read_repository_file(tmp_path) is None
+
+
+def test_both_spellings_together_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "codeloupe.yaml").touch()
+    (tmp_path / "codeloupe.yml").touch()
+    with pytest.raises(ConfigError, match=r"both codeloupe\.yaml and codeloupe\.yml") as caught:
+        find_repository_file(tmp_path)
+    assert caught.value.hint == "keep codeloupe.yaml and remove the other"
+
+
+@pytest.mark.parametrize("target", ["secret.yaml", "nowhere"])
+def test_a_repository_file_that_is_a_symbolic_link_is_not_followed(target: str, tmp_path: Path) -> None:
+    (tmp_path / "secret.yaml").write_text("base_branch: secret\n", encoding="utf-8")
+    (tmp_path / "codeloupe.yaml").symlink_to(tmp_path / target)
+    with pytest.raises(ConfigError, match=r"codeloupe\.yaml: a symbolic link, which is not followed"):
+        read_repository_file(tmp_path)
+
+
+def test_a_user_file_may_be_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "dotfiles.yaml").write_text("fail_on: low\n", encoding="utf-8")
+    link = tmp_path / "config.yaml"
+    link.symlink_to("dotfiles.yaml")
+    assert read_user_file(link) == ConfigText(str(link), "fail_on: low\n")
+
+
+def test_a_user_file_that_does_not_exist_is_no_error(tmp_path: Path) -> None:
+    assert read_user_file(tmp_path / "no" / "config.yaml") is None
+
+
+def test_a_named_pipe_does_not_make_us_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "codeloupe.yaml")
+    with pytest.raises(ConfigError, match=r"codeloupe\.yaml: not a regular file"):
+        read_repository_file(tmp_path)
+
+
+def open_files() -> set[str]:
+    return {path.name for path in Path("/dev/fd").iterdir()}
+
+
+def test_a_directory_is_refused_and_leaves_no_open_file(tmp_path: Path) -> None:
+    (tmp_path / "codeloupe.yaml").mkdir()
+    open_before = open_files()
+    with pytest.raises(ConfigError, match=r"codeloupe\.yaml: not a regular file"):
+        read_repository_file(tmp_path)
+    assert open_files() == open_before
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"mine\.yaml: no such file"):
+        read_config_file(tmp_path / "mine.yaml", name="mine.yaml", follow_symlinks=True)
+
+
+def test_a_path_through_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"x: cannot be read: not a directory"):
+        read_config_file(tmp_path / "file" / "x", name="x", follow_symlinks=True)
+
+
+def test_a_name_with_control_characters_is_shown_escaped(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config_file(tmp_path / "a", name="\x1b[31m", follow_symlinks=True)
+    assert caught.value.message.startswith(r"\x1b[31m: ")
+
+
+def test_one_megabyte_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "codeloupe.yaml"
+    path.write_bytes(b"#" * 1_000_000)
+    assert read_repository_file(tmp_path) == ConfigText("codeloupe.yaml", "#" * 1_000_000)
+    path.write_bytes(b"#" * 1_000_001)
+    with pytest.raises(ConfigError, match=r"codeloupe\.yaml: larger than 1,000,000 bytes"):
+        read_repository_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"# a\n# b\nfail_on: \xff\n", r"f:3: not UTF-8 text \(byte 0xff\)"),
+        ("fail_on: low\n".encode("utf-16"), r"f:1: not UTF-8 text \(byte 0xff\)"),
+        (b"\xed\xa0\x80", r"f:1: not UTF-8 text \(byte 0xed\)"),
+    ],
+)
+def test_bytes_that_are_not_utf_8_are_refused_with_their_line(data: bytes, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        decode_config("f", data)
+    assert caught.value.hint == "save the file as UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("environment", "path"),
+    [
+        ({"XDG_CONFIG_HOME": "/settings", "HOME": "/home/somebody"}, "/settings/codeloupe/config.yaml"),
+        ({"HOME": "/home/somebody"}, "/home/somebody/.config/codeloupe/config.yaml"),
+        ({"XDG_CONFIG_HOME": "", "HOME": "/home/somebody"}, "/home/somebody/.config/codeloupe/config.yaml"),
+        ({"XDG_CONFIG_HOME": "relative", "HOME": "/home/somebody"}, "/home/somebody/.config/codeloupe/config.yaml"),
+        ({"HOME": "relative"}, None),
+        ({}, None),
+    ],
+)
+def test_the_user_file_is_where_the_environment_says(environment: dict[str, str], path: str | None) -> None:
+    assert user_file_path(environment) == (None if path is None else Path(path))
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_the_root_is_the_nearest_directory_that_holds_git(tmp_path: Path, *, as_file: bool) -> None:
+    inner = tmp_path / "outer" / "inner"
+    deep = inner / "a" / "b"
+    deep.mkdir(parents=True)
+    (tmp_path / "outer" / ".git").mkdir()
+    (inner / ".git").touch() if as_file else (inner / ".git").mkdir()
+    assert repository_root(deep) == inner.resolve()
+
+
+def test_without_git_the_root_is_the_directory_itself(tmp_path: Path) -> None:
+    assert repository_root(tmp_path) == tmp_path.resolve()
