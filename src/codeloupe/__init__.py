@@ -14,30 +14,53 @@ if TYPE_CHECKING:
     from codeloupe.app import preview, review
     from codeloupe.config.schema import Settings
     from codeloupe.errors import CodeloupeError
-    from codeloupe.git.scopes import ScopeRequest
     from codeloupe.model.finding import Finding
+    from codeloupe.model.preview import Preview
     from codeloupe.model.review import Review, Verdict
+    from codeloupe.model.scope import (
+        BaseScope,
+        CommitScope,
+        DefaultScope,
+        DiffScope,
+        RangeScope,
+        StagedScope,
+        UncommittedScope,
+    )
     from codeloupe.model.severity import Severity
 
 _HOMES = {
+    "BaseScope": "codeloupe.model.scope",
     "CodeloupeError": "codeloupe.errors",
+    "CommitScope": "codeloupe.model.scope",
+    "DefaultScope": "codeloupe.model.scope",
+    "DiffScope": "codeloupe.model.scope",
     "Finding": "codeloupe.model.finding",
+    "Preview": "codeloupe.model.preview",
+    "RangeScope": "codeloupe.model.scope",
     "Review": "codeloupe.model.review",
-    "ScopeRequest": "codeloupe.git.scopes",
     "Settings": "codeloupe.config.schema",
     "Severity": "codeloupe.model.severity",
+    "StagedScope": "codeloupe.model.scope",
+    "UncommittedScope": "codeloupe.model.scope",
     "Verdict": "codeloupe.model.review",
     "preview": "codeloupe.app",
     "review": "codeloupe.app",
 }
 
 __all__ = [
+    "BaseScope",
     "CodeloupeError",
+    "CommitScope",
+    "DefaultScope",
+    "DiffScope",
     "Finding",
+    "Preview",
+    "RangeScope",
     "Review",
-    "ScopeRequest",
     "Settings",
     "Severity",
+    "StagedScope",
+    "UncommittedScope",
     "Verdict",
     "__version__",
     "preview",

@@ -8,8 +8,8 @@
     │   ├── RepositoryBusy          unresolved conflicts stand in the way
     │   ├── DiffSyntaxError         what was given as a diff is none
     │   └── OutputError             a result cannot be written where it was asked for
-    ├── ProcessError                a child process did not do what it should
-    │   ├── ProgramNotFound         it is not installed
+    ├── ProcessError                a child process did not do what it should (exit 3)
+    │   ├── ProgramNotFound         it is not installed (exit 2)
     │   ├── ProcessTimedOut         it was ended at its deadline
     │   ├── OutputTooLarge          it wrote more than its cap
     │   └── ProcessFailed           it ended with a bad exit code
@@ -66,7 +66,9 @@ class OutputError(UsageError):
 
 
 class ProcessError(CodeloupeError):
-    """A child process did not do what it should. `program` is its short name."""
+    """A child process did not do what it should, so the change could not be reviewed. `program` is its short name."""
+
+    exit_code = 3
 
     def __init__(self, message: str, *, program: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -75,6 +77,8 @@ class ProcessError(CodeloupeError):
 
 class ProgramNotFound(ProcessError):
     """The program is not installed or not executable."""
+
+    exit_code = 2
 
 
 class ProcessTimedOut(ProcessError):

@@ -1,4 +1,4 @@
-"""Path globs as people know them from .gitignore: `*` stays within a folder, `**` does not, a bare name fits anywhere."""
+"""Path globs as in .gitignore: `*` stays within a folder, `**` does not, a bare name fits at any depth."""
 
 from __future__ import annotations
 

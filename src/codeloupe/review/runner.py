@@ -32,12 +32,14 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     info = plan.reviewer.info
     outcome = ReviewerOutcome()
     if plan.task.files:
-        emit(StageStarted("analysing", f"{len(plan.task.files)} files"))
+        count = len(plan.task.files)
+        emit(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
         outcome = await plan.reviewer.review(plan.task, emit)
     review = _conclude(plan, info, outcome)
     for error in review.errors:
         _log.warning("%s: %s", error.kind, error.message)
-        emit(Warned(error.message))
+    for gap in _gaps(review.coverage):
+        emit(Warned(gap.message))
     return replace(review, usage=replace(outcome.usage, duration_seconds=clock() - started))
 
 
@@ -76,5 +78,7 @@ def _shown(finding: Finding, policy: Policy) -> bool:
 def _gaps(coverage: Coverage) -> tuple[ReviewError, ...]:
     """A file that should have been reviewed and was not is an error of the review."""
     return tuple(
-        ReviewError("not_reviewed", f"{skip.file}: {skip.in_words()}") for skip in coverage.skipped if skip.reason.is_gap
+        ReviewError("not_reviewed", f"{skip.file}: {skip.in_words()}")
+        for skip in coverage.skipped
+        if skip.reason.is_gap
     )

@@ -35,7 +35,11 @@ def summarise(findings: tuple[Finding, ...], coverage: Coverage, *, complete: bo
         return "No changes to review"
     counts = Counter(finding.severity for finding in findings if finding.can_block)
     parts = [f"{counts[severity]} {severity.label}" for severity in Severity if counts[severity]]
-    found = f"{sum(counts.values())} {_plural('finding', sum(counts.values()))} ({', '.join(parts)})" if parts else "No findings"
+    found = (
+        f"{sum(counts.values())} {_plural('finding', sum(counts.values()))} ({', '.join(parts)})"
+        if parts
+        else "No findings"
+    )
     files = f"{coverage.files_reviewed} of {coverage.files_total} {_plural('file', coverage.files_total)} reviewed"
     missing = "" if complete else "; could not review everything"
     return f"{found}; {files}{missing}"

@@ -1,0 +1,85 @@
+"""Where errors meet people: one sentence, one hint, an exit code; and a log file for what should not have happened.
+
+It is loaded on every start, so the standard library's heavier modules load only when there is trouble.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from codeloupe import __version__
+from codeloupe.errors import CodeloupeError, UsageError
+from codeloupe.redaction import redact
+from codeloupe.report.sanitise import terminal
+
+INTERNAL_ERROR = 4
+READER_GONE = 141
+
+
+def report(error: CodeloupeError) -> int:
+    """Print what happened and what to do next; returns the exit code."""
+    print(f"codeloupe: {_clean(error.message)}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {_clean(error.hint)}", file=sys.stderr)
+    return error.exit_code
+
+
+def report_crash(error: Exception, words: list[str]) -> int:
+    """Print one line, put the details into a log file without secrets, return exit code 4."""
+    import traceback
+
+    details = "".join(traceback.format_exception(error))
+    text = redact(f"codeloupe {__version__} {words!r}\n{details}")
+    print(f"codeloupe: internal error: {_clean(type(error).__name__)}: {_clean(_first_line(error))}", file=sys.stderr)
+    try:
+        path = _write_log(text)
+    except OSError as problem:
+        print(f"  the log could not be written ({problem.strerror}); the details are:\n{_clean(text)}", file=sys.stderr)
+    else:
+        print(f"  hint: this is a bug; please report it with the details in {_clean(str(path))}", file=sys.stderr)
+    return INTERNAL_ERROR
+
+
+def reader_is_gone() -> int:
+    """Whoever read our output has left (`| head`); keep the interpreter from complaining at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return READER_GONE
+
+
+def unknown_command(word: str, known: list[str]) -> UsageError:
+    """The error for a verb that does not exist, with the one that was probably meant."""
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"the commands are: {', '.join(known)}"
+    return UsageError(f"{word!r} is not a command", hint=hint)
+
+
+def state_directory() -> Path:
+    """Where codeloupe keeps what outlives a run: CODELOUPE_HOME, else below XDG_STATE_HOME."""
+    named = os.environ.get("CODELOUPE_HOME")
+    if named:
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "codeloupe"
+
+
+def _write_log(text: str) -> Path:
+    import tempfile
+
+    folder = state_directory() / "logs"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, name = tempfile.mkstemp(prefix="crash-", suffix=".log", dir=folder)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as log:
+        log.write(text)
+    return Path(name)
+
+
+def _first_line(error: Exception) -> str:
+    return redact(str(error).split("\n", 1)[0])[:300]
+
+
+def _clean(text: str) -> str:
+    return terminal(text, keep_newlines=True)

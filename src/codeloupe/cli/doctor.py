@@ -1,0 +1,61 @@
+"""`codeloupe doctor`: what is here, what is missing, and who would review."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+from codeloupe import app
+from codeloupe.cli.options import add_repo_option, is_ascii_only
+from codeloupe.cli.running import run_to_end, set_up_logging, write_result
+from codeloupe.model.diagnosis import Check, Diagnosis
+from codeloupe.report.sanitise import terminal
+
+_NOT_HEALTHY = 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Where to look, and how to show it."""
+    add_repo_option(parser)
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look at everything; exit 0 when a review can run, 3 when something it needs is missing."""
+    set_up_logging(verbose=False)
+    settings = run_to_end(app.configure(repo=arguments.repo)).settings
+    diagnosis = run_to_end(app.doctor(repo=arguments.repo, settings=settings))
+    write_result(_as_json(diagnosis) if arguments.json else _as_text(diagnosis))
+    return 0 if diagnosis.healthy else _NOT_HEALTHY
+
+
+def _as_text(diagnosis: Diagnosis) -> str:
+    lines: list[str] = []
+    group = ""
+    width = max(len(check.name) for check in diagnosis.checks)
+    for check in sorted(diagnosis.checks, key=lambda check: _GROUPS.index(check.group)):
+        if check.group != group:
+            group = check.group
+            lines += ["", group] if lines else [group]
+        lines.append(f"  {_mark(check)} {check.name.ljust(width)}  {terminal(check.detail)}")
+        if check.hint:
+            lines.append(f"    {' ' * width}  {'to mend' if check.needed else 'to add'} it: {terminal(check.hint)}")
+    reviewer = diagnosis.reviewer
+    lines += ["", f"A review here would be: {reviewer.type} ({terminal(reviewer.why)})."]
+    if not diagnosis.healthy:
+        lines.append("Something that a review needs is missing; see above.")
+    return "\n".join(lines) + "\n"
+
+
+_GROUPS = ("codeloupe", "git", "analysers", "agents")
+
+
+def _mark(check: Check) -> str:
+    good, bad, absent = ("+", "!", "-") if is_ascii_only() else ("✔", "✘", "·")
+    return good if check.ok else bad if check.needed else absent
+
+
+def _as_json(diagnosis: Diagnosis) -> str:
+    document = {"healthy": diagnosis.healthy, **asdict(diagnosis)}
+    return json.dumps(document, indent=2) + "\n"

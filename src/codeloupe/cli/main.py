@@ -1,0 +1,112 @@
+"""The entry point: finds the verb, loads its module, and is the one boundary where errors become exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple, NoReturn
+
+from codeloupe import __version__
+from codeloupe.cli import boundary
+from codeloupe.errors import CodeloupeError
+
+
+class Verb(NamedTuple):
+    """A verb's module and its line in the help; the module loads only when the verb is used."""
+
+    module: str
+    help: str
+
+
+VERBS = {
+    "review": Verb("codeloupe.cli.review", "review a change and give a verdict"),
+    "demo": Verb("codeloupe.cli.demo", "review a small faulty change, to see what it looks like"),
+    "doctor": Verb("codeloupe.cli.doctor", "tell what is installed, what is missing and who would review"),
+    "config": Verb("codeloupe.cli.config", "write, show and check the configuration"),
+    "completion": Verb("codeloupe.cli.completion", "print a completion script for a shell"),
+    "version": Verb("codeloupe.cli.version", "print the version"),
+}
+
+_DESCRIPTION = """\
+Puts a code change under a magnifying glass: anchored findings and a verdict that can be trusted.
+"""
+_EPILOG = """\
+first steps:
+  codeloupe demo                  see a review of a small faulty change
+  codeloupe review                this branch and what is uncommitted
+  codeloupe review --staged       what the next commit would hold
+
+exit codes: 0 passed, 1 findings, 2 usage, 3 could not review everything, 4 internal error, 130 interrupted
+"""
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says what to do next when the words are wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and the way to the help, and exit with 2."""
+        self.exit(2, f"codeloupe: {message}\n  hint: {self.prog} --help shows what there is\n")
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wide enough for the longest command to stand on one line with its meaning."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        # argparse forgets the indent of sub-commands when it measures them.
+        self._action_max_length = 14
+
+
+def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser, with the options of the named verbs only, since each verb's module costs time to load."""
+    parser = Parser(
+        prog="codeloupe",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=_HelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"codeloupe {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", parser_class=Parser)
+    for name, verb in VERBS.items():
+        command = commands.add_parser(
+            name, help=verb.help, description=verb.help.capitalize() + ".", allow_abbrev=False
+        )
+        if name in verbs:
+            module = import_module(verb.module)
+            module.configure(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; no exception leaves."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except CodeloupeError as error:
+        return boundary.report(error)
+    except KeyboardInterrupt:
+        print("codeloupe: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        return boundary.reader_is_gone()
+    except Exception as error:  # noqa: BLE001 - the boundary: whatever it is becomes exit code 4 and a log file
+        return boundary.report_crash(error, words)
+
+
+def _dispatch(words: list[str]) -> int:
+    verb = next((word for word in words if not word.startswith("-")), "")
+    parser = build_parser([verb])
+    if verb and verb not in VERBS:
+        raise boundary.unknown_command(verb, list(VERBS))
+    arguments = parser.parse_args(words)
+    if arguments.verb is None:
+        parser.print_help()
+        return 0
+    exit_code = arguments.run(arguments)
+    sys.stdout.flush()
+    return int(exit_code)

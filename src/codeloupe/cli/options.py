@@ -1,0 +1,122 @@
+"""Options that several verbs share, and what they mean for the app."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from codeloupe.errors import UsageError
+from codeloupe.model.scope import (
+    BaseScope,
+    CommitScope,
+    DefaultScope,
+    DiffScope,
+    RangeScope,
+    ScopeRequest,
+    StagedScope,
+    UncommittedScope,
+)
+
+_PLAIN_WIDTH = 100
+_MAX_DIFF_BYTES = 1024**3
+
+
+def add_repo_option(parser: argparse.ArgumentParser) -> None:
+    """`--repo DIR`."""
+    parser.add_argument(
+        "--repo", metavar="DIR", type=Path, default=Path(), help="work in this directory (default: here)"
+    )
+
+
+def add_scope_options(parser: argparse.ArgumentParser) -> None:
+    """What to review; at most one of them."""
+    group = parser.add_argument_group(
+        "what to review (default: this branch and its working tree against the base branch)"
+    )
+    group.add_argument("range", nargs="?", metavar="A..B", help="B against A; A...B: B since it left A")
+    group.add_argument("--uncommitted", action="store_true", help="what is not committed yet, untracked files included")
+    group.add_argument("--staged", action="store_true", help="the index: what the next commit would hold")
+    group.add_argument("--base", metavar="REF", help="the working tree since it left REF")
+    group.add_argument("--commit", metavar="SHA", help="one commit against its first parent")
+    group.add_argument("--diff-file", metavar="FILE", help="a diff made elsewhere; - reads it from standard input")
+    group.add_argument("--include", metavar="GLOB", action="append", help="only files that match (may be repeated)")
+    group.add_argument("--exclude", metavar="GLOB", action="append", help="no files that match (may be repeated)")
+
+
+def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
+    """The scope the options name. Raises UsageError for two at once or a diff that cannot be read."""
+    asked: dict[str, ScopeRequest] = {}
+    if arguments.range is not None:
+        asked["A..B"] = RangeScope(arguments.range)
+    if arguments.uncommitted:
+        asked["--uncommitted"] = UncommittedScope()
+    if arguments.staged:
+        asked["--staged"] = StagedScope()
+    if arguments.base is not None:
+        asked["--base"] = BaseScope(arguments.base)
+    if arguments.commit is not None:
+        asked["--commit"] = CommitScope(arguments.commit)
+    if arguments.diff_file is not None:
+        asked["--diff-file"] = _read_diff(arguments.diff_file)
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)} exclude each other", hint="give one of them")
+    return next(iter(asked.values()), DefaultScope())
+
+
+def _read_diff(name: str) -> DiffScope:
+    if name == "-":
+        return DiffScope("standard input", sys.stdin.buffer.read(_MAX_DIFF_BYTES))
+    try:
+        with Path(name).open("rb") as stream:
+            return DiffScope(name, stream.read(_MAX_DIFF_BYTES))
+    except OSError as error:
+        reason = (error.strerror or "unknown error").lower()
+        raise UsageError(
+            f"cannot read the diff {name}: {reason}", hint="give --diff-file a readable file, or -"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How text is shown."""
+
+    width: int
+    color: bool
+    ascii_only: bool
+
+
+def look_of(color: str, *, to_file: bool = False) -> Look:
+    """How to show text on stdout, or in a file, where there is neither colour nor a poor encoding."""
+    if to_file:
+        return Look(output_width(), color=False, ascii_only=False)
+    return Look(output_width(), color=wants_color(color), ascii_only=is_ascii_only())
+
+
+def output_width() -> int:
+    """The terminal's width, or COLUMNS, or 100 where nobody knows."""
+    return shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns or _PLAIN_WIDTH
+
+
+def wants_color(choice: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether to colour stdout: as asked, else by NO_COLOR, FORCE_COLOR and whether it is a terminal."""
+    if choice != "auto":
+        return choice == "always"
+    if environment.get("NO_COLOR"):
+        return False
+    if environment.get("FORCE_COLOR") not in (None, "", "0"):
+        return True
+    return sys.stdout.isatty() and environment.get("TERM") != "dumb"
+
+
+def is_ascii_only() -> bool:
+    """Whether stdout's encoding cannot show what we draw with."""
+    try:
+        "✔─│…".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False

@@ -1,0 +1,113 @@
+"""What was not reviewed, as lines of text: gaps first, then what the policy left out, then what else went wrong."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from codeloupe.model.review import Coverage, Review, SkippedFile, SkipReason
+from codeloupe.report.page import BOLD, DIM, Page
+from codeloupe.report.wording import counted
+
+_INDENT = 2
+_GAP_STYLE = "bold yellow"
+_FILES_NAMED = 3
+_NOUNS = {
+    SkipReason.BINARY: ("binary file", "binary files"),
+    SkipReason.GENERATED: ("generated file", "generated files"),
+    SkipReason.VENDORED: ("vendored file", "vendored files"),
+    SkipReason.MINIFIED: ("minified file", "minified files"),
+    SkipReason.LOCK_FILE: ("lock file", "lock files"),
+    SkipReason.EXCLUDED: ("excluded file", "excluded files"),
+    SkipReason.SUBMODULE: ("submodule", "submodules"),
+    SkipReason.TOO_LARGE: ("file too large", "files too large"),
+    SkipReason.UNREADABLE: ("unreadable file", "unreadable files"),
+}
+
+
+def not_reviewed_lines(page: Page, review: Review) -> list[Text]:
+    """Everything that stands between this review and a whole one; empty when there is nothing to say."""
+    coverage = review.coverage
+    gaps = [skip for skip in coverage.skipped if skip.reason.is_gap]
+    lines = [
+        *_failed_units(page, coverage),
+        *(line for skip in gaps for line in _gap(page, skip.file, skip.in_words())),
+        *_policy_skips(page, [skip for skip in coverage.skipped if not skip.reason.is_gap]),
+    ]
+    errors = _errors(page, review)
+    titled = [Text("Not reviewed", style=BOLD), *lines] if lines else []
+    return [*titled, *([Text("")] if titled and errors else []), *errors]
+
+
+def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
+    """`2 lock files, 1 binary file`: the most common reason first."""
+    return ", ".join(counted(count, *_NOUNS[reason]) for reason, count in _by_reason(skipped))
+
+
+def _by_reason(skipped: Iterable[SkippedFile]) -> list[tuple[SkipReason, int]]:
+    counts = Counter(skip.reason for skip in skipped)
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0].value))
+
+
+def _failed_units(page: Page, coverage: Coverage) -> list[Text]:
+    """One entry for each unit and reason, however many files failed alike."""
+    files: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for failed in coverage.units_failed:
+        files[failed.unit, failed.reason] += failed.files
+    return [
+        line
+        for (unit, reason), names in files.items()
+        for line in _gap(page, unit, reason, files=names if names != [unit] else ())
+    ]
+
+
+def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[Text]:
+    shown = Text.assemble((page.clean(name), BOLD), "  ", page.clean(reason))
+    if files:
+        shown.append(f"  {_named(page, files)}", style=DIM)
+    sign = Text.assemble(" " * _INDENT, (page.signs.gap, _GAP_STYLE), " ")
+    return page.wrap(shown, indent=_INDENT + 2, hang=2, first=sign)
+
+
+def _named(page: Page, files: Sequence[str]) -> str:
+    named = files if page.verbose else files[:_FILES_NAMED]
+    rest = len(files) - len(named)
+    return ", ".join(map(page.clean, named)) + (f" and {rest:,} more" if rest else "")
+
+
+def _policy_skips(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
+    if not skipped:
+        return []
+    hint = "" if page.verbose else " (-v names them)"
+    summary = Text.assemble(f"{len(skipped):,} skipped: {skipped_in_words(skipped)}", (hint, DIM))
+    sign = Text(f"{' ' * _INDENT}{page.signs.bullet} ", style=DIM)
+    names = [
+        line
+        for skip in sorted(skipped, key=lambda skip: (skip.reason.value, skip.file))
+        for line in page.wrap(
+            Text.assemble(page.clean(skip.file), (f"  {page.clean(skip.in_words())}", DIM)), indent=_INDENT + 4, hang=2
+        )
+    ]
+    return [*page.wrap(summary, indent=_INDENT + 2, first=sign), *(names if page.verbose else [])]
+
+
+def _errors(page: Page, review: Review) -> list[Text]:
+    """Errors that are not told already as a gap: such a one ends with the gap's reason."""
+    coverage = review.coverage
+    reasons = {failed.reason for failed in coverage.units_failed}
+    reasons |= {f"{skip.file}: {skip.in_words()}" for skip in coverage.skipped if skip.reason.is_gap}
+    told = tuple(reason for reason in reasons if reason)
+    errors = [error for error in review.errors if not error.message.endswith(told)]
+    lines = [
+        line
+        for error in errors
+        for line in page.wrap(
+            Text.assemble((page.clean(error.kind), BOLD), "  ", page.clean(error.message)),
+            indent=_INDENT + 2,
+            hang=2,
+            first=Text.assemble(" " * _INDENT, (page.signs.gap, _GAP_STYLE), " "),
+        )
+    ]
+    return [Text("Problems", style=BOLD), *lines] if lines else []

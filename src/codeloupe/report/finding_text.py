@@ -1,0 +1,106 @@
+"""A finding as lines of text: badge and title, place, code, why, how to fix, and where it comes from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from rich.text import Text
+
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.severity import Severity
+from codeloupe.report.page import BOLD, DIM, Page, prose
+from codeloupe.report.source_line import source_lines
+
+SEVERITY_STYLES = {
+    Severity.CRITICAL: "bold red",
+    Severity.HIGH: "bold red",
+    Severity.MEDIUM: "bold yellow",
+    Severity.LOW: "bold bright_blue",
+}
+_CRITICAL_BADGE = "bold red reverse"
+_INDENT = 2
+_LABEL_CELLS = 5
+_LONGEST_TITLE = 1_000
+_LONGEST_PROSE = 6_000
+_PROSE_LINES = 40
+
+
+def finding_lines(page: Page, finding: Finding) -> list[Text]:
+    """One finding in full; every string of it is untrusted and cleaned here."""
+    return [
+        *_headline(page, finding, style=BOLD),
+        *_place(page, finding, note=_origin(page, finding)),
+        *source_lines(
+            page,
+            finding.evidence,
+            first_line=finding.line_start if finding.anchored and finding.line_start > 0 else None,
+            style=SEVERITY_STYLES[finding.severity],
+            indent=_INDENT,
+        ),
+        *_labelled(page, "Why", finding.body, style=BOLD),
+        *_labelled(page, "Fix", finding.suggestion or "", style="bold green"),
+    ]
+
+
+def finding_in_short(page: Page, finding: Finding, *, note: str = "") -> list[Text]:
+    """Only what it is and where; `note` says what became of it."""
+    return [*_headline(page, finding, style=""), *_place(page, finding, note=note)]
+
+
+def counts_by_severity(findings: Iterable[Finding]) -> Text:
+    """`1 critical, 2 low`: the worst first, each in its colour, steps without findings left out."""
+    counts = Counter(finding.severity for finding in findings)
+    parts = [Text(f"{counts[step]:,} {step.label}", style=SEVERITY_STYLES[step]) for step in Severity if counts[step]]
+    return Text(", ").join(parts)
+
+
+def _headline(page: Page, finding: Finding, *, style: str) -> list[Text]:
+    severity = finding.severity
+    word = f"{severity.label.upper()} P{severity.priority}"
+    urgent = severity is Severity.CRITICAL
+    badge = page.badge(word, _CRITICAL_BADGE) if urgent else Text(word, style=SEVERITY_STYLES[severity])
+    title = page.clean(finding.title, longest=_LONGEST_TITLE)
+    return page.wrap(Text.assemble(badge, "  ", (title, style)), indent=_INDENT, hang=2)
+
+
+def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
+    """`path:line`, never wrapped or cut, so that a terminal can open it; the note beside it, or below if too long."""
+    place = Text(" " * _INDENT)
+    path = page.clean(finding.file)
+    place.append(f"{path}:{finding.line_start}" if finding.line_start > 0 else path, style="cyan")
+    if finding.line_end > finding.line_start > 0:
+        place.append(f" to {finding.line_end}", style=DIM)
+    shown = Text(page.clean(note), style=DIM)
+    if place.cell_len + 2 + shown.cell_len <= page.measure:
+        return [Text.assemble(place, "  ", shown)]
+    return [place, *page.wrap(shown, indent=_INDENT)]
+
+
+def _labelled(page: Page, label: str, text: str, *, style: str) -> list[Text]:
+    """Prose behind a label, wrapped under itself; what is endless is cut, and the cut is said."""
+    shown = page.clean(text[:_LONGEST_PROSE].strip(), keep_newlines=True, longest=_LONGEST_PROSE)
+    if not shown:
+        return []
+    first = Text(" " * _INDENT)
+    first.append(f"{label:<{_LABEL_CELLS}}", style=style)
+    lines = page.wrap(prose(shown), indent=_INDENT + _LABEL_CELLS, first=first)
+    if len(text) > _LONGEST_PROSE or len(lines) > _PROSE_LINES:
+        note = Text(f"{page.signs.more} cut here; the JSON report has it whole", style=DIM)
+        lines = [*lines[:_PROSE_LINES], *page.wrap(note, indent=_INDENT + _LABEL_CELLS)]
+    return lines
+
+
+def _origin(page: Page, finding: Finding) -> str:
+    parts = [finding.category, finding.rule or "", finding.reviewer, finding.expert or ""]
+    if finding.outside_change:
+        parts.append("outside the change")
+    if finding.status is FindingStatus.OPEN:
+        parts.append("still open from an earlier review")
+    if finding.agreement > 1:
+        parts.append(f"found {finding.agreement} times")
+    if finding.confidence is not None:
+        parts.append(f"confidence {finding.confidence:.0%}")
+    if finding.commit_sha:
+        parts.append(f"commit {finding.commit_sha[:10]}")
+    return f" {page.signs.bullet} ".join(part for part in parts if part)

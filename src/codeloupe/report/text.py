@@ -1,0 +1,106 @@
+"""The text report: who reviewed, the findings by file, what was not reviewed, and the verdict."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from codeloupe.model.finding import Finding
+from codeloupe.model.review import Review
+from codeloupe.report.coverage_text import not_reviewed_lines
+from codeloupe.report.finding_text import counts_by_severity, finding_in_short, finding_lines
+from codeloupe.report.page import BOLD, DIM, NARROWEST, Page, print_lines
+from codeloupe.report.verdict_text import closing_lines
+from codeloupe.report.wording import duration, reviewer_in_words
+
+_BLANK = Text("")
+
+
+def render_text(review: Review, *, width: int, color: bool, verbose: bool = False, ascii_only: bool = False) -> str:
+    """The report for a person, in lines of at most `width` cells (only `path:line` may be longer, to stay whole).
+
+    Without `color` there is no escape sequence in it; with `ascii_only` no character outside ASCII.
+    """
+    page = Page(width=max(width, NARROWEST), color=color, verbose=verbose, ascii_only=ascii_only)
+    return print_lines(page, report_lines(page, review))
+
+
+def report_lines(page: Page, review: Review) -> list[Text]:
+    """The whole report as fitted lines."""
+    opening = opening_lines(page, review)
+    if _nothing_to_review(review):
+        return [*opening, *_nothing_changed(page, review)]
+    sections = [
+        *_files(page, [finding for finding in review.findings if finding.can_block]),
+        _without_place(page, [finding for finding in review.findings if finding.is_open and not finding.anchored]),
+        _set_aside(page, [finding for finding in review.findings if not finding.is_open]),
+        not_reviewed_lines(page, review),
+        closing_lines(page, review),
+    ]
+    return [*opening, *(line for section in sections if section for line in (_BLANK, *section))]
+
+
+def opening_lines(page: Page, review: Review) -> list[Text]:
+    """The reviewer and why, then what was reviewed."""
+    sentence = page.clean(reviewer_in_words(review.reviewer))
+    name, colon, rest = sentence.partition(":")
+    scope = Text(page.clean(review.scope.description), style=DIM)
+    return [*page.wrap(Text.assemble((name, BOLD), colon, rest)), *(page.wrap(scope) if scope.plain.strip() else [])]
+
+
+def _nothing_to_review(review: Review) -> bool:
+    return review.complete and not review.findings and not review.coverage.files_total and not review.errors
+
+
+def _nothing_changed(page: Page, review: Review) -> list[Text]:
+    passed = page.badge(f"PASS {page.signs.passed}", "bold green reverse")
+    took = duration(review.usage.duration_seconds)
+    return [_BLANK, Text.assemble(passed, "  No changes to review", (f" ({took})", DIM))]
+
+
+def _files(page: Page, findings: Sequence[Finding]) -> list[list[Text]]:
+    by_file: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_file[finding.file].append(finding)
+    ranked = sorted(by_file.items(), key=lambda item: (min(f.severity.priority for f in item[1]), item[0]))
+    return [_file(page, path, found) for path, found in ranked]
+
+
+def _file(page: Page, path: str, findings: list[Finding]) -> list[Text]:
+    ordered = sorted(findings, key=lambda f: (f.line_start, f.severity.priority, f.line_end, f.title))
+    blocks = [finding_lines(page, finding) for finding in ordered]
+    return [*_heading(page, page.clean(path), counts_by_severity(findings)), *_spaced(blocks)]
+
+
+def _heading(page: Page, title: str, note: Text) -> list[Text]:
+    """The title with a rule that runs up to the note at the right; in two lines when they do not fit in one."""
+    room = page.measure - cell_len(title) - note.cell_len - 2
+    if room < 2:
+        return [*page.wrap(Text(title, style=BOLD)), *page.wrap(note)]
+    return [Text.assemble((title, BOLD), " ", (page.signs.rule * room, DIM), " ", note)]
+
+
+def _without_place(page: Page, findings: Sequence[Finding]) -> list[Text]:
+    """Findings whose quote is not in the file: listed apart, since they never block."""
+    if not findings:
+        return []
+    heading = _heading(page, "Without a place", Text("quote not found in the file; never blocks", style=DIM))
+    return [*heading, *_spaced([finding_lines(page, finding) for finding in _by_severity(findings)])]
+
+
+def _set_aside(page: Page, findings: Sequence[Finding]) -> list[Text]:
+    if not findings:
+        return []
+    short = [finding_in_short(page, finding, note=finding.status.value) for finding in _by_severity(findings)]
+    return [*_heading(page, "Set aside", Text("not counted", style=DIM)), *(line for block in short for line in block)]
+
+
+def _by_severity(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda f: (f.severity.priority, f.file, f.line_start, f.title))
+
+
+def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:
+    return [line for number, block in enumerate(blocks) for line in ([_BLANK, *block] if number else block)]

@@ -1,0 +1,161 @@
+"""Crashes at bad moments: interrupts, internal errors, a reader that leaves."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.program import PROGRAM
+from tests.repository import GitRepository
+
+SLOW_GIT = """#!/bin/sh
+case "$*" in
+  *--patch*) echo $$ > "{marker}"; exec sleep 600 ;;
+esac
+exec {git} "$@"
+"""
+
+
+@pytest.fixture
+def slow_path(tmp_path: Path) -> Path:
+    """A folder for the PATH whose git hangs when asked for a patch, and says so in a file."""
+    real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True).stdout.strip()
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / "git"
+    script.write_text(SLOW_GIT.format(marker=tmp_path / "started", git=real))
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def project(repository: GitRepository) -> GitRepository:
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    repository.write("a.py", "x = 2\n")
+    return repository
+
+
+def wait_for(path: Path) -> int:
+    """The process id a script left in a file; the script is given ten seconds to start."""
+    for _ in range(1000):
+        if path.exists() and (text := path.read_text().strip()):
+            return int(text)
+        time.sleep(0.01)
+    raise AssertionError(f"{path} was never written")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+
+
+@pytest.mark.requirement("C8")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_the_children_and_exits_130(
+    project: GitRepository, slow_path: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    environment = {**os.environ, "PATH": f"{slow_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        [PROGRAM, "review"], cwd=project.path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    child = wait_for(tmp_path / "started")
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"interrupted" in stderr
+    assert b"Traceback" not in stderr
+    assert not is_running(child)
+    assert list((tmp_path.parent).glob("**/codeloupe-*/engine")) == []
+
+
+def test_an_interrupt_on_a_terminal_restores_the_cursor(
+    project: GitRepository, slow_path: Path, tmp_path: Path
+) -> None:
+    environment = {**os.environ, "PATH": f"{slow_path}:{os.environ['PATH']}", "TERM": "xterm-256color"}
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([PROGRAM, "review"], cwd=project.path, env=environment, stdout=follower, stderr=follower)
+    os.close(follower)
+    wait_for(tmp_path / "started")
+    process.send_signal(signal.SIGINT)
+    shown = read_until_closed(leader)
+    assert process.wait(timeout=20) == 130
+    assert b"\x1b[?25h" in shown
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
+
+
+def read_until_closed(leader: int) -> bytes:
+    shown = b""
+    while select.select([leader], [], [], 20)[0]:
+        try:
+            piece = os.read(leader, 65536)
+        except OSError:  # Linux reports a closed terminal as an input/output error
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(leader)
+    return shown
+
+
+CRASH = """
+import sys
+import codeloupe.app
+from codeloupe.cli.main import main
+
+async def broken(*_words, **_names):
+    raise RuntimeError("lost the plot with " + "ghp_" + "a1B2" * 9)
+
+codeloupe.app.configure = broken
+sys.exit(main(["review"]))
+"""
+
+
+def test_an_internal_error_is_exit_4_with_a_log_that_holds_no_secret(project: GitRepository, tmp_path: Path) -> None:
+    home = tmp_path / "state"
+    password = "hunter2-" + "but-longer"
+    environment = {**os.environ, "CODELOUPE_HOME": str(home), "MY_API_TOKEN": password}
+    code = CRASH.replace("lost the plot", f"lost the plot {password}")
+    completed = subprocess.run(
+        [sys.executable, "-c", code], cwd=project.path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 4
+    assert "internal error: RuntimeError: lost the plot" in completed.stderr
+    assert "Traceback" not in completed.stderr
+    (log,) = (home / "logs").iterdir()
+    assert str(log) in completed.stderr
+    text = log.read_text()
+    assert "Traceback" in text
+    for secret in (password, "ghp_" + "a1B2"):
+        assert secret not in text
+        assert secret not in completed.stderr
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_an_internal_error_without_a_place_for_its_log_is_told_all_the_same(project: GitRepository) -> None:
+    environment = {**os.environ, "CODELOUPE_HOME": "/dev/null/nowhere"}
+    completed = subprocess.run(
+        [sys.executable, "-c", CRASH], cwd=project.path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 4
+    assert "the log could not be written" in completed.stderr
+    assert "RuntimeError" in completed.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error(project: GitRepository) -> None:
+    command = f"'{PROGRAM}' review --format json -q | head -c 1"
+    completed = subprocess.run(["sh", "-c", command], cwd=project.path, capture_output=True, text=True, check=False)
+    assert completed.stdout == "{"
+    assert completed.stderr == ""

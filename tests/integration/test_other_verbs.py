@@ -1,0 +1,100 @@
+"""The verbs around `review`, as a newcomer meets them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from codeloupe import __version__
+from codeloupe.cli.main import VERBS
+from tests.program import codeloupe
+from tests.repository import GitRepository
+
+
+def test_the_demo_finds_the_faults_of_every_language_and_succeeds(tmp_path: Path) -> None:
+    ended = codeloupe("demo", cwd=tmp_path)
+    assert ended.exit_code == 0, ended.stderr
+    for name in ("api/client.go", "deploy/release.sh", "shop/orders.py", "web/cart.js"):
+        assert name in ended.stdout
+    assert "FAIL" in ended.stdout
+    assert "codeloupe review" in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_never_shows_the_whole_key(tmp_path: Path) -> None:
+    shown = codeloupe("demo", cwd=tmp_path).stdout
+    assert "AKIA" in shown
+    assert "AKIA" + "QX7ZP3LMN5" not in shown
+
+
+def test_the_demo_can_be_a_picture(tmp_path: Path) -> None:
+    assert codeloupe("demo", "--svg", "demo.svg", cwd=tmp_path).exit_code == 0
+    picture = (tmp_path / "demo.svg").read_text()
+    assert picture.lstrip().startswith("<svg")
+    assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_doctor_names_everything_and_how_to_get_what_is_missing(repository: GitRepository) -> None:
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    ended = codeloupe("doctor", cwd=repository.path)
+    assert ended.exit_code == 0, ended
+    for name in ("git", "ruff", "ast-grep", "detect-secrets", "claude", "codex", "gemini", "agent_sdk"):
+        assert name in ended.stdout
+    assert "A review here would be: offline" in ended.stdout
+    assert "base branch main" in ended.stdout
+
+
+def test_doctor_speaks_json_and_tells_when_git_is_missing(tmp_path: Path) -> None:
+    ended = codeloupe("doctor", "--json", cwd=tmp_path, environment={"PATH": str(tmp_path)})
+    assert ended.exit_code == 3
+    document = ended.json()
+    assert document["healthy"] is False
+    (git,) = [check for check in document["checks"] if check["name"] == "git"]
+    assert git["ok"] is False
+    assert "install git" in git["hint"]
+
+
+def test_version_is_told_in_both_ways(tmp_path: Path) -> None:
+    for words in (["version"], ["--version"]):
+        assert codeloupe(*words, cwd=tmp_path).stdout == f"codeloupe {__version__}\n"
+
+
+def test_the_help_lists_every_verb_and_each_has_help_of_its_own(tmp_path: Path) -> None:
+    listed = codeloupe("--help", cwd=tmp_path).stdout
+    for name, verb in VERBS.items():
+        assert f"{name} " in listed
+        assert verb.help in listed
+        assert codeloupe(name, "--help", cwd=tmp_path).exit_code == 0
+    assert codeloupe(cwd=tmp_path).stdout == listed
+
+
+def test_the_bash_completion_completes_verbs_and_options(tmp_path: Path) -> None:
+    script = tmp_path / "completion.sh"
+    script.write_text(codeloupe("completion", "bash", cwd=tmp_path).stdout)
+    bash = shutil.which("bash")
+    assert bash
+    ask = (
+        f"source {script}; COMP_WORDS=(codeloupe review --sta); COMP_CWORD=2; "
+        "$(complete -p codeloupe | sed 's/.*-F \\([^ ]*\\).*/\\1/') codeloupe; echo ${COMPREPLY[@]}"
+    )
+    completed = subprocess.run([bash, "-c", ask], capture_output=True, text=True, check=True)
+    assert "--staged" in completed.stdout
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+def test_other_shells_get_a_script_too(tmp_path: Path, shell: str) -> None:
+    assert "codeloupe" in codeloupe("completion", shell, cwd=tmp_path).stdout
+
+
+def test_config_init_writes_a_file_that_review_accepts(repository: GitRepository) -> None:
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    assert codeloupe("config", "init", cwd=repository.path).exit_code == 0
+    assert codeloupe("config", "validate", cwd=repository.path).exit_code == 0
+    assert codeloupe("review", "-q", cwd=repository.path).exit_code == 0
+    assert "fail_on" in codeloupe("config", "show", cwd=repository.path).stdout
+    assert codeloupe("config", "schema", cwd=repository.path).json()["additionalProperties"] is False

@@ -1,0 +1,214 @@
+"""`codeloupe review` through the front door: real git, real analysers, real exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.program import codeloupe
+from tests.repository import GitRepository
+
+FAULT = "import os\n\n\ndef run(name):\n    os.system('echo ' + name)\n"
+CLEAN = "def add(one, two):\n    return one + two\n"
+
+
+@pytest.fixture
+def project(repository: GitRepository) -> GitRepository:
+    repository.write("base.py", CLEAN)
+    repository.commit("first")
+    repository.checkout("feature", new=True)
+    return repository
+
+
+def files_found(project: GitRepository, *words: str, exit_code: int = 1) -> list[str]:
+    ended = codeloupe("review", *words, "--format", "json", "-q", cwd=project.path)
+    assert ended.exit_code == exit_code, ended
+    assert ended.stderr == ""
+    return sorted({finding["file"] for finding in ended.json()["findings"]})
+
+
+def test_the_default_scope_is_everything_since_the_base_branch(project: GitRepository) -> None:
+    project.write("committed.py", FAULT)
+    project.commit("fault")
+    project.write("staged.py", FAULT)
+    project.git("add", "staged.py")
+    project.write("base.py", CLEAN + FAULT)
+    project.write("untracked.py", FAULT)
+    assert files_found(project) == ["base.py", "committed.py", "staged.py", "untracked.py"]
+    assert files_found(project, "--base", "main") == ["base.py", "committed.py", "staged.py", "untracked.py"]
+
+
+def test_each_scope_sees_its_own_part(project: GitRepository) -> None:
+    project.write("committed.py", FAULT)
+    sha = project.commit("fault")
+    project.write("staged.py", FAULT)
+    project.git("add", "staged.py")
+    project.write("staged.py", CLEAN)
+    project.write("untracked.py", FAULT)
+    assert files_found(project, "--uncommitted") == ["untracked.py"]
+    assert files_found(project, "--staged") == ["staged.py"]
+    assert files_found(project, "--commit", sha) == ["committed.py"]
+    assert files_found(project, "main..feature") == ["committed.py"]
+    assert files_found(project, "main...feature") == ["committed.py"]
+    assert files_found(project, "--include", "u*", exit_code=1) == ["untracked.py"]
+    assert files_found(project, "--exclude", "*.py", exit_code=0) == []
+
+
+def test_only_changed_lines_are_reported(project: GitRepository) -> None:
+    project.write("old.py", FAULT)
+    project.commit("an old fault")
+    project.git("branch", "--force", "main")
+    project.write("old.py", FAULT + "\n\nprint('new')\n")
+    assert files_found(project, exit_code=0) == []
+
+
+def test_the_json_has_every_field_of_version_1(project: GitRepository) -> None:
+    project.write("a.py", FAULT)
+    ended = codeloupe("review", "--format", "json", "-q", cwd=project.path)
+    document = ended.json()
+    assert list(document)[:4] == ["schema_version", "tool", "review_id", "scope"]
+    for key in (
+        "reviewer",
+        "verdict",
+        "passed",
+        "complete",
+        "exit_code",
+        "summary",
+        "findings",
+        "coverage",
+        "usage",
+        "errors",
+    ):
+        assert key in document
+    assert (document["verdict"], document["passed"], document["complete"]) == ("FAIL", False, True)
+    assert document["exit_code"] == ended.exit_code == 1
+    assert document["scope"]["kind"] == "branch"
+    assert document["reviewer"]["type"] == "offline"
+    (finding,) = document["findings"]
+    assert (finding["file"], finding["line_start"], finding["severity"], finding["priority"]) == ("a.py", 5, "high", 1)
+    assert finding["evidence"].strip() == "os.system('echo ' + name)"
+    assert finding["anchored"] is True
+    assert finding["outside_change"] is False
+    assert len(finding["fingerprint"]) == 32
+    assert finding["body"]
+
+
+@pytest.mark.requirement("C5")
+def test_no_change_passes_and_says_so(project: GitRepository) -> None:
+    ended = codeloupe("review", cwd=project.path)
+    assert ended.exit_code == 0
+    assert "No changes to review" in ended.stdout
+
+
+def test_the_text_shows_place_code_reason_and_verdict(project: GitRepository) -> None:
+    project.write("a.py", FAULT)
+    ended = codeloupe("review", cwd=project.path)
+    assert ended.exit_code == 1
+    for words in ("a.py", "os.system('echo ' + name)", "FAIL", "not an AI review"):
+        assert words in ended.stdout, ended.stdout
+    assert "\x1b" not in ended.stdout
+
+
+def test_fail_on_and_min_severity_move_the_gate(project: GitRepository) -> None:
+    project.write("a.py", FAULT)
+    assert files_found(project, "--fail-on", "critical", exit_code=0) == ["a.py"]
+    assert files_found(project, "--fail-on", "P0", "--min-severity", "P0", exit_code=0) == []
+    assert files_found(project, "--fail-on", "[P2]", exit_code=1) == ["a.py"]
+
+
+def test_settings_come_from_the_file_the_environment_and_the_flags_in_that_order(project: GitRepository) -> None:
+    project.write("a.py", FAULT)
+    project.write("codeloupe.yaml", "fail_on: critical\n")
+    assert codeloupe("review", "-q", cwd=project.path).exit_code == 0
+    with_variable = {"CODELOUPE_FAIL_ON": "high"}
+    assert codeloupe("review", "-q", cwd=project.path, environment=with_variable).exit_code == 1
+    ended = codeloupe("review", "-q", "--fail-on", "critical", cwd=project.path, environment=with_variable)
+    assert ended.exit_code == 0
+
+
+def test_an_untrusted_change_cannot_bring_its_own_configuration_or_suppressions(project: GitRepository) -> None:
+    project.write("a.py", FAULT.replace("+ name)", "+ name)  # noqa"))
+    project.write("codeloupe.yaml", "exclude: ['*.py']\n")
+    project.commit("hide")
+    assert files_found(project, exit_code=0) == []
+    assert files_found(project, "--untrusted", exit_code=1) == ["a.py"]
+
+
+def test_a_result_file_is_whole_and_the_terminal_says_where_it_is(project: GitRepository) -> None:
+    project.write("a.py", FAULT)
+    ended = codeloupe("review", "--format", "json", "-o", "out.json", "--exclude", "out.json", cwd=project.path)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "wrote out.json" in ended.stderr
+    assert json.loads((project.path / "out.json").read_text())["verdict"] == "FAIL"
+    assert [entry.name for entry in project.path.iterdir() if entry.name.startswith(".out")] == []
+
+
+def test_a_file_over_the_limit_makes_the_review_incomplete_not_clean(project: GitRepository) -> None:
+    project.write("big.py", "x = 1\n" * 50)
+    project.write("codeloupe.yaml", "max_file_lines: 10\n")
+    ended = codeloupe("review", cwd=project.path)
+    assert ended.exit_code == 3
+    assert "big.py" in ended.stdout
+    assert "PASS" not in ended.stdout
+    passing = codeloupe("review", "--on-incomplete", "pass", cwd=project.path)
+    assert passing.exit_code == 0
+    assert "not everything was reviewed" in passing.stderr
+
+
+def test_skipped_files_are_in_the_coverage_with_their_reason(project: GitRepository) -> None:
+    project.write("package-lock.json", "{}\n")
+    project.write("logo.png", b"\x89PNG\0\0")
+    project.write("ok.py", CLEAN)
+    coverage = codeloupe("review", "--format", "json", "-q", cwd=project.path).json()["coverage"]
+    assert (coverage["files_total"], coverage["files_reviewed"]) == (3, 1)
+    assert {skip["file"]: skip["reason"] for skip in coverage["skipped"]} == {
+        "package-lock.json": "lock file",
+        "logo.png": "binary",
+    }
+
+
+def test_a_diff_from_elsewhere_is_reviewed_where_its_files_are_known(project: GitRepository) -> None:
+    project.write("a.py", FAULT)
+    project.write("base.py", CLEAN + FAULT)
+    project.git("add", "--all")
+    diff = project.git("diff", "--cached")
+    project.git("reset", "--quiet", "--hard")
+    ended = codeloupe("review", "--diff-file", "-", "--format", "json", "-q", cwd=project.path, stdin=diff)
+    assert ended.exit_code == 1
+    assert [finding["file"] for finding in ended.json()["findings"]] == ["a.py", "base.py"]
+    assert ended.json()["complete"] is True
+
+
+def test_a_diff_without_its_repository_is_reviewed_as_far_as_it_goes_and_incomplete(
+    project: GitRepository, tmp_path: Path
+) -> None:
+    project.write("base.py", CLEAN + FAULT)
+    diff = project.git("diff")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    ended = codeloupe("review", "--diff-file", "-", "--format", "json", "-q", cwd=elsewhere, stdin=diff)
+    document = ended.json()
+    assert (ended.exit_code, document["complete"], document["passed"]) == (3, False, False)
+    assert "base.py" in document["coverage"]["units_failed"][0]["files"]
+
+
+def test_progress_goes_to_stderr_in_plain_lines_and_quiet_silences_it(project: GitRepository) -> None:
+    project.write("a.py", CLEAN)
+    ended = codeloupe("review", cwd=project.path)
+    assert ended.stderr
+    assert "\x1b" not in ended.stderr
+    assert codeloupe("review", "-q", cwd=project.path).stderr == ""
+
+
+def test_odd_names_are_shown_escaped_and_survive_in_json(project: GitRepository) -> None:
+    name = "evil\x1b]0;title\x07\u202e\udcff.py"
+    project.write(name, FAULT)
+    text = codeloupe("review", cwd=project.path)
+    assert text.exit_code == 1
+    assert "\x1b" not in text.stdout
+    assert "\u202e" not in text.stdout
+    assert "\\x1b" in text.stdout
+    document = codeloupe("review", "--format", "json", "-q", cwd=project.path).json()
+    assert document["findings"][0]["file"] == name

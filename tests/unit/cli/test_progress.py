@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+import pytest
+
+from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
+from codeloupe.model.events import Event, LaneFinished, ReviewerChosen, StageStarted, Warned
+from codeloupe.model.review import ReviewerInfo
+
+EVENTS: list[Event] = [
+    ReviewerChosen(ReviewerInfo("offline", "asked for")),
+    StageStarted("reading", "the change"),
+    StageStarted("analysing", "12 files"),
+    LaneFinished("ruff", 3, 0.42),
+    LaneFinished("ast-grep", 0, 61.0, failure="timed out"),
+    Warned("ast-grep timed out"),
+]
+SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
+
+
+class Terminal:
+    """A pseudo-terminal: what a program writes to `stream` can be read back at the end."""
+
+    def __init__(self, encoding: str = "utf-8") -> None:
+        self._master, slave = os.openpty()
+        self.stream: TextIO = os.fdopen(slave, "w", encoding=encoding, errors="strict")
+        self._received = bytearray()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        try:
+            while chunk := os.read(self._master, 65536):
+                self._received += chunk
+        except OSError:
+            return  # Linux says EIO when the last writer has left
+
+    def text(self) -> str:
+        if not self.stream.closed:
+            self.stream.close()
+        self._reader.join()
+        return self._received.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        self.text()
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    device = Terminal()
+    yield device
+    device.close()
+
+
+def shown(mode: ProgressMode, *events: Event, stream: TextIO | None = None) -> str:
+    target = stream or io.StringIO()
+    with ProgressDisplay(stream=target, mode=mode) as display:
+        for event in events:
+            display.emit(event)
+    return target.getvalue() if isinstance(target, io.StringIO) else ""
+
+
+def test_plain_mode_writes_one_line_for_each_event() -> None:
+    assert shown(ProgressMode.PLAIN, *EVENTS).split("\n") == [
+        "codeloupe: Offline review: asked for — lint, security and hygiene, not an AI review",
+        "codeloupe: Reading the change",
+        "codeloupe: Analysing 12 files",
+        "codeloupe: ruff done in 0.4 s, 3 findings",
+        "codeloupe: ast-grep failed after 1 min 1 s: timed out",
+        "codeloupe: warning: ast-grep timed out",
+        "",
+    ]
+
+
+def test_silent_mode_writes_nothing_not_even_warnings() -> None:
+    assert shown(ProgressMode.SILENT, *EVENTS) == ""
+
+
+def test_plain_mode_obeys_no_string_of_an_event() -> None:
+    text = shown(
+        ProgressMode.PLAIN,
+        Warned("\x1b[2J::error::a\n::add-mask::b\u202e"),
+        LaneFinished("##[group]x", 1, 0.1),
+        StageStarted("\x07", "\x9b"),
+        Warned("x" * 100_000),
+    )
+    lines = text.split("\n")
+    assert lines[0] == "codeloupe: warning: \\x1b[2J::error::a ::add-mask::b\\u202e"
+    assert lines[1].startswith("codeloupe: ## [group]x done")
+    assert "\x1b" not in text
+    assert len(lines) == 5
+    assert len(text) < 3_000
+
+
+def test_plain_lines_fit_the_encoding_of_the_stream() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii", errors="strict")
+    shown(ProgressMode.PLAIN, Warned("日本 é"), stream=stream)
+    assert raw.getvalue() == b"codeloupe: warning: \\u65e5\\u672c \\xe9\n"
+
+
+def test_a_closed_stream_does_not_disturb_the_review() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(stream=stream, mode=ProgressMode.PLAIN) as display:
+        stream.close()
+        for event in EVENTS:
+            display.emit(event)
+
+
+def test_a_reader_that_left_does_not_disturb_the_review() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    stream = os.fdopen(writing, "w")
+    with ProgressDisplay(stream=stream, mode=ProgressMode.PLAIN) as display:
+        for event in EVENTS:
+            display.emit(event)
+    with pytest.raises(BrokenPipeError):
+        stream.close()
+
+
+def test_a_terminal_that_goes_away_does_not_disturb_the_review(terminal: Terminal) -> None:
+    with ProgressDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
+        terminal.stream.close()
+        for event in EVENTS:
+            display.emit(event)
+        time.sleep(0.3)  # the live line is drawn anew ten times a second
+    shown(ProgressMode.LIVE, *EVENTS, stream=terminal.stream)
+
+
+def test_the_live_line_says_stage_lanes_and_time(terminal: Terminal) -> None:
+    seconds = iter([10.0, *[12.5] * 10_000])
+    with ProgressDisplay(stream=terminal.stream, mode=ProgressMode.LIVE, clock=lambda: next(seconds)) as display:
+        for event in EVENTS[1:5]:
+            display.emit(event)
+        assert display.status() == "Analysing 12 files  ruff done  ast-grep failed  2.5 s"
+
+
+def test_many_lanes_are_counted_and_not_named() -> None:
+    display = ProgressDisplay(stream=io.StringIO(), mode=ProgressMode.PLAIN, clock=lambda: 0.0)
+    for number in range(7):
+        display.emit(LaneFinished(f"unit {number}", 0, 0.1))
+    assert display.status() == "Starting  7 lanes done  0.0 s"
+
+
+def test_the_live_line_is_drawn_and_gone_at_the_end_with_the_cursor_back(terminal: Terminal) -> None:
+    shown(ProgressMode.LIVE, *EVENTS[:3], stream=terminal.stream)
+    text = terminal.text()
+    assert "Analysing 12 files" in text or "Starting" in text
+    assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
+    assert text.endswith("\x1b[2K")
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, RuntimeError])
+def test_the_terminal_is_restored_after_an_error_or_an_interrupt(
+    terminal: Terminal, problem: type[BaseException]
+) -> None:
+    def broken_review() -> None:
+        with ProgressDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
+            display.emit(EVENTS[2])
+            raise problem
+
+    with pytest.raises(problem):
+        broken_review()
+    text = terminal.text()
+    assert text.rindex(SHOW_CURSOR) > text.rindex(HIDE_CURSOR)
+    assert text.endswith("\x1b[2K")
+    for thread in threading.enumerate():
+        if "Refresh" in type(thread).__name__:
+            thread.join(timeout=5)
+            assert not thread.is_alive()
+
+
+def test_warnings_stay_above_the_live_line(terminal: Terminal) -> None:
+    shown(ProgressMode.LIVE, *EVENTS, Warned("\x1b[2Jsecond"), stream=terminal.stream)
+    text = terminal.text()
+    assert "codeloupe: warning: ast-grep timed out" in text
+    assert "warning: \\x1b[2Jsecond" in text
+    assert "\x1b[2J" not in text
+    assert "codeloupe: Reading" not in text
+
+
+def test_no_color_is_respected(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown(ProgressMode.LIVE, Warned("plain"), stream=terminal.stream)
+    assert "\x1b[33m" not in terminal.text()
+
+
+def test_warnings_are_yellow_where_colour_is_wanted(terminal: Terminal) -> None:
+    shown(ProgressMode.LIVE, Warned("yellow"), stream=terminal.stream)
+    assert "\x1b[33m" in terminal.text()
+
+
+def test_a_terminal_that_is_not_utf_8_gets_a_plain_spinner(terminal: Terminal) -> None:
+    device = Terminal(encoding="ascii")
+    shown(ProgressMode.LIVE, Warned("日本"), StageStarted("reading", "日本"), stream=device.stream)
+    text = device.text()
+    device.close()
+    assert text.isascii()
+    assert "\\u65e5" in text
+
+
+@pytest.mark.parametrize(
+    ("environment", "mode"),
+    [
+        ({"TERM": "xterm"}, ProgressMode.LIVE),
+        ({"TERM": "xterm", "CI": "false"}, ProgressMode.LIVE),
+        ({"TERM": "xterm", "CI": "true"}, ProgressMode.PLAIN),
+        ({"TERM": "xterm", "CI": "1"}, ProgressMode.PLAIN),
+        ({"TERM": "dumb"}, ProgressMode.PLAIN),
+        ({}, ProgressMode.PLAIN),
+    ],
+)
+def test_on_a_terminal_the_environment_decides(
+    terminal: Terminal, environment: dict[str, str], mode: ProgressMode
+) -> None:
+    assert choose_mode(quiet=False, stream=terminal.stream, environment=environment) is mode
+    assert choose_mode(quiet=True, stream=terminal.stream, environment=environment) is ProgressMode.SILENT
+
+
+def test_what_is_no_terminal_gets_plain_lines() -> None:
+    assert choose_mode(quiet=False, stream=io.StringIO(), environment={"TERM": "xterm"}) is ProgressMode.PLAIN
+
+
+@pytest.mark.parametrize("mode", ["PLAIN", "SILENT"])
+def test_rich_is_not_loaded_without_a_live_line(mode: str) -> None:
+    program = (
+        "import sys\n"
+        "from codeloupe.cli.progress import ProgressDisplay, ProgressMode\n"
+        "from codeloupe.model.events import Warned\n"
+        f"with ProgressDisplay(stream=sys.stderr, mode=ProgressMode.{mode}) as display:\n"
+        "    display.emit(Warned('x'))\n"
+        "print('rich' in sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"
+    assert ended.stderr == ("codeloupe: warning: x\n" if mode == "PLAIN" else "")

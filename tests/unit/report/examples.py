@@ -1,0 +1,50 @@
+"""Small reviews to render, and what a report must never contain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.finding import Finding
+from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
+from codeloupe.model.severity import Severity
+from codeloupe.model.usage import Usage
+
+ESCAPE = "\x1b"
+
+
+def finding(**changes: Any) -> Finding:
+    """An ordinary finding of high severity."""
+    ordinary = Finding(
+        file="app/db.py",
+        line_start=42,
+        line_end=42,
+        severity=Severity.HIGH,
+        category="security",
+        title="Statement is built from a variable",
+        body="Whoever controls `name` can read any row.",
+        evidence="    cursor.execute(query + name)",
+        reviewer="ruff",
+        rule="S608",
+        suggestion="Pass the value as a parameter.",
+    )
+    return replace(ordinary, **changes)
+
+
+def review(*findings: Finding, **changes: Any) -> Review:
+    """A whole review with these findings; it fails when there are any."""
+    whole = Review(
+        review_id="r-1",
+        scope=Scope(ScopeKind.BRANCH, "a" * 40, None, "topic against main"),
+        reviewer=ReviewerInfo("offline", "ruff, ast-grep, detect-secrets"),
+        verdict=Verdict.FAIL if findings else Verdict.PASS,
+        complete=True,
+        exit_code=1 if findings else 0,
+        summary="",
+        policy=Policy(),
+        findings=findings,
+        coverage=Coverage(files_total=2, files_reviewed=2, units_total=3),
+        usage=Usage(duration_seconds=1.25),
+    )
+    return replace(whole, **changes)

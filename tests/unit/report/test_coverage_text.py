@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from codeloupe.model.review import Coverage, FailedUnit, ReviewError, SkippedFile, SkipReason
+from codeloupe.report.coverage_text import skipped_in_words
+from codeloupe.report.text import render_text
+from tests.unit.report.examples import review
+
+SKIPPED = (
+    SkippedFile("b/poetry.lock", SkipReason.LOCK_FILE),
+    SkippedFile("a/package-lock.json", SkipReason.LOCK_FILE),
+    SkippedFile("logo.png", SkipReason.BINARY),
+)
+HUGE = SkippedFile("huge.json", SkipReason.TOO_LARGE, "3 MB, the limit is 1 MB")
+
+
+def section(coverage: Coverage, *, verbose: bool = False, errors: tuple[ReviewError, ...] = ()) -> list[str]:
+    one = review(coverage=coverage, complete=coverage.complete, exit_code=0, errors=errors)
+    return render_text(one, width=90, color=False, verbose=verbose).split("\n")
+
+
+def test_what_the_policy_skips_is_summed_up_and_named_only_when_asked() -> None:
+    brief = section(Coverage(5, 2, SKIPPED))
+    assert "  · 3 skipped: 2 lock files, 1 binary file (-v names them)" in brief
+    assert not [line for line in brief if "logo.png" in line]
+    full = section(Coverage(5, 2, SKIPPED), verbose=True)
+    names = ["      logo.png  binary", "      a/package-lock.json  lock file", "      b/poetry.lock  lock file"]
+    start = full.index("  · 3 skipped: 2 lock files, 1 binary file")
+    assert full[start + 1 : start + 4] == names
+
+
+def test_gaps_come_before_what_the_policy_skips() -> None:
+    failed = FailedUnit("ruff", ("a.py", "b.py", "c.py", "d.py", "e.py"), "timed out after 60 s")
+    lines = section(Coverage(9, 5, (*SKIPPED, HUGE), 3, (failed,)))
+    start = lines.index("Not reviewed")
+    assert lines[start + 1 : start + 4] == [
+        "  ✖ ruff  timed out after 60 s  a.py, b.py, c.py and 2 more",
+        "  ✖ huge.json  too large: 3 MB, the limit is 1 MB",
+        "  · 3 skipped: 2 lock files, 1 binary file (-v names them)",
+    ]
+
+
+def test_every_file_of_a_failed_unit_is_named_when_asked() -> None:
+    failed = FailedUnit("ruff", ("a.py", "b.py", "c.py", "d.py"), "crashed")
+    assert "  ✖ ruff  crashed  a.py, b.py, c.py, d.py" in section(Coverage(4, 4, (), 1, (failed,)), verbose=True)
+
+
+def test_files_that_failed_alike_are_one_entry() -> None:
+    alike = tuple(FailedUnit("ruff", (f"{name}.py",), "only a diff is known") for name in "abcde")
+    other = FailedUnit("ast-grep", ("a.py",), "only a diff is known")
+    lines = section(Coverage(5, 5, (), 2, (*alike, other)))
+    start = lines.index("Not reviewed")
+    assert lines[start + 1 : start + 4] == [
+        "  ✖ ruff  only a diff is known  a.py, b.py, c.py and 2 more",
+        "  ✖ ast-grep  only a diff is known  a.py",
+        "",
+    ]
+
+
+def test_errors_are_told_once() -> None:
+    failed = FailedUnit("ruff", ("a.py",), "timed out")
+    errors = (
+        ReviewError("analyser_failed", "timed out"),
+        ReviewError("analyser_failed", "ruff could not review: timed out"),
+        ReviewError("not_reviewed", "huge.json: too large: 3 MB, the limit is 1 MB"),
+        ReviewError("finding_dropped", "a finding had no severity"),
+    )
+    lines = section(Coverage(2, 1, (HUGE,), 3, (failed,)), errors=errors)
+    start = lines.index("Problems")
+    assert lines[start + 1 : start + 3] == ["  ✖ finding_dropped  a finding had no severity", ""]
+
+
+def test_a_whole_review_has_no_such_section() -> None:
+    lines = section(Coverage(2, 2))
+    assert "Not reviewed" not in lines
+    assert "Problems" not in lines
+
+
+def test_each_reason_has_its_words() -> None:
+    for reason in SkipReason:
+        one, two = SkippedFile("a", reason), SkippedFile("b", reason)
+        assert skipped_in_words([one]).startswith("1 ")
+        assert skipped_in_words([one, two]).startswith("2 ")
+        assert skipped_in_words([one])[2:] != skipped_in_words([one, two])[2:]

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.review import (
+    Coverage,
+    FailedUnit,
+    Review,
+    ReviewerInfo,
+    ReviewError,
+    SkippedFile,
+    SkipReason,
+    Verdict,
+)
+from codeloupe.model.severity import Severity
+from codeloupe.report.sanitise import terminal
+from codeloupe.report.svg import svg
+from codeloupe.report.text import render_text
+from tests.unit.report.examples import ESCAPE, finding, review
+
+HOSTILE = st.text(
+    st.characters(exclude_categories=()) | st.sampled_from("\x1b\x07\x9b[]\n\r\t\x00\u202e\u2028\u200d\udcff日👩:#` "),
+    max_size=80,
+) | st.lists(st.sampled_from(["\x1b[2J", "\x1b]8;;x\x07", "::error::", "##[", "[/bold]", ":smile:", "\n"])).map("".join)
+NUMBERS = st.integers(min_value=-5, max_value=10**9)
+
+
+@st.composite
+def findings(draw: st.DrawFn) -> Finding:
+    return finding(
+        file=draw(HOSTILE),
+        line_start=draw(NUMBERS),
+        line_end=draw(NUMBERS),
+        severity=draw(st.sampled_from(Severity)),
+        category=draw(HOSTILE),
+        title=draw(HOSTILE),
+        body=draw(HOSTILE),
+        evidence=draw(HOSTILE),
+        suggestion=draw(st.none() | HOSTILE),
+        rule=draw(st.none() | HOSTILE),
+        reviewer=draw(HOSTILE),
+        confidence=draw(st.none() | st.floats()),
+        commit_sha=draw(st.none() | HOSTILE),
+        anchored=draw(st.booleans()),
+        status=draw(st.sampled_from(FindingStatus)),
+        agreement=draw(NUMBERS),
+    )
+
+
+@st.composite
+def reviews(draw: st.DrawFn) -> Review:
+    coverage = Coverage(
+        files_total=draw(NUMBERS),
+        files_reviewed=draw(NUMBERS),
+        skipped=(SkippedFile(draw(HOSTILE), draw(st.sampled_from(SkipReason)), draw(HOSTILE)),),
+        units_total=3,
+        units_failed=(FailedUnit(draw(HOSTILE), (draw(HOSTILE), draw(HOSTILE)), draw(HOSTILE)),),
+    )
+    return review(
+        *draw(st.lists(findings(), max_size=3)),
+        scope=Scope(ScopeKind.BRANCH, None, None, draw(HOSTILE)),
+        reviewer=ReviewerInfo(draw(HOSTILE), draw(HOSTILE), draw(st.none() | HOSTILE)),
+        verdict=draw(st.sampled_from(Verdict)),
+        complete=draw(st.booleans()),
+        exit_code=draw(st.sampled_from([0, 1, 3])),
+        coverage=coverage,
+        errors=(ReviewError(draw(HOSTILE), draw(HOSTILE)),),
+    )
+
+
+def without_spaces(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+def acts(character: str) -> bool:
+    return character != "\n" and unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}
+
+
+@given(one=reviews(), width=st.integers(min_value=1, max_value=150), verbose=st.booleans())
+def test_a_report_without_colour_holds_no_control_character(one: Review, width: int, *, verbose: bool) -> None:
+    text = render_text(one, width=width, color=False, verbose=verbose)
+    assert ESCAPE not in text
+    assert not [character for character in text if acts(character)]
+    text.encode("utf-8")
+
+
+@given(reviews(), st.integers(min_value=40, max_value=150))
+def test_every_title_appears_however_it_is_wrapped(one: Review, width: int) -> None:
+    shown = without_spaces(render_text(one, width=width, color=False))
+    for each in one.findings:
+        assert without_spaces(terminal(each.title)) in shown
+
+
+@given(reviews())
+def test_with_colour_every_escape_sequence_is_a_colour_of_ours(one: Review) -> None:
+    rest = re.sub(r"\x1b\[[0-9;]*m", "", render_text(one, width=80, color=True))
+    assert not [character for character in rest if acts(character)]
+
+
+@given(reviews())
+def test_ascii_only_holds_for_every_string(one: Review) -> None:
+    assert render_text(one, width=60, color=False, ascii_only=True, verbose=True).isascii()
+
+
+@given(reviews())
+def test_an_incomplete_review_is_never_a_pass(one: Review) -> None:
+    text = render_text(one, width=100, color=False)
+    if not one.complete:
+        assert "\nPASS" not in text
+
+
+@given(reviews())
+def test_a_picture_of_any_review_is_text_that_can_be_written(one: Review) -> None:
+    svg(one, title="hostile").encode("utf-8")
