@@ -1,0 +1,196 @@
+"""The one wrapper around the git program: hardened environment and flags on every call.
+
+Two layers keep a hostile repository from running anything. The flags and variables below switch off what they
+can. What flags cannot switch off (filters, whose names the attacker picks; textconv; a redirected work tree)
+is kept out by `engine`: content is only read through a repository of our own, whose configuration is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, TypeVar
+
+from codeloupe.errors import GitFailed, ProgramNotFound
+from codeloupe.process import Command, Completed, find_program, inherited_environment, run
+
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
+
+MINIMUM_VERSION = (2, 31)
+_TIMEOUT_SECONDS = 300.0
+_MAX_OUTPUT_BYTES = 2 * 1024**3
+
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_GRAFT_FILE": "/dev/null",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "/bin/false",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "/bin/false",
+    # Nothing is ever fetched here; a partial clone would otherwise fetch from wherever its configuration says.
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_LITERAL_PATHSPECS": "1",
+}
+_SETTINGS = (
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "core.sshCommand=/bin/false",
+    "core.alternateRefsCommand=/bin/true",
+    "core.attributesFile=/dev/null",
+    "core.quotePath=true",
+    # A graph file beside the objects may claim other parents than the commits themselves.
+    "core.commitGraph=false",
+    # `resolve` refuses a name that two refs have; git says so only when this is on.
+    "core.warnAmbiguousRefs=true",
+    "credential.helper=",
+    "safe.bareRepository=explicit",
+    # Ownership is checked to keep hostile configuration from running; ours never runs it, and a container's
+    # checkout often belongs to another user.
+    "safe.directory=*",
+    "submodule.recurse=false",
+    "log.showSignature=false",
+    "gpg.program=/bin/false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+DIFF_FLAGS = (
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    # `dirty` still shows that a submodule moved, and never starts git inside of it.
+    "--ignore-submodules=dirty",
+    "--submodule=short",
+    "--diff-algorithm=histogram",
+    "--find-renames",
+    "--no-relative",
+)
+PATCH_FLAGS = (
+    *DIFF_FLAGS,
+    # An attribute or a NUL byte must not hide code.
+    "--text",
+    "--patch",
+    "--full-index",
+    "--unified=3",
+    "--inter-hunk-context=0",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a git command works: its repository, and optionally a work tree and an index.
+
+    `settings` are further `-c` values; they come from us, never unchecked from the reviewed repository.
+    """
+
+    git_dir: Path
+    work_tree: Path | None = None
+    index_file: Path | None = None
+    settings: tuple[str, ...] = ()
+
+
+async def git(place: Place, *arguments: str, stdin: bytes = b"") -> bytes:
+    """Run git and return its output; raises GitFailed with git's own words when it ends badly."""
+    completed = await try_git(place, *arguments, stdin=stdin)
+    if completed.exit_code != 0:
+        raise failure(arguments[0], completed)
+    return completed.stdout
+
+
+async def try_git(place: Place, *arguments: str, stdin: bytes = b"") -> Completed:
+    """Run git and return how it ended, for callers to whom a failure is an answer."""
+    return await _run(place, arguments, {**_ENVIRONMENT, "HOME": "/nonexistent"}, stdin)
+
+
+async def git_for_user(place: Place, *arguments: str) -> Completed:
+    """Run git with the user's own configuration beside the repository's, to ask for values; never to read content."""
+    environment = {name: value for name, value in _ENVIRONMENT.items() if not name.startswith("GIT_CONFIG_")}
+    homes = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
+    return await _run(place, arguments, environment | homes, b"")
+
+
+async def _run(place: Place, arguments: tuple[str, ...], environment: dict[str, str], stdin: bytes) -> Completed:
+    settings = [word for value in (*_SETTINGS, *place.settings) for word in ("-c", value)]
+    return await run(
+        Command(
+            argv=(git_program(), "--no-pager", "--no-replace-objects", *settings, *arguments),
+            cwd=place.work_tree or place.git_dir,
+            environment=inherited_environment(**environment, **_variables(place)),
+            timeout_seconds=_TIMEOUT_SECONDS,
+            max_output_bytes=_MAX_OUTPUT_BYTES,
+            stdin=stdin,
+        )
+    )
+
+
+def _variables(place: Place) -> dict[str, str]:
+    parts = {"GIT_DIR": place.git_dir, "GIT_WORK_TREE": place.work_tree, "GIT_INDEX_FILE": place.index_file}
+    return {name: str(path) for name, path in parts.items() if path is not None}
+
+
+async def both(first: Coroutine[Any, Any, _First], second: Coroutine[Any, Any, _Second]) -> tuple[_First, _Second]:
+    """Do two things at once. When one fails the other is ended before the failure is raised."""
+    one, other = asyncio.ensure_future(first), asyncio.ensure_future(second)
+    try:
+        from_one, from_other = await asyncio.gather(one, other)
+        return from_one, from_other
+    finally:
+        one.cancel()
+        other.cancel()
+        await asyncio.gather(one, other, return_exceptions=True)
+
+
+def git_program() -> str:
+    """Where git is; raises ProgramNotFound with the way out."""
+    found = find_program("git")
+    if found is None:
+        raise ProgramNotFound("git is not on the PATH", program="git", hint="install git 2.31 or newer")
+    return found
+
+
+def failure(verb: str, completed: Completed) -> GitFailed:
+    """An error in git's own words, with a hint where we know what is behind it."""
+    words = _words(completed.stderr)
+    return GitFailed(
+        f"git {verb} failed (exit {completed.exit_code}): {words}",
+        program="git",
+        exit_code=completed.exit_code,
+        stderr=completed.stderr,
+        hint=_hint(completed.stderr),
+    )
+
+
+def _words(stderr: str) -> str:
+    """The line in which git gives up, with the indented ones below it, or else the last line."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    start = next((number for number, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), len(lines) - 1)
+    below = takewhile(lambda line: line[0].isspace(), lines[start + 1 :])
+    return " ".join(line.strip() for line in (*lines[start : start + 1], *below)) or "no message"
+
+
+def _hint(stderr: str) -> str:
+    if "Permission denied" in stderr:
+        return "make the file readable for this user, or leave it out with --exclude"
+    if any(sign in stderr for sign in ("unable to read", "bad object", "could not get object", "missing blob")):
+        return "objects are missing: in a partial or shallow clone, fetch them first (git fetch --refetch --no-filter)"
+    if "index file" in stderr or "bad signature" in stderr:
+        return "the index is damaged: git status tells more; git reset rebuilds it"
+    return "git fsck tells whether the repository is sound"
+
+
+async def git_version() -> str:
+    """The version git tells of itself; raises ProgramNotFound without git."""
+    completed = await try_git(Place(Path("/")), "--version")
+    return completed.stdout.decode("utf-8", "replace").strip().removeprefix("git version ")

@@ -1,0 +1,111 @@
+"""Commits of a range or a time span, with what each touched, from NUL-separated output."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from codeloupe.errors import GitFailed
+from codeloupe.git.command import DIFF_FLAGS, both, git
+from codeloupe.git.engine import DIFF_ATTRIBUTES, in_engine, temporary_engine
+from codeloupe.git.repository import Repository, resolve
+from codeloupe.model.commit import Commit
+
+# NUL ends each field: no author, subject or body can hold one.
+_FORMAT = "%H%x00%P%x00%an%x00%ae%x00%at%x00%s%x00%b%x00"
+_FIELDS = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitQuery:
+    """Which commits: of a branch or range (default HEAD), since and until in git's words, newest first."""
+
+    revision: str = "HEAD"
+    since: str | None = None
+    until: str | None = None
+    author: str | None = None
+    max_count: int | None = None
+
+
+async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Commit, ...]:
+    """The commits a query names, newest first; merges count against their first parent."""
+    revisions = await _revisions(repository, query.revision)
+    # A file name may hold anything but NUL, so what begins a record must not be guessable.
+    mark = secrets.token_hex(16)
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        form = f"--format=tformat:{mark}{_FORMAT}"
+        words = ("log", *DIFF_FLAGS, "-z", "--numstat", "--diff-merges=first-parent", "--no-show-signature", form)
+        output = await git(in_engine(git_dir), *words, *_limits(query), "--end-of-options", *revisions, "--")
+    return tuple(_parse(output, mark.encode("ascii")))
+
+
+async def _revisions(repository: Repository, revision: str) -> tuple[str, ...]:
+    for separator in ("...", ".."):
+        if separator in revision:
+            left, right = (part or "HEAD" for part in revision.split(separator, 1))
+            start, end = await both(resolve(repository, left), resolve(repository, right))
+            return (f"{start}{separator}{end}",)
+    return (await resolve(repository, revision),)
+
+
+def _limits(query: CommitQuery) -> Iterator[str]:
+    if query.since is not None:
+        yield f"--since={query.since}"
+    if query.until is not None:
+        yield f"--until={query.until}"
+    if query.author is not None:
+        yield from ("--fixed-strings", f"--author={query.author}")
+    if query.max_count is not None:
+        yield f"--max-count={query.max_count}"
+
+
+def _parse(output: bytes, mark: bytes) -> Iterator[Commit]:
+    for record in output.split(mark)[1:]:
+        fields = record.split(b"\0", _FIELDS)
+        if len(fields) != _FIELDS + 1:
+            raise GitFailed("git log gave a record that cannot be read", program="git", exit_code=0)
+        sha, parents, author, email, time, subject, body, stats = fields
+        insertions, deletions, files = _read_numstat(stats)
+        yield Commit(
+            sha=sha.decode("ascii"),
+            parents=tuple(parents.decode("ascii").split()),
+            author=_text(author),
+            email=_text(email),
+            time=_moment(time),
+            subject=_text(subject),
+            body=_text(body).rstrip("\n"),
+            files=files,
+            insertions=insertions,
+            deletions=deletions,
+        )
+
+
+def _moment(seconds: bytes) -> datetime:
+    """A commit may state any number, or none; what no calendar holds becomes the nearest moment that one does."""
+    last = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
+    return datetime.fromtimestamp(min(int(seconds or 0), last), tz=UTC)
+
+
+def _read_numstat(data: bytes) -> tuple[int, int, tuple[str, ...]]:
+    insertions = deletions = 0
+    files: list[str] = []
+    fields = iter(data.split(b"\0"))
+    for field in fields:
+        entry = field.lstrip(b"\n")
+        if not entry:
+            continue
+        added, removed, path = entry.split(b"\t", 2)
+        if not path:
+            next(fields)  # the old name of a rename
+            path = next(fields)
+        insertions += int(added) if added != b"-" else 0
+        deletions += int(removed) if removed != b"-" else 0
+        files.append(os.fsdecode(path))
+    return insertions, deletions, tuple(files)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

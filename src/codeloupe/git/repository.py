@@ -1,0 +1,266 @@
+"""Finding a repository and resolving names in it to object names. Everything after that speaks in object names."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from codeloupe.errors import NotARepository, RevisionError
+from codeloupe.git.command import Place, both, failure, git, git_for_user, try_git
+from codeloupe.git.engine import Sources
+
+_REMOTE_HEAD = "refs/remotes/origin/HEAD"
+_USUAL_BASES = tuple(
+    f"refs/{where}/{name}" for name in ("main", "master", "develop") for where in ("heads", "remotes/origin")
+)
+# Values that change how a working tree is compared; each is harmless, and anything else is left out. What tells git
+# to trust a file's times and size is not among them: it would only save reading the file.
+_COMPARISON_KEYS = "autocrlf|eol|filemode|precomposeunicode|symlinks"
+_COMPARISON_VALUES = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", "input", "lf", "crlf", "native"})
+_OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A git work tree. `root` is the directory that holds `.git`, whatever core.worktree claims."""
+
+    root: Path
+    git_dir: Path
+    common_dir: Path
+    index: Path
+    sources: Sources
+    shallow: bool
+
+    @property
+    def place(self) -> Place:
+        """For commands that only look up names; content is read through an engine."""
+        return Place(self.git_dir, work_tree=self.root)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is checked out: the commit, None before the first one, and the branch, None when it is detached."""
+
+    sha: str | None
+    branch: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BaseBranch:
+    """A base branch: its ref as git knows it, its commit, and whether HEAD is on it."""
+
+    name: str
+    sha: str
+    checked_out: bool
+
+
+async def open_repository(start: Path) -> Repository:
+    """The repository that holds `start`; raises NotARepository in words."""
+    root = _find_root(start)
+    words = ("--path-format=absolute", "--git-dir", "--git-common-dir", "--git-path", "index", "--git-path", "objects")
+    facts = ("--git-path", "shallow", "--show-object-format", "--is-shallow-repository")
+    # The work tree is named, or git would go to where the repository's configuration says it is.
+    completed = await try_git(Place(root / ".git", work_tree=root), "rev-parse", *words, *facts)
+    if completed.exit_code != 0:
+        reason = failure("rev-parse", completed)
+        raise NotARepository(
+            f"{root} has a .git that git cannot read: {reason.message}", hint="run git status there to see why"
+        ) from reason
+    lines = os.fsdecode(completed.stdout).split("\n")[:-1]
+    expected_lines = 7
+    if len(lines) != expected_lines:
+        raise NotARepository(
+            f"the path of the repository {str(root)!r} contains a line break", hint="move it elsewhere"
+        )
+    git_dir, common_dir, index, objects, shallow, object_format, is_shallow = lines
+    return Repository(
+        root=root,
+        git_dir=Path(git_dir),
+        common_dir=Path(common_dir),
+        index=_current_index(Path(index), Path(git_dir), root),
+        sources=Sources(Path(objects), Path(shallow), object_format),
+        shallow=is_shallow == "true",
+    )
+
+
+def _find_root(start: Path) -> Path:
+    if not os.path.isdir(start):  # noqa: PTH112 - Path.is_dir raises below a folder that may not be entered
+        raise NotARepository(f"{start} is not a directory", hint="give --repo a directory inside a git repository")
+    here = start.resolve()
+    for directory in (here, *here.parents):
+        if os.path.lexists(directory / ".git"):
+            return directory
+        if _looks_bare(directory):
+            raise NotARepository(
+                f"{directory} is a bare repository or the inside of one: there is no working tree to review",
+                hint="clone it, and run codeloupe in the clone",
+            )
+    raise NotARepository(
+        f"{start} is not inside a git repository",
+        hint="run codeloupe in a checkout, give --repo DIR, or review a diff with --diff-file FILE",
+    )
+
+
+def _looks_bare(directory: Path) -> bool:
+    return all(os.path.exists(directory / name) for name in ("HEAD", "objects", "refs"))  # noqa: PTH110 - as above
+
+
+def _current_index(index: Path, git_dir: Path, root: Path) -> Path:
+    """Inside a commit hook git names a temporary index; it is honoured when it lies in the repository's own folder."""
+    named = os.environ.get("GIT_INDEX_FILE")
+    if named:
+        # git starts its hooks at the root, and a hook may have gone elsewhere before it came here.
+        path = (root / named).resolve()
+        if path.is_file() and path.is_relative_to(git_dir.resolve()):
+            return path
+    return index
+
+
+async def resolve(repository: Repository, revision: str) -> str:
+    """The commit a revision names; raises RevisionError when there is none or more than one."""
+    if revision.startswith("-"):
+        raise RevisionError(
+            f"{revision!r} is not a revision: it begins with a dash",
+            hint="options stand before the revision; see --help",
+        )
+    if not revision or "\0" in revision:
+        raise RevisionError(f"{revision!r} is not a revision", hint="give a branch, a tag or a commit")
+    completed = await try_git(repository.place, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    if "is ambiguous" in completed.stderr and revision != "HEAD":
+        raise RevisionError(
+            f"the revision {revision!r} is ambiguous: more than one object or ref has that name",
+            hint="give more digits, or the full ref such as refs/heads/NAME or refs/tags/NAME",
+        )
+    name = completed.stdout.decode("ascii", "replace").strip()
+    if completed.exit_code != 0 or not _OBJECT_NAME.fullmatch(name):
+        raise await _unknown(repository, revision, completed.stderr)
+    return name
+
+
+async def _unknown(repository: Repository, revision: str, words: str) -> RevisionError | NotARepository:
+    if revision == "HEAD" and (await read_head(repository)).sha is None:
+        return no_commits(repository)
+    if other := re.search(r"dereferences to (\w+) type", words):
+        return RevisionError(f"{revision!r} is a {other[1]}, not a commit", hint="give a branch, a tag or a commit")
+    hint = "git branch --all and git log --oneline show what there is"
+    if repository.shallow:
+        hint = "this is a shallow clone: fetch the revision first (git fetch origin REVISION, or git fetch --unshallow)"
+    return RevisionError(f"the revision {revision!r} is unknown in {repository.root}", hint=hint)
+
+
+def no_commits(repository: Repository) -> NotARepository:
+    """The error for a repository in which nothing was committed yet."""
+    return NotARepository(
+        f"{repository.root} has no commits yet, so there is nothing to compare with",
+        hint="make a first commit, or review what is there with --staged or --uncommitted",
+    )
+
+
+async def read_head(repository: Repository) -> Head:
+    """What is checked out. Raises GitFailed when HEAD names a commit that is not there."""
+    completed = await try_git(repository.place, "rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
+    if completed.exit_code == 0:
+        sha, _, ref = os.fsdecode(completed.stdout).rstrip("\n").partition("\n")
+        return Head(sha, ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None)
+    named = await try_git(repository.place, "rev-parse", "--verify", "--quiet", "HEAD")
+    if named.exit_code == 0:
+        raise failure("rev-parse", completed)
+    return Head(None, None)
+
+
+async def find_base_branch(repository: Repository, configured: str | None) -> BaseBranch | None:
+    """The configured base branch, else origin/HEAD, else main, master or develop, local or of origin; None if none is.
+
+    Raises RevisionError when the configured one does not exist, here or at origin.
+    """
+    _, base = await find_head_and_base(repository, configured)
+    return base
+
+
+async def find_head_and_base(repository: Repository, configured: str | None) -> tuple[Head, BaseBranch | None]:
+    """What is checked out, and the base branch as `find_base_branch` finds it; none before the first commit."""
+    names = (_REMOTE_HEAD, *_USUAL_BASES) if configured is None else _homes_of(configured)
+    head, refs = await both(read_head(repository), _list_refs(repository, names))
+    if head.sha is None:
+        return head, None
+    if configured is not None:
+        # A CI checkout has the branch of the change alone, and the others as origin's.
+        name = f"origin/{configured}" if list(refs) == [names[-1]] else configured
+        base = name, await resolve(repository, name)
+    elif refs:
+        base = next(refs[name] for name in names if name in refs)
+    else:
+        return head, None
+    return head, BaseBranch(
+        *base, checked_out=head.branch is not None and head.branch == base[0].removeprefix("origin/")
+    )
+
+
+def _homes_of(name: str) -> tuple[str, ...]:
+    return f"refs/heads/{name}", f"refs/tags/{name}", f"refs/remotes/origin/{name}"
+
+
+async def _list_refs(repository: Repository, names: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    """Those of some refs that exist, each with the short name of what it stands for and its object."""
+    form = "--format=%(refname)%00%(objectname)%00%(symref)"
+    output = await git(repository.place, "for-each-ref", form, *names)
+    rows = (os.fsdecode(line).split("\0") for line in output.split(b"\n") if line)
+    # A pattern of for-each-ref names whole folders too.
+    return {name: (_short(target or name), sha) for name, sha, target in rows if name in names}
+
+
+def _short(ref: str) -> str:
+    return ref.removeprefix("refs/heads/").removeprefix("refs/remotes/")
+
+
+async def merge_base(repository: Repository, one: str, other: str) -> str:
+    """Their best common ancestor. Raises RevisionError when there is none, GitFailed when git cannot tell."""
+    if one == other:
+        return one
+    completed = await try_git(repository.place, "merge-base", one, other)
+    # With a commit missing in between, git complains and still answers, as if history ended there.
+    if completed.exit_code not in (0, 1) or "error:" in completed.stderr:
+        raise failure("merge-base", completed)
+    if completed.exit_code == 0:
+        return completed.stdout.decode("ascii").split("\n", 1)[0]
+    if repository.shallow:
+        raise RevisionError(
+            f"no common ancestor of {one[:12]} and {other[:12]} is known in this shallow clone",
+            hint="deepen it: git fetch --deepen=200, or git fetch --unshallow (in GitHub Actions: fetch-depth: 0)",
+        )
+    raise RevisionError(
+        f"{one[:12]} and {other[:12]} have no common ancestor",
+        hint="they are unrelated histories; compare them directly with A..B",
+    )
+
+
+async def is_lonely_branch(repository: Repository, head: Head) -> bool:
+    """Whether the current branch is the only one and no remote has any: then it is its own base."""
+    words = ("for-each-ref", "--count=2", "--format=%(refname)", "refs/heads", "refs/remotes")
+    return head.branch is not None and len((await git(repository.place, *words)).splitlines()) == 1
+
+
+async def comparison_settings(repository: Repository) -> tuple[str, ...]:
+    """How this user's git compares a working tree: line ends and file modes as checked `core.*` values, own ignores.
+
+    The ignore file is taken from the user's configuration alone, since the repository's could name any file.
+    """
+    pattern = f"^core\\.({_COMPARISON_KEYS}|excludesfile)$"
+    completed = await git_for_user(repository.place, "config", "--null", "--show-scope", "--get-regexp", pattern)
+    # The file system itself tells whether it ignores case; a setting that lies would hide files.
+    values = {"core.ignorecase": str((repository.common_dir / "CoNfIg").exists()).lower()}
+    values["core.excludesfile"] = _usual_ignore_file()
+    fields = os.fsdecode(completed.stdout).split("\0")
+    for scope, entry in zip(fields[::2], fields[1::2], strict=False):
+        key, has_value, value = entry.partition("\n")
+        if key == "core.excludesfile" and scope in ("system", "global"):
+            values[key] = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises for an unknown user
+        elif (word := value.lower() if has_value else "true") in _COMPARISON_VALUES and key != "core.excludesfile":
+            values[key] = word
+    return tuple(f"{key}={value}" for key, value in values.items())
+
+
+def _usual_ignore_file() -> str:
+    return os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "ignore")  # noqa: PTH111, PTH118 - as above

@@ -1,0 +1,155 @@
+"""From what a caller asked for to two fixed sides: a base object, and a commit, the index or the working tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from codeloupe.errors import RevisionError
+from codeloupe.git.command import both, git
+from codeloupe.git.engine import object_name
+from codeloupe.git.repository import (
+    Head,
+    Repository,
+    find_head_and_base,
+    is_lonely_branch,
+    merge_base,
+    no_commits,
+    read_head,
+    resolve,
+)
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.scope import (
+    BaseScope,
+    CommitScope,
+    DefaultScope,
+    DiffScope,
+    RangeScope,
+    ScopeRequest,
+    StagedScope,
+    UncommittedScope,
+)
+
+
+class Side(Enum):
+    """What the new side of a change is."""
+
+    COMMIT = "commit"
+    INDEX = "index"
+    WORKING_TREE = "working tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A resolved scope: `base` is a commit or tree, `head` the commit on the new side, or None for index and tree."""
+
+    scope: Scope
+    base: str
+    side: Side
+
+    @property
+    def head(self) -> str | None:
+        """The commit on the new side."""
+        return self.scope.head
+
+
+async def resolve_scope(repository: Repository, request: ScopeRequest, *, base_branch: str | None) -> Sides:
+    """Resolve every name once. Raises RevisionError or NotARepository in words."""
+    match request:
+        case DefaultScope():
+            return await _default(repository, base_branch)
+        case UncommittedScope():
+            head = await read_head(repository)
+            return _against_head(repository, head, Side.WORKING_TREE, "uncommitted changes")
+        case StagedScope():
+            return _against_head(repository, await read_head(repository), Side.INDEX, "staged changes")
+        case BaseScope(revision):
+            sha, head = await both(resolve(repository, revision), read_head(repository))
+            return await _branch(repository, head, revision, sha)
+        case RangeScope(text):
+            return await _range(repository, text)
+        case CommitScope(revision):
+            return await _commit(repository, revision)
+        case DiffScope():
+            raise RevisionError("a diff file has no revisions to resolve")
+        case _:
+            assert_never(request)
+
+
+async def _default(repository: Repository, base_branch: str | None) -> Sides:
+    head, base = await find_head_and_base(repository, base_branch)
+    if head.sha is None:
+        raise no_commits(repository)
+    if base is None and not await is_lonely_branch(repository, head):
+        raise RevisionError(
+            "no base branch to compare with: neither origin/HEAD nor main, master or develop is here",
+            hint="give --base REF, set base_branch in codeloupe.yaml, or fetch it (git fetch origin main:main)",
+        )
+    if base is None or base.checked_out:
+        return _against_head(repository, head, Side.WORKING_TREE, f"uncommitted changes on {head.branch}")
+    return await _branch(repository, head, base.name, base.sha)
+
+
+async def _branch(repository: Repository, head: Head, name: str, sha: str) -> Sides:
+    if head.sha is None:
+        raise no_commits(repository)
+    base = await merge_base(repository, sha, head.sha)
+    branch = head.branch or f"detached HEAD {head.sha[:12]}"
+    scope = Scope(ScopeKind.BRANCH, base, None, f"{branch} and its working tree against {name} (from {base[:12]})")
+    return Sides(scope, base, Side.WORKING_TREE)
+
+
+def _against_head(repository: Repository, head: Head, side: Side, description: str) -> Sides:
+    kind = ScopeKind.STAGED if side is Side.INDEX else ScopeKind.UNCOMMITTED
+    if head.sha is None:
+        return Sides(Scope(kind, None, None, f"{description} (no commits yet)"), _empty_tree(repository), side)
+    return Sides(Scope(kind, head.sha, None, description), head.sha, side)
+
+
+async def _range(repository: Repository, text: str) -> Sides:
+    separator = "..." if "..." in text else ".."
+    if separator not in text:
+        raise RevisionError(
+            f"{text!r} is one revision, not a range",
+            hint=f"for that commit alone: --commit {text}; for everything since: --base {text}, or {text}..HEAD",
+        )
+    left, right = (part or "HEAD" for part in text.split(separator, 1))
+    start, end = await both(resolve(repository, left), resolve(repository, right))
+    base = await merge_base(repository, start, end) if separator == "..." else start
+    scope = Scope(ScopeKind.RANGE, base, end, f"{left}{separator}{right} ({base[:12]} to {end[:12]})")
+    return Sides(scope, base, Side.COMMIT)
+
+
+async def _commit(repository: Repository, revision: str) -> Sides:
+    if ".." in revision:
+        raise RevisionError(
+            f"{revision!r} is a range, not one commit", hint=f"give it without --commit: codeloupe review {revision}"
+        )
+    sha = await resolve(repository, revision)
+    if repository.shallow and sha in _boundary(repository):
+        raise RevisionError(
+            f"the parent of {sha[:12]} is not in this shallow clone, so its change is unknown",
+            hint="deepen it: git fetch --deepen=1 (in GitHub Actions: fetch-depth: 2)",
+        )
+    parents = await _parents(repository, sha)
+    base = parents[0] if parents else _empty_tree(repository)
+    kind = "root commit" if not parents else "commit" if len(parents) == 1 else "merge (against its first parent)"
+    scope = Scope(ScopeKind.COMMIT, parents[0] if parents else None, sha, f"{kind} {sha[:12]}")
+    return Sides(scope, base, Side.COMMIT)
+
+
+def _boundary(repository: Repository) -> frozenset[str]:
+    """The commits of a shallow clone whose parents were left out."""
+    return frozenset(repository.sources.shallow.read_text(encoding="ascii", errors="replace").split())
+
+
+async def _parents(repository: Repository, sha: str) -> list[str]:
+    """The parents that the commit itself names, whatever else in the repository claims."""
+    header = (await git(repository.place, "cat-file", "commit", sha)).split(b"\n\n", 1)[0]
+    words = (line.split(b" ", 1) for line in header.split(b"\n"))
+    return [word[1].decode("ascii") for word in words if word[0] == b"parent"]
+
+
+def _empty_tree(repository: Repository) -> str:
+    return object_name("tree", b"", repository.sources.object_format)

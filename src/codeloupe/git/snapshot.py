@@ -1,0 +1,189 @@
+"""The reviewed tree as a directory: byte for byte, symbolic links as text, removed at the end even after an error.
+
+A commit or an index is exported by git from an engine of our own, with filters off, and only under names that stay
+inside. A working tree is copied by us, opening each component of a path without following links, so that no file
+outside of the tree gets in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from codeloupe.git.blobs import Entry, list_entries
+from codeloupe.git.command import Place, failure, git, try_git
+from codeloupe.git.engine import (
+    EXPORT_ATTRIBUTES,
+    copy_index,
+    in_engine,
+    object_name,
+    private_directory,
+    temporary_engine,
+)
+from codeloupe.git.repository import Repository
+from codeloupe.git.scopes import Side, Sides
+
+_FORBIDDEN_PARTS = frozenset({"", ".", "..", ".git"})
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# git's guards for other systems' file names; ours are stricter where it matters and must not stop a whole export.
+_EXPORT_SETTINGS = ("core.autocrlf=false", "core.fileMode=false", "core.protectNTFS=false", "core.protectHFS=false")
+_FILES_BETWEEN_BREATHS = 50
+# The library makes and removes nested folders by recursion, for which a hostile path could be too deep.
+_MAX_PARTS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A directory with files of the reviewed tree, and those that could not be put there, with the reason."""
+
+    root: Path
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def tree_to_read(repository: Repository, sides: Sides) -> AsyncIterator[Path]:
+    """The whole reviewed tree for an agent to read: the working tree when it is that tree, else an export of it."""
+    if sides.side is Side.WORKING_TREE:
+        yield repository.root
+        return
+    async with exported(repository, sides, paths=None) as snapshot:
+        yield snapshot.root
+
+
+@asynccontextmanager
+async def exported(repository: Repository, sides: Sides, *, paths: Iterable[str] | None) -> AsyncIterator[Snapshot]:
+    """Some files of the reviewed tree, or all of a commit or index when `paths` is None, as a directory of our own."""
+    with empty_directory() as root:
+        if sides.side is Side.WORKING_TREE:
+            yield Snapshot(root, await _copy_files(repository.root, root, list(paths or ())))
+        else:
+            wanted = None if paths is None else list(paths)
+            yield Snapshot(root, await _check_out(repository, sides, root, wanted))
+
+
+@contextmanager
+def empty_directory() -> Iterator[Path]:
+    """A private directory that is removed at the end, whatever was put into it."""
+    with private_directory() as directory:
+        root = directory / "tree"
+        root.mkdir(mode=0o700)
+        yield root
+
+
+def write_file(root: Path, name: str, content: bytes) -> None:
+    """Write one file below `root`, which must be a directory of ours; raises ValueError for a path that leaves it."""
+    parts = _checked_parts(name)
+    target = root.joinpath(*parts)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(target, _CREATE, 0o600), "wb") as sink:
+        sink.write(content)
+
+
+def place_of(root: Path, name: str) -> Path | None:
+    """Where a file of a snapshot is, or None for a path that leaves it."""
+    try:
+        return root.joinpath(*_checked_parts(name))
+    except ValueError:
+        return None
+
+
+async def _check_out(repository: Repository, sides: Sides, root: Path, paths: list[str] | None) -> dict[str, str]:
+    with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
+        if sides.head is None:
+            copy_index(repository.index, git_dir)
+        safe = None if paths is None else [name for name in paths if place_of(root, name)]
+        listed = {entry.path: entry for entry in await list_entries(in_engine(git_dir), sides.head, safe)}
+        (git_dir / "index").unlink(missing_ok=True)
+        wanted = dict.fromkeys(listed if paths is None else paths)
+        missing = {name: why for name in wanted if (why := _why_not(name, listed)) is not None}
+        chosen = [listed[name] for name in wanted if name not in missing]
+        place = in_engine(git_dir, *_EXPORT_SETTINGS, work_tree=root)
+        return missing | await _write_entries(place, root, chosen, repository.sources.object_format)
+
+
+def _why_not(name: str, listed: Mapping[str, Entry]) -> str | None:
+    try:
+        _checked_parts(name)
+    except ValueError as error:
+        return str(error)
+    return None if name in listed else "not in the reviewed tree"
+
+
+async def _write_entries(place: Place, root: Path, entries: list[Entry], object_format: str) -> dict[str, str]:
+    """Write files into the empty `root`; returns those that could not be written whole, with the reason.
+
+    All of them become regular files: a link is its target as text.
+    """
+    if not entries:
+        return {}
+    records = (b"100644 %s\t%s\0" % (entry.blob.encode("ascii"), os.fsencode(entry.path)) for entry in entries)
+    await git(place, "update-index", "-z", "--index-info", stdin=b"".join(records))
+    completed = await try_git(place, "checkout-index", "--all", "--force", "--quiet")
+    if completed.exit_code == 0:
+        return {entry.path: "a file and a folder at once" for entry in entries if not (root / entry.path).is_file()}
+    reason = f"cannot be exported: {failure('checkout-index', completed).message}"
+    return {entry.path: reason for entry in entries if not _is_whole(root / entry.path, entry.blob, object_format)}
+
+
+def _is_whole(file: Path, blob: str, object_format: str) -> bool:
+    try:
+        return object_name("blob", file.read_bytes(), object_format) == blob
+    except OSError:  # not there, or a name that this file system cannot hold
+        return False
+
+
+async def _copy_files(source: Path, target: Path, names: list[str]) -> dict[str, str]:
+    """Copy regular files, and links as text; returns those that could not be copied."""
+    missing: dict[str, str] = {}
+    top = os.open(source, _DIRECTORY)
+    try:
+        for number, name in enumerate(names):
+            if number % _FILES_BETWEEN_BREATHS == 0:
+                await asyncio.sleep(0)  # so that a cancellation is noticed
+            try:
+                write_file(target, name, _read_beneath(top, _checked_parts(name)))
+            except (OSError, ValueError) as error:
+                missing[name] = (getattr(error, "strerror", None) or str(error)).lower()
+    finally:
+        os.close(top)
+    return missing
+
+
+def _read_beneath(top: int, parts: tuple[str, ...]) -> bytes:
+    """The content of a file below an open directory; no component may be a link, and a link itself is its target."""
+    directory = os.dup(top)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+        return _read_in(directory, parts[-1])
+    finally:
+        os.close(directory)
+
+
+def _read_in(directory: int, name: str) -> bytes:
+    mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    if stat.S_ISLNK(mode):
+        return os.fsencode(os.readlink(name, dir_fd=directory))
+    if not stat.S_ISREG(mode):
+        raise ValueError("not a regular file")
+    # Not blocking: between the look and the opening a file may have become a pipe.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with os.fdopen(os.open(name, flags, dir_fd=directory), "rb") as stream:
+        return stream.read()
+
+
+def _checked_parts(name: str) -> tuple[str, ...]:
+    parts = tuple(name.split("/"))
+    if any(part.lower() in _FORBIDDEN_PARTS or "\0" in part for part in parts):
+        raise ValueError("the path leaves the tree or names git's own folder")
+    if len(parts) > _MAX_PARTS:
+        raise ValueError(f"more than {_MAX_PARTS} folders deep")
+    return parts

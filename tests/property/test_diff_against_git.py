@@ -1,0 +1,190 @@
+"""Generated changes: what the parser says of git's diff is what the blobs hold, line by line."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from codeloupe.errors import DiffSyntaxError
+from codeloupe.git.diff import parse_diff
+from codeloupe.git.raw import parse_raw_numstat, reconcile
+from codeloupe.model.change import FileChange
+from tests.diff_checks import Style, check_lines, check_list, listed_by_git, lists_of, patch_of
+from tests.git_edge_cases import EDGE_CASES, Entry, Tree, commit_trees
+from tests.repository import GitRepository
+
+_NASTY_LINES = (
+    b"",
+    b" ",
+    b"same",
+    b"other",
+    b"\r",
+    b"text\r",
+    b"a\rb",
+    b"\f",
+    b"\v\x1c\x1d\x85",
+    "\u2028\u2029\u0085".encode(),
+    b"\xff\xfe",
+    b"\0",
+    b"-",
+    b"+",
+    b"-- ",
+    b"-- a/x",
+    b"++ b/x",
+    b"--- a/x",
+    b"+++ b/x",
+    b"@@ -1 +1 @@",
+    b"diff --git a/x b/x",
+    b"\\ No newline at end of file",
+    b"2.39.5",
+)
+_PATH_PIECES = (
+    b"x",
+    b" ",
+    b"\t",
+    b"\n",
+    b'"',
+    b"\\",
+    b"-",
+    b"b/",
+    b" b/",
+    b" => ",
+    b"\xff",
+    "\u00e9".encode(),
+    b"\r",
+    b"~",
+)
+_STYLES = (
+    Style(),
+    Style(context=0),
+    Style(context=1, patch=("--no-prefix",)),
+    Style(context=100, shared=("--no-renames",)),
+    Style(patch=("--src-prefix=i/", "--dst-prefix=w/"), shared=("--find-copies-harder",)),
+)
+
+_lines = st.lists(
+    st.sampled_from(_NASTY_LINES) | st.binary(max_size=4).map(lambda line: line.replace(b"\n", b"")), max_size=30
+)
+_contents = st.builds(lambda lines, end: b"\n".join(lines) + end, _lines, st.sampled_from((b"", b"\n")))
+_files = st.builds(Entry, st.sampled_from(("100644", "100644", "100755")), _contents)
+_links = st.builds(Entry, st.just("120000"), st.sampled_from((b"target", b"same", b"two\nlines")))
+_submodules = st.builds(Entry, st.just("160000"), st.sampled_from((b"1" * 40, b"2" * 40)))
+_entries = st.none() | _files | _files | _files | _links | _submodules
+_names = st.lists(st.sampled_from(_PATH_PIECES), min_size=1, max_size=5).map(b"".join)
+# The leading directory keeps one path from being a directory of another, and `~` keeps names from being empty.
+_paths = st.builds(lambda place, name: b"%d/~" % place + name.replace(b"/", b"~/~") + b"~", st.integers(0, 3), _names)
+_changes = st.dictionaries(_paths, st.tuples(_entries, _entries), max_size=5)
+
+
+@pytest.fixture(scope="module")
+def shared_repository(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    return GitRepository(tmp_path_factory.mktemp("generated") / "repository")
+
+
+@pytest.fixture(scope="module")
+def real_patches(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, ...]:
+    """Patches with hunks, of the edge cases that are not huge."""
+    repository = GitRepository(tmp_path_factory.mktemp("patches") / "repository")
+    small = [case for case in EDGE_CASES if sum(len(entry.content) for entry in case.head.values()) < 2000]
+    patches = [patch_of(repository, commit_trees(repository, case.base, case.head)) for case in small[::3]]
+    return tuple(patch for patch in patches if b"\n@@ " in patch)
+
+
+def _tree(changes: dict[bytes, tuple[Entry | None, Entry | None]], side: int) -> Tree:
+    return {path: entry for path, entries in changes.items() if (entry := entries[side]) is not None}
+
+
+@given(changes=_changes, style=st.sampled_from(_STYLES))
+@settings(max_examples=150)
+def test_every_line_of_a_generated_change_is_where_git_has_it(
+    shared_repository: GitRepository, changes: dict[bytes, tuple[Entry | None, Entry | None]], style: Style
+) -> None:
+    commits = commit_trees(shared_repository, _tree(changes, 0), _tree(changes, 1))
+    listed = listed_by_git(shared_repository, commits, style)
+    parsed = parse_diff(patch_of(shared_repository, commits, style))
+    reconciled = reconcile(parsed, parse_raw_numstat(lists_of(shared_repository, commits, style)))
+    for files in (parsed, reconciled):
+        check_list(files, listed)
+        check_lines(shared_repository, files, listed)
+
+
+def _check_sound(files: tuple[FileChange, ...]) -> None:
+    """What was accepted can be cut into lines, and the lines are as many as the header says."""
+    for file in files:
+        for hunk in file.hunks:
+            lines = list(hunk.lines())
+            assert sum(line.kind != "added" for line in lines) == hunk.old_lines
+            assert sum(line.kind != "deleted" for line in lines) == hunk.new_lines
+            assert (hunk.added, hunk.deleted) == tuple(
+                sum(line.kind == kind for line in lines) for kind in ("added", "deleted")
+            )
+
+
+def _parse_or_refuse(data: bytes) -> None:
+    try:
+        files = parse_diff(data)
+    except DiffSyntaxError as error:
+        assert error.hint
+    else:
+        _check_sound(files)
+
+
+_FRAGMENTS = (
+    b"diff --git a/x b/x\n",
+    b"index 1234567..89abcde 100644\n",
+    b"new file mode 100644\n",
+    b"rename from x\n",
+    b"similarity index 100%\n",
+    b"--- a/x\n",
+    b"+++ b/x\n",
+    b"--- /dev/null\n",
+    b"@@ -1 +1 @@\n",
+    b"@@ -1,2 +1,2 @@ f\n",
+    b"@@ -0,0 +1 @@\n",
+    b" context\n",
+    b"+added\n",
+    b"-deleted\n",
+    b"\\ No newline at end of file\n",
+    b"\n",
+    b"-- \n",
+    b"GIT binary patch\n",
+    b"literal 3\nabc\n\n",
+    b"Binary files a/x and b/x differ\n",
+    b"Submodule x 1111..2222:\n",
+)
+
+
+@given(data=st.binary(max_size=200) | st.lists(st.sampled_from(_FRAGMENTS), max_size=25).map(b"".join))
+@settings(max_examples=600)
+@example(data=b"diff --git ")
+@example(data=b"--- \n+++ ")
+def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
+    _parse_or_refuse(data)
+
+
+@given(data=st.data())
+@settings(max_examples=600)
+def test_a_damaged_diff_is_parsed_or_refused(real_patches: tuple[bytes, ...], data: st.DataObject) -> None:
+    patch = data.draw(st.sampled_from(real_patches))
+    first, second = sorted(data.draw(st.tuples(*[st.integers(0, len(patch))] * 2)))
+    damage = data.draw(
+        st.binary(max_size=3) | st.just(patch[first:second] * 2) | st.sampled_from((b"\n", b"\r\n", b"@@ "))
+    )
+    _parse_or_refuse(patch[:first] + damage + patch[second:])
+
+
+@given(data=st.data())
+@settings(max_examples=300)
+def test_a_diff_cut_in_the_middle_of_a_hunk_is_refused(real_patches: tuple[bytes, ...], data: st.DataObject) -> None:
+    patch = data.draw(st.sampled_from(real_patches))
+    bodies = [hunk.body for file in parse_diff(patch) for hunk in file.hunks]
+    headers = [match.start() + 1 for match in re.finditer(rb"\n@@ ", patch)]
+    body, header = data.draw(st.sampled_from(list(zip(bodies, headers, strict=True))))
+    counted = re.sub(rb"\n\\[^\n]*\n\Z", b"\n", body)
+    end = patch.index(b"\n", header) + len(counted)
+    cut = data.draw(st.integers(header + 1, end))
+    with pytest.raises(DiffSyntaxError):
+        parse_diff(patch[:cut])

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import asyncio
+import stat
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import GitFailed, ProgramNotFound
+from codeloupe.git.command import MINIMUM_VERSION, Place, both, failure, git, git_for_user, git_version, try_git
+from codeloupe.process import Completed
+from tests.repository import GitRepository
+
+_OF_THE_USER = {
+    "GIT_DIR": "/elsewhere",
+    "GIT_WORK_TREE": "/elsewhere",
+    "GIT_INDEX_FILE": "/elsewhere/index",
+    "GIT_OBJECT_DIRECTORY": "/elsewhere/objects",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES": "/elsewhere/objects",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "core.fsmonitor",
+    "GIT_CONFIG_VALUE_0": "/elsewhere/program",
+    "GIT_CONFIG_PARAMETERS": "'core.fsmonitor'='/elsewhere/program'",
+    "GIT_EXTERNAL_DIFF": "/elsewhere/program",
+    "GIT_PAGER": "/elsewhere/program",
+    "GIT_SSH_COMMAND": "/elsewhere/program",
+    "GIT_PROXY_COMMAND": "/elsewhere/program",
+    "GIT_ASKPASS": "/elsewhere/program",
+    "GIT_EXEC_PATH": "/elsewhere",
+    "GIT_TRACE": "/elsewhere/trace",
+    "GIT_ALLOW_PROTOCOL": "ext:file:https",
+    "GIT_DIFF_OPTS": "--unified=0",
+    "LD_PRELOAD": "",
+    "API_KEY": "not for git",
+}
+
+
+def _stand_in(folder: Path) -> Path:
+    """A program named git that writes down its environment and arguments instead of working."""
+    folder.mkdir()
+    program = folder / "git"
+    program.write_text('#!/bin/sh\nenv -0 > "$0.environment"\nprintf "%s\\n" "$@" > "$0.arguments"\n')
+    program.chmod(0o755)
+    return program
+
+
+def _variables(program: Path) -> dict[str, str]:
+    entries = program.with_name("git.environment").read_bytes().decode().split("\0")
+    return dict(entry.split("=", 1) for entry in entries if entry)
+
+
+def test_no_variable_of_the_user_reaches_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = _stand_in(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    for name, value in _OF_THE_USER.items():
+        monkeypatch.setenv(name, value)
+
+    asyncio.run(try_git(Place(tmp_path), "status"))
+
+    seen = _variables(program)
+    assert not [name for name, value in seen.items() if value == _OF_THE_USER.get(name) or "elsewhere" in value]
+    assert seen["GIT_DIR"] == str(tmp_path)
+    assert seen["GIT_CONFIG_GLOBAL"] == "/dev/null"
+    assert seen["GIT_ALLOW_PROTOCOL"] == "none"
+    assert "GIT_WORK_TREE" not in seen
+    assert "GIT_INDEX_FILE" not in seen
+
+
+def test_a_question_for_the_users_settings_sees_the_home_and_nothing_else_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = _stand_in(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name, value in _OF_THE_USER.items():
+        monkeypatch.setenv(name, value)
+
+    asyncio.run(git_for_user(Place(tmp_path), "config", "--list"))
+
+    seen = _variables(program)
+    assert seen["HOME"] == str(tmp_path / "home")
+    assert not [name for name, value in seen.items() if "elsewhere" in value]
+    assert not [name for name in seen if name.startswith("GIT_CONFIG_")]
+    assert seen["GIT_TERMINAL_PROMPT"] == "0"
+
+
+def test_git_is_told_its_place_and_the_settings_of_that_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = _stand_in(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    place = Place(tmp_path, work_tree=tmp_path / "bin", index_file=tmp_path / "index", settings=("core.eol=lf",))
+
+    asyncio.run(try_git(place, "status"))
+
+    seen = _variables(program)
+    assert (seen["GIT_WORK_TREE"], seen["GIT_INDEX_FILE"]) == (str(tmp_path / "bin"), str(tmp_path / "index"))
+    assert seen["PWD"] == str(tmp_path / "bin")
+    arguments = program.with_name("git.arguments").read_text().splitlines()
+    assert arguments[arguments.index("core.eol=lf") - 1] == "-c"
+    assert "core.fsmonitor=false" in arguments
+    assert arguments[-1] == "status"
+
+
+def test_a_failure_speaks_in_gits_own_words(repository: GitRepository) -> None:
+    with pytest.raises(GitFailed, match=r"git cat-file failed \(exit 128\): fatal: Not a valid object name") as caught:
+        asyncio.run(git(Place(repository.path / ".git"), "cat-file", "blob", "no-such-name"))
+    assert caught.value.status == 128
+    assert caught.value.hint
+
+
+def test_a_damaged_index_gets_a_hint_that_helps(repository: GitRepository) -> None:
+    repository.write("a", "a\n")
+    repository.commit()
+    (repository.path / ".git" / "index").write_bytes(b"no index at all, but long enough to be read as one")
+
+    with pytest.raises(GitFailed) as caught:
+        asyncio.run(git(Place(repository.path / ".git"), "ls-files"))
+    assert "index" in caught.value.hint
+
+
+def test_a_missing_object_gets_a_hint_that_helps(repository: GitRepository) -> None:
+    repository.write("a", "a\n")
+    repository.commit()
+    blob = repository.git("rev-parse", "HEAD:a").decode().strip()
+    (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+
+    with pytest.raises(GitFailed) as caught:
+        asyncio.run(git(Place(repository.path / ".git"), "diff-tree", "--root", "-p", "HEAD"))
+    assert "git fetch" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        ("", "no message", "git fsck"),
+        ("warning: x\nfatal: it broke\nusage: y\n", "fatal: it broke", "git fsck"),
+        ("fatal: not known:\n\tone\n\ttwo\nusage: y\n", "fatal: not known: one two", "git fsck"),
+        ("it broke\nbadly\n", "badly", "git fsck"),
+        ('error: open("x"): Permission denied\n', "Permission denied", "readable"),
+    ],
+)
+def test_a_failure_is_told_in_one_line_with_a_hint(words: str, message: str, hint: str) -> None:
+    error = failure("diff", Completed(128, b"", words, 0.0))
+    assert message in error.message
+    assert "\n" not in error.message
+    assert hint in error.hint
+    assert error.stderr == words
+
+
+def test_without_git_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProgramNotFound, match="git is not on the PATH") as caught:
+        asyncio.run(git_version())
+    assert "install git" in caught.value.hint
+
+
+def test_the_version_is_gits_own(repository: GitRepository) -> None:
+    version = asyncio.run(git_version())
+    assert repository.git("version").decode().strip() == f"git version {version}"
+    assert tuple(int(part) for part in version.split(".")[:2]) >= MINIMUM_VERSION
+
+
+def test_a_git_that_lies_in_the_reviewed_tree_is_not_started(
+    repository: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = repository.write("git", "#!/bin/sh\ntouch sprung\n", executable=True)
+    assert trap.stat().st_mode & stat.S_IXUSR
+    monkeypatch.chdir(repository.path)
+    monkeypatch.setenv("PATH", ":.:/usr/bin:/bin")
+
+    asyncio.run(git(Place(repository.path / ".git", work_tree=repository.path), "rev-parse", "--git-dir"))
+
+    assert not (repository.path / "sprung").exists()
+
+
+def test_two_things_at_once_give_both_results() -> None:
+    async def answer(value: str) -> str:
+        await asyncio.sleep(0)
+        return value
+
+    assert asyncio.run(both(answer("a"), answer("b"))) == ("a", "b")
+
+
+@pytest.mark.parametrize("slow_first", [True, False])
+def test_when_one_of_two_things_fails_the_other_has_ended_before_the_error_is_raised(*, slow_first: bool) -> None:
+    ended: list[str] = []
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise GitFailed("broken", program="git", exit_code=1)
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            ended.append("waiting")
+
+    async def run_both() -> None:
+        first, second = (wait(), fail()) if slow_first else (fail(), wait())
+        try:
+            await both(first, second)
+        except GitFailed:
+            ended.append("error seen")
+
+    asyncio.run(run_both())
+    assert ended == ["waiting", "error seen"]

@@ -1,0 +1,174 @@
+"""git's lists, read from real git, and the patch checked against them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from codeloupe.errors import DiffSyntaxError, RepositoryBusy
+from codeloupe.git.diff import parse_diff
+from codeloupe.git.raw import RawEntry, parse_raw_numstat, reconcile
+from codeloupe.model.change import FileChange, FileStatus
+from tests.diff_checks import PATCH_OPTIONS, lists_of, patch_of
+from tests.repository import GitRepository
+
+_TEXT = "".join(f"line {number}\n" for number in range(20))
+_RAW = b":100644 100644 " + b"1" * 40 + b" " + b"2" * 40 + b" M\0"
+
+
+def _changed(repository: GitRepository) -> tuple[str, str]:
+    repository.write("edited.py", _TEXT)
+    repository.write("old name.py", _TEXT.upper())
+    repository.write("data.bin", b"\0one\n")
+    repository.write("gone", "gone\n")
+    base = repository.commit()
+    repository.write("edited.py", _TEXT.replace("line 7\n", "line seven\nand more\n"))
+    repository.git("mv", "old name.py", "new name.py")
+    repository.write("data.bin", b"\0two\n")
+    repository.remove("gone")
+    repository.write("tab\tname\udcff", "new\n", executable=True)
+    return base, repository.commit()
+
+
+def _read(repository: GitRepository, commits: tuple[str, str]) -> tuple[tuple[FileChange, ...], tuple[RawEntry, ...]]:
+    return parse_diff(patch_of(repository, commits)), parse_raw_numstat(lists_of(repository, commits))
+
+
+def _conflict(repository: GitRepository) -> None:
+    repository.write("x", "one\n")
+    repository.commit()
+    repository.checkout("side", new=True)
+    repository.write("x", "two\n")
+    repository.commit()
+    repository.checkout("main")
+    repository.write("x", "three\n")
+    repository.commit()
+    repository.git("merge", "side", may_fail=True)
+
+
+def test_the_lists_of_a_real_change_are_read(repository: GitRepository) -> None:
+    entries = parse_raw_numstat(lists_of(repository, _changed(repository)))
+    seen = [(entry.status, entry.old_path, entry.new_path, entry.added, entry.deleted) for entry in entries]
+    assert seen == [
+        ("M", "data.bin", "data.bin", None, None),
+        ("M", "edited.py", "edited.py", 2, 1),
+        ("D", "gone", "gone", 0, 1),
+        ("R", "old name.py", "new name.py", 0, 0),
+        ("A", "tab\tname\udcff", "tab\tname\udcff", 1, 0),
+    ]
+    assert [entry.similarity for entry in entries] == [None, None, None, 100, None]
+    assert (entries[4].old_mode, entries[4].new_mode, entries[4].old_blob) == ("000000", "100755", "0" * 40)
+
+
+def test_no_output_is_an_empty_list() -> None:
+    assert parse_raw_numstat(b"") == ()
+    assert reconcile((), ()) == ()
+
+
+def test_an_unmerged_file_is_listed_and_then_refused(repository: GitRepository) -> None:
+    _conflict(repository)
+    entries = parse_raw_numstat(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))
+    assert [(entry.status, entry.new_path, entry.added) for entry in entries] == [("U", "x", 0), ("M", "x", 4)]
+    with pytest.raises(RepositoryBusy, match="'x' has unresolved conflicts"):
+        reconcile((), entries)
+
+
+def test_a_file_that_was_touched_and_did_not_change_is_listed_without_hunks(repository: GitRepository) -> None:
+    touched = repository.write("x", "one\n")
+    repository.write("y", "one\n")
+    repository.commit()
+    os.utime(touched, (1, 1))
+    repository.write("y", "two\n")
+    unrefreshed = ("-c", "diff.autoRefreshIndex=false", "diff")
+    entries = parse_raw_numstat(repository.git(*unrefreshed, "--raw", "--numstat", "-z", "--no-abbrev"))
+    files = reconcile(parse_diff(repository.git(*unrefreshed, *PATCH_OPTIONS)), entries)
+    assert [(file.path, file.status, file.added, len(file.hunks)) for file in files] == [
+        ("x", FileStatus.MODIFIED, 0, 0),
+        ("y", FileStatus.MODIFIED, 1, 1),
+    ]
+
+
+def test_a_file_of_the_working_tree_has_no_new_blob(repository: GitRepository) -> None:
+    repository.write("x", "one\n")
+    repository.commit()
+    repository.write("x", "two\n")
+    entries = parse_raw_numstat(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))
+    (file,) = reconcile(parse_diff(repository.git("diff", *PATCH_OPTIONS)), entries)
+    assert (file.new_blob, file.new_mode, file.added) == (None, "100644", 1)
+
+
+def test_a_file_that_git_takes_for_binary_keeps_its_hunks(repository: GitRepository) -> None:
+    files = reconcile(*_read(repository, _changed(repository)))
+    assert (files[0].path, files[0].binary, len(files[0].hunks)) == ("data.bin", True, 1)
+    assert [file.binary for file in files[1:]] == [False] * 4
+
+
+def test_a_file_that_is_only_in_the_patch_is_refused(repository: GitRepository) -> None:
+    files, entries = _read(repository, _changed(repository))
+    with pytest.raises(DiffSyntaxError, match="'edited.py' is in the patch and not in its place in the list") as caught:
+        reconcile(files, entries[:1])
+    assert "run it again" in caught.value.hint
+
+
+@pytest.mark.parametrize("missing", range(5))
+def test_a_file_that_is_only_in_the_list_is_refused(repository: GitRepository, missing: int) -> None:
+    files, entries = _read(repository, _changed(repository))
+    with pytest.raises(DiffSyntaxError, match="in the list and not in its place in the patch"):
+        reconcile(files[:missing] + files[missing + 1 :], entries)
+
+
+def test_other_counts_of_lines_are_refused(repository: GitRepository) -> None:
+    files, entries = _read(repository, _changed(repository))
+    for counts in ({"added": 3}, {"deleted": 2}, {"added": 0, "deleted": 0}):
+        changed = replace(entries[1], **counts)  # type: ignore[arg-type]  # the counts are ints
+        with pytest.raises(DiffSyntaxError, match="changed lines of 'edited.py'"):
+            reconcile(files, (entries[0], changed, *entries[2:]))
+
+
+def test_another_content_is_refused(repository: GitRepository) -> None:
+    files, entries = _read(repository, _changed(repository))
+    changed = replace(entries[1], new_blob="f" * 40)
+    with pytest.raises(DiffSyntaxError, match="content of 'edited.py'"):
+        reconcile(files, (entries[0], changed, *entries[2:]))
+
+
+def test_a_patch_that_hides_lines_as_binary_is_refused(repository: GitRepository) -> None:
+    files, entries = _read(repository, _changed(repository))
+    hidden = replace(files[1], binary=True)
+    with pytest.raises(DiffSyntaxError, match="changed lines of 'edited.py'"):
+        reconcile((files[0], hidden, *files[2:]), entries)
+
+
+def test_a_status_that_means_nothing_is_refused() -> None:
+    entries = parse_raw_numstat(_RAW.replace(b" M", b" X") + b"x\0")
+    with pytest.raises(DiffSyntaxError, match="status 'X'"):
+        reconcile((), entries)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"x", "cut off"),
+        (_RAW, "no path"),
+        (_RAW + b"x", "cut off"),
+        (_RAW + b"x\0:1 2\0", "raw record is malformed"),
+        (_RAW + b"x\0" + b"1\t1\ty\0", "not in its place"),
+        (_RAW + b"x\0" + b"1\t1\n\0", "numstat record is malformed"),
+        (_RAW + b"x\0" + b"1\t1\tx\0" + _RAW + b"y\0", "numstat record is malformed"),
+        (_RAW + b"x\0" + b"%b\t1\tx\0" % (b"9" * 5000), "numstat record is malformed"),
+        (_RAW + b"x\0" + b"1\t1\t\0x\0", "no path"),
+        (_RAW.replace(b" M", b" R100") + b"x\0", "no path"),
+    ],
+)
+def test_a_list_that_git_would_not_print_is_refused(data: bytes, words: str) -> None:
+    with pytest.raises(DiffSyntaxError, match=words):
+        parse_raw_numstat(data)
+
+
+def test_long_lists_are_read_in_a_moment() -> None:
+    names = [b"file%d" % number for number in range(50_000)]
+    raw = b"".join(_RAW + name + b"\0" for name in names)
+    entries = parse_raw_numstat(raw + b"".join(b"1\t2\t" + name + b"\0" for name in names))
+    assert (len(entries), entries[-1].added, entries[-1].deleted) == (50_000, 1, 2)

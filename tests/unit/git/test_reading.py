@@ -1,0 +1,361 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from hashlib import sha1
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import GitFailed, NotARepository, RepositoryBusy
+from codeloupe.git import command
+from codeloupe.git.reading import read_change
+from codeloupe.git.repository import open_repository
+from codeloupe.git.scopes import resolve_scope
+from codeloupe.model.change import Change
+from codeloupe.model.scope import (
+    BaseScope,
+    CommitScope,
+    DefaultScope,
+    RangeScope,
+    ScopeRequest,
+    StagedScope,
+    UncommittedScope,
+)
+from tests.repository import GitRepository
+
+_HOOK = """#!{python}
+import asyncio, json, os
+from pathlib import Path
+from codeloupe.git.reading import read_change
+from codeloupe.git.repository import open_repository
+from codeloupe.git.scopes import resolve_scope
+from codeloupe.model.scope import StagedScope
+
+async def main():
+    os.chdir("{start}")
+    repository = await open_repository(Path())
+    return await read_change(repository, await resolve_scope(repository, StagedScope(), base_branch=None))
+
+change = asyncio.run(main())
+seen = {{file.path: b"".join(hunk.body for hunk in file.hunks).decode() for file in change.files}}
+Path("{result}").write_text(json.dumps(seen))
+"""
+
+
+def _read(path: Path, request: ScopeRequest) -> Change:
+    async def go() -> Change:
+        repository = await open_repository(path)
+        return await read_change(repository, await resolve_scope(repository, request, base_branch=None))
+
+    return asyncio.run(go())
+
+
+def _statuses(change: Change) -> dict[str, str]:
+    return {file.path: file.status.value for file in change.files}
+
+
+def _added(change: Change, path: str) -> list[bytes]:
+    (file,) = [file for file in change.files if file.path == path]
+    return [line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added"]
+
+
+@pytest.fixture
+def committed(repository: GitRepository) -> GitRepository:
+    for name in ("a.py", "b.py", "c.py", "d.py"):
+        repository.write(name, f"{name}\n")
+    repository.commit("root")
+    return repository
+
+
+def test_a_feature_branch_shows_commits_staged_unstaged_and_untracked_together(committed: GitRepository) -> None:
+    committed.checkout("feature", new=True)
+    committed.write("a.py", "committed\n")
+    committed.commit()
+    committed.write("b.py", "staged\n")
+    committed.git("add", "b.py")
+    committed.write("c.py", "unstaged\n")
+    committed.write("new.py", "untracked\n")
+    committed.remove("d.py")
+    change = _read(committed.path, DefaultScope())
+    assert _statuses(change) == {
+        "a.py": "modified", "b.py": "modified", "c.py": "modified", "d.py": "deleted", "new.py": "added",
+    }  # fmt: skip
+    for name, text in {"a.py": b"committed", "b.py": b"staged", "c.py": b"unstaged", "new.py": b"untracked"}.items():
+        assert _added(change, name) == [text]
+    assert _read(committed.path, BaseScope("main")).files == change.files
+
+
+def test_uncommitted_includes_untracked_files_and_leaves_ignored_ones_out(committed: GitRepository) -> None:
+    home = Path(os.environ["HOME"])
+    (home / ".config" / "git").mkdir(parents=True)
+    (home / ".config" / "git" / "ignore").write_text("*.mine\n")
+    committed.write(".gitignore", "*.log\n/out/\n")
+    (committed.path / ".git" / "info").mkdir(exist_ok=True)
+    (committed.path / ".git" / "info" / "exclude").write_text("*.local\n!kept.mine\n")
+    for name in ("x.log", "out/y.py", "z.local", "notes.mine", "kept.mine", "deep/er/new.py", " odd\tname\n", "-dash"):
+        committed.write(name, "x\n")
+    expected = {".gitignore", "kept.mine", "deep/er/new.py", " odd\tname\n", "-dash"}
+    assert _statuses(_read(committed.path, UncommittedScope())) == dict.fromkeys(expected, "added")
+    (home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/other\n")
+    (home / "other").write_text("deep/\n")
+    changed = (expected - {"deep/er/new.py"}) | {"notes.mine"}
+    assert _statuses(_read(committed.path / "deep", UncommittedScope())) == dict.fromkeys(changed, "added")
+
+
+def test_staged_sees_the_index_and_not_the_working_tree(committed: GitRepository) -> None:
+    committed.write("a.py", "staged\n")
+    committed.write("b.py", "staged\n")
+    committed.write("new.py", "staged\n")
+    committed.git("add", "--all")
+    committed.write("a.py", "edited further\n")
+    committed.write("c.py", "not staged\n")
+    committed.write("untracked.py", "x\n")
+    committed.remove("b.py")
+    change = _read(committed.path, StagedScope())
+    assert _statuses(change) == {"a.py": "modified", "b.py": "modified", "new.py": "added"}
+    assert [_added(change, name) for name in ("a.py", "b.py", "new.py")] == [[b"staged"]] * 3
+
+
+def test_a_file_that_was_only_announced_is_not_staged_but_uncommitted(committed: GitRepository) -> None:
+    committed.write("new.py", "x\n")
+    committed.git("add", "--intent-to-add", "new.py")
+    assert _statuses(_read(committed.path, StagedScope())) == {}
+    assert _statuses(_read(committed.path, UncommittedScope())) == {"new.py": "added"}
+
+
+@pytest.mark.parametrize(("start", "split"), [(".", False), ("below", False), (".", True)])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("-m", "x"), {"a.py": "-a.py\n+staged\n"}),
+        (("-a", "-m", "x"), {"a.py": "-a.py\n+staged\n", "b.py": "-b.py\n+not staged\n"}),
+        (("-m", "x", "--", "b.py"), {"b.py": "-b.py\n+not staged\n"}),
+    ],
+)
+def test_in_a_commit_hook_staged_is_what_this_commit_will_hold(
+    committed: GitRepository, tmp_path: Path, words: tuple[str, ...], expected: dict[str, str], start: str, *, split: bool
+) -> None:
+    committed.git("config", "core.splitIndex", str(split))
+    (committed.path / "below").mkdir()
+    committed.write("a.py", "staged\n")
+    committed.git("add", "a.py")
+    committed.write("b.py", "not staged\n")
+    hook = _HOOK.format(python=sys.executable, start=start, result=tmp_path / "result")
+    committed.write(".git/hooks/pre-commit", hook, executable=True)
+    committed.git("commit", *words)
+    assert json.loads((tmp_path / "result").read_text()) == expected
+
+
+def test_an_index_named_by_the_environment_outside_of_the_repository_is_not_used(
+    committed: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "index").write_bytes(b"no index")
+    for named in (str(tmp_path / "index"), "../index", ".git/not-there", ".git/../../index"):
+        monkeypatch.setenv("GIT_INDEX_FILE", named)
+        assert _statuses(_read(committed.path, StagedScope())) == {}
+
+
+def test_before_the_first_commit_everything_is_added(repository: GitRepository) -> None:
+    repository.write("staged.py", "x\n")
+    repository.git("add", "--all")
+    repository.write("untracked.py", "x\n")
+    repository.write("empty.py", "")
+    assert _statuses(_read(repository.path, StagedScope())) == {"staged.py": "added"}
+    everything = dict.fromkeys(("empty.py", "staged.py", "untracked.py"), "added")
+    assert _statuses(_read(repository.path, UncommittedScope())) == everything
+
+
+@pytest.mark.parametrize("option", ["sha256", "index-v4", "split-index", "stat-less"])
+def test_every_kind_of_repository_and_index_is_read(tmp_path: Path, option: str) -> None:
+    repository = GitRepository(tmp_path / "repository")
+    if option == "sha256":
+        shutil.rmtree(repository.path / ".git")
+        repository.git("init", "--quiet", "--template=", "--initial-branch=main", "--object-format=sha256")
+    for number in range(30):
+        repository.write(f"folder/file-{number}.py", f"{number}\n")
+    repository.commit()
+    if option == "index-v4":
+        repository.git("update-index", "--index-version=4")
+    if option == "split-index":
+        repository.git("update-index", "--split-index")
+    if option == "stat-less":
+        repository.git("read-tree", "HEAD")
+    repository.checkout("feature", new=True)
+    repository.write("folder/file-1.py", "staged\n")
+    repository.git("add", "--all")
+    repository.write("folder/file-2.py", "unstaged\n")
+    repository.write("folder/empty.py", "")
+    assert _statuses(_read(repository.path, StagedScope())) == {"folder/file-1.py": "modified"}
+    expected = {"folder/empty.py": "added", "folder/file-1.py": "modified", "folder/file-2.py": "modified"}
+    assert _statuses(_read(repository.path, DefaultScope())) == expected
+    repository.commit()
+    assert _statuses(_read(repository.path, RangeScope("main..feature"))) == expected
+    assert len(_read(repository.path, CommitScope("main")).files) == 30
+
+
+@pytest.mark.parametrize("sparse_index", ["--sparse-index", "--no-sparse-index"])
+def test_in_a_sparse_checkout_only_what_is_there_and_changed_is_shown(
+    committed: GitRepository, sparse_index: str
+) -> None:
+    for name in ("in/a.py", "out/a.py", "out/b.py", "far/c.py"):
+        committed.write(name, "x\n")
+    committed.commit()
+    committed.git("sparse-checkout", "set", "--cone", sparse_index, "in")
+    assert not (committed.path / "out").exists()
+    committed.write("in/a.py", "changed\n")
+    committed.write("in/new.py", "new\n")
+    assert _statuses(_read(committed.path, UncommittedScope())) == {"in/a.py": "modified", "in/new.py": "added"}
+    committed.write("out/a.py", "back by hand and changed\n")
+    committed.write("out/new.py", "new\n")
+    expected = {"in/a.py": "modified", "in/new.py": "added", "out/a.py": "modified", "out/new.py": "added"}
+    assert _statuses(_read(committed.path, UncommittedScope())) == expected
+
+
+def test_a_merge_in_progress_is_refused_only_while_it_has_conflicts(committed: GitRepository) -> None:
+    committed.checkout("feature", new=True)
+    for name in ("a.py", "b.py", "c.py", "d.py"):
+        committed.write(name, "ours\n")
+    committed.commit()
+    committed.checkout("main")
+    for name in ("a.py", "b.py", "c.py", "d.py"):
+        committed.write(name, "theirs\n")
+    committed.commit()
+    committed.checkout("feature")
+    committed.git("merge", "main", may_fail=True)
+    for request in (DefaultScope(), UncommittedScope(), StagedScope()):
+        with pytest.raises(RepositoryBusy, match=r"conflicts in 4 file\(s\): 'a.py', 'b.py', 'c.py' …") as caught:
+            _read(committed.path, request)
+        assert "git merge --abort" in caught.value.hint
+    assert len(_read(committed.path, RangeScope("main..feature")).files) == 4
+    for name in ("a.py", "b.py", "c.py", "d.py"):
+        committed.write(name, "resolved\n")
+    committed.git("add", "--all")
+    assert (committed.path / ".git" / "MERGE_HEAD").exists()
+    assert len(_read(committed.path, DefaultScope()).files) == 4
+
+
+def test_a_rebase_in_progress_is_read_like_any_detached_head(committed: GitRepository) -> None:
+    committed.checkout("feature", new=True)
+    for name in ("e.py", "f.py"):
+        committed.write(name, f"{name}\n")
+        committed.commit()
+    committed.git("-c", "sequence.editor=sed -i 1s/pick/edit/", "rebase", "--quiet", "--interactive", "main")
+    assert (committed.path / ".git" / "rebase-merge").exists()
+    change = _read(committed.path, DefaultScope())
+    assert _statuses(change) == {"e.py": "added"}
+    assert "detached HEAD" in change.scope.description
+
+
+def test_an_untracked_repository_is_named_and_not_entered(committed: GitRepository) -> None:
+    inner = GitRepository(committed.path / "folder" / "inner")
+    inner.write("x.py", "x\n")
+    inner.commit()
+    GitRepository(committed.path / "without-commits").write("y.py", "y\n")
+    committed.write("folder/beside.py", "x\n")
+    change = _read(committed.path, UncommittedScope())
+    assert _statuses(change) == {"folder/beside.py": "added"}
+    assert set(change.nested_repositories) == {"folder/inner/", "without-commits/"}
+
+
+def test_a_submodule_that_moved_is_shown_and_its_own_changes_are_not(
+    committed: GitRepository, tmp_path: Path
+) -> None:
+    library = GitRepository(tmp_path / "library")
+    library.write("lib.py", "1\n")
+    old = library.commit()
+    committed.git("submodule", "--quiet", "add", str(library.path), "lib")
+    committed.git("config", "-f", ".gitmodules", "submodule.lib.ignore", "all")
+    committed.commit()
+    committed.write("lib/lib.py", "dirty\n")
+    committed.write("lib/new.py", "dirty\n")
+    assert _read(committed.path, UncommittedScope()).files == ()
+    library.write("lib.py", "2\n")
+    new = library.commit()
+    subprocess.run(("git", "checkout", "--quiet", "--", "."), cwd=committed.path / "lib", check=True)
+    subprocess.run(("git", "fetch", "--quiet"), cwd=committed.path / "lib", check=True)
+    subprocess.run(("git", "checkout", "--quiet", new), cwd=committed.path / "lib", check=True)
+    (file,) = _read(committed.path, UncommittedScope()).files
+    assert (file.path, file.status.value, file.is_submodule) == ("lib", "modified", True)
+    body = b"".join(hunk.body for hunk in file.hunks).decode()
+    assert body == f"-Subproject commit {old}\n+Subproject commit {new}\n"
+
+
+def test_pipes_and_sockets_neither_hang_nor_break_the_review(committed: GitRepository) -> None:
+    os.mkfifo(committed.path / "pipe")
+    os.mkfifo(committed.path / "pipe.py")
+    committed.remove("a.py")
+    os.mkfifo(committed.path / "a.py")
+    committed.remove("b.py")
+    with socket.socket(socket.AF_UNIX) as listener:
+        # The path of a socket has a limit that a temporary directory may exceed.
+        here = Path.cwd()
+        os.chdir(committed.path)
+        try:
+            listener.bind("b.py")
+        finally:
+            os.chdir(here)
+        committed.write("c.py", "changed\n")
+        change = _read(committed.path, UncommittedScope())
+    assert _statuses(change) == {"c.py": "modified"}
+    assert dict(change.unreadable) == dict.fromkeys(("a.py", "b.py"), "a pipe, a socket or a device, not a file")
+
+
+def test_an_edit_in_the_same_moment_and_of_the_same_size_is_seen(committed: GitRepository) -> None:
+    for attempt in range(20):
+        committed.write("a.py", f"one {attempt:03}\n")
+        committed.git("add", "a.py")
+        committed.write("a.py", f"two {attempt:03}\n")
+        assert _added(_read(committed.path, UncommittedScope()), "a.py") == [f"two {attempt:03}".encode()]
+
+
+def test_an_edit_is_seen_though_size_and_time_are_unchanged_and_the_configuration_says_to_trust_them(
+    committed: GitRepository,
+) -> None:
+    file = committed.path / "a.py"
+    before = file.stat()
+    while int(time.time()) == int(before.st_ctime):
+        time.sleep(0.05)  # a change within the same second is beyond what git records
+    committed.git("config", "core.trustctime", "false")
+    committed.git("config", "core.checkStat", "minimal")
+    file.write_text("A.PY\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    later = time.time() + 100
+    os.utime(committed.path / ".git" / "index", (later, later))
+    assert _added(_read(committed.path, UncommittedScope()), "a.py") == [b"A.PY"]
+
+
+@pytest.mark.parametrize("way", ["autocrlf of the repository", "autocrlf of the user", "attribute"])
+def test_a_checkout_with_crlf_shows_only_what_changed(tmp_path: Path, way: str) -> None:
+    repository = GitRepository(tmp_path / "repository")
+    repository.write("a.txt", "one\ntwo\nthree\n")
+    repository.write("b.txt", "one\ntwo\nthree\n")
+    if way == "attribute":
+        repository.write(".gitattributes", "*.txt eol=crlf\n")
+    repository.commit()
+    if way == "autocrlf of the repository":
+        repository.git("config", "core.autocrlf", "true")
+    if way == "autocrlf of the user":
+        (Path(os.environ["HOME"]) / ".gitconfig").write_text("[core]\n\tautocrlf = true\n")
+    repository.write("a.txt", b"one\r\nTWO\r\nthree\r\n")
+    repository.write("b.txt", b"one\r\ntwo\r\nthree\r\n")
+    change = _read(repository.path, UncommittedScope())
+    assert _statuses(change) == {"a.txt": "modified"}
+    assert _added(change, "a.txt") == [b"TWO"]
+
+
+def test_a_changed_mode_is_noise_only_where_the_repository_says_so(committed: GitRepository) -> None:
+    (committed.path / "a.py").chmod(0o755)
+    (file,) = _read(committed.path, UncommittedScope()).files
+    assert (file.old_mode, file.new_mode) == ("100644", "100755")
+    committed.git("config", "core.fileMode", "false")
+    committed.write("new.sh", "x\n", executable=True)
+    (file,) = _read(committed.path, UncommittedScope()).files
+    assert (file.path, file.new_mode) == ("new.sh", "100644")

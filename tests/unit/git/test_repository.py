@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import GitFailed, NotARepository, RevisionError
+from codeloupe.git.repository import (
+    BaseBranch,
+    Head,
+    Repository,
+    comparison_settings,
+    find_base_branch,
+    merge_base,
+    open_repository,
+    read_head,
+    resolve,
+)
+from tests.repository import GitRepository
+
+
+def _open(path: Path) -> Repository:
+    return asyncio.run(open_repository(path))
+
+
+def _resolve(repository: GitRepository, revision: str) -> str:
+    return asyncio.run(resolve(_open(repository.path), revision))
+
+
+def _base(repository: GitRepository, configured: str | None = None) -> BaseBranch | None:
+    return asyncio.run(find_base_branch(_open(repository.path), configured))
+
+
+@pytest.fixture
+def committed(repository: GitRepository) -> GitRepository:
+    repository.write("folder/a.txt", "content\n")
+    repository.commit("first")
+    return repository
+
+
+def test_it_is_found_from_its_root_from_below_and_through_a_link(committed: GitRepository, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(committed.path / "folder")
+    roots = {_open(start).root for start in (committed.path, committed.path / "folder", link)}
+    assert roots == {committed.path}
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "with'quote", 'with"quote', "$HOME", "-dash", "ünï", os.fsdecode(b"caf\xe9"), "*[x]?"]
+)
+def test_it_is_found_in_a_path_with_any_characters(tmp_path: Path, name: str) -> None:
+    repository = GitRepository(tmp_path / name)
+    sha = repository.commit()
+    assert _open(repository.path).git_dir == repository.path / ".git"
+    assert _resolve(repository, "main") == sha
+
+
+def test_a_path_with_a_line_break_is_refused_in_words(tmp_path: Path) -> None:
+    repository = GitRepository(tmp_path / "two\nlines")
+    with pytest.raises(NotARepository, match="contains a line break"):
+        _open(repository.path)
+
+
+def test_a_linked_worktree_has_its_own_index_and_the_common_objects(committed: GitRepository, tmp_path: Path) -> None:
+    committed.git("worktree", "add", "--quiet", "-b", "other", str(tmp_path / "linked"))
+    opened = _open(tmp_path / "linked")
+    assert opened.root == tmp_path / "linked"
+    assert opened.index == committed.path / ".git" / "worktrees" / "linked" / "index"
+    assert opened.sources.objects == committed.path / ".git" / "objects"
+    assert asyncio.run(read_head(opened)) == Head(committed.head(), "other")
+
+
+def test_a_submodule_is_a_repository_of_its_own(committed: GitRepository, tmp_path: Path) -> None:
+    outer = GitRepository(tmp_path / "outer")
+    outer.git("submodule", "--quiet", "add", str(committed.path), "inner")
+    opened = _open(outer.path / "inner" / "folder")
+    assert opened.root == outer.path / "inner"
+    assert opened.git_dir == outer.path / ".git" / "modules" / "inner"
+
+
+def test_a_bare_repository_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copytree(GitRepository(tmp_path / "start").path / ".git", bare, dirs_exist_ok=True)
+    for start in (bare, bare / "refs" / "heads"):
+        with pytest.raises(NotARepository, match="bare repository") as caught:
+            _open(start)
+        assert "clone it" in caught.value.hint
+
+
+@pytest.mark.parametrize("below", [".git", ".git/objects", ".git/refs/heads"])
+def test_the_inside_of_git_is_no_working_tree(committed: GitRepository, below: str) -> None:
+    with pytest.raises(NotARepository, match="the inside of one"):
+        _open(committed.path / below)
+
+
+def test_outside_of_any_repository_the_error_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(NotARepository, match="is not inside a git repository") as caught:
+        _open(tmp_path)
+    assert "--diff-file" in caught.value.hint
+
+
+def test_a_start_that_is_no_directory_is_refused(committed: GitRepository) -> None:
+    for start in ("nothing", "folder/a.txt", "folder/a.txt/below", "nul\0byte"):
+        with pytest.raises(NotARepository, match="is not a directory"):
+            _open(committed.path / start)
+
+
+@pytest.mark.parametrize("content", ["", "gitdir: nowhere\n", "gitdir: ../start/.git/objects\n", "\0\n"])
+def test_a_git_file_that_leads_nowhere_is_refused_in_gits_words(tmp_path: Path, content: str) -> None:
+    GitRepository(tmp_path / "start")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / ".git").write_text(content)
+    with pytest.raises(NotARepository, match="has a .git that git cannot read: .*fatal: "):
+        _open(broken)
+
+
+def test_a_repository_that_this_git_does_not_know_is_refused_in_its_words(committed: GitRepository) -> None:
+    committed.git("config", "core.repositoryFormatVersion", "1")
+    committed.git("config", "extensions.fromTheFuture", "true")
+    with pytest.raises(NotARepository, match="fromthefuture"):
+        _open(committed.path)
+
+
+@pytest.mark.parametrize("elsewhere", ["/", "../../elsewhere", "../not-there"])
+def test_another_work_tree_in_the_configuration_is_ignored(
+    committed: GitRepository, tmp_path: Path, elsewhere: str
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    committed.git("config", "core.worktree", elsewhere)
+    opened = _open(committed.path / "folder")
+    assert opened.root == committed.path
+    head = asyncio.run(read_head(opened))
+    assert head.branch == "main"
+    assert asyncio.run(resolve(opened, "main")) == head.sha
+
+
+def test_a_repository_of_another_user_is_opened(committed: GitRepository) -> None:
+    if os.geteuid() == 0:
+        for place in (committed.path, *committed.path.rglob("*")):
+            os.chown(place, 12345, 12345)
+        # Plain git refuses it.
+        assert committed.git("rev-parse", "HEAD", may_fail=True) == b""
+    assert asyncio.run(read_head(_open(committed.path))).branch == "main"
+
+
+@pytest.mark.parametrize(
+    "revision", ["main", "HEAD", "@", "refs/heads/main", "annotated", "annotated^{}", "light", "HEAD^0", "@{0}"]
+)
+def test_every_usual_name_gives_the_commit(committed: GitRepository, revision: str) -> None:
+    committed.git("tag", "-a", "-m", "a tag", "annotated")
+    committed.git("tag", "light")
+    assert _resolve(committed, revision) == committed.head()
+    assert _resolve(committed, committed.head()[:7]) == committed.head()
+
+
+@pytest.mark.parametrize(
+    ("revision", "words"),
+    [
+        ("no-such-name", "unknown"),
+        ("0" * 40, "unknown"),
+        ("f" * 40, "unknown"),
+        ("HEAD~5", "unknown"),
+        ("main..HEAD", "unknown"),
+        ("^main", "unknown"),
+        ("HEAD:folder/a.txt", "unknown"),
+        ("a b\nc", "unknown"),
+        ("", "is not a revision"),
+        ("nul\0byte", "is not a revision"),
+        ("-x", "begins with a dash"),
+        ("--all", "begins with a dash"),
+        ("--output=sprung", "begins with a dash"),
+    ],
+)
+def test_what_is_no_commit_is_refused_in_words(committed: GitRepository, revision: str, words: str) -> None:
+    with pytest.raises(RevisionError, match=words) as caught:
+        _resolve(committed, revision)
+    assert caught.value.hint
+    assert not list(committed.path.rglob("sprung"))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("HEAD^{tree}", "tree"), ("HEAD:folder/a.txt", "blob")])
+def test_an_object_that_is_no_commit_is_named_as_what_it_is(committed: GitRepository, name: str, kind: str) -> None:
+    sha = committed.git("rev-parse", name).decode().strip()
+    with pytest.raises(RevisionError, match=f"is a {kind}, not a commit"):
+        _resolve(committed, sha)
+
+
+def test_a_name_that_a_branch_and_a_tag_have_is_ambiguous_whatever_the_configuration(committed: GitRepository) -> None:
+    committed.branch("same")
+    committed.git("tag", "same")
+    committed.git("config", "core.warnAmbiguousRefs", "false")
+    with pytest.raises(RevisionError, match="ambiguous") as caught:
+        _resolve(committed, "same")
+    assert "refs/tags/NAME" in caught.value.hint
+    assert _resolve(committed, "refs/heads/same") == committed.head()
+
+
+def test_a_short_name_that_two_commits_have_is_ambiguous(repository: GitRepository) -> None:
+    stream = "".join(
+        f"commit refs/heads/main\ncommitter A <a@example.invalid> {1_700_000_000 + number} +0000\ndata 0\n"
+        for number in range(700)
+    )
+    repository.git("fast-import", "--quiet", stdin=stream.encode())
+    names = sorted(repository.git("rev-list", "main").decode().split())
+    short = next(one[:4] for one, other in zip(names, names[1:], strict=False) if one[:4] == other[:4])
+    with pytest.raises(RevisionError, match="ambiguous") as caught:
+        _resolve(repository, short)
+    assert "more digits" in caught.value.hint
+
+
+def test_a_branch_named_head_does_not_make_head_ambiguous(committed: GitRepository) -> None:
+    first = committed.head()
+    second = committed.commit("second")
+    committed.git("update-ref", "refs/heads/HEAD", first)
+    assert _resolve(committed, "HEAD") == second
+    assert asyncio.run(read_head(_open(committed.path))).sha == second
+
+
+def test_head_before_the_first_commit_is_an_error_that_names_the_scopes_that_work(repository: GitRepository) -> None:
+    with pytest.raises(NotARepository, match="no commits yet") as caught:
+        _resolve(repository, "HEAD")
+    assert "--staged" in caught.value.hint
+    assert asyncio.run(read_head(_open(repository.path))) == Head(None, None)
+
+
+def test_a_head_whose_commit_is_gone_is_damage_and_not_a_new_repository(committed: GitRepository) -> None:
+    sha = committed.head()
+    (committed.path / ".git" / "objects" / sha[:2] / sha[2:]).unlink()
+    with pytest.raises(GitFailed):
+        asyncio.run(read_head(_open(committed.path)))
+
+
+def test_a_detached_head_has_no_branch(committed: GitRepository) -> None:
+    committed.git("checkout", "--quiet", "--detach")
+    assert asyncio.run(read_head(_open(committed.path))) == Head(committed.head(), None)
+
+
+def test_the_merge_base_is_where_two_branches_part(committed: GitRepository) -> None:
+    fork = committed.head()
+    committed.checkout("feature", new=True)
+    one = committed.commit("one")
+    committed.checkout("main")
+    other = committed.commit("other")
+    opened = _open(committed.path)
+    assert asyncio.run(merge_base(opened, one, other)) == fork
+    assert asyncio.run(merge_base(opened, one, one)) == one
+
+
+def test_unrelated_histories_have_no_merge_base(committed: GitRepository) -> None:
+    first = committed.head()
+    committed.git("checkout", "--quiet", "--orphan", "unrelated")
+    second = committed.commit("unrelated")
+    with pytest.raises(RevisionError, match="no common ancestor") as caught:
+        asyncio.run(merge_base(_open(committed.path), first, second))
+    assert "A..B" in caught.value.hint
+
+
+def test_damaged_history_is_not_taken_for_unrelated_history(committed: GitRepository) -> None:
+    first = committed.head()
+    second, third = committed.commit("second"), committed.commit("third")
+    committed.git("checkout", "--quiet", "--detach", first)
+    other = committed.commit("other")
+    (committed.path / ".git" / "objects" / second[:2] / second[2:]).unlink()
+    with pytest.raises(GitFailed, match="merge-base"):
+        asyncio.run(merge_base(_open(committed.path), third, other))
+
+
+def test_the_base_branch_is_the_one_that_origin_names(committed: GitRepository) -> None:
+    sha = committed.head()
+    committed.commit("ahead")
+    committed.git("update-ref", "refs/remotes/origin/trunk", sha)
+    committed.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
+    assert _base(committed) == BaseBranch("origin/trunk", sha, checked_out=False)
+    committed.checkout("trunk", new=True)
+    assert _base(committed) == BaseBranch("origin/trunk", sha, checked_out=True)
+
+
+@pytest.mark.parametrize("target", ["refs/remotes/origin/gone", "refs/heads/gone"])
+def test_an_origin_head_that_leads_nowhere_is_passed_over(committed: GitRepository, target: str) -> None:
+    committed.git("symbolic-ref", "refs/remotes/origin/HEAD", target)
+    (committed.path / ".git" / "refs" / "heads" / "develop").write_text("damaged\n")
+    assert _base(committed) == BaseBranch("main", committed.head(), checked_out=True)
+
+
+@pytest.mark.parametrize(
+    ("refs", "expected"),
+    [
+        (["heads/develop", "heads/master", "heads/main"], "main"),
+        (["heads/develop", "heads/master", "remotes/origin/main"], "origin/main"),
+        (["heads/develop", "heads/master"], "master"),
+        (["heads/develop", "remotes/origin/master"], "origin/master"),
+        (["heads/develop"], "develop"),
+        (["remotes/origin/develop"], "origin/develop"),
+        (["heads/main/sub", "heads/mainly", "remotes/upstream/main", "tags/main"], None),
+    ],
+)
+def test_without_origin_the_usual_names_are_tried_in_order(
+    tmp_path: Path, refs: list[str], expected: str | None
+) -> None:
+    repository = GitRepository(tmp_path / "repository", branch="feature")
+    sha = repository.commit()
+    for ref in refs:
+        repository.git("update-ref", f"refs/{ref}", sha)
+    found = _base(repository)
+    assert (found.name if found else None) == expected
+
+
+def test_a_configured_base_branch_comes_first_and_may_be_origins_alone(committed: GitRepository) -> None:
+    sha = committed.head()
+    committed.branch("next")
+    committed.git("update-ref", "refs/remotes/origin/release/1.0", sha)
+    assert _base(committed, "next") == BaseBranch("next", sha, checked_out=False)
+    assert _base(committed, "release/1.0") == BaseBranch("origin/release/1.0", sha, checked_out=False)
+    assert _base(committed, "main") == BaseBranch("main", sha, checked_out=True)
+    assert _base(committed, "origin/release/1.0") == BaseBranch("origin/release/1.0", sha, checked_out=False)
+
+
+@pytest.mark.parametrize("configured", ["not-there", "-x", "", "a b", "ma*"])
+def test_a_configured_base_branch_that_does_not_exist_is_an_error(committed: GitRepository, configured: str) -> None:
+    with pytest.raises(RevisionError):
+        _base(committed, configured)
+
+
+def test_only_harmless_settings_for_comparing_are_taken_over(
+    committed: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path(os.environ["HOME"])
+    (home / "more").write_text("[core]\n\tautocrlf = input\n\texcludesFile = ~/ignored-by-me\n")
+    (home / ".gitconfig").write_text("[include]\n\tpath = more\n[core]\n\tsymlinks\n\tfsmonitor = /bin/false\n")
+    for name, value in {
+        "core.fileMode": "off",
+        "core.excludesFile": "/from/the/repository",
+        "core.eol": "something else",
+        "core.ignoreCase": "true",
+        "core.trustctime": "false",
+        "core.fsmonitor": "/bin/false",
+    }.items():
+        committed.git("config", name, value)
+
+    assert set(asyncio.run(comparison_settings(_open(committed.path)))) == {
+        "core.autocrlf=input",
+        "core.symlinks=true",
+        "core.filemode=off",
+        "core.ignorecase=false",
+        f"core.excludesfile={home}/ignored-by-me",
+    }

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import CodeloupeError
+from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.scopes import Sides, resolve_scope
+from codeloupe.git.snapshot import empty_directory, exported, place_of, tree_to_read, write_file
+from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
+from tests.repository import GitRepository
+
+_ATTRIBUTES = (
+    "* text eol=crlf ident filter=evil export-subst working-tree-encoding=UTF-16\n"
+    "left-out.py export-ignore\n[attr]evil filter=evil\n*.c evil\n"
+)
+_CONTENTS = {
+    ".gitattributes": _ATTRIBUTES.encode(),
+    "lf.py": b"one\ntwo\n",
+    "crlf.py": b"one\r\ntwo\r\n",
+    "mixed.py": b"one\r\ntwo\nthree\rfour",
+    "id.py": b"$Id$ $Format:%H$ $Id: old $\n",
+    "left-out.py": b"x\n",
+    "nul.bin": b"\0\xff\xfe\n\r\n",
+    "utf16.txt": "wide\n".encode("utf-16"),
+    "empty.c": b"",
+    "deep/er/and/deeper.c": b"x\n",
+    "run.sh": b"#!/bin/sh\n",
+    " odd \t\n name": b"odd\n",
+    "-dash": b"dash\n",
+    'quote".py': b"quote\n",
+    "ünï.py": b"unicode\n",
+    os.fsdecode(b"caf\xe9.py"): b"not utf-8\n",
+    "back\\slash": b"backslash\n",
+    "git~1": b"tilde\n",
+    "*[x]?": b"glob\n",
+}
+
+
+def _commit_exactly(repository: GitRepository, contents: dict[str, bytes], links: dict[str, str] | None = None) -> str:
+    """A commit whose blobs hold exactly these bytes, past every conversion."""
+    records = []
+    for name, content in contents.items():
+        blob = repository.git("hash-object", "-w", "--stdin", "--no-filters", stdin=content).strip()
+        mode = b"100755" if name.endswith(".sh") else b"100644"
+        records.append(mode + b" " + blob + b"\t" + os.fsencode(name) + b"\0")
+    for name, target in (links or {}).items():
+        blob = repository.git("hash-object", "-w", "--stdin", "--no-filters", stdin=target.encode()).strip()
+        records.append(b"120000 " + blob + b"\t" + os.fsencode(name) + b"\0")
+    repository.git("-c", "core.protectNTFS=false", "update-index", "-z", "--index-info", stdin=b"".join(records))
+    return repository.commit_staged()
+
+
+async def _open(path: Path, request: ScopeRequest) -> tuple[Repository, Sides]:
+    repository = await open_repository(path)
+    return repository, await resolve_scope(repository, request, base_branch=None)
+
+
+def _export(path: Path, request: ScopeRequest, paths: list[str] | None) -> tuple[dict[str, bytes], dict[str, str]]:
+    """What lies in the snapshot, and what is missing in it."""
+
+    async def go() -> tuple[dict[str, bytes], dict[str, str]]:
+        repository, sides = await _open(path, request)
+        async with exported(repository, sides, paths=paths) as snapshot:
+            return dict(_files(snapshot.root)), snapshot.missing
+
+    return asyncio.run(go())
+
+
+def _files(root: Path) -> Iterator[tuple[str, bytes]]:
+    for folder, folders, names in os.walk(root):
+        for name in (*folders, *names):
+            place = Path(folder, name)
+            assert not place.is_symlink()
+            if not place.is_dir():
+                yield str(place.relative_to(root)), place.read_bytes()
+
+
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope()])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_every_file_is_byte_for_byte_its_blob(
+    repository: GitRepository, request_: ScopeRequest, *, by_name: bool
+) -> None:
+    links = {"link": "/etc/passwd", "dangling": "nowhere", "folder-link": "deep"}
+    _commit_exactly(repository, _CONTENTS, links)
+    repository.git("config", "core.autocrlf", "true")
+    repository.git("config", "filter.evil.smudge", "false")
+    repository.git("config", "filter.evil.required", "true")
+    expected = _CONTENTS | {name: target.encode() for name, target in links.items()}
+
+    seen, missing = _export(repository.path, request_, list(expected) if by_name else None)
+
+    assert seen == expected
+    assert missing == {}
+
+
+def test_only_the_wanted_files_are_there_and_unknown_ones_are_named(repository: GitRepository) -> None:
+    _commit_exactly(repository, {"a.py": b"a\n", "folder/b.py": b"b\n", "c.py": b"c\n"})
+    for request in (CommitScope("HEAD"), StagedScope()):
+        seen, missing = _export(repository.path, request, ["folder/b.py", "gone.py", "folder", "c.py", "c.py"])
+        assert seen == {"folder/b.py": b"b\n", "c.py": b"c\n"}
+        assert missing == dict.fromkeys(("gone.py", "folder"), "not in the reviewed tree")
+        assert _export(repository.path, request, []) == ({}, {})
+
+
+def test_more_names_than_a_command_line_can_hold_are_exported(repository: GitRepository) -> None:
+    contents = {f"{'folder' * 20}/{number:06}-{'name' * 20}.py": b"x\n" for number in range(1500)}
+    blob = repository.git("hash-object", "-w", "--stdin", stdin=b"x\n").decode().strip()
+    records = b"".join(f"100644 {blob}\t{name}\0".encode() for name in contents)
+    repository.git("update-index", "-z", "--index-info", stdin=records)
+    repository.commit_staged()
+    wanted = list(contents)[1:]
+    for request in (CommitScope("HEAD"), StagedScope()):
+        seen, missing = _export(repository.path, request, wanted)
+        assert list(sorted(seen)) == wanted
+        assert missing == {}
+
+
+def test_the_index_is_exported_and_not_the_working_tree(repository: GitRepository) -> None:
+    repository.write("a.py", "staged\n")
+    repository.git("add", "--all")
+    repository.write("a.py", "edited\n")
+    assert _export(repository.path, StagedScope(), ["a.py"]) == ({"a.py": b"staged\n"}, {})
+
+
+def test_the_commit_is_exported_and_not_what_came_after(repository: GitRepository) -> None:
+    repository.write("a.py", "one\n")
+    repository.commit()
+    repository.write("a.py", "two\n")
+    repository.commit()
+    assert _export(repository.path, CommitScope("HEAD~1"), None) == ({"a.py": b"one\n"}, {})
+    assert _export(repository.path, RangeScope("HEAD~1..HEAD"), None) == ({"a.py": b"two\n"}, {})
+
+
+def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("host secret\n")
+    contents = {name: content for name, content in _CONTENTS.items() if name != ".gitattributes"}
+    repository.commit()
+    for name, content in contents.items():
+        repository.write(name, content)
+    (repository.path / "link").symlink_to(outside / "secret")
+    (repository.path / "folder").symlink_to(outside)
+    os.mkfifo(repository.path / "pipe")
+    names = [*contents, "link", "folder", "folder/secret", "pipe", "gone", "deep", "../outside/secret", ".git/HEAD"]
+
+    seen, missing = _export(repository.path, UncommittedScope(), names)
+
+    assert seen == contents | {"link": str(outside / "secret").encode(), "folder": str(outside).encode()}
+    assert set(missing) == {"folder/secret", "pipe", "gone", "deep", "../outside/secret", ".git/HEAD"}
+    assert missing["pipe"] == missing["deep"] == "not a regular file"
+    assert missing["gone"] == "no such file or directory"
+    assert missing[".git/HEAD"] == "the path leaves the tree or names git's own folder"
+
+
+def test_a_path_of_more_folders_than_any_library_can_take_is_named(repository: GitRepository, tmp_path: Path) -> None:
+    repository.commit()
+    deep, deepest = "a/" * 199 + "file", "a/" * 1500 + "file"
+    blob = repository.git("hash-object", "-w", "--stdin", stdin=b"x\n").decode().strip()
+    records = "".join(f"100644 {blob}\t{name}\0" for name in (deep, deepest))
+    repository.git("update-index", "-z", "--index-info", stdin=records.encode())
+    repository.commit_staged()
+    for request in (CommitScope("HEAD"), StagedScope()):
+        for paths in (None, [deep, deepest]):
+            assert _export(repository.path, request, paths) == ({deep: b"x\n"}, {deepest: "more than 200 folders deep"})
+    repository.write(deep, "y\n")
+    seen, missing = _export(repository.path, UncommittedScope(), [deep, deepest])
+    assert (seen, missing) == ({deep: b"y\n"}, {deepest: "more than 200 folders deep"})
+
+
+def _tree(repository: GitRepository, *entries: tuple[str, bytes, str]) -> str:
+    """A tree with any names, past every check of git."""
+    raw = b"".join(mode.encode() + b" " + name + b"\0" + bytes.fromhex(sha) for mode, name, sha in entries)
+    words = ("hash-object", "-t", "tree", "-w", "--literally", "--stdin")
+    return repository.git(*words, stdin=raw).decode().strip()
+
+
+def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(repository: GitRepository) -> None:
+    blob = repository.git("hash-object", "-w", "--stdin", stdin=b"evil\n").decode().strip()
+    inner = _tree(repository, ("100644", b"escaped", blob))
+    tree = _tree(
+        repository,
+        ("40000", b"..", inner),
+        ("40000", b".", inner),
+        ("40000", b".git", inner),
+        ("40000", b".GIT", inner),
+        ("100644", b"../escaped-by-name", blob),
+        ("100644", b"/escaped-absolute", blob),
+        ("100644", b"a//b", blob),
+        ("120000", b"both", blob),
+        ("40000", b"both", inner),
+        ("120000", b".gitmodules", blob),
+        ("100644", b"good.py", blob),
+        ("100644", b"x" * 300, blob),
+    )
+    sha = repository.git("commit-tree", "-m", "evil", tree).decode().strip()
+    repository.git("update-ref", "refs/heads/main", sha)
+
+    async def go() -> tuple[list[str], list[str], dict[str, str]]:
+        opened, sides = await _open(repository.path, CommitScope("HEAD"))
+        async with exported(opened, sides, paths=None) as snapshot:
+            inside = [name for name, _ in _files(snapshot.root)]
+            return inside, [entry.name for entry in snapshot.root.parent.iterdir()], snapshot.missing
+
+    inside, beside, missing = asyncio.run(go())
+    assert set(inside) - {"both", "both/escaped"} == {"good.py", ".gitmodules"}
+    assert beside == ["tree"]
+    assert not Path("/escaped-absolute").exists()
+    outside = {"../escaped", "./escaped", ".git/escaped", ".GIT/escaped", "../escaped-by-name", "/escaped-absolute", "a//b"}
+    assert {name for name, why in missing.items() if "leaves the tree" in why} == outside
+    assert "cannot be exported" in missing["x" * 300]
+
+
+def test_a_blob_that_is_missing_is_named_and_the_others_are_exported(repository: GitRepository) -> None:
+    repository.write("a.py", "a\n")
+    repository.write("b.py", "b\n")
+    repository.commit()
+    blob = repository.git("rev-parse", "HEAD:a.py").decode().strip()
+    (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    seen, missing = _export(repository.path, CommitScope("HEAD"), None)
+    assert seen == {"b.py": b"b\n"}
+    assert "cannot be exported" in missing["a.py"]
+
+
+def test_submodules_are_left_out(repository: GitRepository) -> None:
+    sha = repository.commit()
+    repository.write("a.py", "a\n")
+    repository.git("add", "--all")
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{sha},module")
+    repository.commit_staged()
+    assert _export(repository.path, CommitScope("HEAD"), None) == ({"a.py": b"a\n"}, {})
+
+
+def test_the_working_tree_itself_is_read_only_when_it_is_the_reviewed_tree(repository: GitRepository) -> None:
+    repository.write("a.py", "a\n")
+    repository.commit()
+    repository.checkout("feature", new=True)
+    repository.write("a.py", "staged\n")
+    repository.git("add", "--all")
+
+    async def root(request: ScopeRequest) -> tuple[Path, bytes]:
+        opened, sides = await _open(repository.path, request)
+        async with tree_to_read(opened, sides) as tree:
+            return tree, (tree / "a.py").read_bytes()
+
+    for request in (UncommittedScope(), DefaultScope()):
+        assert asyncio.run(root(request)) == (repository.path, b"staged\n")
+    for request, content in ((StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"a\n")):
+        tree, seen = asyncio.run(root(request))
+        assert repository.path not in (tree, *tree.parents)
+        assert seen == content
+        assert not tree.exists()
+
+
+@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
+def test_a_snapshot_is_gone_after_an_error_and_after_a_cancellation(
+    repository: GitRepository, request_: ScopeRequest
+) -> None:
+    for number in range(400):
+        repository.write(f"{number}.py", "x\n")
+    repository.commit()
+    roots: list[Path] = []
+
+    async def fail() -> None:
+        opened, sides = await _open(repository.path, request_)
+        async with exported(opened, sides, paths=["1.py"]) as snapshot:
+            roots.append(snapshot.root)
+            raise CodeloupeError("broken")
+
+    async def cancel(after_seconds: float) -> None:
+        opened, sides = await _open(repository.path, request_)
+
+        async def export() -> None:
+            async with exported(opened, sides, paths=[f"{number}.py" for number in range(400)]):
+                await asyncio.sleep(10)
+
+        task = asyncio.create_task(export())
+        await asyncio.sleep(after_seconds)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with pytest.raises(CodeloupeError, match="broken"):
+        asyncio.run(fail())
+    assert not roots[0].parent.exists()
+    for after_seconds in (0.0, 0.002, 0.005, 0.01, 0.02):
+        asyncio.run(cancel(after_seconds))
+        assert not list(Path(os.environ["TMPDIR"]).iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "/", "/etc/x", "../x", "a/../x", "a/./x", "a//x", ".git/x", "a/.Git", "a/", "n\0ul"])
+def test_no_path_leads_out_of_a_directory_of_ours(name: str) -> None:
+    with empty_directory() as root:
+        with pytest.raises(ValueError, match="leaves the tree"):
+            write_file(root, name, b"x")
+        assert place_of(root, name) is None
+        assert list(root.iterdir()) == []
+
+
+def test_a_file_is_not_written_twice_nor_through_a_link() -> None:
+    with empty_directory() as root:
+        write_file(root, "a/b.py", b"first")
+        with pytest.raises(FileExistsError):
+            write_file(root, "a/b.py", b"second")
+        (root / "link").symlink_to(root / "made")
+        with pytest.raises(FileExistsError):
+            write_file(root, "link", b"x")
+        assert place_of(root, "a/b.py") == root / "a" / "b.py"
+        assert (root / "a" / "b.py").read_bytes() == b"first"
+        assert not (root / "made").exists()
