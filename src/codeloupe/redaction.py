@@ -1,35 +1,76 @@
-"""Secrets out of text, before it reaches a log, an error, a prompt or a report."""
+"""Secrets out of text, before it reaches a log, an error, a prompt or a report.
+
+Every pattern takes time linear in the text, whatever the text is, and masks the secret alone: no text can make
+the mask reach over what stands behind it.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import string
 
 _MASK = "[redacted]"
-_SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTH)", re.IGNORECASE)
 _SHORTEST_SECRET = 8
+_UNRESERVED = frozenset((string.ascii_letters + string.digits + "-._~").encode())
+_SECRET_NAME = re.compile(
+    r"KEYS?(?![A-Z])|TOKENS?(?![A-Z])|SECRET|PASSW|PASSPHRASE|_PWD$|CREDENTIAL|AUTH$|AUTHORIZATION|AUTH_CONFIG",
+    re.IGNORECASE,
+)
 _KNOWN_TOKENS = re.compile(
     r"""
-    sk-[A-Za-z0-9_-]{16,}                       # OpenAI, Anthropic
+    (?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))(?:       # at the start of a word, also behind an escape such as \n
+        sk-[A-Za-z0-9_-]{16,}                   # OpenAI, Anthropic
+        | eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{5,}     # JSON web token
+        | SG\.[A-Za-z0-9_-]{16,}+\.[A-Za-z0-9_-]{16,}                       # SendGrid
+    )
+    | [rs]k_(?:live|test)_[A-Za-z0-9]{16,}      # Stripe
+    | whsec_[A-Za-z0-9+/=]{16,}
     | gh[pousr]_[A-Za-z0-9]{20,}                # GitHub
     | github_pat_[A-Za-z0-9_]{20,}
     | glpat-[A-Za-z0-9_-]{16,}                  # GitLab
-    | xox[abposr]-[A-Za-z0-9-]{10,}             # Slack
+    | xox[abeposr]-[A-Za-z0-9-]{10,}            # Slack
+    | xapp-[A-Za-z0-9-]{10,}
+    | (?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}
     | (?:AKIA|ASIA)[A-Z0-9]{16}                 # AWS
     | AIza[A-Za-z0-9_-]{30,}                    # Google
+    | ya29\.[A-Za-z0-9_-]{20,}
+    | AccountKey=[A-Za-z0-9+/]{40,}={0,2}       # Azure
+    | hf_[A-Za-z0-9]{30,}                       # Hugging Face
     | npm_[A-Za-z0-9]{30,}
     | pypi-[A-Za-z0-9_-]{30,}
-    | eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}   # JSON web token
-    | (?<=://)[^/\s:@]{1,100}:[^/\s@]{1,200}(?=@)                    # user:password@ in an address
-    | -----BEGIN[ A-Z]*PRIVATE\ KEY-----.*?(?:-----END[ A-Z]*PRIVATE\ KEY-----|\Z)
+    | (?<=://)[^/\s:@]*+:[^/\s@]++(?=@)         # user:password@ in an address
+    | (?<=://)[^/\s:@]{20,}+(?=@)               # token@ in an address
+    | (?i:authorization)["']?\s{0,8}[:=]\s{0,8}["']?(?i:bearer|basic|token)\s{1,8}[A-Za-z0-9._~+/=-]{8,}
     """,
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE,
+)
+# What may stand between two lines of a key: line ends, also escaped, quotes, and the margin of a diff or a listing.
+_MARGIN = r"""(?:\\[nrt]|[\s|│>+"'0-9]|-(?!-)|-(?=-----END)){0,60}+"""
+_PRIVATE_KEY = re.compile(
+    rf"""
+    -----BEGIN[ ][A-Z ]{{0,40}}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
+    (?:{_MARGIN}(?:Proc-Type|DEK-Info|Version|Comment):[ ][A-Za-z0-9 ,./()-]{{1,80}}){{0,3}}+
+    (?:{_MARGIN}[A-Za-z0-9+/=]{{40,}}+)*+
+    (?:{_MARGIN}[A-Za-z0-9+/=]{{0,80}}+{_MARGIN}-----END[ ][A-Z ]{{0,40}}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
+    """,
+    re.VERBOSE,
 )
 
 
 def redact(text: str) -> str:
     """Mask the exact values of credentials in our environment, and every well-known form of token."""
-    for name, value in os.environ.items():
-        if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name):
-            text = text.replace(value, _MASK)
-    return _KNOWN_TOKENS.sub(_MASK, text)
+    for value in _own_secrets():
+        text = text.replace(value, _MASK)
+    return _KNOWN_TOKENS.sub(_MASK, _PRIVATE_KEY.sub(_MASK, text))
+
+
+def _own_secrets() -> list[str]:
+    """Longest first, so that no tail is left of one that begins with another."""
+    values = {value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    forms = {form for value in values if len(value) >= _SHORTEST_SECRET for form in (value, _percent_encoded(value))}
+    return sorted(forms, key=len, reverse=True)
+
+
+def _percent_encoded(value: str) -> str:
+    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(value))

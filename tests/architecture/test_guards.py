@@ -1,0 +1,152 @@
+"""Every guard of tests/guards.py is shown to bite, by a run of pytest on tests that misbehave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+
+MISBEHAVING = """
+import contextlib, os, socket, tempfile
+from pathlib import Path
+
+REAL_HOME = Path(os.environ["REAL_HOME_OF_THE_RUN"])
+
+def test_writes_a_new_file_to_the_real_home():
+    (REAL_HOME / "left-behind").touch()
+
+def test_writes_below_the_real_configuration():
+    (REAL_HOME / ".config" / "codeloupe").mkdir()
+
+def test_edits_the_real_git_configuration():
+    (REAL_HOME / ".gitconfig").write_text("[user]")
+    os.utime(REAL_HOME / ".gitconfig", (1, 1))
+
+def test_leaves_a_temporary_file():
+    tempfile.mkstemp(prefix="forgotten-")
+
+def test_connects_to_an_address():
+    with socket.socket() as connection, contextlib.suppress(OSError):
+        connection.connect(("192.0.2.1", 80))
+
+def test_connects_without_an_exception():
+    with socket.socket() as connection, contextlib.suppress(OSError):
+        connection.connect_ex(("192.0.2.2", 80))
+
+def test_sends_a_datagram():
+    with socket.socket(type=socket.SOCK_DGRAM) as connection, contextlib.suppress(OSError):
+        connection.sendto(b"x", ("192.0.2.3", 53))
+
+def test_connects_to_a_name():
+    with socket.socket() as connection, contextlib.suppress(OSError):
+        connection.connect(("direct.invalid", 80))
+
+def test_looks_up_a_name():
+    with contextlib.suppress(OSError):
+        socket.getaddrinfo("host.invalid", 80)
+
+def test_opens_a_connection_by_name():
+    with contextlib.suppress(OSError):
+        socket.create_connection(("other.invalid", 80))
+"""
+
+BEHAVING = """
+import os, socket, tempfile
+from pathlib import Path
+
+def test_home_is_private_and_empty():
+    assert list(Path.home().iterdir()) == []
+    assert Path("~").expanduser() != Path(os.environ["REAL_HOME_OF_THE_RUN"])
+    (Path.home() / "anything").touch()
+
+def test_every_place_is_below_the_private_home():
+    for name in ("CODELOUPE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        assert Path(os.environ[name]).is_relative_to(Path.home())
+
+def test_temporary_files_go_to_the_private_directory():
+    with tempfile.NamedTemporaryFile() as file:
+        assert Path(file.name).parent == Path(os.environ["TMPDIR"])
+
+def test_secrets_and_settings_are_gone():
+    gone = ("GIT_DIR", "CODELOUPE_FAIL_ON", "SOME_TOKEN", "VENDOR_API_KEY", "NO_COLOR", "FORCE_COLOR", "CI", "COLUMNS")
+    assert [name for name in gone if name in os.environ] == []
+
+def test_children_find_a_proxy_that_leads_nowhere():
+    assert os.environ["HTTPS_PROXY"] == os.environ["http_proxy"] == "http://127.0.0.1:9"
+    assert os.environ["NO_PROXY"] == "127.0.0.1,localhost"
+
+def test_loopback_is_open():
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        pass
+    assert socket.getaddrinfo("localhost", 80)
+
+def test_local_sockets_are_open(tmp_path):
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        client.connect(str(tmp_path / "s"))
+"""
+
+
+def run_pytest(directory: Path, source: str) -> subprocess.CompletedProcess[str]:
+    home = directory / "real-home"
+    (home / ".config").mkdir(parents=True)
+    (home / ".gitconfig").touch()
+    (directory / "test_case.py").write_text(source)
+    settings = {"GIT_DIR": "x", "CODELOUPE_FAIL_ON": "low", "SOME_TOKEN": "x", "VENDOR_API_KEY": "x", "CI": "1"}
+    environment = {
+        **settings,
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(PROJECT),
+        "HOME": str(home),
+        "REAL_HOME_OF_THE_RUN": str(home),
+        "NO_COLOR": "1",
+        "COLUMNS": "300",
+    }
+    options = ("-p", "tests.guards", "-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", ".", "-rfEp", "-q")
+    base = ("--basetemp", str(directory / "base"))
+    return subprocess.run(
+        (sys.executable, "-m", "pytest", *options, *base, "test_case.py"),
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def misbehaving(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run_pytest(tmp_path_factory.mktemp("misbehaving"), MISBEHAVING).stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("writes_a_new_file_to_the_real_home", "real home directory changed"),
+        ("writes_below_the_real_configuration", "real home directory changed"),
+        ("edits_the_real_git_configuration", "real home directory changed"),
+        ("leaves_a_temporary_file", "temporary directory is not empty"),
+        ("connects_to_an_address", "socket.connect to '192.0.2.1'"),
+        ("connects_without_an_exception", "socket.connect_ex to '192.0.2.2'"),
+        ("sends_a_datagram", "socket.sendto to '192.0.2.3'"),
+        ("connects_to_a_name", "socket.connect to 'direct.invalid'"),
+        ("looks_up_a_name", "socket.getaddrinfo to 'host.invalid'"),
+        ("opens_a_connection_by_name", "socket.getaddrinfo to 'other.invalid'"),
+    ],
+)
+def test_a_test_that_misbehaves_is_named_with_its_deed(misbehaving: str, name: str, words: str) -> None:
+    errors = [line for line in misbehaving.splitlines() if line.startswith(f"ERROR test_case.py::test_{name}")]
+    assert len(errors) == 1, misbehaving
+    assert words in errors[0]
+
+
+def test_tests_that_behave_pass_in_their_private_places(tmp_path: Path) -> None:
+    completed = run_pytest(tmp_path, BEHAVING)
+    assert completed.returncode == 0, completed.stdout
+    assert completed.stdout.count("PASSED") == BEHAVING.count("\ndef test_")

@@ -1,0 +1,82 @@
+"""Children for the tests of the process module: how to start them, and whether they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from codeloupe.process import Command, Completed, inherited_environment, run
+
+MEBIBYTE = 1024 * 1024
+
+
+def command(*argv: str, cwd: Path, **changes: object) -> Command:
+    """A command with generous limits; `changes` replaces any field."""
+    settings: dict[str, object] = {
+        "environment": inherited_environment(),
+        "timeout_seconds": 20.0,
+        "max_output_bytes": 64 * MEBIBYTE,
+        **changes,
+    }
+    return Command(argv=argv, cwd=cwd, **settings)  # type: ignore[arg-type]  # the names are Command's own
+
+
+def shell(script: str, cwd: Path, **changes: object) -> Command:
+    """A command that runs a shell script."""
+    return command("sh", "-c", script, cwd=cwd, **changes)
+
+
+def python(script: str, cwd: Path, **changes: object) -> Command:
+    """A command that runs a Python program in an interpreter with the standard library only."""
+    return command(sys.executable, "-I", "-S", "-c", script, cwd=cwd, **changes)
+
+
+def run_now(what: Command) -> Completed:
+    """Run a command in an event loop of its own."""
+    return asyncio.run(run(what))
+
+
+def recorded_pids(directory: Path) -> list[int]:
+    """The process numbers that children wrote to `*.pid` files."""
+    return [int(text) for file in directory.glob("*.pid") if (text := file.read_text().strip())]
+
+
+async def until_recorded(directory: Path, count: int) -> None:
+    """Wait until so many children have written their process numbers."""
+    while len(recorded_pids(directory)) < count:  # noqa: ASYNC110 - the event is in another process
+        await asyncio.sleep(0.005)
+
+
+def assert_all_gone(pids: list[int]) -> None:
+    """Fail unless every process ends within two seconds."""
+    deadline = time.monotonic() + 2
+    while any(map(_is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [pid for pid in pids if _is_alive(pid)] == []
+
+
+def assert_no_child_left() -> None:
+    """Fail if this process has a child, running or as a zombie."""
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def open_files() -> int:
+    """How many file descriptors this process has."""
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def _is_alive(pid: int) -> bool:
+    # An orphan that has ended is a zombie until the machine's first process collects it, which may never be.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self/stat").exists():
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        os.kill(pid, 0)
+        return True
+    return False

@@ -1,0 +1,182 @@
+"""Redaction: every known form is masked, nothing else is, in linear time. All secrets here are made up of pieces."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codeloupe.redaction import redact
+
+LETTERS = "aB3dE6gH9jK2mN5pQ8rS"
+DASHES = "-" * 5
+BASE64_LINE = "MIIEow" + "aB3+/" * 11 + "Zz9"
+TOKENS = {
+    "OpenAI": "sk" + "-proj-" + LETTERS,
+    "Anthropic": "sk" + "-ant-api03-" + LETTERS,
+    "Stripe": "sk" + "_live_" + LETTERS,
+    "webhook": "whsec" + "_" + LETTERS,
+    "GitHub": "gh" + "p_" + LETTERS * 2,
+    "GitHub, fine-grained": "github" + "_pat_" + LETTERS * 2,
+    "GitLab": "gl" + "pat-" + LETTERS,
+    "Slack": "xox" + "b-" + "1234567890-abc",
+    "Slack application": "xapp" + "-1-" + LETTERS,
+    "AWS": "AK" + "IA" + "ABCDEFGHIJKLMNOP",
+    "Google": "AI" + "za" + LETTERS * 2,
+    "Google, short-lived": "ya" + "29." + LETTERS * 2,
+    "Azure": "Account" + "Key=" + LETTERS * 3 + "==",
+    "Hugging Face": "h" + "f_" + LETTERS * 2,
+    "npm": "np" + "m_" + LETTERS * 2,
+    "Python index": "py" + "pi-" + LETTERS * 2,
+    "SendGrid": "S" + "G." + LETTERS + "." + LETTERS,
+    "JSON web token": "ey" + "J" + LETTERS + "." + LETTERS + "." + LETTERS,
+    "header": "Authori" + "zation: Bearer " + LETTERS,
+    "header in JSON": "authori" + 'zation": "Basic ' + LETTERS,
+}
+
+
+def private_key(kind: str = "RSA ", *, end: bool = True, newline: str = "\n", header: str = "") -> str:
+    rows = [f"{DASHES}BEGIN {kind}PRIVATE KEY{DASHES}", header, BASE64_LINE, BASE64_LINE, "c2hvcnQ="]
+    closing = [f"{DASHES}END {kind}PRIVATE KEY{DASHES}"]
+    return newline.join(filter(None, rows + closing if end else rows[:-1]))
+
+
+@pytest.mark.parametrize("name", TOKENS)
+@pytest.mark.parametrize("frame", ["{}", "key={}", "a {} b", '"{}",', "line\\n{}", "({})"])
+@pytest.mark.requirement("R16")
+def test_every_known_form_is_masked_and_nothing_around_it(name: str, frame: str) -> None:
+    assert redact(frame.format(TOKENS[name])) == frame.format("[redacted]")
+
+
+@pytest.mark.parametrize(
+    ("before", "secret", "after"),
+    [
+        ("https://", "ada:pass" + "word", "@host.invalid/path"),
+        ("redis://", ":pass" + "word", "@host.invalid:6379"),
+        ("https://", "x-access-token:" + LETTERS * 20, "@host.invalid"),
+        ("https://", LETTERS * 2, "@host.invalid/owner/name.git"),
+    ],
+)
+def test_credentials_in_an_address_are_masked_and_the_address_stays(before: str, secret: str, after: str) -> None:
+    assert redact(before + secret + after) == f"{before}[redacted]{after}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        private_key(),
+        private_key(kind=""),
+        private_key(kind="OPENSSH "),
+        private_key(end=False),
+        private_key(newline="\\n"),
+        private_key(newline="\r\n"),
+        private_key(newline="\n+"),
+        private_key(newline="\n-"),
+        private_key(newline="\n  12 │ "),
+        private_key(newline='" +\n    "'),
+        private_key(header="Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0123456789ABCDEF"),
+        private_key().replace("PRIVATE KEY", "PRIVATE KEY BLOCK"),
+    ],
+    ids=range(12),
+)
+def test_a_private_key_is_masked_whole_however_it_is_laid_out(key: str) -> None:
+    assert redact(f"before\n{key}\nand after.") == "before\n[redacted]\nand after."
+
+
+def test_the_start_of_a_key_hides_nothing_that_follows() -> None:
+    rest = "\n\n  a.py:3  high  Injection\n  b.py:9  critical  Path traversal\n\nFAIL: 2 findings"
+    opening = f"{DASHES}BEGIN PRIVATE KEY{DASHES}"
+    closing = f"{DASHES}END PRIVATE KEY{DASHES}"
+    assert redact(opening + rest) == "[redacted]" + rest
+    assert redact(opening + rest + closing) == "[redacted]" + rest + closing
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task-management-system-configuration",
+        "risk-assessment-of-the-whole-change",
+        "a public key: -----BEGIN PUBLIC KEY-----",
+        "https://host.invalid:8080/@scope/name",
+        "git@host.invalid:owner/name.git",
+        "ssh://git@host.invalid/owner/name.git",
+        "eyJust a word. And another. And more.",
+        "authorization: required for this page",
+        "3f2a9c1be7d84f60a5b19c2e8d7f4a6b3c5e1d90",
+    ],
+)
+def test_ordinary_text_stays_as_it_is(text: str) -> None:
+    assert redact(text) == text
+
+
+class TestOwnCredentials:
+    @pytest.mark.parametrize(
+        "name", ["VENDOR_API_KEY", "GITHUB_TOKEN", "PGPASSWORD", "MYSQL_PWD", "client_secret", "NPM_CONFIG__AUTH"]
+    )
+    def test_the_value_of_a_credential_in_our_environment_is_masked(
+        self, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        monkeypatch.setenv(name, "correct horse")
+        assert redact("it said correct horse!") == "it said [redacted]!"
+
+    @pytest.mark.parametrize("name", ["GIT_AUTHOR_NAME", "KEYBOARD_LAYOUT", "OLDPWD", "TOKENIZERS_PARALLELISM"])
+    def test_the_value_of_any_other_variable_is_not(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        monkeypatch.setenv(name, "correct horse")
+        assert redact("correct horse") == "correct horse"
+
+    def test_a_value_too_short_to_be_a_secret_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SOME_KEY", "true")
+        assert redact("this is true") == "this is true"
+
+    def test_a_value_that_begins_with_another_leaves_no_tail(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("A_TOKEN", "correct-horse")
+        monkeypatch.setenv("B_TOKEN", "correct-horse-battery")
+        assert redact("correct-horse-battery") == "[redacted]"
+
+    def test_the_form_it_takes_in_an_address_is_masked_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SOME_PASSWORD", "correct/horse+é")
+        assert redact("?p=correct%2Fhorse%2B%C3%A9") == "?p=[redacted]"
+
+    def test_a_value_that_is_not_utf_8_breaks_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SOME_PASSWORD", "correct \udcff horse")
+        assert redact("a correct \udcff horse") == "a [redacted]"
+
+
+@given(st.text())
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
+    assert redact(redact(text)) == redact(text)
+
+
+@given(st.text(), st.text(), st.sampled_from(sorted(TOKENS.values())))
+def test_no_secret_survives_between_any_texts(before: str, after: str, secret: str) -> None:
+    assert secret not in redact(f"{before} {secret} {after}")
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "eyJ",
+        "eyJ" + "a" * 20 + ".",
+        "S" + "G.",
+        "sk" + "-",
+        f"{DASHES}BEGIN ",
+        f"{DASHES}BEGIN PRIVATE KEY{DASHES}\n",
+        f"{DASHES}END PRIVATE KEY{DASHES}",
+        "PRIVATE KEY ",
+        "://a:",
+        "://",
+        "a:b@",
+        "authorization: ",
+        "1 + \\n",
+        "-",
+        " ",
+        "A",
+    ],
+)
+@pytest.mark.parametrize("start", ["", f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "https://", "eyJ"])
+def test_hostile_text_takes_linear_time(start: str, piece: str) -> None:
+    started = time.process_time()
+    redact(start + piece * (400_000 // len(piece)))
+    assert time.process_time() - started < 2
