@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codeloupe.model.change import DiffLine, FileChange, FileStatus
 from tests.repository import GitRepository
@@ -67,38 +67,33 @@ def patch_of(repository: GitRepository, commits: tuple[str, str], style: Style =
     return repository.git(*style.settings, "diff", *PATCH_OPTIONS, *style.shared, *style.patch, *commits)
 
 
-def lists_of(
-    repository: GitRepository,
-    commits: tuple[str, str],
-    style: Style = AS_THE_PROGRAM,
-    *,
-    kinds: tuple[str, ...] = ("--raw", "--numstat"),
-) -> bytes:
-    """The lists of changed files between two commits, NUL-separated, from one call."""
-    return repository.git(*style.settings, "diff", *kinds, *LIST_OPTIONS, *style.shared, *commits)
+def lists_of(repository: GitRepository, commits: tuple[str, str], style: Style = AS_THE_PROGRAM) -> bytes:
+    """The lists of changed files between two commits: raw and numstat, NUL-separated, from one call."""
+    return repository.git(*style.settings, "diff", "--raw", "--numstat", *LIST_OPTIONS, *style.shared, *commits)
 
 
-def listed_by_git(repository: GitRepository, commits: tuple[str, str], style: Style = AS_THE_PROGRAM) -> list[Listed]:
-    """git's own list of changed files, from two separate calls."""
-    raw = iter(lists_of(repository, commits, style, kinds=("--raw",)).split(b"\0")[:-1])
-    counts = iter(lists_of(repository, commits, style, kinds=("--numstat",)).split(b"\0")[:-1])
-    listed = []
-    for words in raw:
-        old_mode, new_mode, old_blob, new_blob, letter = words.decode().removeprefix(":").split(" ")
-        old_path = next(raw)
-        new_path = next(raw) if letter[0] in "RC" else old_path
-        added, deleted, path = next(counts).split(b"\t", 2)
-        counted_paths = (path, path) if path else (next(counts), next(counts))
-        assert counted_paths == (old_path, new_path)
-        number = None if added == b"-" else (int(added), int(deleted))
-        listed.append(Listed(old_mode, new_mode, old_blob, new_blob, letter[0], old_path, new_path, number))
-    return listed
+def listed(lists: bytes) -> list[Listed]:
+    """git's own list of changed files, each with its counts."""
+    fields = iter(lists.split(b"\0")[:-1])
+    entries: list[Listed] = []
+    counts: dict[tuple[bytes, bytes], tuple[int, int] | None] = {}
+    for field in fields:
+        if field.startswith(b":"):
+            old_mode, new_mode, old_blob, new_blob, letter = field[1:].decode().split(" ")
+            old_path = next(fields)
+            new_path = next(fields) if letter[0] in "RC" else old_path
+            entries.append(Listed(old_mode, new_mode, old_blob, new_blob, letter[0], old_path, new_path, None))
+        else:
+            added, deleted, path = field.split(b"\t", 2)
+            paths = (path, path) if path else (next(fields), next(fields))
+            counts[paths] = None if added == b"-" else (int(added), int(deleted))
+    return [replace(entry, counts=counts.pop((entry.old_path, entry.new_path))) for entry in entries]
 
 
-def check_list(files: Sequence[FileChange], listed: Sequence[Listed]) -> None:
+def check_list(files: Sequence[FileChange], entries: Sequence[Listed]) -> None:
     """Names, status, modes, blobs and counts are git's."""
-    assert [_encoded(file.path) for file in files] == [entry.new_path for entry in listed]
-    for file, entry in zip(files, listed, strict=True):
+    assert [_encoded(file.path) for file in files] == [entry.new_path for entry in entries]
+    for file, entry in zip(files, entries, strict=True):
         assert file.status is _LETTERS[entry.letter]
         assert file.old_path is None or _encoded(file.old_path) == entry.old_path
         assert (file.old_path is None) == (file.status is FileStatus.ADDED)
@@ -107,15 +102,15 @@ def check_list(files: Sequence[FileChange], listed: Sequence[Listed]) -> None:
             assert ours in (gits, None)
         for ours, gits in ((file.old_blob, entry.old_blob), (file.new_blob, entry.new_blob)):
             assert ours is None or gits.startswith(ours)
-        # numstat compares the contents of a type change; `check_file` knows what the patch must have.
+        # numstat compares the contents of a type change; the patch alone does not, and `check_file` looks at it.
         if entry.counts is not None and entry.letter != "T":
             assert (file.added, file.deleted) == entry.counts
 
 
-def check_lines(repository: GitRepository, files: Sequence[FileChange], listed: Sequence[Listed]) -> None:
+def check_lines(repository: GitRepository, files: Sequence[FileChange], entries: Sequence[Listed]) -> None:
     """Every line has the number and the bytes it has in the blobs, and the hunks turn the old blob into the new one."""
-    contents = _contents(repository, listed)
-    for file, entry in zip(files, listed, strict=True):
+    contents = _contents(repository, entries)
+    for file, entry in zip(files, entries, strict=True):
         check_file(file, contents[entry.old_mode, entry.old_blob], contents[entry.new_mode, entry.new_blob])
 
 
@@ -132,7 +127,8 @@ def check_file(file: FileChange, old: bytes, new: bytes) -> None:
             for number, blob in ((line.old_number, old_lines), (line.new_number, new_lines)):
                 assert number is None or blob[number - 1] == (line.text, line.ends_with_newline)
     if file.status is FileStatus.TYPE_CHANGED:
-        assert (file.deleted, file.added) == (len(old_lines), len(new_lines))
+        assert sum(hunk.deleted for hunk in file.hunks) == len(old_lines)
+        assert sum(hunk.added for hunk in file.hunks) == len(new_lines)
     elif old != new:
         assert _applied(old_lines, file) == new_lines
 
@@ -158,11 +154,11 @@ def _new_side(lines: Iterable[DiffLine]) -> list[tuple[bytes, bool]]:
     return [(line.text, line.ends_with_newline) for line in lines if line.kind != "deleted"]
 
 
-def _contents(repository: GitRepository, listed: Sequence[Listed]) -> dict[tuple[str, str], bytes]:
+def _contents(repository: GitRepository, entries: Sequence[Listed]) -> dict[tuple[str, str], bytes]:
     """What each side holds, by mode and blob: a submodule holds the line that git shows for it."""
     contents = {("000000", "0" * 40): b""}
     blobs = set()
-    for entry in listed:
+    for entry in entries:
         for mode, blob in ((entry.old_mode, entry.old_blob), (entry.new_mode, entry.new_blob)):
             if mode == "160000":
                 contents[mode, blob] = f"Subproject commit {blob}\n".encode()

@@ -14,13 +14,31 @@
     │   ├── OutputTooLarge          it wrote more than its cap
     │   └── ProcessFailed           it ended with a bad exit code
     │       └── GitFailed           git did
-    └── AnalyserFailed              an offline analyser could not do its work
+    ├── AnalyserFailed              an offline analyser could not do its work
+    ├── StoreError                  the database cannot be opened or written (exit 3)
+    └── AgentError                  an agent call did not give an answer (exit 3)
+        ├── InvalidRequest          the request is wrong; nothing was started (exit 2)
+        ├── NotInstalled            the program or package is not here (exit 2)
+        ├── NotLoggedIn             a key or a login is missing or refused (exit 2)
+        ├── RateLimited             too many requests, or a quota ended
+        ├── Overloaded              the service has no room now, or failed on its side
+        ├── ConnectionFailed        the service was not reached, or cut the line
+        ├── TimedOut                the call, or the silence in it, took too long
+        ├── Cancelled               somebody stopped it
+        ├── BudgetExhausted         the money, tokens, requests or time allowed are spent
+        ├── TurnsExhausted          the agent used all its turns without an answer
+        ├── PromptTooLong           the prompt does not fit
+        ├── Refused                 the model or the service refused to answer
+        ├── OutputInvalid           the answer is empty, broken or not as asked
+        └── Crashed                 the program ended badly
 
 Every error says what happened to what (the message), what to do next (`hint`), and whether trying
 the same thing again makes sense (`retryable`).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class CodeloupeError(Exception):
@@ -110,3 +128,108 @@ class AnalyserFailed(CodeloupeError):
     def __init__(self, message: str, *, analyser: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.analyser = analyser
+
+
+class StoreError(CodeloupeError):
+    """The database cannot be opened, read or written; the message names its file."""
+
+    exit_code = 3
+
+
+class AgentError(CodeloupeError):
+    """An agent call did not give an answer. `agent` is the agent's name.
+
+    `raw_output` is what it printed, redacted; `attempts` how often it was tried; `session_id` where one is known.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, agent: str, hint: str = "", raw_output: str = "", attempts: int = 1, session_id: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.agent = agent
+        self.raw_output = raw_output
+        self.attempts = attempts
+        self.session_id = session_id
+
+
+class InvalidRequest(AgentError):
+    """The request cannot be sent as it is; nothing was started."""
+
+    exit_code = 2
+
+
+class NotInstalled(AgentError):
+    """The program or package is not here; the hint is the command that installs it."""
+
+    exit_code = 2
+
+
+class NotLoggedIn(AgentError):
+    """A key or login is missing, wrong or out of credit; the hint says what to set or run."""
+
+    exit_code = 2
+
+
+class RateLimited(AgentError):
+    """Too many requests. `retry_after_seconds` is what the service asked for, or None."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, agent: str, retry_after_seconds: float | None = None, **more: Any) -> None:
+        super().__init__(message, agent=agent, **more)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Overloaded(AgentError):
+    """The service is overloaded or failed on its side (5xx, 529)."""
+
+    retryable = True
+
+
+class ConnectionFailed(AgentError):
+    """The service was not reached, or the line was cut."""
+
+    retryable = True
+
+
+class TimedOut(AgentError):
+    """The deadline over all attempts, or the limit of silence, passed; the agent was ended."""
+
+
+class Cancelled(AgentError):
+    """The call was stopped from outside; the agent was ended."""
+
+    exit_code = 130
+
+
+class BudgetExhausted(AgentError):
+    """What may be spent is spent; what was found before stays."""
+
+
+class TurnsExhausted(AgentError):
+    """The agent used all the turns it had."""
+
+
+class PromptTooLong(AgentError):
+    """The prompt is larger than the agent or its model takes; the message tells both sizes."""
+
+
+class Refused(AgentError):
+    """The model or the service refused to answer."""
+
+
+class OutputInvalid(AgentError):
+    """The answer is empty, broken or violates the schema; `raw_output` holds it."""
+
+
+class Crashed(AgentError):
+    """The program ended badly without saying why; `status` is its exit code, `stderr_tail` its last words."""
+
+    def __init__(
+        self, message: str, *, agent: str, status: int | None = None, stderr_tail: str = "", **more: Any
+    ) -> None:
+        super().__init__(message, agent=agent, **more)
+        self.status = status
+        self.stderr_tail = stderr_tail

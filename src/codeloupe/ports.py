@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
+from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.change import Change, FileChange
 from codeloupe.model.events import Event
 from codeloupe.model.finding import Finding
@@ -14,6 +16,7 @@ from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.usage import Usage
 
 EventSink = Callable[[Event], None]
+AgentEventSink = Callable[[AgentEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +62,40 @@ class Clock(Protocol):
 
     def __call__(self) -> float:
         """Seconds since some fixed moment."""
+
+
+class Agent(Protocol):
+    """Answers a prompt. One call is one attempt: retries, budgets and the ledger are built around it."""
+
+    @property
+    def name(self) -> str:
+        """Its short name: agent_sdk, claude_cli, codex, gemini, api or scripted."""
+
+    @property
+    def limits(self) -> AgentLimits:
+        """What it can take and do."""
+
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the agent being gone."""
+
+    async def check(self) -> Availability:
+        """Whether it can be used here. Costs nothing and never raises."""
+
+
+class Ledger(Protocol):
+    """Finished calls by content key: what was paid for is never bought again. Safe between processes."""
+
+    def get(self, key: str) -> AgentResult | None:
+        """A finished call, or None."""
+
+    def claim(self, key: str, *, lease_seconds: float) -> bool:
+        """Claim a key for buying; False while another process holds a claim that has not run out."""
+
+    def renew(self, key: str, *, lease_seconds: float) -> None:
+        """Extend our own claim."""
+
+    def put(self, key: str, result: AgentResult) -> None:
+        """Store a result durably and end our claim; to be called before the result is used."""
+
+    def release(self, key: str) -> None:
+        """End our claim without a result."""

@@ -22,7 +22,8 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _NOTABLE = re.compile(
     rb"\n(?=diff --(?:git|cc|combined) |--- |@@@? -|Binary files |Files? |Only in |Submodule |\* Unmerged path )"
 )
-_MAIL_SIGNATURE = re.compile(rb"-- ?\n(?![-+ @\\])")
+# Words must follow it: the last removed line of a hunk that counts too few could look the same.
+_MAIL_SIGNATURE = re.compile(rb"-- ?\n(?!diff )[^-+ @\\\n]")
 _COMBINED = (b"diff --cc ", b"diff --combined ", b"@@@ -")
 
 
@@ -75,7 +76,7 @@ def _read_sections(text: DiffText) -> Iterator[Section]:
             position = _next_notable(text, position + 1)
             continue
         if previous is not None:
-            _refuse_split_section(text, previous, section)
+            _refuse_split_section(text, section, previous=previous)
         if section.change.hunks:
             _refuse_uncounted_lines(text, section.end)
         yield section
@@ -129,7 +130,7 @@ def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
         raise text.refusal(position, "this line stands behind the last one that the hunk header counts")
 
 
-def _refuse_split_section(text: DiffText, previous: Section, section: Section) -> None:
+def _refuse_split_section(text: DiffText, section: Section, *, previous: Section) -> None:
     """Refuse name lines that belong to a git section above, but are parted from it by a line nobody knows."""
     orphaned = previous.from_git and not previous.change.hunks and not section.from_git
     if orphaned and section.change.hunks and section.change.path == previous.change.path:

@@ -65,9 +65,9 @@ def read_git_section(text: DiffText, position: int) -> Section:
     """The section whose `diff --git` line is at `position`. Raises DiffSyntaxError if it is malformed or unfinished."""
     header, end = _read_header(text, position)
     content = _read_content(text, end)
-    status = _status(text, header, content)
-    change = _build(text, header, content, status)
-    _check(text, header, content, change)
+    status = _status(text, header, pair=content.pair)
+    change = _build(text, header, content=content, status=status)
+    _check(text, header, content=content, change=change)
     return Section(change, position, content.end, from_git=True)
 
 
@@ -123,8 +123,8 @@ def _binary_patch_end(text: DiffText, position: int) -> int:
     return position
 
 
-def _status(text: DiffText, header: _Header, content: _Content) -> FileStatus:
-    fields, pair = header.fields, content.pair
+def _status(text: DiffText, header: _Header, *, pair: NamePair | None) -> FileStatus:
+    fields = header.fields
     incomplete = any((first in fields) != (second in fields) for first, second in _PAIRED)
     if incomplete or sum(label in fields for label in _EXCLUSIVE) > 1:
         raise text.refusal(header.start, "the header of this section is incomplete or contradicts itself")
@@ -139,8 +139,8 @@ def _status(text: DiffText, header: _Header, content: _Content) -> FileStatus:
     return FileStatus.MODIFIED
 
 
-def _build(text: DiffText, header: _Header, content: _Content, status: FileStatus) -> FileChange:
-    old_path, new_path = _paths(text, header, content.pair)
+def _build(text: DiffText, header: _Header, *, content: _Content, status: FileStatus) -> FileChange:
+    old_path, new_path = _paths(text, header, pair=content.pair)
     if status is FileStatus.MODIFIED and old_path != new_path:
         status = FileStatus.RENAMED
     old_blob, new_blob, mode = _index(header)
@@ -169,7 +169,7 @@ def _index(header: _Header) -> tuple[str | None, str | None, str | None]:
     return old_blob, new_blob, match[3].decode("ascii") if match[3] else None
 
 
-def _paths(text: DiffText, header: _Header, pair: NamePair | None) -> tuple[str, str]:
+def _paths(text: DiffText, header: _Header, *, pair: NamePair | None) -> tuple[str, str]:
     stated = _stated_paths(header, pair) if header.moves else git_paths(header.names, pair)
     if stated is None:
         raise text.refusal(
@@ -190,7 +190,7 @@ def _stated_paths(header: _Header, pair: NamePair | None) -> tuple[bytes, bytes]
     return old, new
 
 
-def _check(text: DiffText, header: _Header, content: _Content, change: FileChange) -> None:
+def _check(text: DiffText, header: _Header, *, content: _Content, change: FileChange) -> None:
     """Refuse a section whose parts contradict each other, and one that ends before it said what changed."""
     pair, hunks = content.pair, content.hunks
     added, deleted = change.status is FileStatus.ADDED, change.status is FileStatus.DELETED

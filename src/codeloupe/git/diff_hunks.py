@@ -76,24 +76,24 @@ def _read_hunk(text: DiffText, position: int) -> tuple[Hunk, int]:
         or data.count(b"\n-", before, end) != deleted
         or data.count(b"\n ", before, end) != new_lines - added
     ):
-        end, added, deleted = _unusual_body(text, start, old_lines, new_lines)
+        end, added, deleted = _unusual_body(text, start, old_lines=old_lines, new_lines=new_lines)
     heading = section[1:].decode("utf-8", "replace") if section else ""
     return Hunk(old_start, old_lines, new_start, new_lines, data[start:end], heading, added, deleted), end
 
 
-def _unusual_body(text: DiffText, start: int, old_lines: int, new_lines: int) -> _Body:
+def _unusual_body(text: DiffText, start: int, *, old_lines: int, new_lines: int) -> _Body:
     """A body with markers is still counted as a whole; any other is walked."""
     data, before, end = text.data, start - 1, text.body_boundary(start)
     added, deleted = data.count(b"\n+", before, end), data.count(b"\n-", before, end)
     context, markers = data.count(b"\n ", before, end), data.count(b"\n\\", before, end)
     all_known = added + deleted + context + markers == data.count(b"\n", start, end)
     if all_known and added + context == new_lines and deleted + context == old_lines:
-        _check_markers(text, start, end)
+        _check_markers(text, start, end=end)
         return _Body(end, added, deleted)
-    return _walked_body(text, start, old_lines, new_lines)
+    return _walked_body(text, start, old_lines=old_lines, new_lines=new_lines)
 
 
-def _walked_body(text: DiffText, start: int, old_lines: int, new_lines: int) -> _Body:
+def _walked_body(text: DiffText, start: int, *, old_lines: int, new_lines: int) -> _Body:
     """The body line by line until the counts are used up; an empty line is a context line that lost its space."""
     data, position, added, deleted, context = text.data, start, 0, 0, 0
     while added + context < new_lines or deleted + context < old_lines:
@@ -109,7 +109,7 @@ def _walked_body(text: DiffText, start: int, old_lines: int, new_lines: int) -> 
         position = text.line_end(position) + 1
     if data.startswith(b"\\", position):
         position = text.line_end(position) + 1
-    _check_markers(text, start, position)
+    _check_markers(text, start, end=position)
     return _Body(position, added, deleted)
 
 
@@ -120,7 +120,7 @@ def _miscount(text: DiffText, position: int, *, old_lines: int, new_lines: int) 
     return text.refusal(position, f"the hunk does not hold {counts}: this line does not fit in")
 
 
-def _check_markers(text: DiffText, start: int, end: int) -> None:
+def _check_markers(text: DiffText, start: int, *, end: int) -> None:
     """Refuse a `\\ No newline at end of file` that does not stand behind the last line of its side."""
     data, markers = text.data, 0
     position = data.find(b"\n\\", start - 1, end)

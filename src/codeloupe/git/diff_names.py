@@ -43,12 +43,12 @@ def read_name_lines(text: DiffText, position: int) -> tuple[NamePair, int]:
         raise text.refusal(position, "expected a `---` line and a `+++` line")
     middle = text.line_end(position) + 1
     end = text.line_end(middle) + 1
-    old, old_date = _read_name(text, position, text.data[position + 4 : middle - 1])
-    new, new_date = _read_name(text, middle, text.data[middle + 4 : end - 1])
+    old, old_date = _read_name(text, position, line=text.data[position + 4 : middle - 1])
+    new, new_date = _read_name(text, middle, line=text.data[middle + 4 : end - 1])
     return NamePair(old, new, old_date, new_date), end
 
 
-def _read_name(text: DiffText, position: int, line: bytes) -> tuple[bytes, bytes]:
+def _read_name(text: DiffText, position: int, *, line: bytes) -> tuple[bytes, bytes]:
     """A name and what stands behind its tab. git writes a bare tab behind a name that has a space."""
     if line.startswith(b'"'):
         length = quoted_length(line) or 0

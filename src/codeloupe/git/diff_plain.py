@@ -25,14 +25,14 @@ def read_plain_section(text: DiffText, position: int) -> Section:
     pair, end = read_name_lines(text, position)
     pair = without_spaced_dates(pair)
     hunks, end = read_hunks(text, end)
-    change = _named(text, position, pair, hunks=hunks)
+    change = _named(text, position, pair=pair, hunks=hunks)
     if (change.old_path is None and change.deleted) or (change.new_path is None and change.added):
         raise text.refusal(position, "the names of this section contradict its hunks")
     return Section(change, position, end, from_git=False)
 
 
 def _named(
-    text: DiffText, position: int, pair: NamePair, *, hunks: tuple[Hunk, ...] = (), binary: bool = False
+    text: DiffText, position: int, *, pair: NamePair, hunks: tuple[Hunk, ...] = (), binary: bool = False
 ) -> FileChange:
     if pair.old == NO_FILE and pair.new == NO_FILE:
         raise text.refusal(position, "this section names no file")
@@ -42,7 +42,7 @@ def _named(
         path = text.path(position, pair.new.removeprefix(b"b/") if is_new else pair.old.removeprefix(b"a/"))
         old_path, new_path = (None, path) if is_new else (path, None)
     else:
-        old_path, new_path = _two_paths(text, position, pair)
+        old_path, new_path = _two_paths(text, position, pair=pair)
         if is_epoch(pair.old_date) and not any(hunk.old_lines for hunk in hunks):
             old_path = None
         elif is_epoch(pair.new_date) and not any(hunk.new_lines for hunk in hunks):
@@ -50,7 +50,7 @@ def _named(
     return FileChange(old_path, new_path, _status(old_path, new_path), binary=binary, hunks=hunks)
 
 
-def _two_paths(text: DiffText, position: int, pair: NamePair) -> tuple[str | None, str | None]:
+def _two_paths(text: DiffText, position: int, *, pair: NamePair) -> tuple[str | None, str | None]:
     shared = shared_path(pair.old, pair.new)
     old, new = (shared, shared) if shared else (pair.old, pair.new)
     return text.path(position, old), text.path(position, new)
@@ -92,7 +92,7 @@ def read_binary_note(text: DiffText, position: int) -> Section | None:
     pair = _split_at_and(match[1])
     if pair is None:
         raise text.refusal(position, "the two names in this line cannot be told apart")
-    change = _named(text, position, pair, binary=True)
+    change = _named(text, position, pair=pair, binary=True)
     return Section(change, position, match.end() + 1, from_git=False)
 
 

@@ -63,13 +63,13 @@ def _old_blob(file: FileChange) -> str:
 
 
 def _old_path(top: str, file: FileChange) -> str:
-    """The name of the file at HEAD, or nothing; names are handed over line by line."""
-    return f"{top}:{file.old_path}" if top and file.old_path and "\n" not in file.old_path else ""
+    return f"{top}:{file.old_path}" if top and file.old_path else ""
 
 
 async def _read_blobs(place: Place, names: Iterable[str]) -> dict[str, bytes]:
     """Those of some blobs that are here."""
-    wanted = [name for name in dict.fromkeys(names) if name]
+    # They are handed over line by line.
+    wanted = [name for name in dict.fromkeys(names) if name and "\n" not in name]
     if not wanted:
         return {}
     lines = b"".join(os.fsencode(name) + b"\n" for name in wanted)

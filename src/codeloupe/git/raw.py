@@ -142,8 +142,8 @@ def reconcile(files: tuple[FileChange, ...], entries: tuple[RawEntry, ...]) -> t
         patched = files[place] if place < len(files) else None
         if patched is not None and _same_file(change, patched):
             place += 1
-            _compare(entry, change, patched)
-            change = replace(change, hunks=patched.hunks)
+            _compare(entry, change, patched=patched)
+            change = replace(change, hunks=patched.hunks, counts=_counts_of_type_change(entry, change))
         elif not _may_lack_section(entry, change):
             _disagree(f"{change.path!r} is in the list and not in its place in the patch")
         result.append(change)
@@ -174,6 +174,12 @@ def _from_entry(entry: RawEntry) -> FileChange:
     )
 
 
+def _counts_of_type_change(entry: RawEntry, listed: FileChange) -> tuple[int, int] | None:
+    if listed.status is not FileStatus.TYPE_CHANGED or entry.added is None or entry.deleted is None:
+        return None
+    return entry.added, entry.deleted
+
+
 def _same_file(listed: FileChange, patched: FileChange) -> bool:
     return (listed.old_path, listed.new_path, listed.status) == (patched.old_path, patched.new_path, patched.status)
 
@@ -185,7 +191,7 @@ def _may_lack_section(entry: RawEntry, listed: FileChange) -> bool:
     return entry.status == "M" and entry.old_mode == entry.new_mode and not moved and not counted
 
 
-def _compare(entry: RawEntry, listed: FileChange, patched: FileChange) -> None:
+def _compare(entry: RawEntry, listed: FileChange, *, patched: FileChange) -> None:
     sides = ((listed.old_blob, patched.old_blob), (listed.new_blob, patched.new_blob))
     if any(one and other and not one.startswith(other) and not other.startswith(one) for one, other in sides):
         _disagree(f"the content of {listed.path!r} is another one in the list than in the patch")

@@ -79,7 +79,11 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """One file of a change. `old_path` is None for an added file, `new_path` for a deleted one."""
+    """One file of a change. `old_path` is None for an added file, `new_path` for a deleted one.
+
+    `counts` are the added and deleted lines as git counts them, where that is not the sum of the hunks: the hunks of
+    a type change delete one content whole and add the other, and git counts only the lines that differ.
+    """
 
     old_path: str | None
     new_path: str | None
@@ -91,6 +95,7 @@ class FileChange:
     similarity: int | None = None
     binary: bool = False
     hunks: tuple[Hunk, ...] = ()
+    counts: tuple[int, int] | None = None
 
     @property
     def path(self) -> str:
@@ -100,12 +105,12 @@ class FileChange:
     @property
     def added(self) -> int:
         """Number of added lines."""
-        return sum(hunk.added for hunk in self.hunks)
+        return self.counts[0] if self.counts else sum(hunk.added for hunk in self.hunks)
 
     @property
     def deleted(self) -> int:
         """Number of deleted lines."""
-        return sum(hunk.deleted for hunk in self.hunks)
+        return self.counts[1] if self.counts else sum(hunk.deleted for hunk in self.hunks)
 
     @property
     def is_symlink(self) -> bool:

@@ -52,14 +52,14 @@ def render_preview_text(preview: Preview, *, width: int, color: bool, ascii_only
 def _file_data(file: PreviewFile) -> dict[str, Any]:
     change, skipped = file.change, file.skipped
     # git counts no lines of a binary file; those of the patch are only there to find code that hides behind a NUL.
-    hunks = () if skipped and skipped.reason is SkipReason.BINARY else change.hunks
+    opaque = skipped is not None and skipped.reason is SkipReason.BINARY
     return {
         "old_path": change.old_path,
         "new_path": change.new_path,
         "status": change.status.value,
         "binary": change.binary,
-        "added": sum(hunk.added for hunk in hunks),
-        "deleted": sum(hunk.deleted for hunk in hunks),
+        "added": 0 if opaque else change.added,
+        "deleted": 0 if opaque else change.deleted,
         "hunks": [
             {
                 "old_start": hunk.old_start,
@@ -67,7 +67,7 @@ def _file_data(file: PreviewFile) -> dict[str, Any]:
                 "new_start": hunk.new_start,
                 "new_lines": hunk.new_lines,
             }
-            for hunk in hunks
+            for hunk in (() if opaque else change.hunks)
         ],
         "reviewed": file.reviewed,
         "reason": skipped.reason.value if skipped else None,

@@ -8,7 +8,7 @@ import pytest
 
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.raw import parse_raw_numstat, reconcile
-from tests.diff_checks import Style, check_lines, check_list, listed_by_git, lists_of, patch_of
+from tests.diff_checks import Style, check_lines, check_list, listed, lists_of, patch_of
 from tests.git_edge_cases import EDGE_CASES, TYPE_CHANGE_WITH_SHARED_LINES, EdgeCase
 from tests.repository import GitRepository
 
@@ -21,40 +21,58 @@ _STYLES = (
 )
 
 
+class _Built:
+    """Repositories of edge cases, each built once for all tests of this module."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._made: dict[str, tuple[GitRepository, tuple[str, str]]] = {}
+
+    def get(self, case: EdgeCase) -> tuple[GitRepository, tuple[str, str]]:
+        if case.name not in self._made:
+            path = self._root / str(len(self._made))
+            commits = case.build(path)
+            self._made[case.name] = GitRepository(path), commits
+        return self._made[case.name]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> _Built:
+    return _Built(tmp_path_factory.mktemp("edge-cases"))
+
+
 @pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case.name)
-def test_every_line_of_every_edge_case_is_where_git_has_it(case: EdgeCase, tmp_path: Path) -> None:
-    commits = case.build(tmp_path / "repository")
-    repository = GitRepository(tmp_path / "repository")
+def test_every_line_of_every_edge_case_is_where_git_has_it(case: EdgeCase, built: _Built) -> None:
+    repository, commits = built.get(case)
     for style in _STYLES:
         files = parse_diff(patch_of(repository, commits, style))
-        listed = listed_by_git(repository, commits, style)
-        check_list(files, listed)
-        check_lines(repository, files, listed)
+        entries = listed(lists_of(repository, commits, style))
+        check_list(files, entries)
+        check_lines(repository, files, entries)
 
 
 @pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case.name)
-def test_an_edge_case_reconciled_with_the_lists_has_every_mode_and_blob(case: EdgeCase, tmp_path: Path) -> None:
-    commits = case.build(tmp_path / "repository")
-    repository = GitRepository(tmp_path / "repository")
-    files = reconcile(parse_diff(patch_of(repository, commits)), parse_raw_numstat(lists_of(repository, commits)))
-    listed = listed_by_git(repository, commits)
-    check_list(files, listed)
-    check_lines(repository, files, listed)
-    for file, entry in zip(files, listed, strict=True):
+def test_an_edge_case_reconciled_with_the_lists_has_every_mode_and_blob(case: EdgeCase, built: _Built) -> None:
+    repository, commits = built.get(case)
+    lists = lists_of(repository, commits)
+    files = reconcile(parse_diff(patch_of(repository, commits)), parse_raw_numstat(lists))
+    check_list(files, listed(lists))
+    for file, entry in zip(files, listed(lists), strict=True):
         assert (file.old_mode or "000000", file.new_mode or "000000") == (entry.old_mode, entry.new_mode)
         assert (file.old_blob or "0" * 40, file.new_blob or "0" * 40) == (entry.old_blob, entry.new_blob)
         assert file.binary == (entry.counts is None)
         assert file.binary or (file.added, file.deleted) == entry.counts
 
 
-def test_a_type_change_that_keeps_lines_is_shown_as_the_patch_has_it(tmp_path: Path) -> None:
-    commits = TYPE_CHANGE_WITH_SHARED_LINES.build(tmp_path / "repository")
-    repository = GitRepository(tmp_path / "repository")
+def test_a_type_change_that_keeps_lines_is_counted_as_git_counts_it_and_keeps_its_hunks(built: _Built) -> None:
+    repository, commits = built.get(TYPE_CHANGE_WITH_SHARED_LINES)
     lists = lists_of(repository, commits)
-    assert b"0\t1\tx\0" in lists
-    (file,) = reconcile(parse_diff(patch_of(repository, commits)), parse_raw_numstat(lists))
-    assert (file.added, file.deleted) == (1, 2)
-    check_lines(repository, (file,), listed_by_git(repository, commits))
+    (parsed,) = parse_diff(patch_of(repository, commits))
+    (reconciled,) = reconcile((parsed,), parse_raw_numstat(lists))
+    assert (parsed.added, parsed.deleted) == (1, 2)
+    assert (reconciled.added, reconciled.deleted) == (0, 1)
+    assert reconciled.hunks == parsed.hunks
+    check_lines(repository, (reconciled,), listed(lists))
 
 
 def test_the_names_of_the_edge_cases_are_unique_and_many() -> None:

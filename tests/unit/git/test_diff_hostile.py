@@ -18,7 +18,7 @@ _MODE = b"old mode 100644\nnew mode 100755\n"
 
 
 def _repeated(piece: bytes) -> bytes:
-    return piece * (2 * _MEGABYTE // len(piece))
+    return piece * (_MEGABYTE // len(piece))
 
 
 _REFUSED: dict[str, Callable[[], bytes]] = {
@@ -54,7 +54,7 @@ def test_a_hostile_text_is_refused_in_a_moment(name: str) -> None:
 
 def test_very_many_files_of_one_hunk_are_read_in_a_moment() -> None:
     files = parse_diff(_repeated(_GIT + b"@@ -1 +1 @@\n-a\n+b\n"))
-    assert len(files) > 20_000
+    assert len(files) > 10_000
 
 
 def test_very_many_hunks_of_one_file_are_read_in_a_moment() -> None:
@@ -63,12 +63,12 @@ def test_very_many_hunks_of_one_file_are_read_in_a_moment() -> None:
 
 
 def test_very_many_files_that_changed_only_their_mode_are_read_in_a_moment() -> None:
-    assert len(parse_diff(_repeated(b"diff --git a/x b/x\n" + _MODE))) > 20_000
+    assert len(parse_diff(_repeated(b"diff --git a/x b/x\n" + _MODE))) > 10_000
 
 
 def test_very_many_plain_files_before_one_of_git_are_read_in_a_moment() -> None:
     plain = _repeated(b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n")
-    assert len(parse_diff(plain + _GIT + b"@@ -1 +1 @@\n-a\n+b\n")) > 20_000
+    assert len(parse_diff(plain + _GIT + b"@@ -1 +1 @@\n-a\n+b\n")) > 10_000
 
 
 def test_very_many_hunks_whose_lines_must_be_walked_are_read_in_a_moment() -> None:

@@ -102,7 +102,17 @@ def test_a_shallow_clone_stays_one(tmp_path: Path, repository: GitRepository) ->
         (DIFF_ATTRIBUTES, {"filter", "diff", "merge", "ident"}, {"text", "eol", "working-tree-encoding"}),
         (
             EXPORT_ATTRIBUTES,
-            {"filter", "diff", "merge", "ident", "text", "eol", "working-tree-encoding", "export-ignore", "export-subst"},
+            {
+                "filter",
+                "diff",
+                "merge",
+                "ident",
+                "text",
+                "eol",
+                "working-tree-encoding",
+                "export-ignore",
+                "export-subst",
+            },
             set(),
         ),
     ],

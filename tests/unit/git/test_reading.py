@@ -141,7 +141,13 @@ def test_a_file_that_was_only_announced_is_not_staged_but_uncommitted(committed:
     ],
 )
 def test_in_a_commit_hook_staged_is_what_this_commit_will_hold(
-    committed: GitRepository, tmp_path: Path, words: tuple[str, ...], expected: dict[str, str], start: str, *, split: bool
+    committed: GitRepository,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    expected: dict[str, str],
+    start: str,
+    *,
+    split: bool,
 ) -> None:
     committed.git("config", "core.splitIndex", str(split))
     (committed.path / "below").mkdir()
@@ -265,9 +271,7 @@ def test_an_untracked_repository_is_named_and_not_entered(committed: GitReposito
     assert set(change.nested_repositories) == {"folder/inner/", "without-commits/"}
 
 
-def test_a_submodule_that_moved_is_shown_and_its_own_changes_are_not(
-    committed: GitRepository, tmp_path: Path
-) -> None:
+def test_a_submodule_that_moved_is_shown_and_its_own_changes_are_not(committed: GitRepository, tmp_path: Path) -> None:
     library = GitRepository(tmp_path / "library")
     library.write("lib.py", "1\n")
     old = library.commit()

@@ -160,7 +160,7 @@ def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository
 
 def test_a_path_of_more_folders_than_any_library_can_take_is_named(repository: GitRepository, tmp_path: Path) -> None:
     repository.commit()
-    deep, deepest = "a/" * 199 + "file", "a/" * 1500 + "file"
+    deep, deepest = "a/" * 199 + "file", "a/" * 1100 + "file"
     blob = repository.git("hash-object", "-w", "--stdin", stdin=b"x\n").decode().strip()
     records = "".join(f"100644 {blob}\t{name}\0" for name in (deep, deepest))
     repository.git("update-index", "-z", "--index-info", stdin=records.encode())
@@ -211,7 +211,15 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
     assert set(inside) - {"both", "both/escaped"} == {"good.py", ".gitmodules"}
     assert beside == ["tree"]
     assert not Path("/escaped-absolute").exists()
-    outside = {"../escaped", "./escaped", ".git/escaped", ".GIT/escaped", "../escaped-by-name", "/escaped-absolute", "a//b"}
+    outside = {
+        "../escaped",
+        "./escaped",
+        ".git/escaped",
+        ".GIT/escaped",
+        "../escaped-by-name",
+        "/escaped-absolute",
+        "a//b",
+    }
     assert {name for name, why in missing.items() if "leaves the tree" in why} == outside
     assert "cannot be exported" in missing["x" * 300]
 
@@ -293,7 +301,9 @@ def test_a_snapshot_is_gone_after_an_error_and_after_a_cancellation(
         assert not list(Path(os.environ["TMPDIR"]).iterdir())
 
 
-@pytest.mark.parametrize("name", ["", "/", "/etc/x", "../x", "a/../x", "a/./x", "a//x", ".git/x", "a/.Git", "a/", "n\0ul"])
+@pytest.mark.parametrize(
+    "name", ["", "/", "/etc/x", "../x", "a/../x", "a/./x", "a//x", ".git/x", "a/.Git", "a/", "n\0ul"]
+)
 def test_no_path_leads_out_of_a_directory_of_ours(name: str) -> None:
     with empty_directory() as root:
         with pytest.raises(ValueError, match="leaves the tree"):

@@ -1,0 +1,292 @@
+"""ast-grep with codeloupe's own rules, on a staged copy of the files under review.
+
+ast-grep never sees the repository. Each file is copied under a name of ours into a private directory: so no
+ignore file, configuration, odd file name, link or encoding of the repository can steer it or hide a file from it.
+ast-grep leaves out what it cannot read and still ends well; the copies are made so that it can read them all, and
+its own count of scanned files is compared with ours.
+
+What is left: a file with syntax errors is analysed as far as the parser understands it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import stat
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
+from codeloupe.analysers.rules.pack import EXTENSIONS, language_of, rule_document
+from codeloupe.analysers.rules.php_code import only_code
+from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
+from codeloupe.model.severity import Severity
+from codeloupe.process import Command, Completed, find_program, inherited_environment, run
+
+_NAME = "ast-grep"
+_MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+_VERSION_TIMEOUT_SECONDS = 20.0
+# Keeps the argument list of one call far below the kernel's limit; each name is ours and short.
+_FILES_A_CALL = 2000
+# ast-grep leaves out a file that is over both; see `file_too_large` in its sources.
+_MAX_BYTES = 3_000_000
+_MAX_LINES = 200_000
+_SUPPRESSION, _DISARMED = "ast-grep-ignore", "ast-grep_ignore"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_SCANNED = re.compile(r"scannedFileCount=(\d+),skippedFileCount=(\d+)")
+_FLAGS = (
+    "--json=stream",
+    "--include-metadata",
+    "--color=never",
+    "--inspect=summary",
+    *(f"--no-ignore={kind}" for kind in ("hidden", "dot", "exclude", "global", "parent", "vcs")),
+)
+
+
+class AstGrepAnalyser:
+    """Runs the rule pack. `program` is the ast-grep to start; by default the one installed beside codeloupe."""
+
+    def __init__(self, program: str | None = None) -> None:
+        self._program = program
+
+    @property
+    def name(self) -> str:
+        """Its short name in reports."""
+        return _NAME
+
+    def accepts(self, path: str) -> bool:
+        """Whether the pack has rules for the language this file's name speaks of."""
+        return language_of(path) is not None
+
+    async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
+        """Scan the files that are accepted.
+
+        A file that cannot be read, or on which ast-grep dies or says too much, is in `failed` and the others are
+        still scanned. Raises AnalyserFailed when ast-grep cannot work at all or its answer cannot be understood,
+        and ProcessError when it is missing or does not end in time.
+        """
+        deadline = time.monotonic() + target.timeout_seconds
+        with tempfile.TemporaryDirectory(prefix="codeloupe-ast-grep-") as directory:
+            workspace = _Workspace(Path(directory))
+            staged = await _stage(target, workspace)
+            workspace.write_rules(language_of(path) or "" for path in staged.files.values())
+            scan = _Scan(program=self._find(), workspace=workspace, deadline=deadline, staged=staged)
+            names = list(staged.files)
+            for start in range(0, len(names), _FILES_A_CALL):
+                await scan.run(names[start : start + _FILES_A_CALL])
+        return AnalyserReport(tuple(sorted(set(scan.issues), key=_order)), staged.failed)
+
+    async def version(self) -> str:
+        """The version of ast-grep, such as `0.51.0`. Raises as `analyse` does."""
+        with tempfile.TemporaryDirectory(prefix="codeloupe-ast-grep-") as directory:
+            completed = await run(
+                Command(
+                    argv=(self._find(), "--version"),
+                    cwd=Path(directory),
+                    environment=inherited_environment(HOME=directory),
+                    timeout_seconds=_VERSION_TIMEOUT_SECONDS,
+                    max_output_bytes=_MAX_OUTPUT_BYTES,
+                )
+            )
+        words = completed.stdout.decode("utf-8", "replace").split()
+        if completed.exit_code != 0 or len(words) != 2:
+            raise _failure("did not tell its version", completed)
+        return words[1]
+
+    def _find(self) -> str:
+        """The program to start. Never `sg`: on Linux that is another program."""
+        beside = (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent)
+        installed = (str(folder / _NAME) for folder in beside if (folder / _NAME).is_file())
+        found = self._program or next(installed, None) or find_program(_NAME)
+        if found is None:
+            raise ProgramNotFound(
+                f"cannot start {_NAME}: it is neither installed beside codeloupe nor on the PATH",
+                program=_NAME,
+                hint="install codeloupe anew, or install the package ast-grep-cli",
+            )
+        return found
+
+
+class _Workspace:
+    """A private directory: an empty one to run in, the staged files, the rules and a configuration of ours."""
+
+    def __init__(self, root: Path) -> None:
+        self.empty = root / "empty"
+        self.files = root / "files"
+        self.rules = root / "rules.yml"
+        self.config = root / "sgconfig.yml"
+        self.empty.mkdir()
+        self.files.mkdir()
+        # Without a configuration of its own, ast-grep takes the first sgconfig.yml of any parent directory.
+        self.config.write_text("ruleDirs: []\n", encoding="utf-8")
+
+    def write_rules(self, languages: Iterable[str]) -> None:
+        """Put the rules for these languages into one file."""
+        self.rules.write_text(rule_document(languages), encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """`files` maps the name of each copy to the path it stands for; `failed` the other paths to a reason."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+async def _stage(target: AnalysisTarget, workspace: _Workspace) -> _Staged:
+    staged = _Staged()
+    for path in target.files:
+        language = language_of(path)
+        if language is None:
+            continue
+        name = f"{len(staged.files)}.{EXTENSIONS[language]}"
+        try:
+            text = _readable(_read(target.root / path), language, trusted=target.trusted)
+        except _NotStaged as reason:
+            staged.failed[path] = str(reason)
+        else:
+            if text:  # ast-grep leaves out an empty file, and there is nothing to find in it
+                (workspace.files / name).write_bytes(text)
+                staged.files[name] = path
+        await asyncio.sleep(0)  # many files must not hold up the rest of the review
+    return staged
+
+
+class _NotStaged(Exception):
+    """Why a file cannot be analysed, in words."""
+
+
+def _read(path: Path) -> bytes:
+    """The content of a regular file; a link, a pipe or a directory in its place is refused, not followed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _NotStaged("it is not a regular file")
+            return file.read()
+    except OSError as error:
+        raise _NotStaged(f"it cannot be read: {error.strerror}") from error
+
+
+def _readable(content: bytes, language: str, *, trusted: bool) -> bytes:
+    """The content such that ast-grep reads all of it: valid UTF-8, every line in its place.
+
+    Suppression comments lose their meaning unless the change is trusted; their length stays.
+    """
+    if content.startswith(_UTF16_MARKS):
+        raise _NotStaged("it is UTF-16 text; only UTF-8 and its subsets are analysed")
+    if len(content) > _MAX_BYTES and content.count(b"\n") >= _MAX_LINES:
+        raise _NotStaged(f"it is over {_MAX_BYTES:,} bytes and {_MAX_LINES:,} lines, more than ast-grep takes")
+    text = content.decode("utf-8", "replace")
+    if language == "Php":
+        text = only_code(text)
+    elif text.lstrip("\ufeff \t\r\n").startswith("<?xml"):
+        return b""  # a translation of Qt Linguist, say, which is called .ts as well
+    return (text if trusted else text.replace(_SUPPRESSION, _DISARMED)).encode("utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scan:
+    """Scans staged files in batches, and narrows a failure down to the file that causes it."""
+
+    program: str
+    workspace: _Workspace
+    deadline: float
+    staged: _Staged
+    issues: list[Issue] = field(default_factory=list)
+
+    async def run(self, names: Sequence[str]) -> None:
+        """Scan a batch. If ast-grep dies on it or says too much, scan its halves."""
+        reason = await self._attempt(names)
+        if reason is None:
+            return
+        if len(names) == 1:
+            self.staged.failed[self.staged.files[names[0]]] = reason
+            return
+        middle = len(names) // 2
+        await self.run(names[:middle])
+        await self.run(names[middle:])
+
+    async def _attempt(self, names: Sequence[str]) -> str | None:
+        """Scan a batch and keep its issues; or keep nothing, and return why one of its files stands in the way."""
+        try:
+            completed = await run(self._command(names))
+        except OutputTooLarge:
+            return f"ast-grep's answer is over {_MAX_OUTPUT_BYTES:,} bytes"
+        if completed.exit_code < 0:
+            return f"ast-grep died of signal {-completed.exit_code}"
+        if completed.exit_code != 0:
+            raise _failure(f"ended with exit code {completed.exit_code}", completed)
+        counts = _SCANNED.search(completed.stderr)
+        if counts is None:
+            raise _failure("did not say which files it scanned", completed)
+        if int(counts[1]) - int(counts[2]) != len(names):
+            return "ast-grep left it out and did not say why"
+        self.issues.extend(self._issue(row) for row in completed.stdout.splitlines())
+        return None
+
+    def _command(self, names: Sequence[str]) -> Command:
+        remaining_seconds = self.deadline - time.monotonic()
+        if remaining_seconds <= 0:
+            raise ProcessTimedOut(
+                f"{_NAME} did not finish its scan in time",
+                program=_NAME,
+                hint="raise the time limit, or review a smaller change",
+            )
+        options = ("--config", str(self.workspace.config), "--rule", str(self.workspace.rules))
+        files = (str(self.workspace.files / name) for name in names)
+        return Command(
+            argv=(self.program, "scan", *_FLAGS, *options, "--", *files),
+            cwd=self.workspace.empty,
+            environment=inherited_environment(HOME=str(self.workspace.empty)),
+            timeout_seconds=remaining_seconds,
+            max_output_bytes=_MAX_OUTPUT_BYTES,
+        )
+
+    def _issue(self, row: bytes) -> Issue:
+        try:
+            return _to_issue(json.loads(row), self.staged.files)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise AnalyserFailed(
+                f"{_NAME} gave an answer that cannot be understood: {error!r}",
+                analyser=_NAME,
+                hint="check that ast-grep is version 0.51 or newer (`codeloupe doctor`)",
+            ) from error
+
+
+def _to_issue(match: Any, paths: dict[str, str]) -> Issue:
+    """One match as an issue. Raises ValueError, KeyError or TypeError when it does not have the shape it should."""
+    start, end, about = match["range"]["start"], match["range"]["end"], match["metadata"]
+    ends_before_line = end["column"] == 0 and end["line"] > start["line"]
+    return Issue(
+        file=paths[Path(match["file"]).name],
+        line_start=start["line"] + 1,
+        line_end=end["line"] + (0 if ends_before_line else 1),
+        rule=match["ruleId"],
+        severity=Severity.parse(about["severity"]),
+        category=about["category"],
+        title=match["message"],
+        body=about["why"],
+        suggestion=about["fix"],
+    )
+
+
+def _order(issue: Issue) -> tuple[str, int, int, str]:
+    return issue.file, issue.line_start, issue.line_end, issue.rule
+
+
+def _failure(what: str, completed: Completed) -> AnalyserFailed:
+    said = completed.stderr.strip()[-500:]
+    return AnalyserFailed(
+        f"{_NAME} {what}" + (f": {said}" if said else ""),
+        analyser=_NAME,
+        hint="run `codeloupe doctor`; if ast-grep is healthy there, please report this",
+    )

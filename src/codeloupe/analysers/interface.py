@@ -1,0 +1,80 @@
+"""What an analyser is: a target in, issues and failures out. Knows nothing of diffs beyond line numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from codeloupe.model.severity import Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issue:
+    """What an analyser saw, before it is narrowed to changed lines. Lines start at 1 and include both ends."""
+
+    file: str
+    line_start: int
+    line_end: int
+    rule: str
+    severity: Severity
+    category: str
+    title: str
+    body: str
+    suggestion: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalysisTarget:
+    """Files to analyse, relative to `root`; each is a regular file there.
+
+    `added_lines` holds, for each file, the line numbers the change added. When the change is not `trusted`,
+    in-code suppressions are ignored. `added_text` holds the added lines, number to text, of files of which only
+    the diff is known: these are not under `root`, and only an `AddedLinesAnalyser` gets them.
+    """
+
+    root: Path
+    files: tuple[str, ...]
+    added_lines: Mapping[str, frozenset[int]]
+    trusted: bool
+    timeout_seconds: float
+    added_text: Mapping[str, Mapping[int, bytes]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyserReport:
+    """Issues, and the files that could not be analysed with the reason in words.
+
+    `sensitive` holds, for a file and a line, the values that no report may show in full.
+    """
+
+    issues: tuple[Issue, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    sensitive: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict, repr=False)
+
+
+class Analyser(Protocol):
+    """One offline analyser."""
+
+    @property
+    def name(self) -> str:
+        """Its short name in reports."""
+
+    def accepts(self, path: str) -> bool:
+        """Whether it has anything to say about such a file."""
+
+    async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
+        """Analyse. Raises AnalyserFailed or a ProcessError when it cannot; never returns nothing in its place."""
+
+    async def version(self) -> str:
+        """The version of the program behind it. Raises as `analyse` does."""
+
+
+@runtime_checkable
+class AddedLinesAnalyser(Protocol):
+    """An ability that an analyser may have: the added lines are all it needs, so a bare diff will do."""
+
+    @property
+    def needs_only_added_lines(self) -> Literal[True]:
+        """Says that `AnalysisTarget.added_text` is read for files that are not under the root."""

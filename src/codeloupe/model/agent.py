@@ -1,0 +1,121 @@
+"""One agent call: what is asked, what comes back, what an agent can do, and what happens meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class PermissionMode(StrEnum):
+    """What an agent may do without asking; nobody is there to be asked. The names are those of Claude Code."""
+
+    PLAN = "plan"
+    DEFAULT = "default"
+    ACCEPT_EDITS = "acceptEdits"
+    DONT_ASK = "dontAsk"
+    BYPASS = "bypassPermissions"
+
+    @property
+    def may_write(self) -> bool:
+        """Whether files may be changed in this mode."""
+        return self in (PermissionMode.ACCEPT_EDITS, PermissionMode.BYPASS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentRequest:
+    """What is asked of an agent. Serialisable, so that its content is its key in the ledger.
+
+    `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text that
+    goes behind the prompt, by title. `labels` are for events and logs and do not shape the answer. `timeout_seconds`
+    covers all attempts; `idle_timeout_seconds` is how long an agent may be silent.
+    """
+
+    prompt: str
+    working_dir: Path
+    model: str | None = None
+    fallback_model: str | None = None
+    system_prompt: str | None = None
+    append_system_prompt: str | None = None
+    permission_mode: PermissionMode = PermissionMode.DONT_ASK
+    tools: tuple[str, ...] | None = None
+    timeout_seconds: float = 1800.0
+    idle_timeout_seconds: float | None = None
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    output_schema: Mapping[str, Any] | None = None
+    resume_session: str | None = None
+    context: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenUsage:
+    """Tokens of one call. `input_tokens` counts all that was sent; `cached_tokens` is the part a provider had cached."""
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentResult:
+    """What came back. `error` is set exactly when `success` is false.
+
+    `total_cost_usd` is None when the program does not tell; `model` is the one that answered, as it names itself.
+    `notes` say in words what was not as asked: another agent answered, a limit is not known to the program.
+    """
+
+    success: bool
+    output: str
+    agent: str
+    structured: Any = None
+    session_id: str = ""
+    duration_ms: int = 0
+    num_turns: int = 0
+    total_cost_usd: float | None = None
+    usage: TokenUsage = TokenUsage()
+    model: str | None = None
+    files_changed: tuple[str, ...] = ()
+    permission_denials: tuple[str, ...] = ()
+    attempts: int = 1
+    raw_output: str = ""
+    error: str | None = None
+    from_ledger: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLimits:
+    """What an agent can take and do; None means no limit is known."""
+
+    max_prompt_bytes: int | None = None
+    max_prompt_characters: int | None = None
+    schema: bool = False
+    turns: bool = False
+    budget: bool = False
+    resume: bool = False
+    tools: bool = False
+    writes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Availability:
+    """Whether an agent can be used here. `logged_in` is None when that cannot be known without a paid call."""
+
+    found: bool
+    version: str | None = None
+    logged_in: bool | None = None
+    how_to_fix: str = ""
+    default_model: str | None = None
+    path: str | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Found, and not known to be logged out."""
+        return self.found and self.logged_in is not False

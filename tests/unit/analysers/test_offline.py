@@ -1,0 +1,424 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
+from codeloupe.analysers.offline import OfflineReviewer
+from codeloupe.analysers.ruff import RuffAnalyser
+from codeloupe.analysers.secrets import SecretsAnalyser
+from codeloupe.errors import AnalyserFailed, ProcessTimedOut
+from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
+from codeloupe.model.events import Event, LaneFinished, Warned
+from codeloupe.model.review import FailedUnit
+from codeloupe.model.severity import Severity
+from codeloupe.ports import ReviewerOutcome, ReviewTask
+
+TOKEN = "gh" + "p_" + "q8Zr3LwXn5Kd9VtYb2Hc7Mf4Sg6Jp1Ra0TeU"
+Behaviour = Callable[[AnalysisTarget], Awaitable[AnalyserReport]]
+
+
+class ScriptedAnalyser:
+    """An analyser that does what the test says, on files with one ending, and remembers its target."""
+
+    def __init__(self, behaviour: Behaviour, *, name: str = "scripted", ending: str = "") -> None:
+        self._behaviour = behaviour
+        self._name = name
+        self._ending = ending
+        self.targets: list[AnalysisTarget] = []
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def accepts(self, path: str) -> bool:
+        return path.endswith(self._ending)
+
+    async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
+        self.targets.append(target)
+        return await self._behaviour(target)
+
+    async def version(self) -> str:
+        return "1"
+
+
+def reporting(
+    *issues: Issue, failed: Mapping[str, str] | None = None, name: str = "scripted", ending: str = ""
+) -> ScriptedAnalyser:
+    async def behaviour(_: AnalysisTarget) -> AnalyserReport:
+        return AnalyserReport(issues, failed or {})
+
+    return ScriptedAnalyser(behaviour, name=name, ending=ending)
+
+
+def raising(error: Exception, *, name: str = "broken") -> ScriptedAnalyser:
+    async def behaviour(_: AnalysisTarget) -> AnalyserReport:
+        raise error
+
+    return ScriptedAnalyser(behaviour, name=name)
+
+
+def issue(
+    line: int, end: int | None = None, *, rule: str = "rule", file: str = "a.py", title: str = "A title"
+) -> Issue:
+    return Issue(
+        file=file,
+        line_start=line,
+        line_end=end or line,
+        rule=rule,
+        severity=Severity.MEDIUM,
+        category="correctness",
+        title=title,
+        body="A body.",
+        suggestion="a suggestion",
+    )
+
+
+def written(root: Path, name: str, content: str | bytes, *, added: range | None = None) -> FileChange:
+    """Put a file into the snapshot, with the change that added some of its lines, or all."""
+    data = content.encode() if isinstance(content, str) else content
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).write_bytes(data)
+    return changed(name, data, added=added)
+
+
+def changed(name: str, data: bytes, *, added: range | None = None) -> FileChange:
+    rows = data.removesuffix(b"\n").split(b"\n")
+    chosen = added if added is not None else range(1, len(rows) + 1)
+    body = b"".join((b"+" if number in chosen else b" ") + row + b"\n" for number, row in enumerate(rows, start=1))
+    hunk = Hunk(1, len(rows) - len(chosen), 1, len(rows), body, added=len(chosen))
+    return FileChange(name, name, FileStatus.MODIFIED, "100644", "100644", hunks=(hunk,))
+
+
+def review(
+    root: Path,
+    files: list[FileChange],
+    *analysers: Analyser,
+    trusted: bool = False,
+    timeout_seconds: float = 30.0,
+    without_content: frozenset[str] = frozenset(),
+    events: list[Event] | None = None,
+) -> ReviewerOutcome:
+    task = ReviewTask(
+        change=Change(Scope(ScopeKind.UNCOMMITTED, None, None, "test"), tuple(files)),
+        files=tuple(files),
+        snapshot=root,
+        trusted=trusted,
+        timeout_seconds=timeout_seconds,
+        without_content=without_content,
+    )
+    sink = [] if events is None else events
+    return asyncio.run(OfflineReviewer(analysers, why="a reason").review(task, sink.append))
+
+
+def test_the_reviewer_says_what_it_is_and_why_it_was_chosen() -> None:
+    info = OfflineReviewer((), why="a reason").info
+
+    assert (info.type, info.why, info.model) == ("offline", "a reason", None)
+
+
+def test_a_finding_carries_the_issue_its_place_and_the_verbatim_line(tmp_path: Path) -> None:
+    change = written(tmp_path, "a.py", "one\n    two = 2  # x\nthree\n")
+
+    (finding,) = review(tmp_path, [change], reporting(issue(2))).findings
+
+    assert (finding.file, finding.line_start, finding.line_end) == ("a.py", 2, 2)
+    assert finding.evidence == "    two = 2  # x"
+    assert (finding.title, finding.body, finding.suggestion) == ("A title", "A body.", "a suggestion")
+    assert (finding.severity, finding.category) == (Severity.MEDIUM, "correctness")
+    assert (finding.reviewer, finding.rule, finding.agreement) == ("scripted", "rule", 1)
+    assert (finding.fingerprint, finding.anchored, finding.outside_change) == ("", True, False)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "anchored"),
+    [(1, 1, None), (1, 2, None), (3, 3, 3), (1, 3, 3), (4, 9, 4), (2, 9, 3), (6, 9, None), (5, 5, 5)],
+)
+def test_only_what_touches_an_added_line_is_kept_and_it_is_anchored_there(
+    tmp_path: Path, start: int, end: int, anchored: int | None
+) -> None:
+    change = written(tmp_path, "a.py", "1\n2\n3\n4\n5\n6\n7\n8\n9\n", added=range(3, 6))
+
+    findings = review(tmp_path, [change], reporting(issue(start, end))).findings
+
+    assert [finding.line_start for finding in findings] == ([] if anchored is None else [anchored])
+
+
+def test_evidence_is_at_most_five_lines_and_a_thousand_characters(tmp_path: Path) -> None:
+    change = written(
+        tmp_path, "a.py", "\n".join(f"line {number}" for number in range(1, 20)) + "\n" + "x" * 5000 + "\n"
+    )
+
+    many, wide = review(tmp_path, [change], reporting(issue(2, 19), issue(20))).findings
+
+    assert many.evidence == "line 2\nline 3\nline 4\nline 5\nline 6"
+    assert wide.evidence == "x" * 1000
+
+
+def test_evidence_of_lines_that_are_not_utf8_is_readable(tmp_path: Path) -> None:
+    change = written(tmp_path, "a.py", b"caf\xe9 = 1\r\n")
+
+    (finding,) = review(tmp_path, [change], reporting(issue(1))).findings
+
+    assert finding.evidence == "caf\ufffd = 1"
+
+
+def test_findings_are_sorted_by_file_line_and_severity(tmp_path: Path) -> None:
+    files = [written(tmp_path, name, "1\n2\n") for name in ("b.py", "a.py")]
+    low = replace(issue(1, file="b.py", rule="low"), severity=Severity.LOW)
+    high = replace(issue(1, file="b.py", rule="high"), severity=Severity.HIGH)
+
+    outcome = review(tmp_path, files, reporting(low, high, issue(2, file="a.py"), issue(1, file="a.py")))
+
+    assert [(found.file, found.line_start, found.severity) for found in outcome.findings] == [
+        ("a.py", 1, Severity.MEDIUM),
+        ("a.py", 2, Severity.MEDIUM),
+        ("b.py", 1, Severity.HIGH),
+        ("b.py", 1, Severity.LOW),
+    ]
+
+
+def test_two_analysers_that_see_the_same_secret_are_one_finding(tmp_path: Path) -> None:
+    change = written(tmp_path, "src/a.py", f'password = "{TOKEN}"\n')
+
+    (finding,) = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser()).findings
+
+    assert (finding.rule, finding.reviewer) == ("github-token", "detect-secrets")
+    assert (finding.severity, finding.agreement) == (Severity.HIGH, 2)
+
+
+def test_one_analyser_that_sees_a_defect_twice_agrees_with_nobody(tmp_path: Path) -> None:
+    change = written(tmp_path, "a.py", "try:\n    print()\nexcept:\n    pass\n")
+
+    (finding,) = review(tmp_path, [change], RuffAnalyser()).findings
+
+    assert (finding.line_start, finding.agreement) == (3, 1)
+
+
+def test_different_defects_on_one_line_stay_apart(tmp_path: Path) -> None:
+    change = written(tmp_path, "a.py", "print(unknown); import os\n")
+
+    assert [found.rule for found in review(tmp_path, [change], RuffAnalyser()).findings] == ["F821", "F401"]
+
+
+def test_a_secret_is_masked_in_every_finding_of_its_line(tmp_path: Path) -> None:
+    change = written(tmp_path, "src/a.py", f'print(unknown, "{TOKEN}")\nx = 1\n')
+    telling = reporting(issue(1, 2, file="src/a.py", title=f"About {TOKEN}"), name="telling")
+
+    outcome = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser(), telling)
+
+    assert {found.reviewer for found in outcome.findings} == {"ruff", "detect-secrets", "telling"}
+    assert TOKEN not in repr(outcome)
+    assert {found.evidence.split("\n")[0] for found in outcome.findings} == {'print(unknown, "ghp_********")'}
+    assert "About ghp_********" in {found.title for found in outcome.findings}
+
+
+def test_a_secret_across_the_cut_of_long_evidence_is_masked(tmp_path: Path) -> None:
+    change = written(tmp_path, "src/a.py", " " * 980 + f'x = "{TOKEN}"\n')
+
+    (finding,) = review(tmp_path, [change], SecretsAnalyser()).findings
+
+    assert TOKEN[4:12] not in finding.evidence
+
+
+def test_the_body_of_a_private_key_is_masked_in_the_findings_around_it(tmp_path: Path) -> None:
+    body = [TOKEN[4:] * 2, TOKEN[10:] * 2]
+    lines = ["-----BEGIN " + "PRIVATE KEY-----", *body, "-----END " + "PRIVATE KEY-----"]
+    change = written(tmp_path, "src/key.pem", "\n".join(lines) + "\n")
+
+    outcome = review(tmp_path, [change], SecretsAnalyser(), reporting(issue(1, 4, file="src/key.pem")))
+
+    assert len(outcome.findings) == 2
+    assert not [row for row in body if row[4:20] in repr(outcome)]
+
+
+FAILURES = [
+    (AnalyserFailed("it broke", analyser="broken", hint="mend it"), "it broke (mend it)"),
+    (ProcessTimedOut("broken did not finish", program="broken"), "broken did not finish"),
+    (ZeroDivisionError("division by zero"), "it crashed with ZeroDivisionError: division by zero"),
+]
+
+
+@pytest.mark.parametrize(("error", "reason"), FAILURES)
+def test_an_analyser_that_fails_is_told_and_takes_nothing_from_the_others(
+    tmp_path: Path, error: Exception, reason: str
+) -> None:
+    files = [written(tmp_path, name, "1\n") for name in ("a.py", "b.py")]
+    events: list[Event] = []
+
+    outcome = review(tmp_path, files, raising(error), reporting(issue(1)), events=events)
+
+    assert [found.reviewer for found in outcome.findings] == ["scripted"]
+    assert outcome.units_failed == (FailedUnit("broken", ("a.py", "b.py"), reason),)
+    assert [(item.kind, item.message) for item in outcome.errors] == [
+        ("analyser_failed", f"broken could not review: {reason}")
+    ]
+    assert outcome.units_total == 2
+    finished = {event.lane: event for event in events if isinstance(event, LaneFinished)}
+    assert finished["broken"].failure == reason
+    assert (finished["scripted"].findings, finished["scripted"].failure) == (1, None)
+
+
+def test_an_analyser_that_hangs_is_ended_at_the_time_limit(tmp_path: Path) -> None:
+    async def forever(_: AnalysisTarget) -> AnalyserReport:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    change = written(tmp_path, "a.py", "1\n")
+
+    outcome = review(tmp_path, [change], ScriptedAnalyser(forever, name="slow"), timeout_seconds=0.05)
+
+    (unit,) = outcome.units_failed
+    assert "did not finish within 0.05 s" in unit.reason
+    assert len(outcome.errors) == 1
+
+
+def test_a_missing_program_leaves_the_review_incomplete(tmp_path: Path) -> None:
+    change = written(tmp_path, "a.py", "1\n")
+
+    outcome = review(tmp_path, [change], RuffAnalyser(str(tmp_path / "nowhere")))
+
+    (unit,) = outcome.units_failed
+    assert (unit.unit, unit.files) == ("ruff", ("a.py",))
+    assert "not installed" in unit.reason
+
+
+def test_a_file_that_an_analyser_could_not_read_is_a_failed_unit(tmp_path: Path) -> None:
+    files = [written(tmp_path, name, "1\n") for name in ("a.py", "b.py")]
+    events: list[Event] = []
+
+    outcome = review(tmp_path, files, reporting(issue(1), failed={"b.py": "it is odd"}), events=events)
+
+    assert outcome.units_failed == (FailedUnit("scripted", ("b.py",), "it is odd"),)
+    assert len(outcome.findings) == 1
+    assert [event.message for event in events if isinstance(event, Warned)] == [
+        "scripted could not review 1 file: b.py: it is odd"
+    ]
+
+
+def test_of_a_bare_diff_secrets_are_found_and_the_other_analysers_say_that_they_could_not(tmp_path: Path) -> None:
+    change = changed("src/a.py", f'x = 1\ny = "{TOKEN}"\n'.encode(), added=range(2, 3))
+
+    outcome = review(tmp_path, [change], RuffAnalyser(), SecretsAnalyser(), without_content=frozenset({"src/a.py"}))
+
+    (finding,) = outcome.findings
+    assert (finding.rule, finding.line_start, finding.evidence) == ("github-token", 2, 'y = "ghp_********"')
+    assert outcome.units_failed == (FailedUnit("ruff", ("src/a.py",), "only the diff is known, not the whole file"),)
+    assert outcome.units_total == 2
+
+
+def test_files_that_do_not_exist_after_the_change_are_not_looked_at(tmp_path: Path) -> None:
+    deleted = FileChange("gone.py", None, FileStatus.DELETED, hunks=(Hunk(1, 1, 0, 0, b"-x\n", deleted=1),))
+    link = replace(changed("link.py", b"target\n"), new_mode="120000")
+    renamed = FileChange("old.py", "new.py", FileStatus.RENAMED, similarity=100)
+    analyser = reporting()
+
+    outcome = review(tmp_path, [deleted, link, renamed], analyser)
+
+    assert analyser.targets == []
+    assert outcome == replace(ReviewerOutcome(), usage=outcome.usage)
+
+
+def test_a_file_that_is_not_in_the_snapshot_is_not_clean(tmp_path: Path) -> None:
+    analyser = reporting()
+
+    outcome = review(tmp_path, [changed("missing.py", b"1\n")], analyser)
+
+    assert analyser.targets == []
+    assert [(unit.unit, unit.files) for unit in outcome.units_failed] == [("snapshot", ("missing.py",))]
+
+
+def test_no_link_leads_out_of_the_snapshot(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "root"
+    outside.mkdir()
+    root.mkdir()
+    (outside / "a.py").write_text("print(unknown)\n", encoding="utf-8")
+    (root / "link.py").symlink_to(outside / "a.py")
+    (root / "directory").symlink_to(outside)
+    names = ("link.py", "directory/a.py", "../outside/a.py", str(outside / "a.py"), "nul\0.py")
+
+    outcome = review(root, [changed(name, b"print(unknown)\n") for name in names], RuffAnalyser())
+
+    assert outcome.findings == ()
+    assert {unit.files[0] for unit in outcome.units_failed} == set(names)
+
+
+def test_an_analyser_gets_only_the_files_it_accepts_and_their_added_lines(tmp_path: Path) -> None:
+    files = [written(tmp_path, "a.py", "1\n2\n3\n", added=range(2, 4)), written(tmp_path, "a.js", "1\n")]
+    python, nothing = reporting(ending=".py"), reporting(ending=".go")
+    events: list[Event] = []
+
+    outcome = review(tmp_path, files, python, nothing, trusted=True, timeout_seconds=7.0, events=events)
+
+    (target,) = python.targets
+    assert (target.root, target.files, target.added_lines) == (tmp_path, ("a.py",), {"a.py": frozenset({2, 3})})
+    assert (target.trusted, target.timeout_seconds) == (True, 7.0)
+    assert nothing.targets == []
+    assert outcome.units_total == 1
+    assert len(events) == 1
+
+
+def test_all_analysers_run_at_the_same_time(tmp_path: Path) -> None:
+    async def together() -> ReviewerOutcome:
+        barrier = asyncio.Barrier(3)
+
+        async def behaviour(_: AnalysisTarget) -> AnalyserReport:
+            await barrier.wait()
+            return AnalyserReport()
+
+        change = written(tmp_path, "a.py", "1\n")
+        task = ReviewTask(
+            change=Change(Scope(ScopeKind.UNCOMMITTED, None, None, "test"), (change,)),
+            files=(change,),
+            snapshot=tmp_path,
+            trusted=False,
+            timeout_seconds=10.0,
+        )
+        lanes = [ScriptedAnalyser(behaviour, name=str(number)) for number in range(3)]
+        return await OfflineReviewer(lanes, why="").review(task, lambda _: None)
+
+    assert asyncio.run(together()).units_failed == ()
+
+
+def test_cancellation_is_passed_on_to_every_analyser_and_raised(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    async def cancelled() -> None:
+        started = asyncio.Barrier(3)
+
+        async def behaviour(_: AnalysisTarget) -> AnalyserReport:
+            try:
+                await started.wait()
+                await asyncio.Event().wait()
+            finally:
+                ended.append("ended")
+            raise AssertionError
+
+        change = written(tmp_path, "a.py", "1\n")
+        task = ReviewTask(
+            change=Change(Scope(ScopeKind.UNCOMMITTED, None, None, "test"), (change,)),
+            files=(change,),
+            snapshot=tmp_path,
+            trusted=False,
+            timeout_seconds=10.0,
+        )
+        reviewer = OfflineReviewer([ScriptedAnalyser(behaviour, name=name) for name in "ab"], why="")
+        running = asyncio.ensure_future(reviewer.review(task, lambda _: None))
+        await started.wait()
+        running.cancel()
+        await running
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert ended == ["ended", "ended"]
+
+
+def test_the_time_that_a_review_took_is_known(tmp_path: Path) -> None:
+    outcome = review(tmp_path, [written(tmp_path, "a.py", "import os\n")], RuffAnalyser())
+
+    assert 0 < outcome.usage.duration_seconds < 30
+    assert (outcome.usage.requests, outcome.usage.cost_usd) == (0, 0.0)

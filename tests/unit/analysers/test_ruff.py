@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
+from codeloupe.analysers.ruff import RuffAnalyser
+from codeloupe.analysers.ruff_rules import ruff_rules
+from codeloupe.model.severity import Severity
+from codeloupe.process import Command, inherited_environment, run
+
+CATEGORIES = {"security", "correctness", "reliability", "concurrency", "resource", "performance", "hygiene"}
+
+
+def analyse(
+    root: Path,
+    files: dict[str, str | bytes],
+    *,
+    trusted: bool = False,
+    added: dict[str, set[int]] | None = None,
+) -> AnalyserReport:
+    """Write the files and analyse them; all lines count as added unless said otherwise."""
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    lines = {name: frozenset((added or {}).get(name, range(1, 1000))) for name in files}
+    target = AnalysisTarget(root=root, files=tuple(files), added_lines=lines, trusted=trusted, timeout_seconds=30.0)
+    return asyncio.run(RuffAnalyser().analyse(target))
+
+
+def issues(root: Path, code: str | bytes, *, name: str = "a.py", trusted: bool = False) -> tuple[Issue, ...]:
+    report = analyse(root, {name: code}, trusted=trusted)
+    assert report.failed == {}
+    return report.issues
+
+
+def rules(root: Path, code: str | bytes, *, name: str = "a.py", trusted: bool = False) -> list[str]:
+    return [issue.rule for issue in issues(root, code, name=name, trusted=trusted)]
+
+
+def test_every_rule_of_the_table_is_a_stable_rule_of_the_installed_ruff() -> None:
+    command = Command(
+        argv=(str(Path(sysconfig.get_path("scripts")) / "ruff"), "rule", "--all", "--output-format", "json"),
+        cwd=Path(os.sep),
+        environment=inherited_environment(),
+        timeout_seconds=30.0,
+        max_output_bytes=50_000_000,
+    )
+    known = {row["code"]: row for row in json.loads(asyncio.run(run(command)).stdout)}
+
+    assert set(ruff_rules()) - set(known) == set()
+    assert [code for code in ruff_rules() if known[code]["preview"]] == []
+
+
+def test_every_rule_says_how_bad_it_is_and_why_it_matters() -> None:
+    for rule in ruff_rules().values():
+        assert rule.category in CATEGORIES, rule.code
+        assert rule.why.endswith("."), rule.code
+        assert len(rule.why) > 15, rule.code
+        assert rule.fix is None or not rule.fix.endswith("."), rule.code
+    assert len(ruff_rules()) > 200
+
+
+@pytest.mark.parametrize(
+    ("code", "rule", "severity", "category"),
+    [
+        ("print(unknown)\n", "F821", Severity.HIGH, "correctness"),
+        ("import os\n", "F401", Severity.LOW, "hygiene"),
+        ("def f(x=[]):\n    return x\n", "B006", Severity.MEDIUM, "correctness"),
+        ("def f(c, x):\n    c.execute(f'SELECT * FROM t WHERE a = {x}')\n", "S608", Severity.HIGH, "security"),
+        ("try:\n    f = 1\nexcept Exception:\n    pass\n", "S110", Severity.MEDIUM, "reliability"),
+        ("try:\n    f = 1\nexcept:\n    f = 2\n", "E722", Severity.MEDIUM, "reliability"),
+        ("import pickle\n\nprint(pickle.loads(b''))\n", "S301", Severity.MEDIUM, "security"),
+        ("import yaml\n\nprint(yaml.load(''))\n", "S506", Severity.HIGH, "security"),
+        ("import requests\n\nrequests.get('https://x', timeout=1, verify=False)\n", "S501", Severity.HIGH, "security"),
+        ("import asyncio\n\n\nasync def f(c):\n    asyncio.create_task(c)\n", "RUF006", Severity.MEDIUM, "concurrency"),
+        ("import time\n\n\nasync def f():\n    time.sleep(1)\n", "ASYNC251", Severity.MEDIUM, "concurrency"),
+        ("f = open('x')\nprint(f)\n", "SIM115", Severity.LOW, "resource"),
+        ("assert (1, 'no')\n", "F631", Severity.HIGH, "correctness"),
+        ("print('%d %d' % (1,))\n", "F507", Severity.HIGH, "correctness"),
+        ("def f():\n    ValueError('x')\n", "PLW0133", Severity.HIGH, "correctness"),
+        ("x = 'a\u202eb'\n", "PLE2502", Severity.HIGH, "security"),
+        ("try:\n    x = 1\nexcept ValueError:\n    raise KeyError('a')\n", "B904", Severity.LOW, "reliability"),
+        ("names = [\n    'a'\n    'b',\n    'c',\n]\n", "ISC004", Severity.MEDIUM, "correctness"),
+        ("breakpoint()\n", "T100", Severity.MEDIUM, "reliability"),
+    ],
+)
+def test_a_defect_is_reported_with_its_severity_and_category(
+    tmp_path: Path, code: str, rule: str, severity: Severity, category: str
+) -> None:
+    found = {issue.rule: issue for issue in issues(tmp_path, code)}
+
+    assert found[rule].severity is severity
+    assert found[rule].category == category
+    assert found[rule].body == ruff_rules()[rule].why
+
+
+def test_style_is_not_reported(tmp_path: Path) -> None:
+    code = "l = 1;x=lambda  : l\nif l == None : print ( x , f'no placeholder' )\nassert x\n"
+
+    assert rules(tmp_path, code) == []
+
+
+def test_a_shell_with_a_literal_command_weighs_less_than_one_with_input(tmp_path: Path) -> None:
+    code = "from subprocess import run\n\nrun('ls', shell=True, check=True)\nrun(input(), shell=True, check=True)\n"
+
+    found = [(issue.line_start, issue.severity) for issue in issues(tmp_path, code) if issue.rule == "S602"]
+
+    assert found == [(3, Severity.LOW), (4, Severity.HIGH)]
+
+
+def test_the_suggestion_is_that_of_ruff_where_it_has_one_and_ours_otherwise(tmp_path: Path) -> None:
+    found = {issue.rule: issue for issue in issues(tmp_path, "import os\nprint(unknown)\n")}
+
+    assert found["F401"].suggestion == "Remove unused import: `os`"
+    assert found["F821"].suggestion == ruff_rules()["F821"].fix
+
+
+def test_an_issue_covers_all_lines_of_its_statement(tmp_path: Path) -> None:
+    code = "def f(c, x):\n    c.execute(f'''\n        SELECT * FROM t\n        WHERE a = {x}''')\n"
+
+    (issue,) = issues(tmp_path, code)
+
+    assert (issue.line_start, issue.line_end) == (2, 4)
+
+
+def test_a_password_in_a_test_is_not_reported_but_other_defects_are(tmp_path: Path) -> None:
+    code = "password = 'hunter2'\nprint(unknown)\n"
+
+    assert rules(tmp_path, code, name="src/a.py") == ["S105", "F821"]
+    assert rules(tmp_path, code, name="tests/test_a.py") == ["F821"]
+
+
+SUPPRESSED = [
+    "print(unknown)  # noqa\n",
+    "print(unknown)  # noqa: F821\n",
+    "# ruff: noqa\nprint(unknown)\n",
+    "# ruff: noqa: F821\nprint(unknown)\n",
+    "# flake8: noqa\nprint(unknown)\n",
+    "# ruff: disable[F821]\nprint(unknown)\n# ruff: enable[F821]\n",
+    "print(unknown)  # ruff: ignore[F821]\n",
+]
+
+
+@pytest.mark.parametrize("code", SUPPRESSED)
+def test_no_comment_hides_a_defect_of_an_untrusted_change(tmp_path: Path, code: str) -> None:
+    assert rules(tmp_path, code, trusted=False) == ["F821"]
+
+
+@pytest.mark.parametrize("code", SUPPRESSED[:6])
+def test_suppressions_count_in_a_trusted_change(tmp_path: Path, code: str) -> None:
+    assert rules(tmp_path, code, trusted=True) == []
+
+
+def test_a_syntax_error_on_an_added_line_is_an_issue(tmp_path: Path) -> None:
+    report = analyse(tmp_path, {"a.py": "x = 1\ny = = 2\nz = = 3\n"}, added={"a.py": {3}})
+
+    (issue,) = report.issues
+    assert (issue.rule, issue.line_start, issue.severity) == ("invalid-syntax", 3, Severity.HIGH)
+    assert "does not parse" in issue.title
+    assert report.failed == {}
+
+
+def test_a_file_with_a_syntax_error_elsewhere_is_not_clean(tmp_path: Path) -> None:
+    report = analyse(tmp_path, {"a.py": "x = 1\ny = = 2\n", "b.py": "print(unknown)\n"}, added={"a.py": {1}})
+
+    assert report.failed == {"a.py": "syntax error at line 2: the other checks could not run"}
+    assert [issue.file for issue in report.issues] == ["b.py"]
+
+
+def test_a_bracket_that_is_never_closed_is_reported_within_the_file(tmp_path: Path) -> None:
+    report = analyse(tmp_path, {"a.py": "x = (\n"}, added={"a.py": {1}})
+
+    assert [(issue.rule, issue.line_start) for issue in report.issues] == [("invalid-syntax", 1)]
+    assert report.failed == {}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "match 1:\n    case 1 | 2:\n        pass\n",
+        "type Pair[T] = tuple[T, T]\n\n\ndef first[T](pair: Pair[T]) -> T:\n    return pair[0]\n",
+        "try:\n    print()\nexcept* ValueError:\n    print(1)\n",
+        "name = 'x'\nprint(t'hello {name}')\n",
+        "lazy import os\n\nprint(os)\n",
+        "try:\n    print()\nexcept KeyError, ValueError:\n    print(1)\n",
+    ],
+)
+def test_the_newest_syntax_is_no_error(tmp_path: Path, code: str) -> None:
+    assert rules(tmp_path, code) == []
+
+
+def test_a_file_that_is_not_utf8_is_not_clean(tmp_path: Path) -> None:
+    report = analyse(tmp_path, {"a.py": b"# -*- coding: latin-1 -*-\nx = '\xe9'\nprint(unknown)\n"})
+
+    assert report.issues == ()
+    assert "UTF-8" in report.failed["a.py"]
+
+
+def test_a_file_that_vanished_is_not_clean(tmp_path: Path) -> None:
+    target = AnalysisTarget(
+        root=tmp_path, files=("gone.py",), added_lines={"gone.py": frozenset({1})}, trusted=False, timeout_seconds=30.0
+    )
+
+    report = asyncio.run(RuffAnalyser().analyse(target))
+
+    assert report.issues == ()
+    assert report.failed == {"gone.py": "cannot be read: No such file or directory"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "-rf.py",
+        "--select=E501.py",
+        "@arguments.py",
+        "with space.py",
+        "line\nbreak.py",
+        os.fsdecode(b"caf\xe9.py"),
+        "ünïcode/模.py",
+        ".venv/a.py",
+        "node_modules/a.py",
+        "build/dist/a.py",
+        "a'\"$(x).py",
+        "deep/" * 40 + "a.py",
+        "UPPER.PY",
+        "stub.pyi",
+        "window.pyw",
+    ],
+)
+def test_a_file_is_analysed_whatever_its_name(tmp_path: Path, name: str) -> None:
+    (issue,) = issues(tmp_path, "print(unknown)\n", name=name)
+
+    assert (issue.file, issue.rule) == (name, "F821")
+
+
+def test_an_init_file_may_import_a_name_to_pass_it_on(tmp_path: Path) -> None:
+    code = "from os import path\nprint(unknown)\n"
+
+    assert rules(tmp_path, code, name="package/__init__.py") == ["F821"]
+    assert rules(tmp_path, code, name="package/module.py") == ["F401", "F821"]
+
+
+def test_a_thousand_files_with_long_names_are_analysed(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {f"{'directory' * 20}/{number}.py": "print(unknown)\n" for number in range(1000)}
+
+    report = analyse(tmp_path, files)
+
+    assert {issue.file for issue in report.issues} == set(files)
+
+
+def test_a_file_that_kills_ruff_does_not_hide_the_others(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {f"{number}.py": "print(unknown)\n" for number in range(5)}
+    files["2.py"] = f"x = {'-' * 100_000}1\n"
+
+    report = analyse(tmp_path, files)
+
+    assert sorted(issue.file for issue in report.issues) == ["0.py", "1.py", "3.py", "4.py"]
+    assert report.failed == {"2.py": "ruff died of signal 6"}
+
+
+def test_a_file_that_holds_ruff_up_does_not_hide_the_others(tmp_path: Path) -> None:
+    program = tmp_path / "ruff"
+    program.write_text("#!/bin/sh\nif grep -q '^1[.]' arguments; then sleep 30; fi\necho '[]'\n", encoding="ascii")
+    program.chmod(0o755)
+    names = tuple(f"{number}.py" for number in range(4))
+    for name in names:
+        (tmp_path / name).write_text("", encoding="ascii")
+    target = AnalysisTarget(root=tmp_path, files=names, added_lines={}, trusted=False, timeout_seconds=2.0)
+
+    report = asyncio.run(RuffAnalyser(str(program)).analyse(target))
+
+    assert list(report.failed) == ["1.py"]
+    assert "did not finish" in report.failed["1.py"]
+
+
+def test_a_lone_carriage_return_does_not_shift_the_lines(tmp_path: Path) -> None:
+    code = b"x = 1\ry = 2\rz = 3\nprint(unknown)\r\nprint(unknown)\n"
+
+    assert [issue.line_start for issue in issues(tmp_path, code)] == [2, 3]
+
+
+def test_a_long_message_is_cut(tmp_path: Path) -> None:
+    (issue,) = issues(tmp_path, f"print({'x' * 5000})\n")
+
+    assert len(issue.title) <= 160
+
+
+@pytest.mark.parametrize(
+    ("path", "accepted"),
+    [
+        ("a.py", True),
+        ("a/b.pyi", True),
+        ("a.pyw", True),
+        ("a.PY", True),
+        ("a.ipynb", False),
+        ("py", False),
+        ("a.pyc", False),
+    ],
+)
+def test_python_files_are_accepted_and_notebooks_are_not(path: str, accepted: bool) -> None:
+    assert RuffAnalyser().accepts(path) is accepted
+
+
+def test_the_version_is_a_number() -> None:
+    assert asyncio.run(RuffAnalyser().version()).split(".")[0].isdigit()
