@@ -13,16 +13,16 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.table import BenchRow
+from bench.timing import best_seconds
 from codeloupe.git.command import PATCH_FLAGS
 from codeloupe.git.diff import parse_diff
 
-_RUNS = 5
+_RUNS = 7
 _DIFF_LINES = 1_000_000
 _TIME_LIMIT = 1.5
 _MEMORY_LIMIT = 5.0
@@ -99,7 +99,7 @@ def _measure(shape: str, base: Mapping[str, bytes], head: Mapping[str, bytes]) -
     with tempfile.TemporaryDirectory() as directory:
         repository, diff = Path(directory) / "repository", Path(directory) / "change.diff"
         _build(repository, base, head)
-        git_seconds = _best(lambda: _write_diff(repository, diff))
+        git_seconds = best_seconds(lambda: _write_diff(repository, diff), times=_RUNS)
         command = [sys.executable, "-m", "bench.parse", str(diff)]
         root = Path(__file__).resolve().parent.parent
         completed = subprocess.run(command, cwd=root, capture_output=True, check=True)
@@ -109,7 +109,6 @@ def _measure(shape: str, base: Mapping[str, bytes], head: Mapping[str, bytes]) -
 def _build(repository: Path, base: Mapping[str, bytes], head: Mapping[str, bytes]) -> None:
     repository.mkdir()
     _git(repository, "init", "--quiet", "--template=", "--initial-branch=main")
-    # Generous input for fast-import, written piece by piece so that this process stays small.
     with subprocess.Popen(
         ("git", "fast-import", "--quiet"), cwd=repository, env=_environment(), stdin=subprocess.PIPE
     ) as importer:
@@ -137,15 +136,6 @@ def _environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **nowhere}
 
 
-def _best(work: Callable[[], object]) -> float:
-    seconds = []
-    for _ in range(_RUNS):
-        started = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
-
-
 def _peak_bytes() -> int:
     status = Path("/proc/self/status")
     if status.exists():
@@ -165,8 +155,8 @@ def _measure_here(diff: Path) -> dict[str, float]:
         "lines": data.count(b"\n"),
         "diff_bytes": len(data),
         "peak_bytes": peak,
-        "parse_seconds": _best(lambda: parse_diff(data)),
-        "split_seconds": _best(lambda: data.split(b"\n")),
+        "parse_seconds": best_seconds(lambda: parse_diff(data), times=_RUNS),
+        "split_seconds": best_seconds(lambda: data.split(b"\n"), times=_RUNS),
     }
 
 

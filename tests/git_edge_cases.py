@@ -231,9 +231,9 @@ _KINDS = (
     _with_attributes("attribute for line ends", b"* text=auto eol=crlf\n"),
 )
 
-EDGE_CASES: tuple[EdgeCase, ...] = _CONTENTS + _KINDS + _PATHS
-
 TYPE_CHANGE_WITH_SHARED_LINES = EdgeCase(
     "file to link with the same content", {b"x": _file(b"one\nsame")}, {b"x": _link(b"same")}
 )
-"""Apart from the others: numstat compares the two contents here (0 and 1), the patch deletes and creates (1 and 2)."""
+"""numstat compares the two contents here and counts 0 and 1; the patch deletes and creates, which makes 1 and 2."""
+
+EDGE_CASES: tuple[EdgeCase, ...] = (*_CONTENTS, *_KINDS, *_PATHS, TYPE_CHANGE_WITH_SHARED_LINES)

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import stat
 import sys
 import sysconfig
 import tempfile
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
+from codeloupe.analysers.paths import is_test_file, read_regular_file
 from codeloupe.analysers.rules.pack import EXTENSIONS, language_of, rule_document
 from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
@@ -34,6 +33,10 @@ from codeloupe.process import Command, Completed, find_program, inherited_enviro
 _NAME = "ast-grep"
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 _VERSION_TIMEOUT_SECONDS = 20.0
+# One call may take this long, about twenty times what it takes on an ordinary machine. Past it some file in the
+# batch is made to be slow, and the batch is halved until that file stands alone.
+_CALL_SECONDS = 5.0
+_CALL_BYTES_A_SECOND = 100_000
 # Keeps the argument list of one call far below the kernel's limit; each name is ours and short.
 _FILES_A_CALL = 2000
 # ast-grep leaves out a file that is over both; see `file_too_large` in its sources.
@@ -69,19 +72,28 @@ class AstGrepAnalyser:
     async def analyse(self, target: AnalysisTarget) -> AnalyserReport:
         """Scan the files that are accepted.
 
-        A file that cannot be read, or on which ast-grep dies or says too much, is in `failed` and the others are
-        still scanned. Raises AnalyserFailed when ast-grep cannot work at all or its answer cannot be understood,
-        and ProcessError when it is missing or does not end in time.
+        A file that cannot be read, or on which ast-grep dies, is too slow or says too much, is in `failed`, and the
+        others are still scanned. Raises AnalyserFailed when ast-grep cannot work at all or its answer cannot be
+        understood, and ProcessError when it is missing or does not end in time.
         """
         deadline = time.monotonic() + target.timeout_seconds
-        with tempfile.TemporaryDirectory(prefix="codeloupe-ast-grep-") as directory:
-            workspace = _Workspace(Path(directory))
-            staged = await _stage(target, workspace)
-            workspace.write_rules(language_of(path) or "" for path in staged.files.values())
-            scan = _Scan(program=self._find(), workspace=workspace, deadline=deadline, staged=staged)
-            names = list(staged.files)
-            for start in range(0, len(names), _FILES_A_CALL):
-                await scan.run(names[start : start + _FILES_A_CALL])
+        try:
+            with tempfile.TemporaryDirectory(prefix="codeloupe-ast-grep-") as directory:
+                return await self._analyse(target, _Workspace(Path(directory)), deadline)
+        except OSError as error:
+            raise AnalyserFailed(
+                f"{_NAME} could not be given its files: {error}",
+                analyser=_NAME,
+                hint="check that the directory for temporary files is writable and not full",
+            ) from error
+
+    async def _analyse(self, target: AnalysisTarget, workspace: _Workspace, deadline: float) -> AnalyserReport:
+        staged = await _stage(target, workspace)
+        workspace.write_rules(language_of(path) or "" for path in staged.files.values())
+        scan = _Scan(program=self._find(), workspace=workspace, deadline=deadline, staged=staged)
+        names = list(staged.files)
+        for start in range(0, len(names), _FILES_A_CALL):
+            await scan.run(names[start : start + _FILES_A_CALL])
         return AnalyserReport(tuple(sorted(set(scan.issues), key=_order)), staged.failed)
 
     async def version(self) -> str:
@@ -149,7 +161,9 @@ async def _stage(target: AnalysisTarget, workspace: _Workspace) -> _Staged:
             continue
         name = f"{len(staged.files)}.{EXTENSIONS[language]}"
         try:
-            text = _readable(_read(target.root / path), language, trusted=target.trusted)
+            text = _readable(read_regular_file(target.root / path), language, trusted=target.trusted)
+        except OSError as error:
+            staged.failed[path] = f"it cannot be read: {error.strerror}"
         except _NotStaged as reason:
             staged.failed[path] = str(reason)
         else:
@@ -162,18 +176,6 @@ async def _stage(target: AnalysisTarget, workspace: _Workspace) -> _Staged:
 
 class _NotStaged(Exception):
     """Why a file cannot be analysed, in words."""
-
-
-def _read(path: Path) -> bytes:
-    """The content of a regular file; a link, a pipe or a directory in its place is refused, not followed."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _NotStaged("it is not a regular file")
-            return file.read()
-    except OSError as error:
-        raise _NotStaged(f"it cannot be read: {error.strerror}") from error
 
 
 def _readable(content: bytes, language: str, *, trusted: bool) -> bytes:
@@ -204,7 +206,7 @@ class _Scan:
     issues: list[Issue] = field(default_factory=list)
 
     async def run(self, names: Sequence[str]) -> None:
-        """Scan a batch. If ast-grep dies on it or says too much, scan its halves."""
+        """Scan a batch. If ast-grep dies on it, is too slow or says too much, scan its halves."""
         reason = await self._attempt(names)
         if reason is None:
             return
@@ -217,10 +219,15 @@ class _Scan:
 
     async def _attempt(self, names: Sequence[str]) -> str | None:
         """Scan a batch and keep its issues; or keep nothing, and return why one of its files stands in the way."""
+        command = self._command(names)
         try:
-            completed = await run(self._command(names))
+            completed = await run(command)
         except OutputTooLarge:
             return f"ast-grep's answer is over {_MAX_OUTPUT_BYTES:,} bytes"
+        except ProcessTimedOut:
+            if time.monotonic() >= self.deadline:
+                raise
+            return f"ast-grep did not finish with it within {command.timeout_seconds:.0f} s"
         if completed.exit_code < 0:
             return f"ast-grep died of signal {-completed.exit_code}"
         if completed.exit_code != 0:
@@ -230,10 +237,21 @@ class _Scan:
             raise _failure("did not say which files it scanned", completed)
         if int(counts[1]) - int(counts[2]) != len(names):
             return "ast-grep left it out and did not say why"
-        self.issues.extend(self._issue(row) for row in completed.stdout.splitlines())
+        self.issues.extend(issue for row in completed.stdout.splitlines() if (issue := self._issue(row)) is not None)
         return None
 
     def _command(self, names: Sequence[str]) -> Command:
+        files = [self.workspace.files / name for name in names]
+        options = ("--config", str(self.workspace.config), "--rule", str(self.workspace.rules))
+        return Command(
+            argv=(self.program, "scan", *_FLAGS, *options, "--", *map(str, files)),
+            cwd=self.workspace.empty,
+            environment=inherited_environment(HOME=str(self.workspace.empty)),
+            timeout_seconds=self._seconds_for(sum(file.stat().st_size for file in files)),
+            max_output_bytes=_MAX_OUTPUT_BYTES,
+        )
+
+    def _seconds_for(self, size_bytes: int) -> float:
         remaining_seconds = self.deadline - time.monotonic()
         if remaining_seconds <= 0:
             raise ProcessTimedOut(
@@ -241,20 +259,12 @@ class _Scan:
                 program=_NAME,
                 hint="raise the time limit, or review a smaller change",
             )
-        options = ("--config", str(self.workspace.config), "--rule", str(self.workspace.rules))
-        files = (str(self.workspace.files / name) for name in names)
-        return Command(
-            argv=(self.program, "scan", *_FLAGS, *options, "--", *files),
-            cwd=self.workspace.empty,
-            environment=inherited_environment(HOME=str(self.workspace.empty)),
-            timeout_seconds=remaining_seconds,
-            max_output_bytes=_MAX_OUTPUT_BYTES,
-        )
+        return min(remaining_seconds, _CALL_SECONDS + size_bytes / _CALL_BYTES_A_SECOND)
 
-    def _issue(self, row: bytes) -> Issue:
+    def _issue(self, row: bytes) -> Issue | None:
         try:
             return _to_issue(json.loads(row), self.staged.files)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise AnalyserFailed(
                 f"{_NAME} gave an answer that cannot be understood: {error!r}",
                 analyser=_NAME,
@@ -262,12 +272,18 @@ class _Scan:
             ) from error
 
 
-def _to_issue(match: Any, paths: dict[str, str]) -> Issue:
-    """One match as an issue. Raises ValueError, KeyError or TypeError when it does not have the shape it should."""
+def _to_issue(match: Any, paths: dict[str, str]) -> Issue | None:
+    """One match as an issue, or None when it is about something that a test may do.
+
+    Raises one of the errors that `_Scan._issue` expects when it does not have the shape it should.
+    """
     start, end, about = match["range"]["start"], match["range"]["end"], match["metadata"]
+    file = paths[Path(match["file"]).name]
+    if about.get("quiet_in_tests") and is_test_file(file):
+        return None
     ends_before_line = end["column"] == 0 and end["line"] > start["line"]
     return Issue(
-        file=paths[Path(match["file"]).name],
+        file=file,
         line_start=start["line"] + 1,
         line_end=end["line"] + (0 if ends_before_line else 1),
         rule=match["ruleId"],

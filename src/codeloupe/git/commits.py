@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from codeloupe.errors import GitFailed
+from codeloupe.errors import GitFailed, RevisionError
 from codeloupe.git.command import DIFF_FLAGS, both, git
 from codeloupe.git.engine import DIFF_ATTRIBUTES, in_engine, temporary_engine
 from codeloupe.git.repository import Repository, resolve
@@ -17,6 +18,15 @@ from codeloupe.model.commit import Commit
 # NUL ends each field: no author, subject or body can hold one.
 _FORMAT = "%H%x00%P%x00%an%x00%ae%x00%at%x00%s%x00%b%x00"
 _FIELDS = 7
+# git takes a date in which it knows no word for "now", so that a slip of the pen would choose no commit at all.
+_DATE_WORD = re.compile(
+    r"ago|last|next|yesterday|today|now|never|noon|midnight|tea|at|on|of|am|pm|st|nd|rd|th|t|z"
+    r"|zero|one|two|three|four|five|six|seven|eight|nine|ten"
+    r"|(sec(ond)?|min(ute)?|hour|day|week|month|year)s?"
+    r"|sun(day)?|mon(day)?|tue(s(day)?)?|wed(nesday)?|thu(r(s(day)?)?)?|fri(day)?|sat(urday)?"
+    r"|jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sep(t(ember)?)?|oct(ober)?|nov(ember)?|dec(ember)?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +41,18 @@ class CommitQuery:
 
 
 async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Commit, ...]:
-    """The commits a query names, newest first; merges count against their first parent."""
+    """The commits a query names, newest first; merges count against their first parent.
+
+    Raises RevisionError for a revision or a date that means nothing, and NotARepository before the first commit.
+    """
+    limits = tuple(_limits(query))
     revisions = await _revisions(repository, query.revision)
     # A file name may hold anything but NUL, so what begins a record must not be guessable.
     mark = secrets.token_hex(16)
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         form = f"--format=tformat:{mark}{_FORMAT}"
         words = ("log", *DIFF_FLAGS, "-z", "--numstat", "--diff-merges=first-parent", "--no-show-signature", form)
-        output = await git(in_engine(git_dir), *words, *_limits(query), "--end-of-options", *revisions, "--")
+        output = await git(in_engine(git_dir), *words, *limits, "--end-of-options", *revisions, "--")
     return tuple(_parse(output, mark.encode("ascii")))
 
 
@@ -53,13 +67,25 @@ async def _revisions(repository: Repository, revision: str) -> tuple[str, ...]:
 
 def _limits(query: CommitQuery) -> Iterator[str]:
     if query.since is not None:
-        yield f"--since={query.since}"
+        yield f"--since={_checked_date(query.since)}"
     if query.until is not None:
-        yield f"--until={query.until}"
+        yield f"--until={_checked_date(query.until)}"
     if query.author is not None:
         yield from ("--fixed-strings", f"--author={query.author}")
     if query.max_count is not None:
         yield f"--max-count={query.max_count}"
+
+
+def _checked_date(text: str) -> str:
+    words = re.findall(r"[^\W\d_]+", text)
+    # Capitals alone are the name of a time zone.
+    unknown = [word for word in words if not _DATE_WORD.fullmatch(word) and not (word.isupper() and len(word) <= 4)]
+    if unknown or not re.search(r"\w", text) or "\0" in text:
+        raise RevisionError(
+            f"{text!r} is not a date that git understands",
+            hint="give one such as 2024-05-31, '2 days ago', yesterday or 'last monday'",
+        )
+    return text
 
 
 def _parse(output: bytes, mark: bytes) -> Iterator[Commit]:

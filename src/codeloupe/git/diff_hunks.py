@@ -1,7 +1,7 @@
 """Hunks by their counts. The header decides how long a hunk is, whatever its lines look like.
 
-The usual hunk is never cut into lines: its end is guessed from the next header and proved by counting line
-beginnings, which C does at the speed of memory. Only where the guess fails are its lines walked.
+The usual hunk is never cut into lines: one pattern takes all lines that can belong to it, and counting their
+beginnings proves that they do, both at the speed of C. Only where the counts do not fit are its lines walked.
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff_text import DiffText
 from codeloupe.model.change import Hunk
 
-# Ten digits are more lines than a file can have, and keep hostile numbers away from int().
-HUNK_HEADER = re.compile(rb"@@ -(\d{1,10})(?:,(\d{1,10}))? \+(\d{1,10})(?:,(\d{1,10}))? @@([^\n]*)\n")
+# Ten digits are more lines than a file can have, and keep hostile numbers away from int(). Possessive, so that a
+# body of a million lines leaves nothing to go back to.
+_HUNK = re.compile(
+    rb"@@ -(\d{1,10})(?:,(\d{1,10}))? \+(\d{1,10})(?:,(\d{1,10}))? @@([^\n]*)\n"
+    rb"((?:[-+ ][^\n]*+\n)*+)"
+)
+_BODY_WITH_MARKERS = re.compile(rb"(?:[-+ \\][^\n]*+\n)*+")
 
 _PLUS, _MINUS, _SPACE, _NEWLINE = b"+- \n"
 _BODY_BYTES = b"+- \n\\"
@@ -57,37 +62,34 @@ def read_hunks(text: DiffText, position: int) -> tuple[tuple[Hunk, ...], int]:
 
 
 def _read_hunk(text: DiffText, position: int) -> tuple[Hunk, int]:
-    data = text.data
-    match = HUNK_HEADER.match(data, position)
+    match = _HUNK.match(text.data, position)
     if match is None:
         raise text.refusal(position, "expected a hunk header like `@@ -1,4 +1,5 @@`")
-    old, old_count, new, new_count, section = match.groups()
+    old, old_count, new, new_count, section, body = match.groups()
     old_start, old_lines = int(old), int(old_count) if old_count else 1
     new_start, new_lines = int(new), int(new_count) if new_count else 1
     if (old_lines and not old_start) or (new_lines and not new_start) or not (old_lines or new_lines):
         raise text.refusal(position, "this hunk header gives lines that cannot exist")
-    start = match.end()
-    before, end = start - 1, text.body_boundary(start)
-    # With the lines up to there, the header leaves only these numbers; they are proved by counting.
-    lines = data.count(b"\n", start, end)
+    end, lines = match.end(), body.count(b"\n")
+    # So many lines under this header leave only these numbers; counting proves them.
     added, deleted = lines - old_lines, lines - new_lines
     if (
-        data.count(b"\n+", before, end) != added
-        or data.count(b"\n-", before, end) != deleted
-        or data.count(b"\n ", before, end) != new_lines - added
+        body.count(b"\n+") + body.startswith(b"+") != added
+        or body.count(b"\n-") + body.startswith(b"-") != deleted
+        or text.data.startswith(b"\\", end)
     ):
-        end, added, deleted = _unusual_body(text, start, old_lines=old_lines, new_lines=new_lines)
+        end, added, deleted = _unusual_body(text, match.start(6), old_lines=old_lines, new_lines=new_lines)
+        body = text.data[match.start(6) : end]
     heading = section[1:].decode("utf-8", "replace") if section else ""
-    return Hunk(old_start, old_lines, new_start, new_lines, data[start:end], heading, added, deleted), end
+    return Hunk(old_start, old_lines, new_start, new_lines, body, heading, added, deleted), end
 
 
 def _unusual_body(text: DiffText, start: int, *, old_lines: int, new_lines: int) -> _Body:
     """A body with markers is still counted as a whole; any other is walked."""
-    data, before, end = text.data, start - 1, text.body_boundary(start)
-    added, deleted = data.count(b"\n+", before, end), data.count(b"\n-", before, end)
-    context, markers = data.count(b"\n ", before, end), data.count(b"\n\\", before, end)
-    all_known = added + deleted + context + markers == data.count(b"\n", start, end)
-    if all_known and added + context == new_lines and deleted + context == old_lines:
+    match = _BODY_WITH_MARKERS.match(text.data, start)
+    end = match.end() if match else start
+    added, deleted, context = (text.data.count(kind, start - 1, end) for kind in (b"\n+", b"\n-", b"\n "))
+    if added + context == new_lines and deleted + context == old_lines:
         _check_markers(text, start, end=end)
         return _Body(end, added, deleted)
     return _walked_body(text, start, old_lines=old_lines, new_lines=new_lines)

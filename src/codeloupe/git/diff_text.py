@@ -28,14 +28,13 @@ class Section:
 
 
 class DiffText:
-    """The whole text, read by position. It remembers the next `diff` line, so that looking for it stays linear."""
+    """The whole text, read by position."""
 
-    __slots__ = ("_next_diff", "data", "size")
+    __slots__ = ("data", "size")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.size = len(data)
-        self._next_diff = -1
 
     def line_end(self, position: int) -> int:
         """Where the newline of this line is. Raises DiffSyntaxError when the text ends in the middle of the line."""
@@ -43,18 +42,6 @@ class DiffText:
         if end < 0:
             raise self.refusal(position, "the text ends in the middle of a line, so the diff may be cut off")
         return end
-
-    def body_boundary(self, position: int) -> int:
-        """Where a hunk body that begins here must be over: at the next `@@ ` or `diff ` line, or the end of text.
-
-        No line of a body can begin like that, since each has a prefix of its own.
-        """
-        if self._next_diff < position:
-            found = self.data.find(b"\ndiff ", position - 1)
-            # A last line without an end is no part of any hunk.
-            self._next_diff = (self.data.rfind(b"\n") if found < 0 else found) + 1
-        found = self.data.find(b"\n@@ ", position - 1, self._next_diff)
-        return self._next_diff if found < 0 else found + 1
 
     def refusal(self, position: int, problem: str, *, hint: str = _MAKE_AGAIN) -> DiffSyntaxError:
         """An error that names the line at `position`, what is wrong there, and the line itself."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Possessive, so that a long name costs no backtracking stack.
-_QUOTED = re.compile(rb'"(?:[^"\\\n]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*+"')
+_QUOTED = re.compile(rb'"(?:[^"\\\n]|\\(?:[abfnrtv"\\]|[0-3][0-7]{2}))*"')
 _ESCAPE = re.compile(rb'\\([abfnrtv"\\]|[0-3][0-7]{2})')
 _LETTERS = {
     b"a": b"\a",

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from codeloupe.errors import GitFailed, NotARepository, OutputTooLarge, RepositoryBusy
@@ -53,9 +53,23 @@ async def _read_files(prepared: _Prepared) -> tuple[tuple[FileChange, ...], dict
     """The files, and those of them that are too large to be shown."""
     words = ("diff", *DIFF_FLAGS, "--raw", "--numstat", "-z", "--no-abbrev", *prepared.sides, "--")
     listed, (patch, whole) = await both(git(prepared.place, *words), _read_patch(prepared))
-    files = reconcile(parse_diff(patch), parse_raw_numstat(listed))
+    patched = parse_diff(patch)
+    files = _with_new_blobs(reconcile(patched, parse_raw_numstat(listed)), patched)
     hidden = () if whole else (file.path for file in files if file.binary and not file.hunks)
     return files, dict.fromkeys(hidden, "binary, and too large to look into")
+
+
+def _with_new_blobs(files: tuple[FileChange, ...], patched: tuple[FileChange, ...]) -> tuple[FileChange, ...]:
+    """Name the new content of each file in the same way every time.
+
+    The list names content of the working tree only where git is sure of it without reading the file, which depends on
+    the moment; the patch always does, unless the content is the old one.
+    """
+    blobs = {file.path: file.new_blob or file.old_blob for file in patched}
+    return tuple(
+        replace(file, new_blob=blobs.get(file.path) or file.old_blob) if file.new_path and not file.new_blob else file
+        for file in files
+    )
 
 
 async def _read_patch(prepared: _Prepared) -> tuple[bytes, bool]:
@@ -179,8 +193,8 @@ def _problem(root: Path, name: str) -> str | None:
 
 def _is_behind_link(root: Path, name: str) -> bool:
     """Whether a folder above a file was replaced by a symbolic link; to git the file is deleted then."""
-    # Not Path.is_symlink, which raises below a folder that may not be entered.
-    return any(os.path.islink(root / parent) for parent in Path(name).parents)  # noqa: PTH114
+    links = (os.path.islink(root / parent) for parent in Path(name).parents)  # noqa: PTH114 - Path's raises in closed folders
+    return any(links)
 
 
 def _names(output: bytes) -> list[str]:

@@ -94,6 +94,8 @@ def place_of(root: Path, name: str) -> Path | None:
 
 
 async def _check_out(repository: Repository, sides: Sides, root: Path, paths: list[str] | None) -> dict[str, str]:
+    if paths == []:
+        return {}
     with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
         if sides.head is None:
             copy_index(repository.index, git_dir)

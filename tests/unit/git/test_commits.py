@@ -61,8 +61,8 @@ def test_every_field_is_as_it_was_written(repository: GitRepository) -> None:
 
 def test_odd_paths_keep_every_byte(repository: GitRepository) -> None:
     names = {
-        "a|b", "tab\there", "line\nbreak", "\x1b[31mred", '"quoted"', " space ", "-dash", "ünï", os.fsdecode(b"caf\xe9"),
-        "1\t2\tthree", "\n5\t6\tseven", "a" * 32, "-\t-\tx", "old => new", "{a => b}/c",
+        "a|b", "tab\there", "line\nbreak", "\x1b[31mred", '"quoted"', " space ", "-dash", "ünï",
+        os.fsdecode(b"caf\xe9"), "1\t2\tthree", "\n5\t6\tseven", "a" * 32, "-\t-\tx", "old => new", "{a => b}/c",
     }  # fmt: skip
     for name in names:
         repository.write(name, "x\n")
@@ -86,7 +86,7 @@ def test_short_and_empty_messages_are_read(repository: GitRepository, message: s
     sha = repository.commit(message)
     (commit,) = _list(repository.path)
     assert commit.sha == sha
-    assert commit.subject == " ".join(message.split("\n\n")[0].split())
+    assert commit.subject == " ".join(message.split("\n\n", maxsplit=1)[0].split())
     assert commit.body == ("body" if "body" in message else "")
 
 
@@ -240,6 +240,26 @@ def history(repository: GitRepository) -> GitRepository:
 )
 def test_a_query_chooses_the_commits(history: GitRepository, limits: dict[str, object], expected: str) -> None:
     assert [commit.subject for commit in _list(history.path, **limits)] == expected.split()
+
+
+@pytest.mark.parametrize("date", ["yesterdya", "2 dayz ago", "", "  ", "last mnday", "today\0", "--all", "x"])
+@pytest.mark.parametrize("end", ["since", "until"])
+def test_a_misspelt_date_is_refused_and_not_taken_for_now(history: GitRepository, date: str, end: str) -> None:
+    with pytest.raises(RevisionError, match="is not a date that git understands") as caught:
+        _list(history.path, **{end: date})
+    assert "2 days ago" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "date",
+    [
+        "yesterday", "last Monday", "2 weeks ago", "2.weeks.ago", "1 year 3 months ago", "2023-01-02",
+        "2023-01-02T03:04:05Z", "Mon, 2 Jan 2023 03:04:05 +0100", "2 Jan 2023 03:04 CEST", "@1700000000",
+        "noon yesterday", "1st of May 2023",
+    ],
+)  # fmt: skip
+def test_every_usual_way_to_write_a_date_is_taken(history: GitRepository, date: str) -> None:
+    assert isinstance(_list(history.path, since=date), tuple)
 
 
 @pytest.mark.parametrize("revision", ["gone", "-x", "--all", "gone..main", "main..--output=sprung", ""])

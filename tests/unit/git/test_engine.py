@@ -161,9 +161,14 @@ def test_a_repository_without_an_index_has_an_empty_one(repository: GitRepositor
 
 def test_the_engine_is_gone_after_an_error(repository: GitRepository) -> None:
     places: list[Path] = []
-    with pytest.raises(KeyboardInterrupt), temporary_engine(_sources(repository), DIFF_ATTRIBUTES) as git_dir:
-        places.append(git_dir)
-        raise KeyboardInterrupt
+
+    def interrupt() -> None:
+        with temporary_engine(_sources(repository), DIFF_ATTRIBUTES) as git_dir:
+            places.append(git_dir)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
     assert not places[0].parent.exists()
 
 

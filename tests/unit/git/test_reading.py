@@ -5,17 +5,14 @@ import json
 import os
 import shutil
 import socket
-import struct
 import subprocess
 import sys
 import time
-from hashlib import sha1
 from pathlib import Path
 
 import pytest
 
-from codeloupe.errors import GitFailed, NotARepository, RepositoryBusy
-from codeloupe.git import command
+from codeloupe.errors import RepositoryBusy
 from codeloupe.git.reading import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
@@ -108,6 +105,28 @@ def test_uncommitted_includes_untracked_files_and_leaves_ignored_ones_out(commit
     (home / "other").write_text("deep/\n")
     changed = (expected - {"deep/er/new.py"}) | {"notes.mine"}
     assert _statuses(_read(committed.path / "deep", UncommittedScope())) == dict.fromkeys(changed, "added")
+
+
+def test_every_new_content_is_named_whether_git_had_to_read_the_file_or_not(committed: GitRepository) -> None:
+    committed.checkout("feature", new=True)
+    committed.write("a.py", "committed\n")
+    committed.commit()
+    committed.write("b.py", "unstaged\n")
+    (committed.path / "c.py").chmod(0o755)
+    (committed.path / "d.py").rename(committed.path / "e.py")
+    (committed.path / "link").symlink_to("a.py")
+    committed.write("empty.py", "")
+    seen = {}
+    for moment in ("fresh", "stale"):
+        if moment == "stale":
+            os.utime(committed.path / "a.py", (1, 1))
+        change = _read(committed.path, DefaultScope())
+        seen[moment] = {file.new_path: file.new_blob for file in change.files}
+    assert seen["fresh"] == seen["stale"]
+    assert set(seen["fresh"]) == {"a.py", "b.py", "c.py", "e.py", "link", "empty.py"}
+    for name, blob in seen["fresh"].items():
+        content = b"a.py" if name == "link" else (committed.path / str(name)).read_bytes()
+        assert committed.git("hash-object", "--stdin", stdin=content).decode().strip() == blob
 
 
 def test_staged_sees_the_index_and_not_the_working_tree(committed: GitRepository) -> None:

@@ -1,12 +1,14 @@
-"""Reading a change at the edges: sizes, forged indexes, folders and files in each other's place, and leaving no trace."""
+"""Reading a change at the edges: sizes, forged indexes, files in the place of folders, and leaving no trace."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import os
+import shutil
 import struct
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,94 @@ def test_a_review_changes_nothing_in_the_repository(committed: GitRepository) ->
     for request in _EVERY_SCOPE:
         asyncio.run(review(request))
     assert _state(committed.path) == before
+
+
+def _branch_off(repository: GitRepository, place: Path) -> None:
+    """In a checkout of `repository`: a commit, a staged, an unstaged and an untracked change on a branch of its own."""
+    run = partial(repository.git, "-C", str(place), "-c", "safe.directory=*")
+    run("checkout", "--quiet", "-b", "feature")
+    (place / "a.py").write_text("a = 2\n")
+    run("commit", "--quiet", "--all", "-m", "feature")
+    (place / "staged.py").write_text("s = 1\n")
+    run("add", "--all")
+    (place / "folder" / "b.py").write_text("b = 2\n")
+    (place / "new.py").write_text("n = 1\n")
+
+
+def _see(place: Path) -> dict[str, bytes]:
+    """The changed files by default, each with its content from the snapshot."""
+
+    async def go() -> dict[str, bytes]:
+        repository = await open_repository(place)
+        sides = await resolve_scope(repository, DefaultScope(), base_branch="main")
+        change = await read_change(repository, sides)
+        async with exported(repository, sides, paths=[file.path for file in change.files]) as snapshot:
+            assert not snapshot.missing
+            return {file.path: (snapshot.root / file.path).read_bytes() for file in change.files}
+
+    return asyncio.run(go())
+
+
+_SEEN = {"a.py": b"a = 2\n", "folder/b.py": b"b = 2\n", "new.py": b"n = 1\n", "staged.py": b"s = 1\n"}
+
+
+@pytest.mark.parametrize(
+    "name", ["with space", "with'quote", 'with"quote', "$HOME", "-dash", "ünï", os.fsdecode(b"caf\xe9"), "*[x]?", "a:b"]
+)
+def test_a_change_is_read_wherever_the_repository_lies(committed: GitRepository, tmp_path: Path, name: str) -> None:
+    place = tmp_path / name
+    committed.path.rename(place)
+    committed.path = place
+    _branch_off(committed, place)
+    assert _see(place) == _see(place / "folder") == _SEEN
+
+
+def test_a_change_is_read_in_a_linked_worktree(committed: GitRepository, tmp_path: Path) -> None:
+    committed.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "linked"))
+    _branch_off(committed, tmp_path / "linked")
+    assert _see(tmp_path / "linked") == _SEEN
+    assert _see(committed.path) == {}
+
+
+def test_a_change_is_read_in_the_checkout_of_a_submodule(committed: GitRepository, tmp_path: Path) -> None:
+    outer = GitRepository(tmp_path / "outer")
+    outer.git("submodule", "--quiet", "add", str(committed.path), "inner")
+    _branch_off(outer, outer.path / "inner")
+    assert _see(outer.path / "inner") == _SEEN
+
+
+def test_a_change_is_read_in_a_repository_of_another_user(committed: GitRepository) -> None:
+    _branch_off(committed, committed.path)
+    if os.geteuid() == 0:
+        for place in (committed.path, *committed.path.rglob("*")):
+            os.chown(place, 12345, 12345)
+    assert _see(committed.path) == _SEEN
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit"),
+    [
+        (DefaultScope(), 11),
+        (UncommittedScope(), 9),
+        (StagedScope(), 5),
+        (RangeScope("main..HEAD"), 5),
+        (CommitScope("HEAD"), 5),
+    ],
+)
+def test_a_small_change_is_read_with_few_programs(
+    committed: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: ScopeRequest, limit: int
+) -> None:
+    committed.checkout("feature", new=True)
+    committed.commit()
+    committed.write("new.py", "n = 1\n")
+    log = tmp_path / "log"
+    counting = tmp_path / "bin" / "git"
+    counting.parent.mkdir()
+    counting.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {shutil.which("git")} "$@"\n')
+    counting.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{counting.parent}:{os.environ['PATH']}")
+    _read(committed.path, request_)
+    assert 0 < len(log.read_text().splitlines()) <= limit
 
 
 def test_a_file_in_the_place_of_a_folder_and_a_folder_in_the_place_of_a_file(committed: GitRepository) -> None:

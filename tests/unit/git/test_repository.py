@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -207,7 +208,7 @@ def test_a_short_name_that_two_commits_have_is_ambiguous(repository: GitReposito
     )
     repository.git("fast-import", "--quiet", stdin=stream.encode())
     names = sorted(repository.git("rev-list", "main").decode().split())
-    short = next(one[:4] for one, other in zip(names, names[1:], strict=False) if one[:4] == other[:4])
+    short = next(one[:4] for one, other in pairwise(names) if one[:4] == other[:4])
     with pytest.raises(RevisionError, match="ambiguous") as caught:
         _resolve(repository, short)
     assert "more digits" in caught.value.hint

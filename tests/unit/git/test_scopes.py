@@ -221,7 +221,8 @@ def test_a_merge_and_an_octopus_are_compared_with_their_first_parent(forked: Git
 
 def test_a_message_that_imitates_a_parent_line_is_no_parent(forked: GitRepository) -> None:
     head, main = forked.head(), _sha(forked, "main")
-    header = f"tree {_EMPTY_TREE}\nparent {head}\nauthor A <a@example.invalid> 1 +0000\ncommitter A <a@example.invalid> 1 +0000\n"
+    person = "A <a@example.invalid> 1 +0000"
+    header = f"tree {_EMPTY_TREE}\nparent {head}\nauthor {person}\ncommitter {person}\n"
     signature = f"gpgsig -----BEGIN\n parent {main}\n parent {main}\n"
     raw = f"{header}{signature}\nparent {main}\n\nparent {main}\n".encode()
     sha = forked.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=raw).decode().strip()

@@ -116,7 +116,7 @@ def test_more_names_than_a_command_line_can_hold_are_exported(repository: GitRep
     wanted = list(contents)[1:]
     for request in (CommitScope("HEAD"), StagedScope()):
         seen, missing = _export(repository.path, request, wanted)
-        assert list(sorted(seen)) == wanted
+        assert sorted(seen) == wanted
         assert missing == {}
 
 
@@ -156,6 +156,8 @@ def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository
     assert missing["pipe"] == missing["deep"] == "not a regular file"
     assert missing["gone"] == "no such file or directory"
     assert missing[".git/HEAD"] == "the path leaves the tree or names git's own folder"
+    seen, missing = _export(repository.path, UncommittedScope(), ["folder/secret"])
+    assert (seen, list(missing)) == ({}, ["folder/secret"])
 
 
 def test_a_path_of_more_folders_than_any_library_can_take_is_named(repository: GitRepository, tmp_path: Path) -> None:
@@ -258,8 +260,8 @@ def test_the_working_tree_itself_is_read_only_when_it_is_the_reviewed_tree(repos
 
     for request in (UncommittedScope(), DefaultScope()):
         assert asyncio.run(root(request)) == (repository.path, b"staged\n")
-    for request, content in ((StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"a\n")):
-        tree, seen = asyncio.run(root(request))
+    for other, content in ((StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"a\n")):
+        tree, seen = asyncio.run(root(other))
         assert repository.path not in (tree, *tree.parents)
         assert seen == content
         assert not tree.exists()

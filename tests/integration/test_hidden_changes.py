@@ -1,0 +1,116 @@
+"""What makes plain git overlook a change: replaced, grafted and forged history, a lying monitor, another work tree."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import RevisionError
+from codeloupe.git.reading import read_change
+from codeloupe.git.repository import open_repository
+from codeloupe.git.scopes import resolve_scope
+from codeloupe.model.change import Change
+from codeloupe.model.scope import DefaultScope
+from tests.hostile_repository import plain_git
+from tests.repository import GitRepository
+
+
+def _default_change(path: Path) -> Change:
+    async def read() -> Change:
+        repository = await open_repository(path)
+        return await read_change(repository, await resolve_scope(repository, DefaultScope(), base_branch=None))
+
+    return asyncio.run(read())
+
+
+@pytest.fixture
+def forked(repository: GitRepository) -> GitRepository:
+    """On `feature`, one commit with evil.py ahead of `main`, which went on by two."""
+    repository.write("a.py", "a\n")
+    repository.commit("root")
+    repository.checkout("feature", new=True)
+    repository.write("evil.py", "import evil\n")
+    repository.commit("evil")
+    repository.checkout("main")
+    repository.commit("meanwhile")
+    repository.commit("later")
+    repository.checkout("feature")
+    return repository
+
+
+def test_replaced_objects_hide_nothing(forked: GitRepository) -> None:
+    before = _default_change(forked.path).files
+    harmless = forked.git("hash-object", "-w", "--stdin", stdin=b"harmless\n").decode().strip()
+    forked.git("replace", forked.git("rev-parse", "HEAD:evil.py").decode().strip(), harmless)
+    forked.git("replace", forked.head(), "main~2")
+    assert "evil" not in plain_git(forked.path, "log -p feature")
+    assert _default_change(forked.path).files == before
+    assert b"+import evil\n" in before[0].hunks[0].body
+
+
+def test_grafted_parents_hide_nothing(forked: GitRepository) -> None:
+    before = _default_change(forked.path).files
+    (forked.path / ".git" / "info").mkdir(exist_ok=True)
+    main, feature = (forked.git("rev-parse", name).decode().strip() for name in ("main", "feature"))
+    (forked.path / ".git" / "info" / "grafts").write_text(f"{main} {feature}\n")
+    assert plain_git(forked.path, "merge-base main feature").split()[-1] == feature
+    assert _default_change(forked.path).files == before
+
+
+def test_a_forged_commit_graph_hides_nothing(forked: GitRepository) -> None:
+    before = _default_change(forked.path).files
+    # git reads the commits that it is asked about themselves, and those before them from the graph.
+    child, feature = (forked.git("rev-parse", name).decode().strip() for name in ("main~1", "feature"))
+    forked.git("commit-graph", "write", "--reachable")
+    _forge_parent(forked.path / ".git" / "objects" / "info" / "commit-graph", child, feature)
+    assert plain_git(forked.path, "merge-base main feature").split()[-1] == feature
+    assert _default_change(forked.path).files == before
+
+
+def _forge_parent(graph: Path, child: str, parent: str) -> None:
+    """Write into a commit graph that `child` has that one parent, and is newer than it."""
+    graph.chmod(0o600)
+    data = bytearray(graph.read_bytes())
+    rows = [struct.unpack_from(">4sQ", data, 8 + 12 * number) for number in range(data[6])]
+    chunks: dict[bytes, int] = dict(rows)
+    count = struct.unpack_from(">I", data, chunks[b"OIDF"] + 255 * 4)[0]
+    names = [data[chunks[b"OIDL"] + 20 * i : chunks[b"OIDL"] + 20 * (i + 1)].hex() for i in range(count)]
+    place = chunks[b"CDAT"] + 36 * names.index(child)
+    struct.pack_into(">I", data, place + 20, names.index(parent))
+    generation = struct.unpack_from(">I", data, place + 28)[0]
+    struct.pack_into(">I", data, place + 28, generation + (10 << 2))
+    graph.write_bytes(data)
+
+
+def test_a_file_system_monitor_that_denies_every_change_hides_nothing(forked: GitRepository, tmp_path: Path) -> None:
+    liar = tmp_path / "liar"
+    liar.write_text("#!/bin/sh\nprintf 'token\\0'\n")
+    liar.chmod(0o755)
+    forked.git("config", "core.fsmonitor", str(liar))
+    forked.git("config", "core.fsmonitorHookVersion", "2")
+    forked.git("update-index", "--fsmonitor")
+    forked.git("status")
+    forked.write("a.py", "import evil\n")
+    assert "import evil" not in plain_git(forked.path, "diff HEAD")
+    (file, _) = _default_change(forked.path).files
+    assert file.path == "a.py"
+    assert b"+import evil\n" in file.hunks[0].body
+
+
+def test_a_cut_history_is_an_error_and_no_empty_change(forked: GitRepository) -> None:
+    (forked.path / ".git" / "shallow").write_text(f"{forked.head()}\n")
+    with pytest.raises(RevisionError, match="shallow clone"):
+        _default_change(forked.path)
+
+
+def test_a_work_tree_elsewhere_is_not_looked_at(forked: GitRepository, tmp_path: Path) -> None:
+    before = _default_change(forked.path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "host.py").write_text("host = 'secret'\n")
+    forked.git("config", "core.worktree", str(elsewhere))
+    assert "host.py" in plain_git(forked.path, "status --short")
+    assert _default_change(forked.path) == before

@@ -1,0 +1,178 @@
+"""Every rule of the pack against its own examples, by the real ast-grep, in one scan of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from codeloupe.analysers.ast_grep import AstGrepAnalyser
+from codeloupe.analysers.interface import AnalysisTarget, Issue
+from codeloupe.analysers.rules import pack
+from codeloupe.model.severity import Severity
+
+EXAMPLES = Path(__file__).parents[2] / "rule_examples"
+RULES = {path.stem: path for folder in pack.FOLDERS for path in pack.rule_files(folder)}
+CATEGORIES = {"security", "correctness", "reliability", "concurrency", "resource", "performance"}
+PREFIXES = {
+    "bash": "sh-",
+    "c": "c-",
+    "c-and-cpp": "c-",
+    "cpp": "cpp-",
+    "go": "go-",
+    "java": "java-",
+    "javascript": "js-",
+    "jsx": "jsx-",
+    "php": "php-",
+    "python": "py-",
+    "ruby": "ruby-",
+    "rust": "rust-",
+    "typescript": "ts-",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One snippet, in one of the languages its rule is for."""
+
+    rule: str
+    language: str
+    code: str
+    bad: bool
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def examples() -> Iterator[Example]:
+    for rule, path in RULES.items():
+        snippets = load(EXAMPLES / path.parent.name / path.name)
+        for language in pack.FOLDERS[path.parent.name]:
+            for kind in ("bad", "good"):
+                yield from (Example(rule, language, code, bad=kind == "bad") for code in snippets[kind])
+
+
+def source(example: Example) -> str:
+    is_bare_php = example.language == "Php" and "<?" not in example.code
+    return f"<?php {example.code}" if is_bare_php else example.code
+
+
+def scan(root: Path, sources: dict[str, str]) -> dict[str, list[Issue]]:
+    for name, text in sources.items():
+        (root / name).write_text(text, encoding="utf-8")
+    target = AnalysisTarget(root=root, files=tuple(sources), added_lines={}, trusted=False, timeout_seconds=50.0)
+    report = asyncio.run(AstGrepAnalyser().analyse(target))
+    assert report.failed == {}
+    found: dict[str, list[Issue]] = defaultdict(list)
+    for issue in report.issues:
+        found[issue.file].append(issue)
+    return found
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[Example, list[Issue]]:
+    """What the analyser says about every example of the pack."""
+    named = {f"{number}.{pack.EXTENSIONS[item.language]}": item for number, item in enumerate(examples())}
+    issues = scan(tmp_path_factory.mktemp("examples"), {name: source(item) for name, item in named.items()})
+    return {item: issues[name] for name, item in named.items()}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_bad_example_is_found_by_its_rule_alone_and_a_good_one_by_none(
+    rule: str, found: dict[Example, list[Issue]]
+) -> None:
+    expected = {item: {rule} if item.bad else set() for item in found if item.rule == rule}
+    actual = {item: {issue.rule for issue in found[item]} for item in expected}
+    wrong = [f"{item.language}: {actual[item]} in {item.code}" for item in expected if actual[item] != expected[item]]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_issue_carries_what_its_rule_file_says(found: dict[Example, list[Issue]]) -> None:
+    for rule, path in RULES.items():
+        document = load(path)
+        about = document["metadata"]
+        issue = next(found[item][0] for item in found if item.rule == rule and item.bad)
+        assert (issue.rule, issue.title) == (rule, document["message"])
+        assert (issue.body, issue.suggestion) == (about["why"], about["fix"])
+        assert (issue.severity.label, issue.category) == (about["severity"], about["category"])
+
+
+def shortcomings(rule: str, folder: str, document: Any) -> Iterator[str]:
+    about = document["metadata"]
+    if document["id"] != rule or not re.fullmatch(rf"{PREFIXES[folder]}[a-z0-9]+(-[a-z0-9]+)*", rule):
+        yield "its id is not its file's name, or does not begin with the language"
+    if (document["language"], document["severity"]) != (pack.FOLDERS[folder][0], "warning"):
+        yield "its language is not the first of its folder, or its own severity is not warning"
+    if set(about) - {"quiet_in_tests"} != {"severity", "category", "why", "fix"} or about["category"] not in CATEGORIES:
+        yield "its metadata is not complete, or names an unknown category"
+    if (
+        about["severity"] not in {severity.label for severity in Severity}
+        or about.get("quiet_in_tests", True) is not True
+    ):
+        yield "its severity is unknown, or quiet_in_tests stands there and is not true"
+    if not 10 <= len(document["message"]) <= 80 or document["message"].endswith("."):
+        yield "its message is no title"
+    if not 30 <= len(about["why"]) <= 320 or not about["why"].endswith("."):
+        yield "it does not say why it matters in one to three sentences"
+    if not 5 <= len(about["fix"]) <= 160 or not about["fix"].endswith("."):
+        yield "it does not say how to mend it in a sentence or two"
+
+
+def test_every_rule_file_is_complete() -> None:
+    found = {rule: list(shortcomings(rule, path.parent.name, load(path))) for rule, path in RULES.items()}
+    assert {rule: words for rule, words in found.items() if words} == {}
+
+
+def test_every_rule_has_two_bad_and_two_good_examples() -> None:
+    for rule, path in RULES.items():
+        snippets = load(EXAMPLES / path.parent.name / path.name)
+        assert set(snippets) == {"bad", "good"}, rule
+        assert min(len(set(snippets["bad"])), len(set(snippets["good"]))) >= 2, rule
+
+
+def test_no_name_is_given_to_two_rules() -> None:
+    assert len(RULES) == sum(len(pack.rule_files(folder)) for folder in pack.FOLDERS)
+
+
+def test_no_rule_file_and_no_example_is_unused() -> None:
+    root = Path(pack.__file__).parent
+    used = {path.relative_to(root) for path in RULES.values()}
+    assert {path.relative_to(root) for path in root.rglob("*.y*ml")} == used
+    assert {path.relative_to(EXAMPLES) for path in EXAMPLES.rglob("*") if path.is_file()} == used
+
+
+def test_the_pack_is_large_and_serves_every_language() -> None:
+    served = {
+        language for folder, languages in pack.FOLDERS.items() if pack.rule_files(folder) for language in languages
+    }
+    assert len(RULES) >= 60
+    assert served == set(pack.EXTENSIONS)
+
+
+def test_every_category_has_rules_and_few_are_low() -> None:
+    documents = [load(path) for path in RULES.values()]
+    severities = [document["metadata"]["severity"] for document in documents]
+    assert {document["metadata"]["category"] for document in documents} == CATEGORIES
+    assert severities.count("low") <= len(severities) // 20
+    assert severities.count("critical") <= len(severities) // 20
+
+
+def test_the_document_holds_only_the_rules_of_the_languages_asked_for() -> None:
+    documents = list(yaml.safe_load_all(pack.rule_document(["TypeScript", "C"])))
+    languages = {document["language"] for document in documents}
+    ids = [document["id"] for document in documents if document["language"] == "TypeScript"]
+    assert languages == {"TypeScript", "C"}
+    assert {path.stem for folder in ("javascript", "typescript") for path in pack.rule_files(folder)} == set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_an_unserved_language_gives_an_empty_document() -> None:
+    assert pack.rule_document(["Haskell"]) == ""

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import DiffSyntaxError, NotARepository
+from codeloupe.intake import Intake, take_in
+from codeloupe.model.review import SkippedFile, SkipReason
+from codeloupe.model.scope import CommitScope, DefaultScope, DiffScope, ScopeRequest, StagedScope, UncommittedScope
+from codeloupe.review.selection import SelectionRules
+from tests.repository import GitRepository
+
+
+def _take_in(
+    request: ScopeRequest, path: Path, *, base_branch: str | None = None, rules: SelectionRules | None = None
+) -> tuple[Intake, dict[str, bytes]]:
+    """What was taken in, and what lay in its snapshot; the snapshot is gone afterwards."""
+
+    async def go() -> tuple[Intake, dict[str, bytes]]:
+        async with take_in(request, path, base_branch=base_branch, rules=rules or SelectionRules()) as intake:
+            root = intake.snapshot
+            files = [Path(folder, name) for folder, _, names in os.walk(root) for name in names]
+            return intake, {str(file.relative_to(root)): file.read_bytes() for file in files}
+
+    intake, contents = asyncio.run(go())
+    assert not intake.snapshot.exists()
+    return intake, contents
+
+
+def _selected(intake: Intake) -> list[str]:
+    return [file.path for file in intake.selection.files]
+
+
+@pytest.fixture
+def edited(repository: GitRepository) -> GitRepository:
+    """Staged: `a.py`; edited after that: `a.py` and `b.py`; deleted: `c.py`; untracked: `new.py` and an image."""
+    for name in ("a.py", "b.py", "c.py"):
+        repository.write(name, "old\n")
+    repository.commit()
+    repository.write("a.py", "staged\n")
+    repository.git("add", "a.py")
+    repository.write("a.py", "edited\n")
+    repository.write("b.py", "edited\n")
+    repository.remove("c.py")
+    repository.write("new.py", "new\n")
+    repository.write("image.png", b"\0\1")
+    return repository
+
+
+def test_the_snapshot_holds_the_selected_files_of_the_working_tree(edited: GitRepository) -> None:
+    intake, contents = _take_in(UncommittedScope(), edited.path)
+    assert _selected(intake) == ["a.py", "b.py", "c.py", "new.py"]
+    assert contents == {"a.py": b"edited\n", "b.py": b"edited\n", "new.py": b"new\n"}
+    assert intake.selection.skipped == (SkippedFile("image.png", SkipReason.BINARY),)
+    assert intake.without_content == frozenset()
+
+
+def test_the_snapshot_of_what_is_staged_is_that_of_the_index(edited: GitRepository) -> None:
+    intake, contents = _take_in(StagedScope(), edited.path)
+    assert (_selected(intake), contents) == (["a.py"], {"a.py": b"staged\n"})
+
+
+def test_the_snapshot_of_a_commit_is_that_of_the_commit(edited: GitRepository) -> None:
+    intake, contents = _take_in(CommitScope("HEAD"), edited.path)
+    assert _selected(intake) == ["a.py", "b.py", "c.py"]
+    assert contents == dict.fromkeys(("a.py", "b.py", "c.py"), b"old\n")
+
+
+def test_the_base_branch_of_the_settings_is_used(edited: GitRepository) -> None:
+    edited.branch("release")
+    intake, _ = _take_in(DefaultScope(), edited.path, base_branch="release")
+    assert "against release" in intake.change.scope.description
+
+
+def test_files_are_left_out_by_their_content_too(edited: GitRepository) -> None:
+    edited.write("big.py", "x = 1\n" * 100)
+    intake, _ = _take_in(UncommittedScope(), edited.path, rules=SelectionRules(max_file_bytes=500))
+    assert "big.py" not in _selected(intake)
+    assert [skip.reason for skip in intake.selection.skipped if skip.file == "big.py"] == [SkipReason.TOO_LARGE]
+
+
+def test_a_file_that_cannot_be_put_into_the_snapshot_is_skipped_once_as_unreadable(repository: GitRepository) -> None:
+    repository.write("deep/" * 200 + "file.py", "x\n")
+    repository.write("a.py", "x\n")
+    repository.commit()
+    intake, contents = _take_in(CommitScope("HEAD"), repository.path)
+    assert (_selected(intake), contents) == (["a.py"], {"a.py": b"x\n"})
+    (skip,) = intake.selection.skipped
+    assert (skip.reason, skip.detail) == (SkipReason.UNREADABLE, "more than 200 folders deep")
+    assert intake.selection.total == 2
+
+
+def test_a_pipe_in_the_place_of_a_file_is_counted_once(edited: GitRepository) -> None:
+    edited.remove("a.py")
+    os.mkfifo(edited.path / "a.py")
+    intake, _ = _take_in(UncommittedScope(), edited.path)
+    assert [skip.reason for skip in intake.selection.skipped if skip.file == "a.py"] == [SkipReason.UNREADABLE]
+    assert "a.py" not in _selected(intake)
+
+
+def test_the_snapshot_is_gone_after_an_error(edited: GitRepository) -> None:
+    seen: list[Path] = []
+
+    async def fail(request: ScopeRequest) -> None:
+        async with take_in(request, edited.path, base_branch=None, rules=SelectionRules()) as intake:
+            seen.append(intake.snapshot)
+            raise RuntimeError("broken")
+
+    for request in (UncommittedScope(), StagedScope(), DiffScope("x", edited.git("diff"))):
+        with pytest.raises(RuntimeError, match="broken"):
+            asyncio.run(fail(request))
+    assert len(seen) == 3
+    assert not [root for root in seen if root.parent.exists()]
+
+
+def test_a_diff_is_completed_from_the_repository_it_belongs_to(edited: GitRepository) -> None:
+    edited.git("add", "--all")
+    data = edited.git("diff", "--cached")
+    edited.git("reset", "--quiet", "--hard")
+    intake, contents = _take_in(DiffScope("change.diff", data), edited.path)
+    assert intake.change.scope.description == "the diff change.diff"
+    assert _selected(intake) == ["a.py", "b.py", "c.py", "new.py"]
+    assert contents == {"a.py": b"edited\n", "b.py": b"edited\n", "new.py": b"new\n"}
+    assert intake.without_content == frozenset()
+
+
+def test_a_diff_can_be_reviewed_anywhere_and_what_is_unknown_is_named(edited: GitRepository, tmp_path: Path) -> None:
+    edited.git("add", "--all")
+    data = edited.git("diff", "--cached")
+    intake, contents = _take_in(DiffScope("-", data), tmp_path)
+    assert _selected(intake) == ["a.py", "b.py", "c.py", "new.py"]
+    assert contents == {"new.py": b"new\n"}
+    assert intake.without_content == {"a.py", "b.py"}
+
+
+def test_several_diffs_of_one_file_have_no_single_new_content(edited: GitRepository) -> None:
+    first = edited.git("diff", "--", "a.py")
+    intake, contents = _take_in(DiffScope("-", first + first), edited.path)
+    assert contents == {}
+    assert intake.without_content == {"a.py"}
+
+
+def test_a_diff_that_names_git_s_own_folder_writes_nothing_there(tmp_path: Path) -> None:
+    header = "diff --git a/{0} b/{0}\nnew file mode 100644\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+x\n"
+    names = (".git/config", "sub/.GIT/hooks/x.py", "clash.py", "clash.py/below.py", "deep/" * 300 + "x.py", "good.py")
+    data = "".join(header.format(name) for name in names).encode()
+    intake, contents = _take_in(DiffScope("-", data), tmp_path)
+    assert contents == {"clash.py": b"x\n", "good.py": b"x\n"}
+    assert intake.without_content == set(names) - {"clash.py", "good.py"}
+
+
+@pytest.mark.parametrize("name", ["../../outside.py", "/etc/passwd"])
+def test_a_diff_that_leads_out_of_the_tree_is_refused(tmp_path: Path, name: str) -> None:
+    data = f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n".replace("b//", "/").encode()
+    with pytest.raises(DiffSyntaxError, match="leads out of the repository"):
+        _take_in(DiffScope("-", data), tmp_path)
+
+
+def test_a_diff_of_a_great_many_files_needs_few_programs(
+    edited: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = tmp_path / "bin" / "git"
+    counting.parent.mkdir()
+    counting.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/log\nexec {shutil.which("git")} "$@"\n')
+    counting.chmod(0o755)
+    for number in range(500):
+        edited.write(f"many/{number}.py", "old\n")
+    edited.commit()
+    for number in range(500):
+        edited.write(f"many/{number}.py", "new\n")
+    data = edited.git("diff")
+    monkeypatch.setenv("PATH", f"{counting.parent}:{os.environ['PATH']}")
+    intake, contents = _take_in(DiffScope("-", data), edited.path)
+    assert (len(contents), intake.without_content) == (500, frozenset())
+    assert 0 < len((tmp_path / "log").read_text().splitlines()) <= 4
+
+
+def test_outside_of_a_repository_a_scope_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotARepository):
+        _take_in(UncommittedScope(), tmp_path)
