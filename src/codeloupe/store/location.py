@@ -1,0 +1,43 @@
+"""Where codeloupe keeps what outlives a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from codeloupe.errors import StoreError
+
+DATABASE_NAME = "codeloupe.sqlite3"
+
+
+def state_directory(environment: Mapping[str, str]) -> Path:
+    """CODELOUPE_HOME, else below XDG_STATE_HOME, else below the home directory; always absolute, not made here.
+
+    A relative XDG_STATE_HOME counts as unset, as its standard asks: it would lead into the reviewed tree.
+    Raises StoreError when nothing names a place.
+    """
+    named = environment.get("CODELOUPE_HOME")
+    if named:
+        return Path(named).absolute()
+    state = environment.get("XDG_STATE_HOME")
+    if state and Path(state).is_absolute():
+        return Path(state) / "codeloupe"
+    return _home(environment) / ".local" / "state" / "codeloupe"
+
+
+def database_path(environment: Mapping[str, str]) -> Path:
+    """The one database file. Raises as `state_directory` does."""
+    return state_directory(environment) / DATABASE_NAME
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    named = environment.get("HOME")
+    if named and Path(named).is_absolute():
+        return Path(named)
+    try:
+        return Path("~").expanduser()
+    except RuntimeError as error:
+        raise StoreError(
+            "there is no place to keep finished calls: this user has no home directory",
+            hint="set CODELOUPE_HOME to a directory that may be written",
+        ) from error

@@ -1,0 +1,146 @@
+"""The content key: equal exactly when everything that shapes the answer is equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from codeloupe.model.agent import AgentRequest, PermissionMode
+from codeloupe.store.content_key import content_key, is_repeatable
+from tests.unit.store.samples import any_text, request, request_fields, requests
+
+NOT_SHAPING: dict[str, Any] = {
+    "working_dir": Path("elsewhere"),
+    "timeout_seconds": 1.5,
+    "idle_timeout_seconds": 2.5,
+    "max_budget_usd": 0.25,
+    "labels": {"unit": "3"},
+}
+
+
+def key(of: AgentRequest, **changes: Any) -> str:
+    return content_key(of, **{"agent": "scripted", "model": "m", **changes})
+
+
+def shape(of: AgentRequest) -> list[str]:
+    """What must be equal for two keys to be equal; the order of names inside mappings counts."""
+    return [repr(getattr(of, name)) for name in request_fields]
+
+
+def test_every_field_of_a_request_is_decided_upon() -> None:
+    assert {field.name for field in fields(AgentRequest)} == request_fields.keys() | NOT_SHAPING.keys()
+
+
+@pytest.mark.parametrize("name", request_fields)
+@given(data=st.data(), before=requests)
+def test_a_change_of_one_field_that_shapes_the_answer_changes_the_key(
+    name: str, data: st.DataObject, before: AgentRequest
+) -> None:
+    after = replace(before, **{name: data.draw(request_fields[name])})
+    assume(shape(before) != shape(after))
+    assert key(before) != key(after)
+
+
+@pytest.mark.parametrize("name", NOT_SHAPING)
+@given(before=requests)
+def test_a_change_of_what_does_not_shape_the_answer_keeps_the_key(name: str, before: AgentRequest) -> None:
+    assert key(before) == key(replace(before, **{name: NOT_SHAPING[name]}))
+
+
+@given(first=requests, second=requests)
+def test_two_requests_have_one_key_exactly_when_they_have_one_shape(first: AgentRequest, second: AgentRequest) -> None:
+    assert (key(first) == key(second)) == (shape(first) == shape(second))
+
+
+@given(first=any_text, second=any_text)
+def test_text_that_moves_from_one_field_to_the_next_changes_the_key(first: str, second: str) -> None:
+    assume(second)
+    here = request(prompt=first + second, system_prompt="")
+    there = request(prompt=first, system_prompt=second)
+    assert key(here) != key(there)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"agent": "codex"}, {"model": "n"}, {"model": None}, {"version": "2"}, {"tree": "t"}, {"extra": {"pass": "2"}}],
+)
+def test_what_is_around_the_request_counts(change: Mapping[str, Any]) -> None:
+    assert key(request()) != key(request(), **change)
+
+
+def test_the_parts_around_the_request_do_not_run_into_each_other() -> None:
+    variants: list[dict[str, Any]] = [
+        {"agent": "ab", "model": "c"},
+        {"agent": "a", "model": "bc"},
+        {"agent": "a", "model": None},
+        {"agent": "a", "model": "null"},
+        {"extra": {"a": "b", "c": "d"}},
+        {"extra": {"a": 'b"],["c","d'}},
+        {"tree": "x"},
+        {"extra": {"tree": "x"}},
+        {"version": "x"},
+    ]
+    assert len({key(request(), **variant) for variant in variants}) == len(variants)
+
+
+def test_the_order_of_extra_parts_does_not_count() -> None:
+    assert key(request(), extra={"a": "1", "b": "2"}) == key(request(), extra={"b": "2", "a": "1"})
+
+
+def test_the_order_of_a_schema_and_of_the_context_counts_since_the_model_sees_it() -> None:
+    properties = {"why": {"type": "string"}, "verdict": {"type": "string"}}
+    turned = dict(reversed(properties.items()))
+    assert key(request(output_schema={"properties": properties})) != key(request(output_schema={"properties": turned}))
+    assert key(request(context={"a": "1", "b": "2"})) != key(request(context={"b": "2", "a": "1"}))
+
+
+def test_two_snapshots_of_one_tree_have_one_key(tmp_path: Path) -> None:
+    first, second = (request(working_dir=tmp_path / name) for name in ("one", "two"))
+    assert key(first, tree="4b825dc") == key(second, tree="4b825dc") != key(second, tree="0000000")
+
+
+def test_half_a_character_is_not_the_whole_one() -> None:
+    texts = ["\ud83d", "\ude00", "\ud83d\ude00", "\N{GRINNING FACE}", "\\ud83d"]
+    assert len({key(request(prompt=text)) for text in texts}) == len(texts)
+
+
+def test_a_frozen_schema_has_the_key_of_a_plain_one() -> None:
+    frozen = MappingProxyType({"properties": MappingProxyType({"a": MappingProxyType({"type": "string"})})})
+    plain = {"properties": {"a": {"type": "string"}}}
+    assert key(request(output_schema=frozen)) == key(request(output_schema=plain))
+
+
+def test_a_schema_that_is_no_json_is_refused() -> None:
+    with pytest.raises(TypeError, match="set is no part of a JSON schema"):
+        key(request(output_schema={"enum": {1, 2}}))
+
+
+def test_the_key_is_the_same_in_every_run_of_every_version() -> None:
+    """A change here means that nothing stored before is found again: then it is meant, and the format is raised."""
+    asked = request(prompt="p\ud800", context={"t": "x"}, output_schema={"type": "object"}, tools=("Read",))
+    assert key(asked, tree="t") == "c4b7ba7cb842c304eb61e76b2409fe8f1aa52c3f00a1e9df8bd239554045d16e"
+
+
+@pytest.mark.parametrize(
+    ("mode", "session", "expected"),
+    [
+        (PermissionMode.PLAN, None, True),
+        (PermissionMode.DEFAULT, None, True),
+        (PermissionMode.DONT_ASK, None, True),
+        (PermissionMode.ACCEPT_EDITS, None, False),
+        (PermissionMode.BYPASS, None, False),
+        (PermissionMode.DONT_ASK, "session", False),
+        (PermissionMode.DONT_ASK, "", False),
+    ],
+)
+def test_only_a_call_that_changes_nothing_and_resumes_nothing_is_repeatable(
+    mode: PermissionMode, session: str | None, expected: bool
+) -> None:
+    assert is_repeatable(request(permission_mode=mode, resume_session=session)) is expected

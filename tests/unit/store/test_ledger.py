@@ -1,0 +1,245 @@
+"""The ledger in the database: owners, limits and what can be learnt about it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import StoreError
+from codeloupe.store.claims import Owner
+from codeloupe.store.database import Database
+from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.retention import Limits, Pruned
+from tests.unit.store.samples import SetClock, result
+
+DAY = 86_400.0
+ELSEWHERE = Owner("another machine", 1, "token")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "codeloupe.sqlite3"
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock()
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[Database]:
+    with Database(path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ledger(database: Database, clock: SetClock) -> SqliteLedger:
+    return SqliteLedger(database, clock=clock, limits=None)
+
+
+@pytest.fixture
+def other(path: Path, clock: SetClock) -> Iterator[SqliteLedger]:
+    with Database(path) as opened:
+        yield SqliteLedger(opened, clock=clock, limits=None, owner=ELSEWHERE)
+
+
+def keys(database: Database) -> list[str]:
+    with database.reading() as connection:
+        return [key for (key,) in connection.execute("SELECT key FROM results ORDER BY key")]
+
+
+class TestOwners:
+    def test_only_one_of_two_gets_a_claim(self, ledger: SqliteLedger, other: SqliteLedger) -> None:
+        assert ledger.claim("k", lease_seconds=60)
+        assert not other.claim("k", lease_seconds=60)
+        ledger.release("k")
+        assert other.claim("k", lease_seconds=60)
+
+    def test_what_another_finished_since_we_asked_is_not_bought_again(
+        self, ledger: SqliteLedger, other: SqliteLedger
+    ) -> None:
+        assert ledger.get("k") is None
+        assert other.claim("k", lease_seconds=60)
+        other.put("k", result())
+        assert not ledger.claim("k", lease_seconds=60)
+        assert ledger.get("k") is not None
+        assert ledger.claim("k", lease_seconds=60)
+
+    def test_one_who_bought_it_may_buy_it_anew(self, ledger: SqliteLedger) -> None:
+        assert ledger.get("k") is None
+        assert ledger.claim("k", lease_seconds=60)
+        ledger.put("k", result())
+        assert ledger.claim("k", lease_seconds=60)
+
+    def test_nobody_ends_or_extends_the_claim_of_another(
+        self, ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
+    ) -> None:
+        assert other.claim("k", lease_seconds=60)
+        ledger.release("k")
+        ledger.renew("k", lease_seconds=600)
+        ledger.put("k", result())
+        assert ledger.is_claimed("k")
+        clock.now += 61
+        assert not ledger.is_claimed("k")
+
+    def test_a_claim_that_was_taken_over_stays_with_its_new_owner(
+        self, ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
+    ) -> None:
+        assert ledger.claim("k", lease_seconds=60)
+        clock.now += 61
+        assert other.claim("k", lease_seconds=60)
+        ledger.renew("k", lease_seconds=600)
+        clock.now += 61
+        assert not other.is_claimed("k")
+
+    def test_a_late_result_is_kept_although_the_claim_is_lost(
+        self, ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
+    ) -> None:
+        assert ledger.claim("k", lease_seconds=60)
+        clock.now += 61
+        assert other.claim("k", lease_seconds=60)
+        ledger.put("k", result("late"))
+        assert other.get("k") == result("late", from_ledger=True)
+        other.put("k", result("later"))
+        assert ledger.get("k") == result("later", from_ledger=True)
+        assert not ledger.is_claimed("k")
+
+    def test_a_claim_of_a_process_that_is_gone_is_had_at_once(self, database: Database, ledger: SqliteLedger) -> None:
+        child = subprocess.Popen((sys.executable, "-S", "-c", ""))
+        child.wait()
+        gone = SqliteLedger(database, owner=replace(Owner.here(), process_id=child.pid))
+        assert gone.claim("k", lease_seconds=10**6)
+        assert ledger.claim("k", lease_seconds=60) is bool(Owner.here().machine)
+
+
+class TestWhatIsKept:
+    def test_the_columns_tell_about_a_result(self, database: Database, ledger: SqliteLedger, clock: SetClock) -> None:
+        ledger.put("k", result("x" * 10_000, agent="codex\udcff", model="m", total_cost_usd=0.25))
+        with database.reading() as connection:
+            row = connection.execute(
+                "SELECT created_at, agent, model, cost_usd, size_bytes, length(payload) FROM results"
+            ).fetchone()
+        assert row[:4] == (clock.now, "codex\\udcff", "m", 0.25)
+        assert row[4] == row[5] < 500
+
+    def test_it_survives_the_process(self, path: Path) -> None:
+        with Database(path) as database:
+            SqliteLedger(database).put("k", result())
+        with Database(path) as database:
+            assert SqliteLedger(database).get("k") == result(from_ledger=True)
+
+    def test_a_result_is_in_the_file_before_put_returns(self, ledger: SqliteLedger, path: Path) -> None:
+        assert ledger.claim("k", lease_seconds=60)
+        ledger.put("k", result())
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as reader:
+            assert reader.execute("SELECT key FROM results").fetchall() == [("k",)]
+            assert reader.execute("SELECT key FROM claims").fetchall() == []
+
+    def test_a_cost_that_no_column_holds_is_refused_in_words(self, ledger: SqliteLedger) -> None:
+        with pytest.raises(StoreError, match="cannot be stored"):
+            ledger.put("k", result(total_cost_usd=10**400))
+
+
+def test_the_statistics_count_what_is_there(ledger: SqliteLedger, clock: SetClock, path: Path) -> None:
+    empty = ledger.stats()
+    assert (empty.results, empty.size_bytes, empty.cost_usd, empty.oldest_at, empty.newest_at) == (
+        0,
+        0,
+        0.0,
+        None,
+        None,
+    )
+    first = clock.now
+    ledger.put("a", result(total_cost_usd=0.5))
+    clock.now += 5
+    ledger.put("b", result())
+    assert ledger.claim("c", lease_seconds=1)
+    clock.now += 5
+    assert ledger.claim("d", lease_seconds=60)
+    told = ledger.stats()
+    assert (told.results, told.claims, told.cost_usd) == (2, 1, 0.5)
+    assert (told.oldest_at, told.newest_at) == (first, first + 5)
+    assert told.size_bytes > 100
+    assert told.file_bytes >= path.stat().st_size > 0
+
+
+class TestLimits:
+    def test_what_is_too_old_goes(self, database: Database, ledger: SqliteLedger, clock: SetClock) -> None:
+        for age in (100, 91, 89, 0):
+            clock.now = 1e9 - age * DAY
+            ledger.put(f"{age:03}", result())
+        assert ledger.prune(90, 10**9).results == 2
+        assert keys(database) == ["000", "089"]
+
+    def test_then_the_oldest_until_the_rest_fits(
+        self, database: Database, ledger: SqliteLedger, clock: SetClock
+    ) -> None:
+        for number in (3, 1, 2, 0):
+            clock.now = 1e9 - number
+            ledger.put(str(number), result(os.urandom(1000).hex()))
+        size_bytes = ledger.stats().size_bytes
+        pruned = ledger.prune(90, size_bytes // 2 + 10)
+        assert keys(database) == ["0", "1"]
+        assert pruned == Pruned(2, size_bytes - ledger.stats().size_bytes)
+
+    def test_within_the_limits_nothing_goes(self, database: Database, ledger: SqliteLedger) -> None:
+        ledger.put("k", result())
+        assert ledger.prune(90, ledger.stats().size_bytes) == Pruned()
+        assert keys(database) == ["k"]
+
+    def test_more_than_a_batch_goes_and_the_file_gets_smaller(
+        self, database: Database, ledger: SqliteLedger, path: Path
+    ) -> None:
+        with database.writing() as connection:
+            connection.executemany(
+                "INSERT INTO results VALUES (?, ?, 4000, 'a', NULL, NULL, ?)",
+                ((str(number), number, b"x" * 4000) for number in range(2500)),
+            )
+        database.close()
+        before = path.stat().st_size
+        assert ledger.prune(10**6, 40_000) == Pruned(2490, 2490 * 4000)
+        assert ledger.stats().oldest_at == 2490
+        database.close()
+        assert path.stat().st_size < before / 20
+
+    def test_old_claims_go_too(self, database: Database, ledger: SqliteLedger, clock: SetClock) -> None:
+        assert ledger.claim("old", lease_seconds=60)
+        clock.now += 2 * DAY
+        assert ledger.claim("new", lease_seconds=60)
+        ledger.prune(90, 10**9)
+        with database.reading() as connection:
+            assert connection.execute("SELECT key FROM claims").fetchall() == [("new",)]
+
+    def test_the_first_put_keeps_them_and_the_second_does_not_look(self, database: Database, clock: SetClock) -> None:
+        before = SqliteLedger(database, clock=lambda: clock.now - 100 * DAY, limits=None)
+        ledger = SqliteLedger(database, clock=clock)
+        before.put("old", result())
+        ledger.put("new", result())
+        assert keys(database) == ["new"]
+        before.put("old", result())
+        ledger.put("newer", result())
+        assert keys(database) == ["new", "newer", "old"]
+
+    def test_the_result_that_is_put_does_not_go_with_the_old_ones(self, database: Database, clock: SetClock) -> None:
+        ledger = SqliteLedger(database, clock=clock, limits=Limits(max_bytes=500))
+        for number in range(3):
+            SqliteLedger(database, clock=lambda: 1.0, limits=None).put(str(number), result(os.urandom(500).hex()))
+        ledger.put("new", result())
+        assert keys(database) == ["new"]
+
+    def test_a_limit_that_cannot_be_kept_now_does_not_cost_the_result(
+        self, database: Database, clock: SetClock
+    ) -> None:
+        SqliteLedger(database, clock=lambda: 1.0, limits=None).put("old", result())
+        with database.writing() as connection:
+            connection.execute("CREATE TRIGGER stuck BEFORE DELETE ON results BEGIN SELECT raise(ABORT, 'stuck'); END")
+        SqliteLedger(database, clock=clock).put("new", result())
+        assert keys(database) == ["new", "old"]
