@@ -1,0 +1,43 @@
+"""Stand-ins for tests, shipped so that users can test their own set-ups: a model server and an agent. No network."""
+
+from codeloupe.testing.agent import ScriptedAgent
+from codeloupe.testing.recording import RecordedRequest
+from codeloupe.testing.replies import (
+    Cut,
+    Delay,
+    Empty,
+    Garbage,
+    Hang,
+    Json,
+    MaxTokens,
+    Refusal,
+    Reply,
+    Stall,
+    Status,
+    Text,
+    ToolUse,
+)
+from codeloupe.testing.script_file import read_script
+from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.server import StandInServer
+
+__all__ = [
+    "AgentStep",
+    "Cut",
+    "Delay",
+    "Empty",
+    "Garbage",
+    "Hang",
+    "Json",
+    "MaxTokens",
+    "RecordedRequest",
+    "Refusal",
+    "Reply",
+    "ScriptedAgent",
+    "Stall",
+    "StandInServer",
+    "Status",
+    "Text",
+    "ToolUse",
+    "read_script",
+]

@@ -1,0 +1,70 @@
+"""`python -m codeloupe.testing`: the stand-in server on a port, to try a program by hand."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+from codeloupe.errors import CodeloupeError, UsageError
+from codeloupe.testing.recording import RecordedRequest
+from codeloupe.testing.replies import Reply
+from codeloupe.testing.script_file import read_script
+from codeloupe.testing.server import StandInServer
+
+_USAGE = "Usage: python -m codeloupe.testing [SCRIPT.json] [PORT]"
+_SETTINGS = """\
+The stand-in server listens on {url}; Ctrl-C ends it. Set these for a program that should talk to it:
+
+  claude    ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY=stand-in
+  codex     STAND_IN_KEY=stand-in codex exec \\
+              -c 'model_providers.standin={{name="standin",base_url="{url}/v1",env_key="STAND_IN_KEY"}}' \\
+              -c 'model_provider="standin"'
+  gemini    GOOGLE_GEMINI_BASE_URL={url} GEMINI_API_KEY=stand-in
+            and in ~/.gemini/settings.json {{"security": {{"auth": {{"selectedType": "gemini-api-key"}}}}}}
+  openai    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=stand-in
+"""
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until Ctrl-C; 2 when the arguments, the script or the port cannot be used."""
+    try:
+        script, port = _read_arguments(arguments)
+        with StandInServer(script, port=port, on_request=_show) as server:
+            _say(_SETTINGS.format(url=server.url))
+            threading.Event().wait()
+    except CodeloupeError as error:
+        return _fail(f"{error.message}\n{error.hint}")
+    except OSError as error:
+        return _fail(f"The stand-in server cannot listen there: {error}. Try another port.")
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def _read_arguments(arguments: list[str]) -> tuple[list[Reply], int]:
+    """The script and the port. Raises UsageError."""
+    ports = [int(word) for word in arguments if word.isdecimal()]
+    files = [word for word in arguments if not word.isdecimal()]
+    if len(ports) > 1 or len(files) > 1 or any(word.startswith("-") for word in files):
+        raise UsageError(f"These arguments cannot be used: {' '.join(arguments)}", hint=_USAGE)
+    return read_script(Path(files[0])) if files else [], ports[0] if ports else 0
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"{message}\n")
+    return 2
+
+
+def _show(request: RecordedRequest) -> None:
+    mark = " (asked by the program for itself)" if request.auxiliary else ""
+    _say(f"{request.method} {request.path}{mark}\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""An agent without any program behind it, for tests of everything that is built around an agent call."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+from codeloupe.errors import Crashed, InvalidRequest, PromptTooLong, TimedOut
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
+from codeloupe.ports import AgentEventSink
+from codeloupe.testing.replies import Text
+from codeloupe.testing.script import Script
+from codeloupe.testing.scripted_call import AgentStep, ScriptedCall
+
+_EVERYTHING = AgentLimits(schema=True, turns=True, budget=True, resume=True, tools=True, writes=True)
+_READY = Availability(found=True, version="scripted", logged_in=True, default_model="scripted")
+
+
+class ScriptedAgent:
+    """Answers by a script, and records what it is asked.
+
+    Steps: `Text` and `Json` answer, `ToolUse` takes a turn and goes on with the next step, `Delay` waits first,
+    `Hang` never answers, an AgentResult is returned as it is but for the agent's name, an AgentError is raised (a
+    copy of it each time), and a function of the request gives any of these. When the steps are used up, the last one
+    repeats, or with `then="error"` the call fails as Crashed.
+
+    A request with an `output_schema` needs a `Json` step, whose value is taken as it is; `Text` fails as
+    OutputInvalid. Limits of turns, money, time and prompt size are kept. Every turn costs `cost_usd`; with None the
+    cost is not told. For one event loop at a time.
+    """
+
+    def __init__(
+        self,
+        script: Iterable[AgentStep] = (),
+        *,
+        name: str = "scripted",
+        then: Literal["repeat", "error"] = "repeat",
+        limits: AgentLimits = _EVERYTHING,
+        availability: Availability = _READY,
+        cost_usd: float | None = 0.0,
+    ) -> None:
+        self._name = name
+        exhausted = Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
+        afterwards = exhausted if then == "error" else None
+        self._script = Script[AgentStep](script, default=Text("This is the scripted agent."), afterwards=afterwards)
+        self._limits = limits
+        self._availability = availability
+        self._cost_usd = cost_usd
+        self._requests: list[AgentRequest] = []
+        self._running = 0
+        self._max_seen = 0
+
+    @property
+    def name(self) -> str:
+        """Its name, `scripted` unless told otherwise."""
+        return self._name
+
+    @property
+    def limits(self) -> AgentLimits:
+        """What it was told that it can take and do."""
+        return self._limits
+
+    @property
+    def requests(self) -> tuple[AgentRequest, ...]:
+        """What it was asked so far."""
+        return tuple(self._requests)
+
+    @property
+    def running(self) -> int:
+        """How many calls are under way."""
+        return self._running
+
+    @property
+    def max_seen(self) -> int:
+        """The most calls that were under way at the same time."""
+        return self._max_seen
+
+    def extend(self, *steps: AgentStep) -> None:
+        """Add steps to the end of the script."""
+        self._script.extend(steps)
+
+    async def check(self) -> Availability:
+        """What it was told; usable unless told otherwise."""
+        return self._availability
+
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        """Take steps until one of them is an answer or a failure. Raises an AgentError."""
+        # A cancellation that came before the call began takes effect here.
+        await asyncio.sleep(0)
+        self._requests.append(request)
+        self._check_request(request)
+        self._running += 1
+        self._max_seen = max(self._max_seen, self._running)
+        try:
+            return await self._play(request, emit)
+        finally:
+            self._running -= 1
+
+    def _check_request(self, request: AgentRequest) -> None:
+        if not request.working_dir.is_dir():
+            message = f"the working directory {request.working_dir} does not exist"
+            raise InvalidRequest(message, agent=self._name, hint="Name a directory that exists.")
+        size, most = len(request.prompt.encode("utf-8", "surrogatepass")), self._limits.max_prompt_bytes
+        if most is not None and size > most:
+            message = f"the prompt has {size} bytes, and {self._name} takes {most}"
+            raise PromptTooLong(message, agent=self._name, hint="Send less in one call.")
+
+    async def _play(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        call = ScriptedCall(
+            agent=self._name,
+            session_id=f"{self._name}-{len(self._requests)}",
+            request=request,
+            emit=emit,
+            script=self._script,
+            cost_usd=self._cost_usd,
+        )
+        # It says nothing while it waits, so the limit of silence bounds the whole call.
+        seconds = min(request.timeout_seconds, request.idle_timeout_seconds or math.inf)
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                result = await call.play()
+        except TimeoutError as error:
+            message = f"{self._name} gave no answer within {seconds:g} s"
+            raise TimedOut(message, agent=self._name, hint="Allow more time.") from error
+        return replace(result, agent=self._name, duration_ms=round((time.monotonic() - began) * 1000))

@@ -1,0 +1,135 @@
+"""What arrived at the stand-in server, and a record of it that threads can share."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from codeloupe.testing.http_reading import HttpRequest
+
+_MASK = "[masked]"
+_CREDENTIAL_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie"})
+_CREDENTIAL_IN_QUERY = re.compile(r"(?:(?<=^key=)|(?<=&key=))[^&]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRequest:
+    """One request. Header names are in lower case; the values of those that hold credentials are masked.
+
+    `body` is the parsed JSON, or the text if it is none, or None without a body. `api` names the API that was
+    spoken, empty for a path that belongs to none. `auxiliary` marks what a program asks on its own behalf (a title,
+    a quota, a count of tokens): such a request gets a bland answer and leaves the script alone. `received_at` is
+    monotonic. `credential` is what was sent as a key or token, so that a test can compare it; it is not printed.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    api: str = ""
+    auxiliary: bool = False
+    received_at: float = field(default_factory=time.monotonic)
+    credential: str = field(default="", repr=False)
+
+    def strings(self) -> Iterator[str]:
+        """Every string in the body, however deep."""
+        waiting = [self.body]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, str):
+                yield value
+            elif isinstance(value, dict):
+                waiting.extend(reversed(value.values()))
+            elif isinstance(value, list):
+                waiting.extend(reversed(value))
+
+    def mentions(self, text: str) -> bool:
+        """Whether the text stands in any string of the body."""
+        return any(text in value for value in self.strings())
+
+
+def record_of(request: HttpRequest, *, api: str, is_auxiliary: Callable[[RecordedRequest], bool]) -> RecordedRequest:
+    """The record of a request. What belongs to no API asks no model, so it is auxiliary."""
+    path, _, query = request.target.partition("?")
+    record = RecordedRequest(
+        method=request.method,
+        path=path,
+        query=_CREDENTIAL_IN_QUERY.sub(_MASK, query),
+        headers=_masked(request.headers),
+        body=_parsed(request.body),
+        api=api,
+        auxiliary=not api,
+        credential=_credential_in(request.headers, query),
+    )
+    if api and isinstance(record.body, dict) and is_auxiliary(record):
+        return replace(record, auxiliary=True)
+    return record
+
+
+def _masked(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: _MASK if name in _CREDENTIAL_HEADERS else value for name, value in headers.items()}
+
+
+def _credential_in(headers: Mapping[str, str], query: str) -> str:
+    for name in ("x-api-key", "x-goog-api-key", "api-key"):
+        if name in headers:
+            return headers[name]
+    if found := _CREDENTIAL_IN_QUERY.search(query):
+        return found[0]
+    return headers.get("authorization", "").partition(" ")[2]
+
+
+def _parsed(body: bytes) -> Any:
+    if not body:
+        return None
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return body.decode("utf-8", "replace")
+
+
+class Recorder:
+    """The requests in order of arrival. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._arrived = threading.Condition()
+        self._requests: list[RecordedRequest] = []
+        self._to_models = 0
+
+    def add(self, request: RecordedRequest) -> None:
+        """Keep a request and wake whoever waits for it."""
+        with self._arrived:
+            self._requests.append(request)
+            self._to_models += not request.auxiliary
+            self._arrived.notify_all()
+
+    def all(self) -> tuple[RecordedRequest, ...]:
+        """Every request so far."""
+        with self._arrived:
+            return tuple(self._requests)
+
+    def clear(self) -> None:
+        """Forget every request."""
+        with self._arrived:
+            self._requests.clear()
+            self._to_models = 0
+
+    def count(self, path_prefix: str, *, auxiliary: bool | None) -> int:
+        """How many requests came to paths with this prefix."""
+        with self._arrived:
+            return sum(_is_counted(request, path_prefix, auxiliary=auxiliary) for request in self._requests)
+
+    def wait_for(self, count: int, *, timeout_seconds: float) -> bool:
+        """Wait until so many requests that are not auxiliary came; False when the time ran out first."""
+        with self._arrived:
+            return self._arrived.wait_for(lambda: self._to_models >= count, timeout_seconds)
+
+
+def _is_counted(request: RecordedRequest, path_prefix: str, *, auxiliary: bool | None) -> bool:
+    return request.path.startswith(path_prefix) and auxiliary in (None, request.auxiliary)

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.errors import (
+    AgentError,
+    BudgetExhausted,
+    Crashed,
+    InvalidRequest,
+    NotLoggedIn,
+    OutputInvalid,
+    PromptTooLong,
+    RateLimited,
+    TimedOut,
+    TurnsExhausted,
+)
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, TokenUsage
+from codeloupe.model.agent_events import AgentEvent, TokensSpent, ToolUsed, TurnTaken
+from codeloupe.ports import Agent
+from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text, ToolUse
+
+SCHEMA = {"type": "object"}
+Make = Callable[..., AgentRequest]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def request(**fields: Any) -> AgentRequest:
+        return AgentRequest(**{"prompt": "hello", "working_dir": tmp_path, **fields})
+
+    return request
+
+
+def ignore(_: AgentEvent) -> None:
+    """Nobody watches."""
+
+
+def run(agent: ScriptedAgent, request: AgentRequest) -> AgentResult:
+    return asyncio.run(agent.run(request, ignore))
+
+
+def test_it_is_an_agent() -> None:
+    agent: Agent = ScriptedAgent(name="other")
+    assert agent.name == "other"
+    assert asyncio.run(agent.check()).usable
+    assert agent.limits.schema
+
+
+@pytest.mark.requirement("R17")
+def test_it_answers_in_order_and_records_what_it_was_asked(make: Make) -> None:
+    agent = ScriptedAgent([Text("one"), Text("two")])
+    requests = [make(prompt=str(number), model="m") for number in range(3)]
+    results = [run(agent, request) for request in requests]
+    assert [result.output for result in results] == ["one", "two", "two"]
+    assert agent.requests == tuple(requests)
+    first = results[0]
+    assert (first.success, first.agent, first.model, first.session_id) == (True, "scripted", "m", "scripted-1")
+    assert (first.num_turns, first.total_cost_usd, first.error) == (1, 0.0, None)
+    assert first.usage == TokenUsage(input_tokens=100, output_tokens=20)
+
+
+def test_steps_can_be_added_and_an_end_can_be_an_error(make: Make) -> None:
+    agent = ScriptedAgent([Text("one")], then="error")
+    agent.extend(Text("two"))
+    assert [run(agent, make()).output for _ in range(2)] == ["one", "two"]
+    with pytest.raises(Crashed, match="no step left"):
+        run(agent, make())
+
+
+def test_a_value_is_structured_where_a_schema_was_asked_for(make: Make) -> None:
+    agent = ScriptedAgent([Json({"a": 1})])
+    with_schema, without = run(agent, make(output_schema=SCHEMA)), run(agent, make())
+    assert (with_schema.structured, with_schema.output) == ({"a": 1}, '{"a": 1}')
+    assert (without.structured, without.output) == (None, '{"a": 1}')
+
+
+@pytest.mark.parametrize("step", [Text("prose"), Json("prose", as_text=True)])
+def test_prose_where_a_schema_was_asked_for_is_invalid(make: Make, step: AgentStep) -> None:
+    with pytest.raises(OutputInvalid) as caught:
+        run(ScriptedAgent([step]), make(output_schema=SCHEMA))
+    assert "prose" in caught.value.raw_output
+
+
+def test_a_result_is_returned_as_it_was_made_under_the_name_of_the_agent(make: Make) -> None:
+    made = AgentResult(success=True, output="made", agent="", model="x", permission_denials=("Bash",))
+    result = run(ScriptedAgent([made], name="codex"), make())
+    assert (result.output, result.agent, result.permission_denials) == ("made", "codex", ("Bash",))
+
+
+def test_a_function_sees_the_request(make: Make) -> None:
+    def step(request: AgentRequest) -> AgentStep:
+        return Text(request.prompt.upper())
+
+    assert run(ScriptedAgent([step]), make()).output == "HELLO"
+
+
+def test_a_failure_is_raised_anew_each_time_with_all_it_carries(make: Make) -> None:
+    cause = OSError("why")
+    failure = RateLimited("slow down", agent="scripted", retry_after_seconds=3.0, hint="Wait.")
+    failure.__cause__ = cause
+    agent = ScriptedAgent([failure])
+    caught: list[RateLimited] = []
+    for _ in range(2):
+        with pytest.raises(RateLimited, match="slow down") as info:
+            run(agent, make())
+        caught.append(info.value)
+    assert caught[0] is not caught[1] is not failure
+    assert failure.__traceback__ is None
+    assert [(error.retry_after_seconds, error.hint, error.__cause__) for error in caught] == [(3.0, "Wait.", cause)] * 2
+
+
+def test_a_function_can_make_the_failure(make: Make) -> None:
+    def step(request: AgentRequest) -> AgentError:
+        return NotLoggedIn(f"no key for {request.model}", agent="scripted")
+
+    with pytest.raises(NotLoggedIn, match="no key for m"):
+        run(ScriptedAgent([step]), make(model="m"))
+
+
+def test_what_is_no_step_is_refused_in_words(make: Make) -> None:
+    script: list[AgentStep] = ["hello"]  # type: ignore[list-item]  # the mistake under test
+    with pytest.raises(TypeError, match="'hello'"):
+        run(ScriptedAgent(script), make())
+
+
+def test_events_tell_of_turns_tools_and_tokens(make: Make) -> None:
+    usage = TokenUsage(input_tokens=7, cached_tokens=2, output_tokens=1)
+    agent = ScriptedAgent([ToolUse("Read", {"file_path": "a"}, usage=usage), Text("done", usage=usage)], cost_usd=0.25)
+    events: list[AgentEvent] = []
+    result = asyncio.run(agent.run(make(), events.append))
+    assert events == [
+        TurnTaken("scripted", 1),
+        TokensSpent("scripted", 7, 1, 0.25),
+        ToolUsed("scripted", "Read"),
+        TurnTaken("scripted", 2),
+        TokensSpent("scripted", 14, 2, 0.5),
+    ]
+    assert (result.num_turns, result.total_cost_usd) == (2, 0.5)
+    assert result.usage == TokenUsage(input_tokens=14, cached_tokens=4, output_tokens=2)
+
+
+def test_the_turn_limit_is_kept(make: Make) -> None:
+    agent = ScriptedAgent([ToolUse("Read")])
+    with pytest.raises(TurnsExhausted, match="3 turns"):
+        run(agent, make(max_turns=3))
+
+
+def test_the_money_limit_is_kept_and_an_untold_cost_breaks_none(make: Make) -> None:
+    with pytest.raises(BudgetExhausted):
+        run(ScriptedAgent([Text("x")], cost_usd=2.0), make(max_budget_usd=1.0))
+    assert run(ScriptedAgent([Text("x")], cost_usd=None), make(max_budget_usd=1.0)).total_cost_usd is None
+
+
+@pytest.mark.parametrize("limit", [{"timeout_seconds": 0.05}, {"idle_timeout_seconds": 0.05}])
+@pytest.mark.parametrize("step", [Hang(), Delay(5, Text("late")), ToolUse("again and again")])
+def test_a_silence_ends_at_the_deadline(make: Make, limit: dict[str, float], step: AgentStep) -> None:
+    began = time.monotonic()
+    agent = ScriptedAgent([step])
+    with pytest.raises(TimedOut, match="0.05 s"):
+        run(agent, make(**limit))
+    assert time.monotonic() - began < 2
+    assert agent.running == 0
+
+
+def test_calls_wait_side_by_side_and_the_most_at_once_are_counted(make: Make) -> None:
+    agent = ScriptedAgent([Delay(0.1, Text("done"))])
+
+    async def ten() -> list[AgentResult]:
+        return await asyncio.gather(*(agent.run(make(), ignore) for _ in range(10)))
+
+    began = time.monotonic()
+    results = asyncio.run(ten())
+    assert time.monotonic() - began < 0.9
+    assert (agent.max_seen, agent.running) == (10, 0)
+    assert all(result.duration_ms >= 95 for result in results)
+
+
+def test_a_cancellation_is_raised_as_it_came(make: Make) -> None:
+    agent = ScriptedAgent([Hang()])
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(agent.run(make(), ignore))
+        await asyncio.sleep(0.02)
+        assert agent.running == 1
+        task.cancel("enough")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert agent.running == 0
+
+
+@pytest.mark.requirement("R1")
+def test_a_cancellation_before_the_entry_starts_nothing(make: Make) -> None:
+    agent = ScriptedAgent()
+
+    async def cancelled() -> None:
+        me = asyncio.current_task()
+        assert me is not None
+        me.cancel()
+        await agent.run(make(), ignore)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancelled())
+    assert agent.requests == ()
+
+
+def test_a_session_is_taken_up_again(make: Make) -> None:
+    assert run(ScriptedAgent(), make(resume_session="earlier")).session_id == "earlier"
+
+
+def test_a_missing_directory_and_a_prompt_that_is_too_long_are_refused(make: Make, tmp_path: Path) -> None:
+    agent = ScriptedAgent(limits=AgentLimits(max_prompt_bytes=5))
+    with pytest.raises(InvalidRequest, match="nowhere"):
+        run(agent, make(working_dir=tmp_path / "nowhere"))
+    with pytest.raises(PromptTooLong, match="6 bytes.*5"):
+        run(agent, make(prompt="ääab"))
+    assert run(agent, make(prompt="\ud800")).success
+
+
+def test_it_can_be_missing_or_logged_out() -> None:
+    agent = ScriptedAgent(availability=Availability(found=False, how_to_fix="install it"))
+    assert not asyncio.run(agent.check()).usable

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import ConfigError
+from codeloupe.model.agent import TokenUsage
+from codeloupe.testing import (
+    Cut,
+    Delay,
+    Empty,
+    Garbage,
+    Hang,
+    Json,
+    MaxTokens,
+    Refusal,
+    Reply,
+    Stall,
+    Status,
+    Text,
+    ToolUse,
+    read_script,
+)
+
+SCRIPT = """[
+  "hello",
+  {"reply": "Text", "text": "hi", "usage": {"input_tokens": 3}},
+  {"reply": "json", "value": {"a": 1}, "as_text": true},
+  {"reply": "tooluse", "name": "Read", "input": {"file_path": "a"}},
+  {"reply": "status", "code": 429, "retry_after": 3},
+  {"reply": "delay", "seconds": 0.5, "then": {"reply": "hang"}},
+  {"reply": "cut", "after_bytes": 9, "of": "words"}
+]"""
+
+
+def test_a_script_is_read_from_json(tmp_path: Path) -> None:
+    file = tmp_path / "script.json"
+    file.write_text(SCRIPT)
+    assert read_script(file) == [
+        Text("hello"),
+        Text("hi", usage=TokenUsage(input_tokens=3)),
+        Json({"a": 1}, as_text=True),
+        ToolUse("Read", {"file_path": "a"}),
+        Status(429, retry_after=3),
+        Delay(0.5, Hang()),
+        Cut(9, of=Text("words")),
+    ]
+
+
+@pytest.mark.parametrize("reply", [MaxTokens(), Refusal(), Hang(), Stall(), Garbage(), Empty(), Cut()])
+def test_a_kind_that_needs_no_field_can_be_named_alone(tmp_path: Path, reply: Reply) -> None:
+    file = tmp_path / "script.json"
+    file.write_text(f'[{{"reply": "{type(reply).__name__.lower()}"}}]')
+    assert read_script(file) == [reply]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[", "script.json cannot be read as a script"),
+        ('{"reply": "hang"}', "script.json holds no list"),
+        ('["fine", 3]', "script.json, reply 2: 3 is no reply; the kinds are: cut, delay"),
+        ('[{"reply": "shout"}]', "reply 1: .*shout"),
+        ('[{"reply": ["text"]}]', "reply 1: .*is no reply"),
+        ('[{"reply": "status"}]', "reply 1: .*code"),
+        ('[{"reply": "text", "txt": "x"}]', "reply 1: .*txt"),
+        ('[{"reply": "delay", "seconds": 1, "then": 5}]', "reply 1: 5 is no reply"),
+        ('[{"reply": "text", "text": "x", "usage": 5}]', "reply 1: "),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "script.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=words) as caught:
+        read_script(file)
+    assert "JSON list" in caught.value.hint
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="missing.json cannot be read"):
+        read_script(tmp_path / "missing.json")
