@@ -5,6 +5,8 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The real agent programs that the tests drive; only the tests use them.
+AGENTS := .cache/agents
 # A machine's own virtual environment or interpreter settings must not reach ours.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
@@ -26,7 +28,7 @@ check: $(VENV)/.dev  ## formatting, lint, types, room table
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-pytest: $(VENV)/.dev  ## the tests, with branch coverage
+pytest: $(VENV)/.dev $(AGENTS)/.installed  ## the tests, with branch coverage
 	@$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 bench: $(VENV)/.dev  ## measure, as ratios in one run
@@ -45,7 +47,7 @@ picture: $(VENV)/.base  ## make the README's picture from the program's real out
 	@$(BIN)/codeloupe demo --svg docs/demo.svg
 
 clean:  ## remove everything that was set up
-	rm -rf $(VENV) build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.uv: requirements/bootstrap.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -64,4 +66,12 @@ $(VENV)/.base: $(VENV)/.uv requirements/base.txt pyproject.toml
 $(VENV)/.dev: $(VENV)/.base requirements/dev.txt
 	@echo "Setting up the development tools (once) ..." >&2
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# npm and node come from a Python wheel, so that a machine needs neither; --ignore-scripts: nothing of theirs runs here.
+$(AGENTS)/.installed: tests/agents/package.json tests/agents/package-lock.json $(VENV)/.dev
+	@echo "Setting up the agent programs for the tests (once) ..." >&2
+	@mkdir -p $(AGENTS)
+	@cp tests/agents/package.json tests/agents/package-lock.json $(AGENTS)/
+	@cd $(AGENTS) && PATH="$$PWD/../../$(BIN):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@

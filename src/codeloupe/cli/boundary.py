@@ -13,6 +13,7 @@ from codeloupe import __version__
 from codeloupe.errors import CodeloupeError, UsageError
 from codeloupe.redaction import redact
 from codeloupe.report.sanitise import terminal
+from codeloupe.store.location import state_directory
 
 INTERNAL_ERROR = 4
 READER_GONE = 141
@@ -35,8 +36,8 @@ def report_crash(error: Exception, words: list[str]) -> int:
     print(f"codeloupe: internal error: {_clean(type(error).__name__)}: {_clean(_first_line(error))}", file=sys.stderr)
     try:
         path = _write_log(text)
-    except OSError as problem:
-        print(f"  the log could not be written ({problem.strerror}); the details are:\n{_clean(text)}", file=sys.stderr)
+    except (OSError, CodeloupeError) as problem:
+        print(f"  the log could not be written ({problem}); the details are:\n{_clean(text)}", file=sys.stderr)
     else:
         print(f"  hint: this is a bug; please report it with the details in {_clean(str(path))}", file=sys.stderr)
     return INTERNAL_ERROR
@@ -57,19 +58,10 @@ def unknown_command(word: str, known: list[str]) -> UsageError:
     return UsageError(f"{word!r} is not a command", hint=hint)
 
 
-def state_directory() -> Path:
-    """Where codeloupe keeps what outlives a run: CODELOUPE_HOME, else below XDG_STATE_HOME."""
-    named = os.environ.get("CODELOUPE_HOME")
-    if named:
-        return Path(named)
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "codeloupe"
-
-
 def _write_log(text: str) -> Path:
     import tempfile
 
-    folder = state_directory() / "logs"
+    folder = state_directory(os.environ) / "logs"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(prefix="crash-", suffix=".log", dir=folder)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as log:

@@ -11,7 +11,7 @@ from codeloupe.config.kinds import Kind
 from codeloupe.config.nodes import ListNode, MapNode, Node, describe, plain
 from codeloupe.config.problems import Problem, escape, plain_or_quoted, quote
 from codeloupe.config.provenance import Origin, OriginKind
-from codeloupe.config.schema import KEYS, kind_of
+from codeloupe.config.schema import KEYS, USER_KEYS, kind_of
 from codeloupe.config.suggestions import closest, closest_key
 
 VARIABLE_PREFIX = "CODELOUPE_"
@@ -58,9 +58,13 @@ def file_layer(source: ConfigText, kind: OriginKind) -> Layer:
         return Layer(problems=(refusal.problem,))
     values: dict[str, Given] = {}
     for key, node in document.entries:
-        if key.text in KEYS and key.text not in values:
+        if key.text in KEYS and key.text not in values and _may_give(kind, key.text):
             values[key.text] = _given(node, Origin(kind, source.name, key.line))
-    return Layer(values, tuple(_key_problems(source.name, document)))
+    return Layer(values, tuple(_key_problems(source.name, document, kind)))
+
+
+def _may_give(kind: OriginKind, key: str) -> bool:
+    return kind is not OriginKind.REPOSITORY or key not in USER_KEYS
 
 
 def _given(node: Node, origin: Origin) -> Given:
@@ -69,7 +73,7 @@ def _given(node: Node, origin: Origin) -> Given:
     return Given(plain(node), origin, describe(node), items)
 
 
-def _key_problems(name: str, document: MapNode) -> Iterator[Problem]:
+def _key_problems(name: str, document: MapNode, kind: OriginKind) -> Iterator[Problem]:
     first_lines: dict[str, int] = {}
     for key, _ in document.entries:
         place = f"{escape(name)}:{key.line}"
@@ -78,6 +82,10 @@ def _key_problems(name: str, document: MapNode) -> Iterator[Problem]:
             yield Problem(place, what, "keep one of the two", key.line)
         elif key.text not in KEYS:
             yield Problem(place, f"{plain_or_quoted(key.text)}: unknown key", _key_hint(key.text), key.line)
+        elif not _may_give(kind, key.text):
+            what = f"{key.text}: a repository cannot set this, since it decides what runs here and where keys go"
+            hint = f"set it in your own configuration file, or as {VARIABLE_PREFIX}{key.text.upper()}"
+            yield Problem(place, what, hint, key.line)
         first_lines.setdefault(key.text, key.line)
 
 

@@ -9,10 +9,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from codeloupe.config.kinds import (
     BOOLEAN,
     BRANCH,
+    DOLLARS,
     LARGEST_LIMIT,
+    NAMES,
     PATTERNS,
     SECONDS,
     SEVERITY,
+    TEXT,
     WHOLE_NUMBER,
     Kind,
     one_of,
@@ -36,6 +39,11 @@ _Boolean = Annotated[bool, BOOLEAN]
 _Limit = Annotated[int, Field(ge=1, le=LARGEST_LIMIT), WHOLE_NUMBER]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), SECONDS]
 _Branch = Annotated[Annotated[str, Field(min_length=1), AfterValidator(_plain_name)] | None, BRANCH]
+_Text = Annotated[Annotated[str, Field(min_length=1)] | None, TEXT]
+_Dollars = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, DOLLARS]
+_OptionalLimit = Annotated[Annotated[int, Field(ge=1, le=LARGEST_LIMIT)] | None, WHOLE_NUMBER]
+_AgentName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api"]
+_Agents = Annotated[Annotated[tuple[_AgentName, ...], Field(min_length=1)], BeforeValidator(_list_to_tuple), NAMES]
 _Pattern = Annotated[str, Field(min_length=1)]
 _Patterns = Annotated[tuple[_Pattern, ...], BeforeValidator(_list_to_tuple), PATTERNS]
 _Severity = Annotated[
@@ -86,8 +94,40 @@ class Settings(BaseModel):
         description="Review a change by somebody you do not trust: configuration comes from the base revision, "
         "and suppressions in the code are ignored.",
     )
+    agents: _Agents = Field(
+        default=("agent_sdk", "claude_cli", "codex", "gemini"),
+        description="Which agents to ask, in this order: the next one when one is not here, not logged in or out of "
+        "quota. Known: agent_sdk, claude_cli, codex, gemini, api.",
+    )
+    model: _Text = Field(default=None, description="The model to ask for. Not set: the agent's own default.")
+    agent_timeout_seconds: _Seconds = Field(
+        default=1800.0, description="End an agent call after this many seconds, all attempts together."
+    )
+    concurrency: _Limit = Field(default=5, description="How many agent calls may run at a time.")
+    calls_per_minute: _OptionalLimit = Field(default=None, description="How many agent calls may start in a minute.")
+    max_budget_usd: _Dollars = Field(default=None, description="Stop before a run costs more than this many dollars.")
+    max_tokens: _OptionalLimit = Field(default=None, description="Stop before a run uses more tokens than this.")
+    max_requests: _OptionalLimit = Field(
+        default=None, description="Stop before a run makes more agent calls than this."
+    )
+    wait_for_quota: _Boolean = Field(default=False, description="Wait until a quota opens again instead of giving up.")
+    mask_prompts: _Boolean = Field(default=True, description="Mask secrets of known forms in what is sent to agents.")
+    claude_path: _Text = Field(default=None, description="The claude program. Not set: found on the PATH.")
+    codex_path: _Text = Field(default=None, description="The codex program. Not set: found on the PATH.")
+    gemini_path: _Text = Field(default=None, description="The gemini program. Not set: found on the PATH.")
+    api_model: _Text = Field(
+        default=None, description="The model of the api agent with its provider, such as anthropic:claude-sonnet-4-5."
+    )
+    api_base_url: _Text = Field(
+        default=None, description="The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...)."
+    )
+    allow_bypass: _Boolean = Field(
+        default=False, description="Let an agent run any command without asking, when a call asks for that by name."
+    )
 
 
+# A repository must not choose which program runs on the machine, or where a key is sent.
+USER_KEYS = frozenset({"claude_path", "codex_path", "gemini_path", "api_base_url", "allow_bypass"})
 KEYS: tuple[str, ...] = tuple(Settings.model_fields)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from codeloupe.config.layers import environment_layer, flag_layer
-from codeloupe.config.schema import Settings
+from codeloupe.config.schema import USER_KEYS, Settings
 from tests.unit.config.inputs import load, refusal
 
 
@@ -58,7 +58,7 @@ def test_a_misspelt_variable_is_refused_with_the_one_that_was_meant(name: str, m
 
 @pytest.mark.parametrize(
     "name",
-    ["CODELOUPE_HOME", "CODELOUPE_MODEL", "CODELOUPE_CONCURRENCY", "CODELOUPE_", "MY_CODELOUPE_FAIL_ON", "FAIL_ON"],
+    ["CODELOUPE_HOME", "CODELOUPE_SPEED", "CODELOUPE_COLOUR", "CODELOUPE_", "MY_CODELOUPE_FAIL_ON", "FAIL_ON"],
 )
 def test_a_variable_that_is_no_setting_is_left_alone(name: str) -> None:
     assert load(environment={name: "low"}).settings == Settings()
@@ -73,3 +73,10 @@ def test_an_empty_variable_counts_as_not_set(text: str) -> None:
 def test_a_flag_for_no_known_key_is_a_mistake_of_the_caller(value: object) -> None:
     with pytest.raises(KeyError):
         flag_layer({"colour": value})
+
+
+@pytest.mark.parametrize("key", sorted(USER_KEYS))
+def test_a_repository_cannot_choose_what_runs_here_or_where_keys_go(key: str) -> None:
+    error = refusal(f"fail_on: low\n{key}: true\n")
+    assert error.message.startswith(f"codeloupe.yaml:2: {key}: a repository cannot set this")
+    assert f"CODELOUPE_{key.upper()}" in error.hint

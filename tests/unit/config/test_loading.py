@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from codeloupe.config.loading import load_settings_from_disk
 from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
-from codeloupe.config.schema import KEYS, Settings
+from codeloupe.config.schema import KEYS, USER_KEYS, Settings
 from codeloupe.errors import ConfigError
 from codeloupe.model.severity import Severity
 from tests.unit.config.inputs import load, refusal
@@ -35,6 +35,22 @@ TABLE: dict[str, tuple[tuple[str, object], tuple[str, object], tuple[str, object
     "skip_lock_files": (("off", False), ("on", True), ("FALSE", False), ("yes", True)),
     "skip_minified": (("False", False), ("True", True), ("off", False), (True, True)),
     "untrusted": (("true", True), ("false", False), ("1", True), (False, False)),
+    "agents": (("[codex]", ("codex",)), ("[api]", ("api",)), ("gemini, api", ("gemini", "api")), (["api"], ("api",))),
+    "model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
+    "agent_timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
+    "concurrency": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
+    "calls_per_minute": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
+    "max_budget_usd": (("1", 1.0), ("2.5", 2.5), ("3", 3.0), (4, 4.0)),
+    "max_tokens": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
+    "max_requests": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
+    "wait_for_quota": (("true", True), ("false", False), ("1", True), (False, False)),
+    "mask_prompts": (("false", False), ("true", True), ("no", False), (True, True)),
+    "claude_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
+    "codex_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
+    "gemini_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
+    "api_model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
+    "api_base_url": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
+    "allow_bypass": (("true", True), ("false", False), ("1", True), (False, False)),
 }
 SUBSETS = [subset for size in range(5) for subset in itertools.combinations(SOURCES, size)]
 
@@ -46,6 +62,8 @@ def test_the_table_of_this_test_has_every_key() -> None:
 @pytest.mark.parametrize("given_by", SUBSETS, ids=lambda subset: "+".join(subset) or "none")
 @pytest.mark.parametrize("key", TABLE)
 def test_the_strongest_source_wins_and_is_named(key: str, given_by: tuple[str, ...], tmp_path: Path) -> None:
+    # What a repository may not set is not looked for there; that it is refused is another test.
+    given_by = tuple(source for source in given_by if source != REPOSITORY or key not in USER_KEYS)
     (user, _), (repository, _), (variable, _), (flag, _) = TABLE[key]
     user_file = tmp_path / "config.yaml"
     name, flag_name = f"CODELOUPE_{key.upper()}", "--" + key.replace("_", "-")

@@ -7,7 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from codeloupe.config.kinds import Kind
-from codeloupe.config.schema import KEYS, Settings, description_of, json_schema, kind_of
+from codeloupe.config.schema import KEYS, USER_KEYS, Settings, description_of, json_schema, kind_of
 from codeloupe.config.template import initial_text
 from codeloupe.config.values import default_text, value_text
 from codeloupe.model.severity import Severity
@@ -33,6 +33,22 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "skip_lock_files": True,
         "skip_minified": True,
         "untrusted": False,
+        "agents": ["agent_sdk", "claude_cli", "codex", "gemini"],
+        "model": None,
+        "agent_timeout_seconds": 1800.0,
+        "concurrency": 5,
+        "calls_per_minute": None,
+        "max_budget_usd": None,
+        "max_tokens": None,
+        "max_requests": None,
+        "wait_for_quota": False,
+        "mask_prompts": True,
+        "claude_path": None,
+        "codex_path": None,
+        "gemini_path": None,
+        "api_model": None,
+        "api_base_url": None,
+        "allow_bypass": False,
     }
 
 
@@ -98,12 +114,12 @@ def test_the_initial_file_sets_nothing() -> None:
 def test_the_initial_file_without_its_comment_signs_sets_every_key_to_its_default() -> None:
     loaded = load(uncommented())
     assert loaded.settings == Settings()
-    assert all(origin.line for origin in loaded.origins.values())
+    assert {key for key, origin in loaded.origins.items() if origin.line} == set(KEYS) - USER_KEYS
 
 
 def test_the_initial_file_holds_what_the_json_schema_describes() -> None:
     written = yaml.safe_load(uncommented())
-    properties = SCHEMA["properties"]
+    properties = {key: entry for key, entry in SCHEMA["properties"].items() if key not in USER_KEYS}
     assert written == {key: entry["default"] for key, entry in properties.items()}
     assert all(written[key] in entry["enum"] for key, entry in properties.items() if "enum" in entry)
 
