@@ -86,13 +86,18 @@ def finding(report: Report, *, agreement: int, lines: Mapping[int, str], secrets
         category=issue.category,
         title=mask_secrets(issue.title, hidden),
         body=mask_secrets(issue.body, hidden),
-        suggestion=None if issue.suggestion is None else mask_secrets(issue.suggestion, hidden),
+        suggestion=None if issue.suggestion is None else _sentence(mask_secrets(issue.suggestion, hidden)),
         # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
         evidence=redact(mask_secrets("\n".join(lines.values()), hidden))[:_MAX_EVIDENCE_CHARACTERS],
         reviewer=report.analyser,
         rule=issue.rule,
         agreement=agreement,
     )
+
+
+def _sentence(text: str) -> str:
+    """The text with a capital at its start, as the analysers' own words do not agree on that."""
+    return text[:1].upper() + text[1:]
 
 
 def quoted_lines(issue: Issue, content: Mapping[int, bytes]) -> dict[int, str]:
