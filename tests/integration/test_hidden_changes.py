@@ -94,7 +94,7 @@ def test_a_file_system_monitor_that_denies_every_change_hides_nothing(forked: Gi
     forked.git("update-index", "--fsmonitor")
     forked.git("status")
     forked.write("a.py", "import evil\n")
-    assert "import evil" not in plain_git(forked.path, "diff HEAD")
+    assert "+import evil" not in plain_git(forked.path, "diff --no-color HEAD")
     (file, _) = _default_change(forked.path).files
     assert file.path == "a.py"
     assert b"+import evil\n" in file.hunks[0].body

@@ -88,9 +88,9 @@ async def _prepare(repository: Repository, sides: Sides, git_dir: Path) -> _Prep
         return _Prepared(in_engine(git_dir), (sides.base, sides.head))
     copy_index(repository.index, git_dir)
     if sides.side is Side.INDEX:
-        await _check_index(repository, in_engine(git_dir))
+        await check_index(repository, in_engine(git_dir))
         return _Prepared(in_engine(git_dir), ("--cached", sides.base))
-    settings, _ = await both(comparison_settings(repository), _check_index(repository, in_engine(git_dir)))
+    settings, _ = await both(comparison_settings(repository), check_index(repository, in_engine(git_dir)))
     borrow(repository.common_dir / "info" / "exclude", git_dir / "info" / "exclude")
     place = in_engine(git_dir, *settings, *_TREE_SETTINGS, work_tree=repository.root)
     return await _prepare_tree(repository, sides, place)
@@ -109,7 +109,7 @@ async def _prepare_tree(repository: Repository, sides: Sides, place: Place) -> _
     return _Prepared(place, (sides.base,), closed | problems, nested)
 
 
-async def _check_index(repository: Repository, place: Place) -> None:
+async def check_index(repository: Repository, place: Place) -> None:
     """Refuse conflicts, and an index with names that would lead git out of the working tree or into its own folder."""
     output = await git(place, "ls-files", "--stage", "-z")
     if _UNMERGED.search(output):

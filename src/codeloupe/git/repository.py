@@ -151,9 +151,9 @@ async def _unknown(repository: Repository, revision: str, words: str) -> Revisio
 
 
 def no_commits(repository: Repository) -> NotARepository:
-    """The error for a repository in which nothing was committed yet."""
+    """The error for a branch on which nothing was committed yet, as in a new repository."""
     return NotARepository(
-        f"{repository.root} has no commits yet, so there is nothing to compare with",
+        f"{repository.root} has no commits yet on its branch, so there is nothing to compare with",
         hint="make a first commit, or review what is there with --staged or --uncommitted",
     )
 

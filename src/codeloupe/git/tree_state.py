@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from codeloupe.git.command import git
 from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
-from codeloupe.git.repository import Repository
+from codeloupe.git.reading import check_index
+from codeloupe.git.repository import Repository, comparison_settings
 
 TreeState = Mapping[str, str]
 
@@ -21,7 +22,8 @@ async def read_tree_state(repository: Repository) -> TreeState:
     """Each file of the working tree with its mode and content name."""
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         copy_index(repository.index, git_dir)
-        place = in_engine(git_dir, work_tree=repository.root)
+        place = in_engine(git_dir, *await comparison_settings(repository), work_tree=repository.root)
+        await check_index(repository, place)
         await git(place, "add", "--all", "--ignore-errors", "--", ".")
         listed = await git(place, "ls-files", "--stage", "-z")
     entries = (entry.split(b"\t", 1) for entry in listed.split(b"\0") if entry)

@@ -56,7 +56,7 @@ class AgentRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """Tokens of one call. `input_tokens` counts all that was sent; `cached_tokens` is the part a provider had cached."""
+    """Tokens of one call. `input_tokens` counts all that was sent; `cached_tokens` is the part that was cached."""
 
     input_tokens: int = 0
     cached_tokens: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -63,10 +64,7 @@ def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
     """Decide by what the diff alone tells: names, kinds, numbers of lines."""
     globs = Globs(rules.include, rules.exclude)
     kept: list[FileChange] = []
-    skipped = [SkippedFile(name, SkipReason.UNREADABLE, why) for name, why in change.unreadable]
-    skipped += [
-        SkippedFile(name, SkipReason.SUBMODULE, "a repository of its own") for name in change.nested_repositories
-    ]
+    skipped = [_unless_excluded(skip, globs) for skip in _out_of_reach(change)]
     for file in change.files:
         reason = _reason_by_diff(file, rules, globs)
         if reason is None:
@@ -74,6 +72,18 @@ def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
         else:
             skipped.append(reason)
     return Selection(tuple(kept), tuple(skipped))
+
+
+def _out_of_reach(change: Change) -> Iterator[SkippedFile]:
+    for name, why in change.unreadable:
+        yield SkippedFile(name, SkipReason.UNREADABLE, why)
+    for name in change.nested_repositories:
+        yield SkippedFile(name, SkipReason.SUBMODULE, "a repository of its own")
+
+
+def _unless_excluded(skip: SkippedFile, globs: Globs) -> SkippedFile:
+    unwanted = globs.unwanted(skip.file.rstrip("/"))
+    return skip if unwanted is None else SkippedFile(skip.file, SkipReason.EXCLUDED, unwanted)
 
 
 def select_by_content(selection: Selection, contents: dict[str, FileContent], rules: SelectionRules) -> Selection:

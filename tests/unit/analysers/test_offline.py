@@ -128,7 +128,7 @@ def test_a_finding_carries_the_issue_its_place_and_the_verbatim_line(tmp_path: P
 
     assert (finding.file, finding.line_start, finding.line_end) == ("a.py", 2, 2)
     assert finding.evidence == "    two = 2  # x"
-    assert (finding.title, finding.body, finding.suggestion) == ("A title", "A body.", "a suggestion")
+    assert (finding.title, finding.body, finding.suggestion) == ("A title", "A body.", "A suggestion")
     assert (finding.severity, finding.category) == (Severity.MEDIUM, "correctness")
     assert (finding.reviewer, finding.rule, finding.agreement) == ("scripted", "rule", 1)
     assert (finding.fingerprint, finding.anchored, finding.outside_change) == ("", True, False)

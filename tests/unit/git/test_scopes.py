@@ -142,6 +142,14 @@ def test_before_the_first_commit_the_other_scopes_say_so(
         _resolve(repository.path, request_, base_branch=base_branch)
 
 
+def test_a_branch_that_begins_anew_has_no_commits_yet(forked: GitRepository) -> None:
+    forked.git("checkout", "--quiet", "--orphan", "anew")
+    for request in (DefaultScope(), BaseScope("main")):
+        with pytest.raises(NotARepository, match="no commits yet on its branch"):
+            _resolve(forked.path, request)
+    assert _resolve(forked.path, UncommittedScope()).base == _EMPTY_TREE
+
+
 def test_a_given_base_is_compared_from_where_it_was_left(forked: GitRepository) -> None:
     sides = _resolve(forked.path, BaseScope("main"))
     assert (sides.scope.kind, sides.side, sides.base) == (ScopeKind.BRANCH, Side.WORKING_TREE, _sha(forked, "fork"))

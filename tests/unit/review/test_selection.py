@@ -114,3 +114,9 @@ def test_what_could_not_be_read_is_a_gap_with_its_reason() -> None:
 
 def test_exclude_patterns_come_before_everything_else() -> None:
     assert reason_for("go.sum", rules=SelectionRules(exclude=("go.sum",))) == "excluded"
+
+
+def test_what_cannot_be_read_can_be_excluded_and_is_then_no_gap() -> None:
+    whole = change(unreadable=(("secret.txt", "permission denied"),))
+    (skip,) = select_by_diff(whole, SelectionRules(exclude=("*.txt",))).skipped
+    assert not skip.reason.is_gap
