@@ -18,8 +18,12 @@ def best_seconds(work: Callable[[], object], *, times: int) -> float:
     return min(durations)
 
 
-def quiet(command: Sequence[str], *, cwd: Path | None = None, expected: Sequence[int] = (0,)) -> None:
+def quiet(
+    command: Sequence[str], *, cwd: Path | None = None, expected: Sequence[int] = (0,), stdin: bytes = b""
+) -> None:
     """Run a command without showing its output; an unexpected exit code is an error."""
-    completed = subprocess.run(command, cwd=cwd, capture_output=True, check=False)
+    completed = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, check=False)
     if completed.returncode not in expected:
-        raise RuntimeError(f"{command[0]} ended with {completed.returncode}: {completed.stderr.decode()[-2000:]}")
+        raise RuntimeError(
+            f"{command[0]} ended with {completed.returncode}: {(completed.stdout + completed.stderr).decode()[-2000:]}"
+        )

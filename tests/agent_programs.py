@@ -21,4 +21,4 @@ def _claude() -> Path | None:
     spec = importlib.util.find_spec("claude_agent_sdk")
     if spec is None or spec.origin is None:
         return None
-    return next(iter(sorted(Path(spec.origin).parent.glob("_bundled/claude*"))), None)
+    return Path(spec.origin).parent / "_bundled" / "claude"

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from codeloupe.app import preview, review
+    from codeloupe.app import preview, review, run_agent
     from codeloupe.config.schema import Settings
-    from codeloupe.errors import CodeloupeError
+    from codeloupe.errors import AgentError, CodeloupeError
+    from codeloupe.model.agent import AgentRequest, AgentResult
     from codeloupe.model.finding import Finding
     from codeloupe.model.preview import Preview
     from codeloupe.model.review import Review, Verdict
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from codeloupe.model.severity import Severity
 
 _HOMES = {
+    "AgentError": "codeloupe.errors",
+    "AgentRequest": "codeloupe.model.agent",
+    "AgentResult": "codeloupe.model.agent",
     "BaseScope": "codeloupe.model.scope",
     "CodeloupeError": "codeloupe.errors",
     "CommitScope": "codeloupe.model.scope",
@@ -45,9 +49,13 @@ _HOMES = {
     "Verdict": "codeloupe.model.review",
     "preview": "codeloupe.app",
     "review": "codeloupe.app",
+    "run_agent": "codeloupe.app",
 }
 
 __all__ = [
+    "AgentError",
+    "AgentRequest",
+    "AgentResult",
     "BaseScope",
     "CodeloupeError",
     "CommitScope",
@@ -65,6 +73,7 @@ __all__ = [
     "__version__",
     "preview",
     "review",
+    "run_agent",
 ]
 
 

@@ -32,18 +32,23 @@ from codeloupe.git.blobs import read_file_at
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.intake import take_in
+from codeloupe.model.agent import AgentRequest, AgentResult, Availability
+from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.diagnosis import Diagnosis
 from codeloupe.model.events import Event, ReviewerChosen, StageStarted
 from codeloupe.model.preview import Preview, PreviewFile
 from codeloupe.model.review import Policy, Review
 from codeloupe.model.scope import DefaultScope, DiffScope, ScopeRequest
-from codeloupe.ports import EventSink, Reviewer, ReviewTask
+from codeloupe.ports import AgentEventSink, EventSink, Reviewer, ReviewTask
 from codeloupe.review.runner import ReviewPlan, run_review
 from codeloupe.review.selection import SelectionRules
 from codeloupe.review.tokens import estimate_tokens
+from codeloupe.switchboard import AGENT_NAMES, call_agents, check_agents, make_agent
+
+__all__ = ["AGENT_NAMES", "configure", "demo", "doctor", "list_agents", "preview", "review", "run_agent"]
 
 
-def _ignore(_event: Event) -> None:
+def _ignore(_event: Event | AgentEvent) -> None:
     """Take an event and do nothing with it."""
 
 
@@ -93,6 +98,28 @@ async def preview(
             units=len(intake.selection.files),
             prompt_tokens_estimate=estimate_tokens(intake.selection.files),
         )
+
+
+async def run_agent(
+    request: AgentRequest,
+    *,
+    settings: Settings | None = None,
+    fresh: bool = False,
+    emit: AgentEventSink = _ignore,
+) -> AgentResult:
+    """Ask the first agent of the settings that can be used, and return its answer.
+
+    The same question about the same files is bought once: a finished call comes from the ledger unless `fresh`.
+    Raises an AgentError, whose kind says what happened and whether trying again makes sense, or a StoreError.
+    """
+    chosen = settings or (await configure(repo=request.working_dir)).settings
+    agents = [make_agent(name, chosen) for name in chosen.agents]
+    return await call_agents(request, agents=agents, settings=chosen, fresh=fresh, emit=emit)
+
+
+async def list_agents(*, settings: Settings) -> tuple[tuple[str, Availability], ...]:
+    """Every known agent, and whether it can be used here. Costs nothing."""
+    return await check_agents(settings)
 
 
 async def configure(
@@ -170,7 +197,8 @@ def _policy(settings: Settings) -> Policy:
 async def doctor(*, repo: Path | str = ".", settings: Settings) -> Diagnosis:
     """What is here, what is missing, and who would review."""
     reviewer = choose_reviewer(settings)
-    return await diagnose(default_analysers(), reviewer.info, repo=Path(repo), base_branch=settings.base_branch)
+    agents = [make_agent(name, settings) for name in AGENT_NAMES]
+    return await diagnose(default_analysers(), agents, reviewer.info, repo=Path(repo), base_branch=settings.base_branch)
 
 
 async def demo(directory: Path, *, settings: Settings, emit: EventSink = _ignore) -> Review:

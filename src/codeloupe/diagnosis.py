@@ -8,27 +8,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codeloupe import __version__
-from codeloupe.agents.detection import AGENT_PROGRAMS, FoundAgent, find_agent_program, find_agent_sdk
 from codeloupe.analysers.interface import Analyser
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.diagnosis import Check, Diagnosis
 from codeloupe.model.review import ReviewerInfo
+from codeloupe.ports import Agent
 
 
 async def diagnose(
-    analysers: Sequence[Analyser], reviewer: ReviewerInfo, *, repo: Path, base_branch: str | None
+    analysers: Sequence[Analyser],
+    agents: Sequence[Agent],
+    reviewer: ReviewerInfo,
+    *,
+    repo: Path,
+    base_branch: str | None,
 ) -> Diagnosis:
     """Run every check at the same time. A check that fails is a result, not an error."""
-    here = await asyncio.gather(
+    checks = await asyncio.gather(
         _check_git(),
         _check_repository(repo, base_branch),
         *(_check_analyser(analyser) for analyser in analysers),
-        *(_check_agent(name) for name in AGENT_PROGRAMS),
+        *(_check_agent(agent) for agent in agents),
     )
     version = Check("codeloupe", "codeloupe", ok=True, detail=__version__)
-    return Diagnosis((version, *here, _agent_check(find_agent_sdk())), reviewer)
+    return Diagnosis((version, *checks), reviewer)
 
 
 async def _check_git() -> Check:
@@ -62,17 +67,9 @@ async def _check_analyser(analyser: Analyser) -> Check:
         return Check("analysers", analyser.name, ok=False, detail=error.message, hint=error.hint)
 
 
-async def _check_agent(name: str) -> Check:
-    return _agent_check(await find_agent_program(name))
-
-
-def _agent_check(agent: FoundAgent) -> Check:
-    found = agent.version is not None
-    return Check(
-        "agents",
-        agent.name,
-        ok=found,
-        detail=agent.version or agent.problem,
-        hint="" if found else agent.install,
-        needed=False,
-    )
+async def _check_agent(agent: Agent) -> Check:
+    found = await agent.check()
+    login = {True: "logged in", False: "not logged in", None: "login unknown"}[found.logged_in]
+    detail = f"{found.version or 'version unknown'}, {login}" if found.found else "not installed"
+    hint = "" if found.usable and found.logged_in else found.how_to_fix
+    return Check("agents", agent.name, ok=found.usable, detail=detail, hint=hint, needed=False)

@@ -12,10 +12,10 @@ import pytest
 from tests.architecture.sources import Source, dotted, imports, source_of, sources
 
 RESERVED_IMPORTS = {
-    "subprocess": ("process.py",),
-    "pty": ("process.py",),
-    "multiprocessing": ("process.py",),
-    "concurrent.futures.ProcessPoolExecutor": ("process.py",),
+    "subprocess": ("process/*",),
+    "pty": ("process/*",),
+    "multiprocessing": ("process/*",),
+    "concurrent.futures.ProcessPoolExecutor": ("process/*",),
     "argparse": ("cli/*",),
     "shtab": ("cli/*",),
     "rich": ("report/*", "cli/*", "demo/*"),
@@ -51,13 +51,13 @@ def _reserved_imports(source: Source) -> Iterator[str]:
 
 
 def _programs(source: Source) -> Iterator[str]:
-    if _place(source) == "process.py":
+    if fnmatch(_place(source), "process/*"):
         return
     named = ((name, line) for name, line in imports(source.tree))
     used = ((dotted(node), node.lineno) for node in ast.walk(source.tree) if isinstance(node, ast.Attribute))
     for name, line in (*named, *used):
         if STARTS_A_PROGRAM.fullmatch(name):
-            yield f"{source.at(line)} uses {name}, but only process.py starts programs"
+            yield f"{source.at(line)} uses {name}, but only process/ starts programs"
 
 
 def _text_as_code(source: Source) -> Iterator[str]:
@@ -122,7 +122,7 @@ def test_yaml_that_can_make_any_object_is_found(call: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("process.py", "import subprocess\nimport os\nos.execv('x', [])"),
+        ("process/running.py", "import subprocess\nimport os\nos.execv('x', [])"),
         ("cli/main.py", "import argparse\nfrom rich.console import Console"),
         ("config/loading.py", "import yaml\nimport pydantic\nyaml.safe_load(x)\nyaml.load(x, Loader=yaml.CSafeLoader)"),
         ("review/parts.py", "import os\nimport pydantic_core\nos.execution = 1\nmodel.eval()\nre.compile('x')"),

@@ -1,1 +1,1 @@
-"""One agent call, whichever vendor. For now it only finds the agent programs on this machine; it calls none."""
+"""One agent call, whichever vendor: a file a vendor, and what stands around a call. It reviews and decides nothing."""

@@ -40,7 +40,7 @@ def _as_text(diagnosis: Diagnosis) -> str:
             lines += ["", group] if lines else [group]
         lines.append(f"  {_mark(check)} {check.name.ljust(width)}  {terminal(check.detail)}")
         if check.hint:
-            lines.append(f"    {' ' * width}  {'to mend' if check.needed else 'to add'} it: {terminal(check.hint)}")
+            lines.append(f"    {' ' * width}  {'to mend' if check.needed else 'to use'} it: {terminal(check.hint)}")
     reviewer = diagnosis.reviewer
     lines += ["", f"A review here would be: {reviewer.type} ({terminal(reviewer.why)})."]
     if not diagnosis.healthy:

@@ -22,6 +22,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "review": Verb("codeloupe.cli.review", "review a change and give a verdict"),
+    "agent": Verb("codeloupe.cli.agent", "ask a coding agent, or list those that are here"),
     "demo": Verb("codeloupe.cli.demo", "review a small faulty change, to see what it looks like"),
     "doctor": Verb("codeloupe.cli.doctor", "tell what is installed, what is missing and who would review"),
     "config": Verb("codeloupe.cli.config", "write, show and check the configuration"),

@@ -116,7 +116,7 @@ class Settings(BaseModel):
     codex_path: _Text = Field(default=None, description="The codex program. Not set: found on the PATH.")
     gemini_path: _Text = Field(default=None, description="The gemini program. Not set: found on the PATH.")
     api_model: _Text = Field(
-        default=None, description="The model of the api agent with its provider, such as anthropic:claude-sonnet-4-5."
+        default=None, description="The model of the api agent with its provider, such as anthropic:claude-opus-4-8."
     )
     api_base_url: _Text = Field(
         default=None, description="The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...)."

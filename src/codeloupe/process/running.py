@@ -1,84 +1,28 @@
-"""The only place that starts a child process.
+"""Short-lived children, run to their end: git and the analysers.
 
-A child gets its own session, an allowlisted environment, its input by a pipe that is closed, a deadline and
-a cap on what it may write. Whatever happens (timeout, overflow, cancellation, even a second cancellation
-during the clean-up), the child and its process group are gone when `run` returns or raises.
+Each gets its own session, its input by a pipe that is closed, a deadline and a cap on what it may write.
 
-Two gaps are left. A grandchild that moved to a session of its own is not followed: git and the analysers make
-none. And when this process is killed outright, a child lives on until it next reads or writes a pipe of ours:
-the kernel's parent-death signal would have to be set in the child between fork and exec, which Python offers
-only through `preexec_fn`, and that is unsafe with threads.
+Two gaps are left here, and `stream` has neither. A grandchild that moved to a session of its own is not followed:
+git and the analysers make none. And when this process is killed outright, a child lives on until it next reads or
+writes a pipe of ours: a guardian for each git call would cost more than the call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
-import shutil
 import signal
 import time
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
 
-from codeloupe.errors import OutputTooLarge, ProcessError, ProcessTimedOut, ProgramNotFound
-
-_Result = TypeVar("_Result")
+from codeloupe.errors import OutputTooLarge, ProcessTimedOut
+from codeloupe.process.cancellation import settle, uninterrupted
+from codeloupe.process.command import Command, Completed, start_failure
 
 _TERMINATE_GRACE_SECONDS = 2.0
 _LAST_WAIT_SECONDS = 5.0
 _STDERR_TAIL_BYTES = 64 * 1024
-_INHERITED_NAMES = ("TMPDIR", "TZ")
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-_NOT_FOUND = {errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
-_EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """What to run. `argv[0]` is a path or a name looked up on the PATH of `environment`."""
-
-    argv: tuple[str, ...]
-    cwd: Path
-    environment: Mapping[str, str]
-    timeout_seconds: float
-    max_output_bytes: int
-    stdin: bytes = field(default=b"", repr=False)
-
-    @property
-    def program(self) -> str:
-        """The short name of the program, for messages."""
-        return Path(self.argv[0]).name
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """How a child ended; a negative exit code is the signal that ended it. `stderr` holds at most its last 64 KiB."""
-
-    exit_code: int
-    stdout: bytes = field(repr=False)
-    stderr: str
-    seconds: float
-
-
-def inherited_environment(**extra: str) -> dict[str, str]:
-    """The few variables every child may see, plus `extra`; nothing else of ours, so no secret leaks."""
-    kept = {name: os.environ[name] for name in _INHERITED_NAMES if name in os.environ}
-    return {"PATH": _search_path(), "LC_ALL": "C.UTF-8", **kept, **extra}
-
-
-def find_program(name: str) -> str | None:
-    """Where a program is on the PATH, or None."""
-    return shutil.which(name, path=_search_path())
-
-
-def _search_path() -> str:
-    # A relative or empty entry means the current directory, which may be the reviewed tree with its own "git".
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute()) or os.defpath
 
 
 async def run(command: Command) -> Completed:
@@ -94,7 +38,7 @@ async def run(command: Command) -> Completed:
         await asyncio.wait((child.finished,), timeout=command.timeout_seconds)
         _refuse_unfinished(child, command)
     finally:
-        await _uninterrupted(_end(child))
+        await uninterrupted(_end(child))
     return Completed(child.exit_code(), child.stdout(), child.stderr(), time.monotonic() - started)
 
 
@@ -145,22 +89,22 @@ class _Child(asyncio.SubprocessProtocol):
             if self._room_bytes < 0:
                 self.overflowed = True
                 self._chunks.clear()
-                _settle(self.finished)
+                settle(self.finished)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         self._open_outputs.discard(fd)
         self._finish_if_over()
 
     def process_exited(self) -> None:
-        _settle(self.exited)
+        settle(self.exited)
         self._finish_if_over()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        _settle(self.closed)
+        settle(self.closed)
 
     def _finish_if_over(self) -> None:
         if self.exited.done() and not self._open_outputs:
-            _settle(self.finished)
+            settle(self.finished)
 
     def feed(self, data: bytes) -> None:
         """Hand over the whole input and close it. A child may rightly end before it has read all of it."""
@@ -193,11 +137,6 @@ class _Child(asyncio.SubprocessProtocol):
         return self._tail.decode("utf-8", "replace")
 
 
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
 async def _start(command: Command) -> _Child:
     """Start the child. A cancellation that comes while it starts waits for it, so that it can be ended."""
     creation = asyncio.ensure_future(_create(command))
@@ -205,10 +144,10 @@ async def _start(command: Command) -> _Child:
         return await asyncio.shield(creation)
     except asyncio.CancelledError:
         with contextlib.suppress(OSError, ValueError):
-            await _uninterrupted(_end_when_started(creation))
+            await uninterrupted(_end_when_started(creation))
         raise
     except (OSError, ValueError) as error:
-        raise _start_failure(command, error) from error
+        raise start_failure(command, error) from error
 
 
 async def _create(command: Command) -> _Child:
@@ -224,31 +163,6 @@ async def _create(command: Command) -> _Child:
 
 async def _end_when_started(creation: asyncio.Future[_Child]) -> None:
     await _end(await creation)
-
-
-def _start_failure(command: Command, error: OSError | ValueError) -> ProcessError:
-    program, kind = command.program, ProcessError
-    if not isinstance(error, OSError) or error.errno is None:
-        reason, hint = f"an argument or a variable cannot be handed over ({error})", "look for a name with a NUL byte"
-    elif error.errno == errno.E2BIG:
-        reason, hint = "its arguments are longer than the system allows", "review a smaller change"
-    elif error.errno in _EXHAUSTED:
-        reason, hint = f"the system has no room for it ({error.strerror})", "try again with fewer programs running"
-    elif not _can_enter(command.cwd):
-        reason, hint = f"its working directory {command.cwd} does not exist or cannot be entered", "check that path"
-    elif error.errno == errno.ENOEXEC:
-        kind = ProgramNotFound
-        reason, hint = "it is not a program that this machine can run", f"install {program} again"
-    elif error.errno in _NOT_FOUND:
-        kind = ProgramNotFound
-        reason, hint = "it is not installed or not executable", f"install {program} and try again"
-    else:
-        reason, hint = f"{error.strerror}", f"check the installation of {program}"
-    return kind(f"cannot start {program}: {reason}", program=program, hint=hint)
-
-
-def _can_enter(directory: Path) -> bool:
-    return directory.is_dir() and os.access(directory, os.X_OK)
 
 
 async def _end(child: _Child) -> None:
@@ -268,19 +182,3 @@ async def _end(child: _Child) -> None:
         finally:
             child.close_pipes()
     await asyncio.wait((child.closed,), timeout=_LAST_WAIT_SECONDS)
-
-
-async def _uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Finish `work` even when we are cancelled meanwhile, however often; the cancellation is raised afterwards."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is None:
-        return task.result()
-    if not task.cancelled():
-        task.exception()  # looked at, so that asyncio does not log it as lost
-    raise cancelled

@@ -1,0 +1,120 @@
+"""What codeloupe adds to an agent call: time beside the bare program, and time and CPU at a thousand calls."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.changes import git
+from bench.table import BenchRow
+from bench.timing import best_seconds, quiet
+from codeloupe.agents.caller import AgentCaller, CallerOptions
+from codeloupe.model.agent import AgentRequest
+from codeloupe.model.agent_events import AgentEvent
+from codeloupe.store.content_key import content_key
+from codeloupe.store.database import Database
+from codeloupe.store.ledger import SqliteLedger
+from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text
+
+_CALLS, _AT_A_TIME = 1000, 100
+_IDEAL_SECONDS = 10.0
+_MOST_CPU_SECONDS = 0.005
+_MOST_EXTRA_SECONDS = 0.5
+
+
+def rows() -> Iterator[BenchRow]:
+    """One call, and a thousand."""
+    yield from _one_call()
+    yield from _thousand_calls()
+
+
+def _one_call() -> Iterator[BenchRow]:
+    program = _claude()
+    with tempfile.TemporaryDirectory() as directory, StandInServer([Text("Hello.")]) as server:
+        root = Path(directory) / "repository"
+        root.mkdir()
+        git(root, "init", "--quiet", "--template=")
+        home = Path(directory) / "home"
+        home.mkdir()
+        variables = _variables(server.url, home, program)
+        env = ["env", "-i", *(f"{name}={value}" for name, value in variables.items())]
+        bare = [
+            *env,
+            program,
+            "-p",
+            "--output-format",
+            "json",
+            "--setting-sources",
+            "",
+            "--tools",
+            "Read,Grep,Glob",
+            "Hi",
+        ]
+        ours = [*env, _codeloupe(), "agent", "run", "--agent", "claude_cli", "--fresh", "-q", "Hi"]
+        bare_seconds = best_seconds(lambda: quiet(bare, cwd=root, stdin=b"Hi"), times=5)
+        our_seconds = best_seconds(lambda: quiet(ours, cwd=root), times=5)
+    extra = our_seconds - bare_seconds
+    detail = f"{our_seconds:.2f} s / {bare_seconds:.2f} s bare"
+    yield BenchRow("agent run beyond the bare claude / 0.5 s", detail, extra / _MOST_EXTRA_SECONDS, 1.0)
+
+
+def _thousand_calls() -> Iterator[BenchRow]:
+    with tempfile.TemporaryDirectory() as directory, Database(Path(directory) / "ledger.sqlite3") as database:
+        used = time.process_time()
+        started = time.monotonic()
+        asyncio.run(_call_all(Path(directory), SqliteLedger(database)))
+        seconds = time.monotonic() - started
+        cpu = (time.process_time() - used) / _CALLS
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    name = f"{_CALLS:,} scripted calls of 1 s, {_AT_A_TIME} at a time"
+    yield BenchRow(
+        f"{name} / ideal", f"{seconds:.2f} s / {_IDEAL_SECONDS:g} s, {memory} MiB", seconds / _IDEAL_SECONDS, 1.15
+    )
+    yield BenchRow("own CPU of a finished call / 5 ms", f"{cpu * 1000:.1f} ms", cpu / _MOST_CPU_SECONDS, 1.0)
+
+
+async def _call_all(work: Path, ledger: SqliteLedger) -> None:
+    agent = ScriptedAgent([Delay(1.0, Text("done"))])
+    caller = AgentCaller(
+        CallerOptions(concurrency=_AT_A_TIME),
+        ledger=ledger,
+        key_of=lambda request, asked: content_key(request, agent=asked.name, model=None),
+    )
+    requests = [AgentRequest(prompt=f"Question {number}", working_dir=work) for number in range(_CALLS)]
+    await asyncio.gather(*(caller.call(request, agent=agent, emit=_ignore) for request in requests))
+
+
+def _ignore(_event: AgentEvent) -> None:
+    """Take an event and do nothing with it."""
+
+
+def _variables(url: str, home: Path, program: str) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "ANTHROPIC_API_KEY": "sk-stand-in",
+        "ANTHROPIC_BASE_URL": url,
+        "CODELOUPE_CLAUDE_PATH": program,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "NO_PROXY": "127.0.0.1,localhost",
+    }
+
+
+def _codeloupe() -> str:
+    return str(Path(sys.executable).with_name("codeloupe"))
+
+
+def _claude() -> str:
+    """The native program inside the Agent SDK's wheel, which is part of the development install."""
+    spec = importlib.util.find_spec("claude_agent_sdk")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("the Agent SDK is not installed: run `make test`, which sets it up")
+    return str(Path(spec.origin).parent / "_bundled" / "claude")

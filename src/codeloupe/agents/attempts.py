@@ -1,0 +1,121 @@
+"""The attempts of one call at one agent, each in its place, within its budget and its time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from codeloupe.agents.answer_check import checked_answer
+from codeloupe.agents.budget import RunBudget
+from codeloupe.agents.limiter import Limiter, Place
+from codeloupe.agents.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, asked_wait_seconds, with_retries
+from codeloupe.agents.timing import Timing, in_words
+from codeloupe.errors import AgentError, Crashed, Overloaded, RateLimited, TimedOut
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.ports import Agent, AgentEventSink
+
+# Agents keep their time themselves and need a while to end a program; this is for one that does not come back.
+_GRACE_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """Who is asked, and under which limits."""
+
+    agent: Agent
+    limiter: Limiter
+    budget: RunBudget
+    policy: RetryPolicy
+    timing: Timing
+    emit: AgentEventSink
+
+    async def answer(self, request: AgentRequest) -> AgentResult:
+        """A checked answer, or the AgentError of the last attempt. The request's time begins with its place."""
+        self.budget.check(agent=self.agent.name)
+        async with self._slot() as place:
+            deadline = min(self.timing.clock() + request.timeout_seconds, self.budget.deadline)
+
+            async def attempt(number: int) -> AgentResult:
+                await self._take(place, deadline)
+                return await self._attempt(request, place, deadline, number)
+
+            async def away(seconds: float) -> None:
+                place.leave()
+                await self.timing.sleep(seconds)
+
+            return await with_retries(
+                attempt,
+                self.policy,
+                deadline=deadline,
+                timing=replace(self.timing, sleep=away),
+                emit=self.emit,
+                agent=self.agent.name,
+            )
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[Place]:
+        place = self.limiter.place()
+        await self._take(place, self.budget.deadline)
+        try:
+            yield place
+        finally:
+            place.leave()
+
+    async def _take(self, place: Place, deadline: float) -> None:
+        left = deadline - self.timing.clock()
+        try:
+            async with asyncio.timeout(max(left, 0.0) if left < math.inf else None):
+                await place.take()
+        except TimeoutError as error:
+            self.budget.check(agent=self.agent.name)
+            raise self._timed_out("there was no place for another attempt in the time that was left", 0) from error
+
+    async def _attempt(self, request: AgentRequest, place: Place, deadline: float, number: int) -> AgentResult:
+        async with self.budget.reserve(request, agent=self.agent.name) as spend:
+            left = deadline - self.timing.clock()
+            if left < (SHORTEST_ATTEMPT_SECONDS if number > 1 else 0):
+                raise self._timed_out("no time is left for another attempt", 0)
+            try:
+                result = await self._run(replace(request, timeout_seconds=left))
+            except RateLimited as error:
+                asked = asked_wait_seconds(error)
+                place.rate_limited(self.policy.rate_limit_min_seconds if asked is None else asked)
+                raise
+            except Overloaded:
+                place.overloaded()
+                raise
+            spend(result)
+        place.succeeded()
+        return await checked_answer(result, request, self.agent)
+
+    async def _run(self, request: AgentRequest) -> AgentResult:
+        name = self.agent.name
+        guard = asyncio.timeout(request.timeout_seconds + _GRACE_SECONDS)
+        try:
+            async with guard:
+                result = await self.agent.run(request, self.emit)
+        except AgentError:
+            raise
+        except Exception as error:  # a vendor's library may raise anything, and every failure belongs to one family
+            if guard.expired():
+                raise self._timed_out(f"it did not end by itself in {in_words(request.timeout_seconds)}") from error
+            raise Crashed(
+                f"{name} failed in a way that is not known: {type(error).__name__}: {error}",
+                agent=name,
+                hint="try again, or another agent; `codeloupe doctor` looks whether this one can be used",
+            ) from error
+        if not result.success:
+            words = result.error or "it does not say why"
+            raise Crashed(f"{name} gave no answer: {words}", agent=name, raw_output=result.raw_output)
+        return result
+
+    def _timed_out(self, what: str, attempts: int = 1) -> TimedOut:
+        return TimedOut(
+            f"{self.agent.name} gave no answer in time: {what}",
+            agent=self.agent.name,
+            hint="give more time with timeout_seconds, or ask for less at once",
+            attempts=attempts,
+        )

@@ -1,0 +1,116 @@
+"""What the claude program finds in its environment, and in which home directory it runs.
+
+A home directory that is thrown away is used where the credentials are in the environment. It stays the user's own
+where the login is kept in it (a subscription, the profile of a cloud), and where a session is resumed or kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from codeloupe.agents.environment import PERSON_NAMES, Places, agent_environment, user_home
+from codeloupe.model.agent import AgentRequest
+
+KEY_NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+_SERVICE_NAMES = (
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_CUSTOM_HEADERS",
+    "ANTHROPIC_BETAS",
+    "ANTHROPIC_MODEL",
+    "ANTHROPIC_SMALL_FAST_MODEL",
+    "ANTHROPIC_DEFAULT_OPUS_MODEL",
+    "ANTHROPIC_DEFAULT_SONNET_MODEL",
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+    "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+)
+_CLOUD_NAMES = {
+    "CLAUDE_CODE_USE_BEDROCK": (
+        "ANTHROPIC_BEDROCK_BASE_URL",
+        "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_CONFIG_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_DEFAULT_REGION",
+        "AWS_PROFILE",
+        "AWS_REGION",
+        "AWS_ROLE_ARN",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+    ),
+    "CLAUDE_CODE_USE_VERTEX": (
+        "ANTHROPIC_VERTEX_BASE_URL",
+        "ANTHROPIC_VERTEX_PROJECT_ID",
+        "CLAUDE_CODE_SKIP_VERTEX_AUTH",
+        "CLOUDSDK_CONFIG",
+        "CLOUD_ML_REGION",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_CLOUD_PROJECT",
+    ),
+    "CLAUDE_CODE_USE_FOUNDRY": (
+        "ANTHROPIC_FOUNDRY_API_KEY",
+        "ANTHROPIC_FOUNDRY_BASE_URL",
+        "ANTHROPIC_FOUNDRY_RESOURCE",
+        "AZURE_CLIENT_ID",
+        "AZURE_CLIENT_SECRET",
+        "AZURE_TENANT_ID",
+    ),
+}
+_SETTINGS = {
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_BUG_COMMAND": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+    "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
+    "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
+    "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+    "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
+    "MAX_STRUCTURED_OUTPUT_RETRIES": "2",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaudeSettings:
+    """How a claude agent was set up. `environment` is what it may take variables from."""
+
+    environment: Mapping[str, str]
+    base_url: str | None = None
+    allow_bypass: bool = False
+    keep_sessions: bool = False
+
+
+def keeps_session(request: AgentRequest, settings: ClaudeSettings) -> bool:
+    """Whether the session is written to the user's own configuration directory, so that it can be resumed."""
+    return settings.keep_sessions or request.resume_session is not None
+
+
+def needs_user_home(request: AgentRequest, settings: ClaudeSettings) -> bool:
+    """Whether the program has to run in the user's own home directory, and not in one that is thrown away."""
+    source = settings.environment
+    has_key = any(source.get(name) for name in KEY_NAMES)
+    return not has_key or has_cloud(source) or keeps_session(request, settings)
+
+
+def claude_environment(request: AgentRequest, settings: ClaudeSettings, places: Places) -> dict[str, str]:
+    """The whole environment of the program."""
+    source = settings.environment
+    clouds = [name for name in _CLOUD_NAMES if source.get(name)]
+    names = [*KEY_NAMES, *_SERVICE_NAMES, *(name for cloud in clouds for name in (cloud, *_CLOUD_NAMES[cloud]))]
+    home = places.home
+    if needs_user_home(request, settings):
+        home = user_home(source)
+        names += [*PERSON_NAMES, "CLAUDE_CONFIG_DIR"]
+    # One that never retries does not tell how long the service wants us to wait; see Progress.take. It switches to
+    # the fallback model after three refusals.
+    retries = {"CLAUDE_CODE_MAX_RETRIES": "1" if request.fallback_model is None else "2"}
+    address = {"ANTHROPIC_BASE_URL": settings.base_url} if settings.base_url else {}
+    own = {**_SETTINGS, **retries, **address}
+    return agent_environment(source, home=home, temporary=places.temporary, names=names, settings=own)
+
+
+def has_cloud(source: Mapping[str, str]) -> bool:
+    """Whether a cloud provider is set to be used instead of Anthropic's own service."""
+    return any(source.get(name) for name in _CLOUD_NAMES)

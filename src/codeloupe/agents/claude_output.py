@@ -1,0 +1,139 @@
+"""What the claude program's last message means: an answer, or which error. Shared by its CLI and its Agent SDK.
+
+Exit codes and `subtype` do not tell: a refused request is a "success" with exit code 1, an interrupted run exits with
+0. `is_error`, `terminal_reason` and `api_error_status` do, and an answer has to be there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from codeloupe.agents.claude_failures import Signs, failed
+from codeloupe.agents.program import Program
+from codeloupe.agents.program_failures import EMPTY, Failure, error_of
+from codeloupe.agents.program_output import count_of, detail_of, list_of, mapping_of, text_of
+from codeloupe.errors import AgentError
+from codeloupe.model.agent import AgentResult, TokenUsage
+
+_DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "notebook_path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a run told before its last message, and what was asked of it."""
+
+    program: Program
+    asked_model: str | None = None
+    session_id: str = ""
+    model: str | None = None
+    quota_opens_at: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def answer_in(result: Mapping[str, Any], told: Told, *, duration_ms: int, now: float) -> AgentResult:
+    """The answer in a run's last message; `now` is in seconds since the epoch. Raises the AgentError that it means."""
+    if result.get("is_error") is not False or result.get("terminal_reason") not in ("completed", None):
+        raise error_in(result, told, now=now)
+    structured = result.get("structured_output")
+    output = text_of(result.get("result"))
+    if not output.strip() and structured is None:
+        raise error_of(EMPTY, _failure(result, told))
+    return AgentResult(
+        success=True,
+        output=output or json.dumps(structured, ensure_ascii=False),
+        agent=told.program.agent,
+        structured=structured,
+        session_id=_session(result, told),
+        duration_ms=count_of(result.get("duration_ms")) or duration_ms,
+        num_turns=count_of(result.get("num_turns")),
+        total_cost_usd=cost_in(result),
+        usage=usage_in(result),
+        model=told.model or _busiest_model(result) or told.asked_model,
+        permission_denials=_denials(result),
+        raw_output=_raw(result),
+        notes=told.notes,
+    )
+
+
+def error_in(result: Mapping[str, Any], told: Told, *, now: float) -> AgentError:
+    """The error that a run's last message means."""
+    signs = Signs(
+        reason=text_of(result.get("terminal_reason")),
+        subtype=text_of(result.get("subtype")),
+        cause=text_of(result.get("api_error")),
+        refused=result.get("stop_reason") == "refusal",
+    )
+    opens_in = None if told.quota_opens_at is None else max(0.0, told.quota_opens_at - now)
+    return failed(_failure(result, told, retry_after_seconds=opens_in), signs, now=now)
+
+
+def cost_in(result: Mapping[str, Any]) -> float | None:
+    """What a run cost in dollars, where it tells."""
+    cost = result.get("total_cost_usd")
+    if isinstance(cost, bool) or not isinstance(cost, int | float):
+        return None
+    return cost if 0 <= cost < math.inf else None
+
+
+def usage_in(result: Mapping[str, Any]) -> TokenUsage:
+    """All tokens of a run. They are listed by model; the total beside that list leaves some out."""
+    by_model = [mapping_of(entry) for entry in mapping_of(result.get("modelUsage")).values()]
+    if not by_model:
+        return message_usage(mapping_of(result.get("usage")))
+    fresh, written, cached, output = (
+        sum(count_of(entry.get(name)) for entry in by_model)
+        for name in ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
+    )
+    return TokenUsage(input_tokens=fresh + written + cached, cached_tokens=cached, output_tokens=output)
+
+
+def message_usage(usage: Mapping[str, Any]) -> TokenUsage:
+    """The tokens of one message."""
+    cached = count_of(usage.get("cache_read_input_tokens"))
+    fresh = count_of(usage.get("input_tokens")) + count_of(usage.get("cache_creation_input_tokens"))
+    return TokenUsage(
+        input_tokens=fresh + cached, cached_tokens=cached, output_tokens=count_of(usage.get("output_tokens"))
+    )
+
+
+def tool_detail(tool_input: object) -> str:
+    """What a tool was used on, on one short line."""
+    given = mapping_of(tool_input)
+    return detail_of(next((text for name in _DETAIL_NAMES if (text := text_of(given.get(name)))), ""))
+
+
+def _failure(result: Mapping[str, Any], told: Told, *, retry_after_seconds: float | None = None) -> Failure:
+    sentences = [text_of(error) for error in list_of(result.get("errors"))]
+    return Failure(
+        program=told.program,
+        text=text_of(result.get("result")) or "; ".join(filter(None, sentences)),
+        status=count_of(result.get("api_error_status")) or None,
+        asked_model=told.asked_model,
+        retry_after_seconds=retry_after_seconds,
+        session_id=_session(result, told),
+        raw_output=_raw(result),
+    )
+
+
+def _session(result: Mapping[str, Any], told: Told) -> str:
+    return text_of(result.get("session_id")) or told.session_id
+
+
+def _busiest_model(result: Mapping[str, Any]) -> str | None:
+    by_model = mapping_of(result.get("modelUsage"))
+    return max(by_model, key=lambda name: count_of(mapping_of(by_model[name]).get("outputTokens")), default=None)
+
+
+def _denials(result: Mapping[str, Any]) -> tuple[str, ...]:
+    entries = map(mapping_of, list_of(result.get("permission_denials")))
+    return tuple(
+        f"{text_of(entry.get('tool_name'))} {tool_detail(entry.get('tool_input'))}".strip() for entry in entries
+    )
+
+
+def _raw(result: Mapping[str, Any]) -> str:
+    return json.dumps(dict(result), ensure_ascii=False, default=str)

@@ -1,0 +1,88 @@
+"""Where the claude program is, which version, and whether it has a login. Never reads a credential."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from codeloupe.agents.claude_environment import KEY_NAMES, has_cloud
+from codeloupe.agents.environment import user_home
+from codeloupe.agents.program import Program, found_program, version_of
+from codeloupe.errors import NotInstalled
+from codeloupe.model.agent import Availability
+from codeloupe.process import find_program
+
+_LOG_IN = "set ANTHROPIC_API_KEY, or start claude in a terminal and log in with /login"
+CLAUDE_CLI = Program(
+    agent="claude_cli",
+    command="claude",
+    install="npm install -g @anthropic-ai/claude-code, or pip install 'codeloupe[claude]'",
+    log_in=_LOG_IN,
+)
+AGENT_SDK = Program(agent="agent_sdk", command="claude", install="pip install 'codeloupe[claude]'", log_in=_LOG_IN)
+
+
+def find_claude(program: Program, configured: str | None) -> Path:
+    """The configured program, else the one on the PATH or in the Agent SDK's package, which comes first for the SDK.
+
+    Raises NotInstalled, with the command that installs it.
+    """
+    bundled = None if configured else bundled_program()
+    if bundled and program is AGENT_SDK:
+        return bundled
+    try:
+        return found_program(program, configured)
+    except NotInstalled:
+        if bundled is None:
+            raise
+        return bundled
+
+
+def bundled_program() -> Path | None:
+    """The program inside the Agent SDK's package, which is not imported for this."""
+    spec = importlib.util.find_spec("claude_agent_sdk")
+    if spec is None or spec.origin is None:
+        return None
+    found = find_program(str(Path(spec.origin).parent / "_bundled" / "claude"))
+    return None if found is None else Path(found)
+
+
+async def cli_availability(configured: str | None, source: Mapping[str, str]) -> Availability:
+    """Whether the program can be used."""
+    try:
+        path = find_claude(CLAUDE_CLI, configured)
+    except NotInstalled as error:
+        return Availability(found=False, how_to_fix=error.hint)
+    version, problem = await version_of(CLAUDE_CLI, path, source)
+    if version is None:
+        return Availability(found=False, how_to_fix=problem, path=str(path))
+    return claude_availability(path, source, version=version)
+
+
+def claude_availability(path: Path, source: Mapping[str, str], *, version: str) -> Availability:
+    """What is known of a program that was found."""
+    logged_in = has_login(source)
+    return Availability(
+        found=True,
+        version=version,
+        logged_in=logged_in,
+        how_to_fix="" if logged_in else _LOG_IN,
+        default_model=source.get("ANTHROPIC_MODEL") or None,
+        path=str(path),
+    )
+
+
+def has_login(source: Mapping[str, str]) -> bool | None:
+    """Whether there are credentials: a variable, or a login in the user's configuration. None when nobody can know."""
+    if any(source.get(name) for name in KEY_NAMES) or has_cloud(source):
+        return True
+    folder = Path(source.get("CLAUDE_CONFIG_DIR") or user_home(source) / ".claude")
+    try:
+        if (folder / ".credentials.json").is_file():
+            return True
+    except OSError:
+        return None
+    # There the login is in the system's key ring, which would ask the user.
+    return None if sys.platform == "darwin" else False

@@ -1,0 +1,51 @@
+"""The next agent of a chain, where one cannot be used here or has no quota left."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from codeloupe.errors import AgentError, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited
+from codeloupe.model.agent import AgentResult
+from codeloupe.model.agent_events import FellBack
+from codeloupe.ports import Agent, AgentEventSink
+
+_UNUSABLE = (NotInstalled, NotLoggedIn, RateLimited)
+
+
+async def with_fallback(
+    agents: Sequence[Agent], call: Callable[[Agent], Awaitable[AgentResult]], *, emit: AgentEventSink
+) -> AgentResult:
+    """The result of the first agent that can be used, with a note for each one before it.
+
+    `call` retries by itself, so that a RateLimited from it means a quota that is not worth waiting for. Every other
+    failure than that, a missing program or a missing login is raised at once: another agent would not do better. When
+    no agent is left the last error is raised, and its message tells of the others.
+    """
+    failures: list[AgentError] = []
+    for position, agent in enumerate(agents, start=1):
+        try:
+            result = await call(agent)
+        except _UNUSABLE as error:
+            failures.append(error)
+            if position < len(agents):
+                emit(FellBack(agent.name, agents[position].name, error.message))
+            continue
+        except AgentError as error:
+            _tell_story(error, failures)
+            raise
+        notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
+        return replace(result, notes=(*notes, *result.notes))
+    if not failures:
+        raise InvalidRequest("no agent was named, so nothing was asked", agent="none", hint="name at least one agent")
+    _tell_story(failures[-1], failures[:-1])
+    raise failures[-1]
+
+
+def _tell_story(error: AgentError, earlier: Sequence[AgentError]) -> None:
+    if earlier:
+        story = "; ".join(f"{failure.agent}: {failure.message}" for failure in earlier)
+        error.message = f"{error.message} (before it, {story})"
+        error.args = (error.message,)
+        hints = [failure.hint for failure in (*earlier, error) if failure.hint]
+        error.hint = ", or ".join(dict.fromkeys(hints))

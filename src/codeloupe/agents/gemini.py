@@ -1,0 +1,85 @@
+"""The agent `gemini`: the gemini program, started for one prompt and read while it runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+
+from codeloupe.agents.environment import throw_away_places
+from codeloupe.agents.gemini_output import GeminiProgress
+from codeloupe.agents.gemini_program import GEMINI, GeminiSettings, availability, chosen_login, usable_program
+from codeloupe.agents.gemini_prompt import prompt_input
+from codeloupe.agents.gemini_settings import LIMITS, gemini_environment, write_home
+from codeloupe.agents.program import KEPT_OUTPUT_BYTES, refuse_bypass, refuse_length, run_program
+from codeloupe.agents.validation import validate
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
+from codeloupe.ports import AgentEventSink
+from codeloupe.process import Command
+
+_FLAGS = ("--output-format=stream-json",)
+_log = logging.getLogger(__name__)
+
+
+class GeminiAgent:
+    """Runs `gemini` once for each call, in a home directory that is thrown away after it.
+
+    `program` is a path or a name; without one it is looked for on the PATH. `environment` is what variables are taken
+    from, by default our own: a key, the settings of a cloud, or else the login that the program keeps in the user's
+    home. `base_url` is the address of another service that speaks the Gemini API; without one, GOOGLE_GEMINI_BASE_URL
+    or Google's own. `allow_bypass` lets requests give it a shell.
+
+    A system prompt replaces the program's own; what is to be appended to that stands at the head of the prompt
+    otherwise. The program knows no schema, so that is told in words, and no limit of money. It keeps no sessions.
+    """
+
+    name = GEMINI.agent
+
+    def __init__(
+        self,
+        program: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        *,
+        base_url: str | None = None,
+        allow_bypass: bool = False,
+    ) -> None:
+        self._program = program
+        self._settings = GeminiSettings(
+            environment=os.environ if environment is None else environment,
+            base_url=base_url,
+            allow_bypass=allow_bypass,
+        )
+
+    @property
+    def limits(self) -> AgentLimits:
+        """What it can take and do."""
+        return LIMITS
+
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
+        settings = self._settings
+        validate(request, LIMITS, agent=self.name)
+        refuse_bypass(request, allowed=settings.allow_bypass, agent=self.name)
+        prompt = prompt_input(request)
+        refuse_length(prompt, LIMITS, agent=self.name)
+        program = await usable_program(self._program, settings)
+        login = chosen_login(settings)
+        if request.permission_mode is PermissionMode.BYPASS:
+            _log.warning("gemini runs commands freely in %s: it may do whatever this user can", request.working_dir)
+        progress = GeminiProgress(request, emit=emit)
+        with throw_away_places() as places:
+            write_home(request, settings, places, login=login)
+            command = Command(
+                argv=(str(program), *_FLAGS, *([] if request.model is None else [f"--model={request.model}"])),
+                cwd=request.working_dir,
+                environment=gemini_environment(request, settings, places, login=login),
+                timeout_seconds=request.timeout_seconds,
+                max_output_bytes=KEPT_OUTPUT_BYTES,
+                stdin=prompt.encode(),
+            )
+            completed = await run_program(GEMINI, command, progress, idle_timeout_seconds=request.idle_timeout_seconds)
+        return progress.answer(completed)
+
+    async def check(self) -> Availability:
+        """Whether it can be used here. Costs nothing and never raises."""
+        return await availability(self._program, self._settings)

@@ -1,0 +1,153 @@
+"""What a run of the gemini program tells while it runs, and what its end means: an answer, or which error.
+
+An exit code of 0 tells nothing: the program ends with it also when it was ended from outside, when the service sent
+nothing, and when it sent nothing itself. Of its two outputs only the streamed one is whole for long answers. An
+answer that was cut off since the model's tokens were used up is not marked as such in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from codeloupe.agents.gemini_failures import SENT_NOTHING, ended_without_result, failed
+from codeloupe.agents.gemini_program import GEMINI
+from codeloupe.agents.gemini_prompt import restored
+from codeloupe.agents.gemini_settings import notes_on
+from codeloupe.agents.program_failures import EMPTY, Failure, error_of
+from codeloupe.agents.program_output import count_of, detail_of, mapping_of, text_of
+from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
+from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
+from codeloupe.ports import AgentEventSink
+from codeloupe.process import Completed
+
+# A tool that was not given to it, and one that a rule keeps from it.
+_DENIED = ("tool_not_registered", "policy_violation")
+_DETAIL_NAMES = ("file_path", "dir_path", "path", "pattern", "command", "query", "include")
+
+
+class GeminiProgress:
+    """Takes the messages of one run in order."""
+
+    def __init__(self, request: AgentRequest, *, emit: AgentEventSink) -> None:
+        self._request = request
+        self._emit = emit
+        self._session_id = ""
+        self._model: str | None = None
+        self._pieces: list[str] = []
+        self._turns = 0
+        self._is_answering = False
+        self._used: dict[str, str] = {}
+        self._denials: list[str] = []
+        self._last_error = ""
+        self._result: Mapping[str, Any] | None = None
+
+    @property
+    def session_id(self) -> str:
+        """The session, once it was told."""
+        return self._session_id
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the run told how it ended."""
+        return self._result is not None
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """Take the next message."""
+        match message.get("type"):
+            case "init":
+                self._session_id = text_of(message.get("session_id"))
+                self._model = text_of(message.get("model")) or None
+            case "message" if message.get("role") == "assistant":
+                self._begin_turn()
+                self._pieces.append(text_of(message.get("content")))
+            case "tool_use":
+                self._begin_turn()
+                self._take_tool(message)
+            case "tool_result":
+                self._take_tool_result(message)
+            case "error":
+                self._last_error = text_of(message.get("message"))
+            case "result":
+                self._result = message
+                self._tell_tokens(_usage(mapping_of(message.get("stats"))))
+
+    def answer(self, completed: Completed) -> AgentResult:
+        """The answer of a run that ended. Raises the AgentError that its end means."""
+        raw_output = completed.stdout.decode("utf-8", "replace")
+        if self._result is None:
+            failure = self._failure(raw_output, self._last_error)
+            raise ended_without_result(failure, exit_code=completed.exit_code, stderr=completed.stderr)
+        if self._result.get("status") != "success":
+            text = text_of(mapping_of(self._result.get("error")).get("message")) or self._last_error
+            failure = self._failure(raw_output, text)
+            raise failed(failure, exit_code=completed.exit_code, stderr=completed.stderr)
+        stats = mapping_of(self._result.get("stats"))
+        output = restored("".join(self._pieces))
+        if not output.strip():
+            kind = EMPTY if mapping_of(stats.get("models")) else SENT_NOTHING
+            raise error_of(kind, self._failure(raw_output, self._last_error))
+        return AgentResult(
+            success=True,
+            output=output,
+            agent=GEMINI.agent,
+            session_id=self._session_id,
+            duration_ms=round(completed.seconds * 1000),
+            num_turns=self._turns,
+            usage=_usage(stats),
+            model=_busiest_model(stats) or self._model or self._request.model,
+            permission_denials=tuple(self._denials),
+            raw_output=raw_output,
+            notes=notes_on(self._request),
+        )
+
+    def _begin_turn(self) -> None:
+        if not self._is_answering:
+            self._is_answering = True
+            self._turns += 1
+            self._emit(TurnTaken(GEMINI.agent, self._turns))
+
+    def _take_tool(self, message: Mapping[str, Any]) -> None:
+        tool, detail = text_of(message.get("tool_name")), _detail(mapping_of(message.get("parameters")))
+        self._used[text_of(message.get("tool_id"))] = f"{tool} {detail}".strip()
+        self._emit(ToolUsed(GEMINI.agent, tool, detail))
+
+    def _take_tool_result(self, message: Mapping[str, Any]) -> None:
+        self._is_answering = False
+        # What was said before a tool was used is not the answer.
+        self._pieces.clear()
+        used = self._used.pop(text_of(message.get("tool_id")), "")
+        if mapping_of(message.get("error")).get("type") in _DENIED:
+            self._denials.append(used)
+
+    def _tell_tokens(self, usage: TokenUsage) -> None:
+        if usage.input_tokens:
+            self._emit(TokensSpent(GEMINI.agent, usage.input_tokens, usage.output_tokens))
+
+    def _failure(self, raw_output: str, text: str) -> Failure:
+        return Failure(
+            program=GEMINI,
+            text=text,
+            asked_model=self._request.model,
+            session_id=self._session_id,
+            raw_output=raw_output,
+        )
+
+
+def _usage(stats: Mapping[str, Any]) -> TokenUsage:
+    sent = count_of(stats.get("input_tokens"))
+    # What a model thought counts as output too, but stands only in the total.
+    written = max(count_of(stats.get("output_tokens")), count_of(stats.get("total_tokens")) - sent)
+    return TokenUsage(input_tokens=sent, cached_tokens=count_of(stats.get("cached")), output_tokens=written)
+
+
+def _busiest_model(stats: Mapping[str, Any]) -> str | None:
+    models = mapping_of(stats.get("models"))
+    # Of equals the later one: before the one that answers, the program may ask a small one which to ask.
+    return max(
+        reversed(list(models)), key=lambda name: count_of(mapping_of(models[name]).get("output_tokens")), default=None
+    )
+
+
+def _detail(parameters: Mapping[str, Any]) -> str:
+    return detail_of(next((text for name in _DETAIL_NAMES if (text := text_of(parameters.get(name)))), ""))

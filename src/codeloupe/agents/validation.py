@@ -1,0 +1,146 @@
+"""Whether a request can be sent to an agent at all, before anything is started or paid for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from codeloupe.agents.prompt_text import full_prompt
+from codeloupe.agents.schema_check import SchemaError, check_schema
+from codeloupe.errors import InvalidRequest, PromptTooLong
+from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
+
+# These become arguments of programs: none may look like a flag, and a comma would make two tools of one.
+_TOOL = re.compile(r"[A-Za-z_][^,\x00-\x1f\x7f]{0,199}")
+_NAME = re.compile(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,199}")
+_TYPES: Mapping[str, Any] = {
+    "prompt": str,
+    "working_dir": Path,
+    "model": str | None,
+    "fallback_model": str | None,
+    "system_prompt": str | None,
+    "append_system_prompt": str | None,
+    "permission_mode": PermissionMode,
+    "tools": tuple | None,
+    "timeout_seconds": int | float,
+    "idle_timeout_seconds": int | float | None,
+    "max_turns": int | None,
+    "max_budget_usd": int | float | None,
+    "resume_session": str | None,
+    "context": Mapping,
+}
+
+
+def validate(request: AgentRequest, limits: AgentLimits, *, agent: str) -> None:
+    """Raises InvalidRequest, or PromptTooLong with both sizes, for a request that cannot be sent as it is."""
+    for check in (_types, _texts, _names, _numbers, _working_dir, _schema):
+        for problem, hint in check(request):
+            raise InvalidRequest(f"the request to {agent} cannot be sent: {problem}", agent=agent, hint=hint)
+    _refuse_length(request, limits, agent)
+
+
+def unmet_wishes(request: AgentRequest, limits: AgentLimits, *, agent: str) -> tuple[str, ...]:
+    """What was asked that the agent cannot do and that does not stop the call, in words for the result's notes."""
+    wishes = (
+        (request.max_turns is not None and not limits.turns, "has no limit of turns, so max_turns was not applied"),
+        (
+            request.max_budget_usd is not None and not limits.budget,
+            "cannot stop at a cost, so max_budget_usd was only compared with what the call had cost",
+        ),
+        (request.resume_session is not None and not limits.resume, "cannot resume a session, so it began a new one"),
+        (request.tools is not None and not limits.tools, "has no choice of tools, so tools was not applied"),
+        (request.permission_mode.may_write and not limits.writes, "cannot change files, so it only read"),
+    )
+    return tuple(f"{agent} {words}" for is_unmet, words in wishes if is_unmet)
+
+
+_Problems = Iterator[tuple[str, str]]
+
+
+def _types(request: AgentRequest) -> _Problems:
+    """A request made by a program that no type checker saw must fail here, not in the middle of a call."""
+    for name, kind in _TYPES.items():
+        value: object = getattr(request, name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            words = getattr(kind, "__name__", str(kind)).replace(" | None", "")
+            yield f"{name} is {str(value)[:80]!r} of type {type(value).__name__}", f"give a {words}"
+    parts: tuple[object, ...] = (*(request.tools or ()), *request.context.keys(), *request.context.values())
+    if not all(isinstance(part, str) for part in parts):
+        yield "tools or context hold something else than text", "give texts"
+
+
+def _texts(request: AgentRequest) -> _Problems:
+    if not request.prompt.strip():
+        yield "the prompt is empty", "give a prompt"
+    for name, text in _all_texts(request):
+        if "\0" in text:
+            yield f"the {name} has a NUL byte at character {text.index(chr(0)):,}", "remove it or write it as an escape"
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            words = f"the {name} has half of a character (a lone surrogate) at character {error.start:,}"
+            yield f"{words}, which cannot be encoded", "decode the text with errors='replace'"
+
+
+def _all_texts(request: AgentRequest) -> Iterator[tuple[str, str]]:
+    yield "prompt", request.prompt
+    yield "system_prompt", request.system_prompt or ""
+    yield "append_system_prompt", request.append_system_prompt or ""
+    for title, text in request.context.items():
+        yield "title of a context", title
+        yield f"context {title[:80]!r}", text
+
+
+def _names(request: AgentRequest) -> _Problems:
+    fields = ("model", request.model), ("fallback_model", request.fallback_model)
+    for name, value in (*fields, ("resume_session", request.resume_session)):
+        if value is not None and not _NAME.fullmatch(value):
+            yield f"{name} is {value[:80]!r}", "a name has no spaces, does not begin with '-' and is at most 200 long"
+    for tool in request.tools or ():
+        if not _TOOL.fullmatch(tool):
+            yield f"{tool[:80]!r} is no name of a tool", "name tools as the agent does, such as Read or Bash(git log:*)"
+
+
+def _numbers(request: AgentRequest) -> _Problems:
+    for name in ("timeout_seconds", "idle_timeout_seconds", "max_turns", "max_budget_usd"):
+        value: float | None = getattr(request, name)
+        if value is not None and not 0 < value < math.inf:
+            yield f"{name} is {value!r}", "give a finite number above zero"
+
+
+def _working_dir(request: AgentRequest) -> _Problems:
+    hint = "give the path of an existing directory"
+    try:
+        if request.working_dir.is_dir():
+            return
+        what = "is not a directory" if request.working_dir.exists() else "does not exist"
+    except OSError as error:
+        what = f"cannot be looked at ({error.strerror})"
+    yield f"the working directory {str(request.working_dir)!r} {what}", hint
+
+
+def _schema(request: AgentRequest) -> _Problems:
+    if request.output_schema is None:
+        return
+    try:
+        check_schema(request.output_schema)
+    except SchemaError as error:
+        yield f"output_schema is no JSON Schema: {error}", "mend the schema, or leave it out"
+
+
+def _refuse_length(request: AgentRequest, limits: AgentLimits, agent: str) -> None:
+    text = full_prompt(request)
+    sizes = (
+        (len(text), limits.max_prompt_characters, "characters"),
+        (len(text.encode()), limits.max_prompt_bytes, "bytes"),
+    )
+    for size, most, unit in sizes:
+        if most is not None and size > most:
+            raise PromptTooLong(
+                f"the prompt, its context included, has {size:,} {unit}; {agent} takes at most {most:,}",
+                agent=agent,
+                hint="send less at once, or use an agent that takes more",
+            )

@@ -1,0 +1,225 @@
+"""The agents that go through the contract suite, each with what only it knows. A new agent joins by an entry here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from codeloupe.agents.agent_sdk import AgentSdkAgent
+from codeloupe.agents.api import ApiAgent
+from codeloupe.agents.claude_cli import ClaudeCliAgent
+from codeloupe.agents.codex import CodexAgent
+from codeloupe.agents.gemini import GeminiAgent
+from codeloupe.agents.gemini_prompt import JOINER
+from codeloupe.agents.schema_check import check_output
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent_events import AgentEvent
+from codeloupe.ports import Agent
+from codeloupe.testing import Reply, StandInServer, ToolUse
+from tests import agent_programs
+
+_PASSED_ON = ("PATH", "HOME", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentFactory:
+    """How one agent is made for a test, and what it does in its own way.
+
+    `make` gets the address of the stand-in server and the environment. `credentials` are variables that count as a
+    login; without them `login_hint` stands in the hint. `model` is one that the agent takes. `read` and `write` are
+    the calls of its own tools on a file; None where it has none that can be scripted. `plain_command` starts its
+    program as a user would who takes no care, so that a trap is shown to be one; `address_variable` names the server,
+    or URL in the command stands for it. `runs_repository` is false for a program that even then runs nothing of a
+    repository, though it reads its texts. `as_sent` is how a prompt reaches the model.
+    """
+
+    name: str
+    make: Callable[[str, Mapping[str, str]], Agent]
+    credentials: Mapping[str, str]
+    login_hint: str
+    model: str
+    read: Callable[[Path], ToolUse] | None = None
+    write: Callable[[Path, str], ToolUse] | None = None
+    write_tool: str = ""
+    keeps_turns: bool = False
+    keeps_budget: bool = False
+    tells_cost: bool = False
+    tells_retry_after: bool = False
+    tells_session: bool = True
+    tells_refusal: bool = True
+    tells_cut_off: bool = True
+    tells_denials: bool = True
+    as_sent: Callable[[str], str] = str
+    runs_repository: bool = True
+    plain_command: tuple[str, ...] = ()
+    address_variable: str = ""
+    plain_environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Stage:
+    """An agent before a server that answers by a script, and the events of its calls."""
+
+    agent: Agent
+    server: StandInServer
+    events: list[AgentEvent] = field(default_factory=list)
+
+    async def ask(self, asked: AgentRequest) -> AgentResult:
+        """One attempt, its answer checked against the schema as the caller does."""
+        result = await self.agent.run(asked, self.events.append)
+        return result if asked.output_schema is None else check_output(result, asked.output_schema)
+
+    def answer(self, asked: AgentRequest) -> AgentResult:
+        """The same in an event loop of its own."""
+        return asyncio.run(self.ask(asked))
+
+    def sent(self, text: str) -> bool:
+        """Whether a text stands in anything that the server received."""
+        return any(request.mentions(text) for request in self.server.requests)
+
+    @property
+    def calls(self) -> int:
+        """How many requests the server received that were not of the program's own."""
+        return self.server.count(auxiliary=False)
+
+
+@contextlib.contextmanager
+def on_stage(factory: AgentFactory, *replies: Reply, logged_in: bool = True) -> Iterator[Stage]:
+    """The agent and its server, for the length of a block."""
+    with StandInServer(replies) as server:
+        yield Stage(factory.make(server.url, environment(factory, logged_in=logged_in)), server)
+
+
+def environment(factory: AgentFactory, *, logged_in: bool = True) -> dict[str, str]:
+    """What an agent may take variables from: the guarded places and the dead proxy of the test, and made-up keys."""
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    # Node.js comes with the development tools.
+    passed["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), passed["PATH"]))
+    return {**passed, **(factory.credentials if logged_in else {})}
+
+
+def by_name(name: str) -> AgentFactory:
+    """An agent of the suite."""
+    return next(factory for factory in AGENTS if factory.name == name)
+
+
+def asked_for(work: Path, prompt: str = "Say hello.", **fields: Any) -> AgentRequest:
+    """A request with a time limit that fits a test."""
+    return AgentRequest(**{"prompt": prompt, "working_dir": work, "timeout_seconds": 40.0, **fields})
+
+
+def assert_nothing_runs_in(folder: Path, *, within_seconds: float = 3.0) -> None:
+    """Fail unless every process whose working directory is in a folder ends in time."""
+    deadline = time.monotonic() + within_seconds
+    while (left := _running_in(folder)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert left == []
+
+
+def _running_in(folder: Path) -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        # It may end, or not be ours, at any moment.
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink().is_relative_to(folder):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return found
+
+
+def _claude_cli(url: str, source: Mapping[str, str]) -> Agent:
+    return ClaudeCliAgent(str(agent_programs.find("claude")), source, base_url=url)
+
+
+def _agent_sdk(url: str, source: Mapping[str, str]) -> Agent:
+    return AgentSdkAgent(str(agent_programs.find("claude")), source, base_url=url)
+
+
+def _claude_factory(name: str, make: Callable[[str, Mapping[str, str]], Agent]) -> AgentFactory:
+    return AgentFactory(
+        name=name,
+        make=make,
+        credentials={"ANTHROPIC_API_KEY": "made-up-for-tests"},
+        login_hint="ANTHROPIC_API_KEY",
+        model="claude-haiku-4-5",
+        read=lambda file: ToolUse("Read", {"file_path": str(file)}),
+        write=lambda file, text: ToolUse("Write", {"file_path": str(file), "content": text}),
+        write_tool="Write",
+        keeps_turns=True,
+        keeps_budget=True,
+        tells_cost=True,
+        tells_retry_after=True,
+        plain_command=("claude", "-p", "Say hello."),
+        address_variable="ANTHROPIC_BASE_URL",
+    )
+
+
+def _api_factory() -> AgentFactory:
+    return AgentFactory(
+        name="api",
+        make=lambda url, source: ApiAgent("anthropic:claude-stand-in", base_url=url, environment=source),
+        credentials={"ANTHROPIC_API_KEY": "made-up-for-tests"},
+        login_hint="ANTHROPIC_API_KEY",
+        model="claude-stand-in",
+        tells_retry_after=True,
+        tells_session=False,
+    )
+
+
+def _codex_command(command: str) -> ToolUse:
+    """A call of the tool by which its default model runs a command: a script in which other tools are functions."""
+    return ToolUse("exec", f"text(JSON.stringify(await tools.exec_command({{cmd: {json.dumps(command)}}})))")
+
+
+def _codex_factory() -> AgentFactory:
+    return AgentFactory(
+        name="codex",
+        make=lambda url, source: CodexAgent(str(agent_programs.find("codex")), source, base_url=f"{url}/v1"),
+        credentials={"OPENAI_API_KEY": "made-up-for-tests"},
+        login_hint="OPENAI_API_KEY",
+        model="gpt-6.1-sol",
+        read=lambda file: _codex_command(f"cat '{file}'"),
+        write=lambda file, text: _codex_command(f"printf %s '{text}' > '{file}'"),
+        write_tool="shell",
+        tells_retry_after=True,
+        tells_refusal=False,
+        tells_denials=False,
+        plain_command=("codex", "exec", "-c", 'openai_base_url="URL/v1"', "Say hello."),
+        runs_repository=False,
+    )
+
+
+def _gemini_factory() -> AgentFactory:
+    return AgentFactory(
+        name="gemini",
+        make=lambda url, source: GeminiAgent(str(agent_programs.find("gemini")), source, base_url=url),
+        credentials={"GEMINI_API_KEY": "made-up-for-tests"},
+        login_hint="GEMINI_API_KEY",
+        model="gemini-2.5-flash",
+        read=lambda file: ToolUse("read_file", {"file_path": str(file)}),
+        write=lambda file, text: ToolUse("write_file", {"file_path": str(file), "content": text}),
+        write_tool="write_file",
+        keeps_turns=True,
+        tells_retry_after=True,
+        tells_cut_off=False,
+        as_sent=lambda prompt: prompt.replace("@", f"@{JOINER}"),
+        plain_command=("gemini", "-p", "Say hello."),
+        address_variable="GOOGLE_GEMINI_BASE_URL",
+        plain_environment={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
+    )
+
+
+AGENTS = [
+    _claude_factory("claude_cli", _claude_cli),
+    _claude_factory("agent_sdk", _agent_sdk),
+    _codex_factory(),
+    _gemini_factory(),
+    _api_factory(),
+]

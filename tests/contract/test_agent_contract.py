@@ -1,0 +1,363 @@
+"""One suite for every agent: the real programs and packages, before a model server that does what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.agents.caller import AgentCaller, CallerOptions
+from codeloupe.agents.retry import RetryPolicy
+from codeloupe.errors import (
+    AgentError,
+    BudgetExhausted,
+    ConnectionFailed,
+    InvalidRequest,
+    NotLoggedIn,
+    OutputInvalid,
+    Overloaded,
+    PromptTooLong,
+    RateLimited,
+    Refused,
+    TimedOut,
+    TurnsExhausted,
+)
+from codeloupe.model.agent import PermissionMode, TokenUsage
+from codeloupe.model.agent_events import AttemptFailed, TokensSpent, ToolUsed, TurnTaken
+from codeloupe.testing import Cut, Delay, Empty, Garbage, Hang, Json, MaxTokens, Refusal, Reply, Stall, Status, Text
+from tests.agent_factories import AGENTS, AgentFactory, asked_for, assert_nothing_runs_in, on_stage
+
+PROJECT = Path(__file__).parents[2]
+SCHEMA = {
+    "type": "object",
+    "properties": {"answer": {"type": "integer"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(params=AGENTS, ids=lambda factory: factory.name)
+def factory(request: pytest.FixtureRequest) -> AgentFactory:
+    found = request.param
+    assert isinstance(found, AgentFactory)
+    return found
+
+
+def only(able: Callable[[AgentFactory], object]) -> pytest.MarkDecorator:
+    """For a test of what not every agent can do."""
+    chosen = [factory for factory in AGENTS if able(factory)]
+    return pytest.mark.parametrize("factory", chosen, indirect=True, ids=lambda factory: factory.name)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.requirement("R1")
+@pytest.mark.requirement("R3")
+@pytest.mark.requirement("R5")
+@pytest.mark.requirement("R7")
+def test_an_answer_comes_back_whole(factory: AgentFactory, work: Path) -> None:
+    asked = asked_for(
+        work,
+        "Grüße, 你好 🙂 – say hello.",
+        model=factory.model,
+        append_system_prompt="Be kind to the reader.",
+        context={"The diff": "+ added 🚀"},
+    )
+    with on_stage(factory, Text("Hello 🙂", usage=TokenUsage(input_tokens=70, output_tokens=9))) as stage:
+        result = stage.answer(asked)
+        assert all(map(stage.sent, (asked.prompt, "The diff", "+ added 🚀", "Be kind to the reader.")))
+        assert stage.calls == 1
+    assert (result.success, result.output, result.agent, result.error) == (True, "Hello 🙂", factory.name, None)
+    assert result.usage == TokenUsage(input_tokens=70, output_tokens=9)
+    assert result.model == factory.model
+    assert result.num_turns == 1
+    assert result.attempts == 1
+    assert result.duration_ms > 0
+    assert bool(result.session_id) is factory.tells_session
+    assert (result.total_cost_usd is not None) is factory.tells_cost
+    assert TurnTaken(factory.name, 1) in stage.events
+    assert [event for event in stage.events if isinstance(event, TokensSpent)][-1].input_tokens == 70
+    assert_nothing_runs_in(work)
+
+
+def test_a_schema_is_answered_with_a_value(factory: AgentFactory, work: Path) -> None:
+    with on_stage(factory, Json({"answer": 42})) as stage:
+        assert stage.answer(asked_for(work, output_schema=SCHEMA)).structured == {"answer": 42}
+
+
+@pytest.mark.parametrize("reply", [Text("Forty-two."), Json({"answer": "forty-two"})], ids=["in prose", "violated"])
+def test_a_schema_that_is_not_kept_is_an_error_with_the_raw_output(
+    factory: AgentFactory, work: Path, reply: Reply
+) -> None:
+    with on_stage(factory, reply) as stage, pytest.raises(OutputInvalid) as raised:
+        stage.answer(asked_for(work, output_schema=SCHEMA))
+    assert raised.value.raw_output
+    assert not raised.value.retryable
+    assert_nothing_runs_in(work)
+
+
+@pytest.mark.requirement("R11")
+def test_a_missing_login_is_told_with_what_to_set(factory: AgentFactory, work: Path) -> None:
+    with on_stage(factory, Text("never"), logged_in=False) as stage:
+        with pytest.raises(NotLoggedIn) as raised:
+            stage.answer(asked_for(work))
+        assert factory.login_hint in raised.value.hint
+        assert stage.calls == 0
+        assert asyncio.run(stage.agent.check()).logged_in is False
+
+
+@pytest.mark.requirement("R11")
+def test_the_check_finds_what_is_here(factory: AgentFactory) -> None:
+    with on_stage(factory) as stage:
+        availability = asyncio.run(stage.agent.check())
+        assert stage.server.requests == ()
+    assert availability.usable
+    assert availability.version
+    assert availability.how_to_fix == ""
+
+
+FAILURES: list[tuple[Reply, type[AgentError]]] = [
+    (Status(401), NotLoggedIn),
+    (Status(404), InvalidRequest),
+    (Status(429, retry_after=9), RateLimited),
+    (Status(500), Overloaded),
+    (Status(529), Overloaded),
+    (Cut(), ConnectionFailed),
+    (Garbage(), ConnectionFailed),
+    (Empty(), ConnectionFailed),
+]
+
+
+@pytest.mark.requirement("R10")
+@pytest.mark.parametrize(("reply", "kind"), FAILURES, ids=lambda value: getattr(value, "__name__", str(value)[:40]))
+def test_a_failure_that_does_not_end_is_told_as_what_it_is(
+    factory: AgentFactory, work: Path, reply: Reply, kind: type[AgentError]
+) -> None:
+    begun = time.monotonic()
+    with on_stage(factory, reply) as stage, pytest.raises(AgentError) as raised:
+        stage.answer(asked_for(work, model=factory.model))
+    error = raised.value
+    assert type(error) is kind
+    assert (error.agent, error.retryable) == (factory.name, kind.retryable)
+    assert factory.name in error.message
+    assert error.hint
+    assert time.monotonic() - begun < 25, "the program seems to have tried again by itself"
+    if kind.retryable:
+        assert stage.calls == 1
+    if isinstance(error, RateLimited):
+        assert error.retry_after_seconds == (9 if factory.tells_retry_after else None)
+    assert_nothing_runs_in(work)
+
+
+@only(lambda factory: factory.tells_refusal)
+def test_a_refusal_is_told_as_one(factory: AgentFactory, work: Path) -> None:
+    with on_stage(factory, Refusal()) as stage, pytest.raises(Refused):
+        stage.answer(asked_for(work, model=factory.model))
+
+
+@only(lambda factory: not factory.tells_refusal)
+def test_a_refusal_that_is_not_told_as_one_is_still_no_answer(factory: AgentFactory, work: Path) -> None:
+    with on_stage(factory, Refusal()) as stage, pytest.raises(OutputInvalid, match="empty"):
+        stage.answer(asked_for(work, model=factory.model))
+
+
+@only(lambda factory: factory.tells_cut_off)
+def test_an_answer_that_is_cut_off_is_none(factory: AgentFactory, work: Path) -> None:
+    with on_stage(factory, MaxTokens()) as stage, pytest.raises(OutputInvalid):
+        stage.answer(asked_for(work, model=factory.model))
+
+
+@pytest.mark.requirement("R13")
+def test_what_fails_once_succeeds_at_the_second_attempt(factory: AgentFactory, work: Path) -> None:
+    options = CallerOptions(retry=RetryPolicy(attempts=2, rate_limit_min_seconds=0.1))
+    with on_stage(factory, Status(429), Text("Hello.")) as stage:
+        call = AgentCaller(options).call(asked_for(work), agent=stage.agent, emit=stage.events.append)
+        result = asyncio.run(call)
+    assert (result.output, result.attempts, stage.calls) == ("Hello.", 2, 2)
+    assert [event.kind for event in stage.events if isinstance(event, AttemptFailed)] == ["RateLimited"]
+
+
+@pytest.mark.requirement("R8")
+@pytest.mark.parametrize(
+    ("reply", "limits"),
+    [(Hang(), {"timeout_seconds": 2.0}), (Stall("A beginning"), {"idle_timeout_seconds": 2.0})],
+    ids=["no answer", "an answer that stops"],
+)
+def test_an_agent_that_hangs_is_ended_in_time(
+    factory: AgentFactory, work: Path, reply: Reply, limits: dict[str, Any]
+) -> None:
+    with on_stage(factory, reply) as stage:
+        begun = time.monotonic()
+        with pytest.raises(TimedOut, match="2 s") as raised:
+            stage.answer(asked_for(work, **limits))
+        assert time.monotonic() - begun < 2 + 8
+        assert stage.calls <= 1
+    assert not raised.value.retryable
+    assert_nothing_runs_in(work)
+
+
+@pytest.mark.requirement("R1")
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_cancellation_is_raised_as_it_came_and_leaves_nothing(factory: AgentFactory, work: Path, times: int) -> None:
+    async def cancelled() -> float:
+        task = asyncio.ensure_future(stage.ask(asked_for(work)))
+        assert await asyncio.to_thread(stage.server.wait_for, 1, timeout_seconds=30)
+        begun = time.monotonic()
+        for _ in range(times):
+            task.cancel("enough")
+            await asyncio.sleep(0.01)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert_nothing_runs_in(work, within_seconds=0.1)
+        return time.monotonic() - begun
+
+    with on_stage(factory, Hang()) as stage:
+        assert asyncio.run(cancelled()) < 6
+
+
+def test_a_cancellation_before_the_start_leaves_nothing(factory: AgentFactory, work: Path) -> None:
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(stage.ask(asked_for(work)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+    with on_stage(factory, Hang()) as stage:
+        asyncio.run(cancelled())
+        assert stage.calls == 0
+    assert_nothing_runs_in(work)
+
+
+@pytest.mark.requirement("R9")
+@only(lambda factory: factory.keeps_turns)
+def test_a_limit_of_turns_holds(factory: AgentFactory, work: Path) -> None:
+    assert factory.read is not None
+    (work / "a.txt").write_text("one\n")
+    with on_stage(factory, factory.read(work / "a.txt")) as stage:
+        with pytest.raises(TurnsExhausted):
+            stage.answer(asked_for(work, max_turns=2))
+        assert stage.calls == 2
+    assert len([event for event in stage.events if isinstance(event, ToolUsed)]) == 2
+
+
+@pytest.mark.requirement("R9")
+@only(lambda factory: factory.keeps_budget)
+def test_a_limit_of_money_holds(factory: AgentFactory, work: Path) -> None:
+    dear = Text("Hello.", usage=TokenUsage(input_tokens=2_000_000, output_tokens=100_000))
+    with on_stage(factory, dear) as stage:
+        with pytest.raises(BudgetExhausted):
+            stage.answer(asked_for(work, max_budget_usd=0.01))
+        assert stage.calls == 1
+
+
+def test_an_agent_says_of_itself_what_it_can(factory: AgentFactory) -> None:
+    with on_stage(factory) as stage:
+        limits = stage.agent.limits
+    assert stage.agent.name == factory.name
+    assert (limits.turns, limits.budget) == (factory.keeps_turns, factory.keeps_budget)
+    assert limits.writes is (factory.write is not None)
+
+
+@pytest.mark.requirement("R3")
+def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words(factory: AgentFactory, work: Path) -> None:
+    prompt = "".join(f"line {number:07} of a long prompt\n" for number in range(68_000))[:2_000_000]
+    # A program may repeat the prompt on its output, and lose the rest of that when it ends at once.
+    with on_stage(factory, Delay(1.5, Text("Read."))) as stage:
+        most = stage.agent.limits.max_prompt_characters or len(prompt)
+        if most < len(prompt):
+            with pytest.raises(PromptTooLong, match="2,000,000"):
+                stage.answer(asked_for(work, prompt))
+            assert stage.calls == 0
+        else:
+            assert stage.answer(asked_for(work, prompt)).output == "Read."
+            assert stage.sent(prompt.strip())
+
+
+@pytest.mark.requirement("R16")
+@pytest.mark.parametrize("start", ["/compact", "--help", "!touch marker;"])
+def test_a_prompt_is_text_whatever_it_looks_like(factory: AgentFactory, work: Path, tmp_path: Path, start: str) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("the-secret-of-the-file")
+    (work / "inside.txt").write_text("the-text-of-the-other-file")
+    prompt = f"{start} this, and see @/etc/hostname, @{secret} and @inside.txt"
+    with on_stage(factory, Text("Done.")) as stage:
+        assert stage.answer(asked_for(work, prompt)).output == "Done."
+        assert stage.sent(factory.as_sent(prompt))
+        assert not stage.sent("the-secret-of-the-file")
+        assert not stage.sent("the-text-of-the-other-file")
+    assert not (work / "marker").exists()
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"working_dir": Path("/nowhere/at/all")}, "does not exist"),
+        ({"prompt": "a NUL \0 byte"}, "NUL"),
+        ({"prompt": "half \ud83d of it"}, "half of a character"),
+        ({"prompt": "  \n"}, "empty"),
+        ({"max_turns": 0}, "max_turns"),
+        ({"output_schema": {"type": "nonsense"}}, "output_schema"),
+        ({"permission_mode": PermissionMode.BYPASS}, "bypass"),
+    ],
+)
+def test_a_request_that_cannot_be_sent_is_refused_in_words_before_the_start(
+    factory: AgentFactory, work: Path, changes: dict[str, Any], words: str
+) -> None:
+    with on_stage(factory, Text("never")) as stage, pytest.raises(InvalidRequest, match=words) as raised:
+        stage.answer(asked_for(work, **changes))
+    assert stage.server.requests == ()
+    assert raised.value.hint
+
+
+@pytest.mark.requirement("R4")
+@only(lambda factory: factory.write)
+def test_only_an_agent_that_was_allowed_to_write_writes(factory: AgentFactory, work: Path) -> None:
+    assert factory.write is not None
+    replies = (factory.write(work / "new.txt", "written"), Text("Done."))
+    with on_stage(factory, *replies) as stage:
+        result = stage.answer(asked_for(work, tools=("Read", factory.write_tool)))
+    assert not (work / "new.txt").exists()
+    if factory.tells_denials:
+        assert result.permission_denials == (f"{factory.write_tool} {str(work / 'new.txt')[:80]}",)
+    with on_stage(factory, *replies) as stage:
+        stage.answer(asked_for(work, permission_mode=PermissionMode.ACCEPT_EDITS))
+    assert (work / "new.txt").read_text() == "written"
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from tests.agent_factories import asked_for, by_name, environment
+factory = by_name(sys.argv[1])
+agent = factory.make(sys.argv[2], environment(factory))
+asyncio.run(agent.run(asked_for(Path(sys.argv[3])), print))
+"""
+
+
+def test_when_we_are_killed_the_program_dies_too(
+    factory: AgentFactory, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who is killed cannot tidy up.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with on_stage(factory, Hang()) as stage:
+        command = (sys.executable, "-c", KILLED, factory.name, stage.server.url, str(work))
+        with subprocess.Popen(command, cwd=PROJECT) as process:
+            assert stage.server.wait_for(1, timeout_seconds=30)
+            process.kill()
+        assert_nothing_runs_in(work, within_seconds=5)

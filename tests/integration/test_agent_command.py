@@ -1,0 +1,223 @@
+"""`codeloupe agent` through the front door, with the real claude program and the stand-in model."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codeloupe.testing import Delay, Json, RecordedRequest, Reply, StandInServer, Status, Text
+from tests.agent_factories import assert_nothing_runs_in
+from tests.agent_programs import find
+from tests.program import Ended, codeloupe
+from tests.repository import GitRepository
+
+KEY = "sk-ant-" + "stand-in-0123456789"
+SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
+
+
+@pytest.fixture
+def project(repository: GitRepository) -> GitRepository:
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    return repository
+
+
+def environment(server: StandInServer) -> dict[str, str]:
+    return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
+
+
+def ask(server: StandInServer, project: GitRepository, *words: str, stdin: bytes = b"") -> Ended:
+    flags = ("--agent", "claude_cli", *words)
+    return codeloupe("agent", "run", *flags, cwd=project.path, stdin=stdin, environment=environment(server))
+
+
+@pytest.fixture
+def server() -> Iterator[StandInServer]:
+    with StandInServer([Text("Hello there.")]) as server:
+        yield server
+
+
+@pytest.mark.requirement("R7")
+def test_an_answer_is_printed_and_the_same_question_is_not_bought_twice(
+    server: StandInServer, project: GitRepository
+) -> None:
+    first = ask(server, project, "-q", "Say hello.")
+    assert (first.exit_code, first.stdout, first.stderr) == (0, "Hello there.\n", "")
+    assert server.count(auxiliary=False) == 1
+    again = ask(server, project, "--json", "Say hello.")
+    document = again.json()
+    assert server.count(auxiliary=False) == 1
+    assert (document["success"], document["output"], document["from_ledger"]) == (True, "Hello there.", True)
+    assert (document["agent"], document["num_turns"], document["error"]) == ("claude_cli", 1, None)
+    assert document["session_id"]
+    assert document["total_cost_usd"] is not None
+    assert KEY not in again.stdout + again.stderr
+
+    assert ask(server, project, "-q", "--fresh", "Say hello.").exit_code == 0
+    assert server.count(auxiliary=False) == 2
+    project.write("a.py", "x = 2\n")
+    assert ask(server, project, "-q", "Say hello.").exit_code == 0
+    assert server.count(auxiliary=False) == 3
+
+
+@pytest.mark.requirement("R3")
+def test_the_prompt_comes_from_an_argument_a_file_or_standard_input(
+    server: StandInServer, project: GitRepository, tmp_path: Path
+) -> None:
+    (tmp_path / "prompt.txt").write_text("From a file.", encoding="utf-8")
+    assert ask(server, project, "-q", "--prompt-file", str(tmp_path / "prompt.txt")).exit_code == 0
+    assert ask(server, project, "-q", stdin=b"From a pipe.").exit_code == 0
+    for words in ("From a file.", "From a pipe."):
+        assert any(request.mentions(words) for request in server.requests)
+
+
+def test_an_answer_that_must_fit_a_schema(project: GitRepository, tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
+    with StandInServer([Json({"answer": 42})]) as server:
+        ended = ask(server, project, "--json", "-q", "--schema", str(tmp_path / "schema.json"), "How much?")
+    assert ended.json()["structured"] == {"answer": 42}
+    with StandInServer([Json({"answer": "much"}, as_text=True)]) as server:
+        ended = ask(server, project, "--json", "--fresh", "--schema", str(tmp_path / "schema.json"), "How much?")
+    assert ended.exit_code == 3
+    assert ended.json()["error_kind"] == "OutputInvalid"
+    assert "much" in ended.json()["raw_output"]
+
+
+@pytest.mark.requirement("R11")
+def test_without_a_login_it_says_what_to_set(project: GitRepository) -> None:
+    ended = codeloupe(
+        "agent",
+        "run",
+        "--agent",
+        "claude_cli",
+        "Hi",
+        cwd=project.path,
+        environment={"CODELOUPE_CLAUDE_PATH": str(find("claude"))},
+    )
+    assert ended.exit_code == 2
+    assert "ANTHROPIC_API_KEY" in ended.stderr
+
+
+@pytest.mark.requirement("R13")
+def test_a_passing_failure_is_tried_again_and_told(project: GitRepository) -> None:
+    with StandInServer([Status(500, "broken"), Text("Better now.")]) as server:
+        ended = ask(server, project, "Say hello.")
+    assert (ended.exit_code, ended.stdout) == (0, "Better now.\n")
+    assert "attempt 1 failed" in ended.stderr
+
+
+def test_bad_input_is_refused_before_anything_starts(
+    server: StandInServer, project: GitRepository, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.json").write_text("{", encoding="utf-8")
+    for words, said in (
+        (["--schema", str(tmp_path / "bad.json"), "Hi"], "not JSON"),
+        (["--label", "x", "Hi"], "not a label"),
+        (["--max-turns", "0", "Hi"], "turn"),
+        (["--working-dir", str(tmp_path / "nowhere"), "Hi"], "nowhere"),
+        (["--permission-mode", "bypassPermissions", "Hi"], "bypass"),
+        (["--prompt-file", str(tmp_path / "nothing"), "Hi"], "exclude each other"),
+        ([], "prompt"),
+    ):
+        ended = ask(server, project, *words)
+        assert ended.exit_code == 2, ended
+        assert said in ended.stderr, ended.stderr
+    assert server.requests == ()
+
+
+def test_a_chain_goes_on_to_the_next_agent_and_says_so(
+    server: StandInServer, project: GitRepository, tmp_path: Path
+) -> None:
+    variables = {**environment(server), "CODELOUPE_CODEX_PATH": str(tmp_path / "no-codex")}
+    ended = codeloupe(
+        "agent",
+        "run",
+        "--agent",
+        "codex",
+        "--agent",
+        "claude_cli",
+        "--json",
+        "Hi",
+        cwd=project.path,
+        environment=variables,
+    )
+    assert ended.exit_code == 0, ended.stderr
+    assert ended.json()["agent"] == "claude_cli"
+    assert any("codex" in note for note in ended.json()["notes"])
+
+
+def test_the_list_tells_what_is_here_and_how_to_get_the_rest(project: GitRepository) -> None:
+    ended = codeloupe("agent", "list", cwd=project.path)
+    assert ended.exit_code == 0
+    for name in ("agent_sdk", "claude_cli", "codex", "gemini", "api"):
+        assert name in ended.stdout
+    document = codeloupe("agent", "list", "--json", cwd=project.path).json()
+    assert {agent["name"] for agent in document["agents"]} >= {"codex", "api"}
+
+
+TEN_CALLS = """
+import asyncio, sys
+from pathlib import Path
+import codeloupe
+from codeloupe.config.schema import Settings
+
+async def main():
+    settings = Settings(agents=("claude_cli",), concurrency=10, claude_path=sys.argv[1])
+    work = Path(sys.argv[2])
+    calls = [
+        codeloupe.run_agent(codeloupe.AgentRequest(prompt=f"Question {n}", working_dir=work), settings=settings)
+        for n in range(10)
+    ]
+    for answer in asyncio.as_completed(calls):
+        print((await answer).output, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.requirement("R1")
+def test_killed_in_the_middle_of_ten_calls_it_leaves_no_orphan_and_buys_only_the_rest(project: GitRepository) -> None:
+    def reply(request: RecordedRequest) -> Reply:
+        quick = any(request.mentions(f"Question {number}") for number in range(3))
+        return Text("done") if quick else Delay(60, Text("late"))
+
+    with StandInServer(reply=reply) as server:
+        command = [sys.executable, "-c", TEN_CALLS, str(find("claude")), str(project.path)]
+        variables = {**os.environ, **environment(server)}
+        process = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, cwd=project.path, text=True)
+        assert process.stdout
+        finished = [process.stdout.readline() for _ in range(3)]
+        deadline = time.monotonic() + 60
+        while server.count(auxiliary=False) < 10 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert finished == ["done\n"] * 3
+        assert server.count(auxiliary=False) == 10
+        assert_nothing_runs_in(project.path, within_seconds=5.0)
+    with StandInServer([Text("second")]) as server:
+        completed = subprocess.run(
+            command,
+            env={**os.environ, **environment(server)},
+            cwd=project.path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert completed.returncode == 0, completed.stderr
+        assert server.count(auxiliary=False) == 7
+        assert sorted(completed.stdout.split()) == ["done"] * 3 + ["second"] * 7
+    # What was killed could not tidy up its temporary folders; that is said in SECURITY.md.
+    for left in Path(os.environ["TMPDIR"]).glob("codeloupe-*"):
+        shutil.rmtree(left)

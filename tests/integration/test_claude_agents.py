@@ -1,0 +1,67 @@
+"""What only the claude agents can: sessions that go on, a model to fall back to, and large answers. All for real."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from codeloupe.agents.agent_sdk import AgentSdkAgent
+from codeloupe.agents.claude_cli import ClaudeCliAgent
+from codeloupe.errors import InvalidRequest
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.testing import Status, StandInServer, Text
+from tests import agent_programs
+from tests.agent_factories import asked_for, by_name, environment
+
+Made = Callable[[StandInServer], ClaudeCliAgent | AgentSdkAgent]
+
+
+@pytest.fixture(params=[ClaudeCliAgent, AgentSdkAgent], ids=lambda kind: kind.name)
+def made(request: pytest.FixtureRequest) -> Made:
+    def make(server: StandInServer) -> ClaudeCliAgent | AgentSdkAgent:
+        source = environment(by_name(request.param.name))
+        program = str(agent_programs.find("claude"))
+        agent = request.param(program, source, base_url=server.url, keep_sessions=True)
+        assert isinstance(agent, ClaudeCliAgent | AgentSdkAgent)
+        return agent
+
+    return make
+
+
+def answer(agent: ClaudeCliAgent | AgentSdkAgent, asked: AgentRequest) -> AgentResult:
+    return asyncio.run(agent.run(asked, lambda _event: None))
+
+
+def test_a_session_that_was_kept_goes_on(made: Made, tmp_path: Path) -> None:
+    with StandInServer([Text("I shall."), Text("It is blue.")]) as server:
+        agent = made(server)
+        first = answer(agent, asked_for(tmp_path, "Remember the colour blue."))
+        assert any(Path(os.environ["HOME"]).rglob(f"{first.session_id}.jsonl"))
+        second = answer(agent, asked_for(tmp_path, "Which colour?", resume_session=first.session_id))
+        assert (second.output, second.session_id) == ("It is blue.", first.session_id)
+        assert server.requests[-1].mentions("Remember the colour blue.")
+
+
+def test_a_session_that_is_not_there_is_told_as_such(made: Made, tmp_path: Path) -> None:
+    unknown = "99999999-2222-4333-8444-555555555555"
+    with StandInServer() as server, pytest.raises(InvalidRequest, match="does not know the session"):
+        answer(made(server), asked_for(tmp_path, resume_session=unknown))
+
+
+def test_an_overloaded_model_gives_way_to_the_one_to_fall_back_to(made: Made, tmp_path: Path) -> None:
+    overloaded = [Status(529)] * 3
+    with StandInServer([*overloaded, Text("Here I am.")]) as server:
+        asked = asked_for(tmp_path, model="claude-opus-4-1", fallback_model="claude-haiku-4-5")
+        result = answer(made(server), asked)
+    assert (result.output, result.model) == ("Here I am.", "claude-haiku-4-5")
+    assert "switched from the model claude-opus-4-1 to claude-haiku-4-5" in result.notes[0]
+
+
+def test_an_answer_of_two_megabytes_comes_back_whole(made: Made, tmp_path: Path) -> None:
+    long = "".join(f"{number:07} ünd weiter\n" for number in range(100_000))
+    with StandInServer([Text(long)]) as server:
+        assert answer(made(server), asked_for(tmp_path)).output.strip() == long.strip()

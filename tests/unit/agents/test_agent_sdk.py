@@ -1,0 +1,290 @@
+"""The Agent SDK's part, with a program of ours in the place of claude, or with its messages as they were recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import claude_agent_sdk
+import pytest
+
+from codeloupe.agents.agent_sdk import AgentSdkAgent
+from codeloupe.agents.claude_output import answer_in
+from codeloupe.agents.claude_program import AGENT_SDK
+from codeloupe.agents.claude_progress import Progress
+from codeloupe.agents.environment import Places
+from codeloupe.agents.sdk_conversation import Conversation, PassedLimit
+from codeloupe.agents.sdk_options import SdkCall, as_printed, how_to_start
+from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, TurnsExhausted
+from codeloupe.model.agent import AgentResult, PermissionMode
+from codeloupe.model.agent_events import AgentEvent, ToolUsed, TurnTaken
+from tests.unit.agents.call_samples import request
+from tests.unit.agents.claude_captures import FOLDER, unheard
+from tests.unit.agents.fake_claude import FakeClaude
+
+KEY = {"ANTHROPIC_API_KEY": "made-up"}
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def replayed(name: str, events: list[AgentEvent] | None = None) -> AgentResult:
+    """A recorded conversation, read as the agent reads one; raises what it raises."""
+    progress = Progress(request(), program=AGENT_SDK, emit=unheard if events is None else events.append)
+    for recorded in json.loads((FOLDER / "sdk" / f"{name}.json").read_text(encoding="utf-8"))["messages"]:
+        progress.take(as_printed(claude_agent_sdk, _message(recorded["class"], recorded["data"])))
+    assert progress.result is not None
+    return answer_in(progress.result, progress.told(), duration_ms=1, now=0)
+
+
+def _message(kind: str, data: dict[str, Any]) -> Any:
+    if kind == "AssistantMessage":
+        blocks = [
+            claude_agent_sdk.ToolUseBlock(**block) if "input" in block else claude_agent_sdk.TextBlock(**block)
+            for block in data["content"]
+        ]
+        return claude_agent_sdk.AssistantMessage(**{**data, "content": blocks})
+    return getattr(claude_agent_sdk, kind)(**data)
+
+
+def test_a_recorded_answer_is_read_whole() -> None:
+    found = replayed("schema")
+    assert found.structured == {"answer": 42}
+    assert found.session_id == "bc730e12-e33d-4970-a466-af3e58f724e1"
+    assert found.model == "claude-opus-5-5"
+    assert found.total_cost_usd
+    assert found.usage.input_tokens > 1000
+    assert found.num_turns == 2
+
+
+def test_an_answer_in_prose_to_a_schema_has_no_value() -> None:
+    assert replayed("schema_as_text").structured is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("turns", TurnsExhausted), ("status_429", RateLimited), ("login_missing", NotLoggedIn)]
+)
+def test_a_recorded_failure_has_its_error(name: str, kind: type[AgentError]) -> None:
+    with pytest.raises(AgentError) as raised:
+        replayed(name)
+    assert type(raised.value) is kind
+    assert raised.value.session_id
+
+
+def test_turns_and_tools_of_a_recorded_conversation_are_told() -> None:
+    events: list[AgentEvent] = []
+    with pytest.raises(TurnsExhausted):
+        replayed("turns", events)
+    assert [event.turn for event in events if isinstance(event, TurnTaken)] == [1, 2]
+    assert ToolUsed("agent_sdk", "Read", "<repo>/a.txt") in events
+
+
+def test_a_quota_is_read_from_the_message_of_the_sdk() -> None:
+    info = claude_agent_sdk.RateLimitInfo(status="rejected", raw={"status": "rejected", "resetsAt": 50})
+    event = claude_agent_sdk.RateLimitEvent(rate_limit_info=info, uuid="u", session_id="s")
+    assert as_printed(claude_agent_sdk, event)["rate_limit_info"] == {"status": "rejected", "resetsAt": 50}
+
+
+@pytest.fixture
+def started(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """How the SDK starts the program for a request with every wish, in an environment with a secret."""
+    monkeypatch.setenv("DATABASE_PASSWORD", "not-for-others")
+    monkeypatch.setenv("CLAUDECODE", "1")
+    monkeypatch.setenv("WITH.DOT", "cannot be unset by a shell")
+    program = FakeClaude(tmp_path, "sys.exit(7)")
+    asked = request(
+        "Look.",
+        working_dir=work,
+        model="big",
+        fallback_model="small",
+        system_prompt="Be brief. " * 30_000,
+        append_system_prompt="Be kind.",
+        tools=("Read", "Bash(git log:*)"),
+        max_turns=3,
+        max_budget_usd=0.5,
+        idle_timeout_seconds=30,
+        output_schema={"type": "object"},
+    )
+    with pytest.raises(Crashed, match="exit code 7"):
+        asyncio.run(AgentSdkAgent(program.path, {**KEY, "PATH": os.defpath}).run(asked, unheard))
+    return program.started
+
+
+@pytest.mark.requirement("R4")
+def test_the_sdk_starts_the_program_read_only_and_closed_to_the_repository(started: dict[str, Any], work: Path) -> None:
+    arguments = started["argv"]
+    assert "--setting-sources=" in arguments
+    for flag in ("--strict-mcp-config", "--restricted", "--disable-slash-commands", "--no-session-persistence"):
+        assert flag in arguments
+    pairs = dict(itertools.pairwise(arguments))
+    assert pairs["--permission-mode"] == "dontAsk"
+    assert pairs["--permission-prompts"] == "none"
+    assert pairs["--tools"] == "Read,Bash"
+    assert pairs["--allowedTools"] == "Bash(git log:*)"
+    assert (pairs["--model"], pairs["--fallback-model"]) == ("big", "small")
+    assert (pairs["--max-turns"], pairs["--max-budget-usd"]) == ("3", "0.5")
+    assert json.loads(pairs["--json-schema"]) == {"type": "object"}
+    assert "--include-partial-messages" in arguments
+    assert "--system-prompt-file" in arguments
+    assert "--append-system-prompt-file" in arguments
+    assert started["cwd"] == str(work)
+
+
+@pytest.mark.requirement("R16")
+def test_what_must_not_pass_is_gone_from_the_environment(started: dict[str, Any]) -> None:
+    seen = started["environment"]
+    assert seen["ANTHROPIC_API_KEY"] == "made-up"
+    assert (
+        not {"DATABASE_PASSWORD", "CLAUDECODE", "CODELOUPE_UNSET", "CODELOUPE_PROGRAM", "PYTEST_VERSION"} & seen.keys()
+    )
+    assert seen.get("WITH.DOT", "") == ""
+    assert "not-for-others" not in json.dumps(started)
+    assert not Path(seen["HOME"]).exists(), "the home that was thrown away is still there"
+
+
+def test_where_the_launcher_cannot_run_what_must_not_pass_is_blank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_PASSWORD", "not-for-others")
+    monkeypatch.setenv("CLAUDECODE", "1")
+    (tmp_path / "launcher.sh").touch(mode=0o644)
+    call = SdkCall(program="/bin/claude", agent="agent_sdk", places=Places(tmp_path, tmp_path, tmp_path))
+    start = how_to_start({"HOME": "/home/someone"}, call, launcher=tmp_path / "launcher.sh")
+    assert start.program == "/bin/claude"
+    assert (start.variables["DATABASE_PASSWORD"], start.variables["HOME"]) == ("", "/home/someone")
+    assert "CLAUDECODE" not in start.variables
+
+
+def test_the_program_leads_a_session_of_its_own(started: dict[str, Any]) -> None:
+    assert started["leads"]
+
+
+def test_an_old_program_is_told_as_such(tmp_path: Path, work: Path) -> None:
+    body = "sys.stderr.write(\"error: unknown option '--restricted'\\n\"); sys.exit(1)"
+    agent = AgentSdkAgent(FakeClaude(tmp_path, body).path, KEY)
+    with pytest.raises(NotInstalled, match="too old") as raised:
+        asyncio.run(agent.run(request(working_dir=work), unheard))
+    assert raised.value.__cause__ is not None
+
+
+def test_a_program_that_speaks_another_language_has_crashed(tmp_path: Path, work: Path) -> None:
+    agent = AgentSdkAgent(FakeClaude(tmp_path, "print('plain words'); os.write(2, b'sorry'); sys.exit(2)").path, KEY)
+    with pytest.raises(Crashed, match="exit code 2; it said: sorry"):
+        asyncio.run(agent.run(request(working_dir=work), unheard))
+
+
+def test_bypassing_permissions_is_refused_in_words(work: Path) -> None:
+    with pytest.raises(InvalidRequest, match="could run any command"):
+        asyncio.run(
+            AgentSdkAgent(environment=KEY).run(
+                request(working_dir=work, permission_mode=PermissionMode.BYPASS), unheard
+            )
+        )
+
+
+@pytest.mark.requirement("R11")
+def test_without_the_package_its_installation_is_told(tmp_path: Path) -> None:
+    script = f"""
+import asyncio, sys
+sys.modules["claude_agent_sdk"] = None
+from pathlib import Path
+from codeloupe.agents.agent_sdk import AgentSdkAgent
+from codeloupe.errors import NotInstalled
+from codeloupe.model.agent import AgentRequest
+try:
+    asyncio.run(AgentSdkAgent().run(AgentRequest(prompt="x", working_dir=Path({str(tmp_path)!r})), print))
+except NotInstalled as error:
+    print(error.hint)
+"""
+    completed = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
+    assert completed.stdout == "pip install 'codeloupe[claude]'\n"
+
+
+def test_the_package_is_not_imported_before_it_is_needed() -> None:
+    script = "import sys, codeloupe.agents.agent_sdk; print('claude_agent_sdk' in sys.modules)"
+    completed = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
+    assert completed.stdout == "False\n"
+
+
+def test_the_check_tells_version_and_login(tmp_path: Path) -> None:
+    found = asyncio.run(AgentSdkAgent(environment=KEY).check())
+    assert found.usable
+    assert found.version == claude_agent_sdk.__version__
+    without = asyncio.run(AgentSdkAgent(environment={"HOME": str(tmp_path)}).check())
+    assert without.logged_in is False
+    assert "ANTHROPIC_API_KEY" in without.how_to_fix
+    assert not asyncio.run(AgentSdkAgent(str(tmp_path / "nowhere"), KEY).check()).found
+
+
+async def _talk(*messages: float, ended: list[str]) -> AsyncGenerator[Any, None]:
+    """Messages with pauses before them, in seconds."""
+    try:
+        for pause in messages:
+            await asyncio.sleep(pause)
+            yield pause
+    finally:
+        ended.append("cleaned up")
+
+
+def hold(*messages: float, timeout: float = 5, idle: float | None = None, ended: list[str]) -> PassedLimit | None:
+    async def held() -> PassedLimit | None:
+        conversation = Conversation(_talk(*messages, ended=ended), lambda _: None, token="nobody")
+        return await conversation.hold(timeout_seconds=timeout, idle_timeout_seconds=idle)
+
+    return asyncio.run(held())
+
+
+def test_a_conversation_ends_at_its_limits_and_is_cleaned_up() -> None:
+    ended: list[str] = []
+    assert hold(0.01, 0.01, ended=ended) is None
+    assert hold(0.01, 30, timeout=0.2, ended=ended) == PassedLimit(0.2, silent=False)
+    assert hold(0.01, 30, idle=0.2, ended=ended) == PassedLimit(0.2, silent=True)
+    assert hold(0.15, 0.15, 0.15, idle=0.25, ended=ended) is None
+    assert len(ended) == 4
+
+
+def test_what_the_taker_raises_is_raised_after_the_end_of_the_conversation() -> None:
+    ended: list[str] = []
+
+    async def held() -> None:
+        def refuse(message: float) -> None:
+            raise KeyError(message)
+
+        await Conversation(_talk(0.01, 30, ended=ended), refuse, token="nobody").hold(
+            timeout_seconds=5, idle_timeout_seconds=None
+        )
+
+    with pytest.raises(KeyError):
+        asyncio.run(held())
+    assert ended == ["cleaned up"]
+
+
+@pytest.mark.requirement("R1")
+def test_a_cancellation_is_raised_when_the_conversation_has_ended_however_often_it_comes() -> None:
+    ended: list[str] = []
+
+    async def held() -> None:
+        conversation = Conversation(_talk(30, ended=ended), lambda _: None, token="nobody")
+        task = asyncio.ensure_future(conversation.hold(timeout_seconds=60, idle_timeout_seconds=None))
+        for _ in range(4):
+            await asyncio.sleep(0.01)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    started = time.monotonic()
+    asyncio.run(held())
+    assert ended == ["cleaned up"]
+    assert time.monotonic() - started < 3

@@ -1,0 +1,181 @@
+"""A call that was paid for is not bought again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from codeloupe.agents.budget import RunBudget
+from codeloupe.agents.caller import AgentCaller, CallerOptions
+from codeloupe.errors import Crashed, OutputInvalid
+from codeloupe.model.agent import AgentRequest, PermissionMode
+from codeloupe.model.agent_events import AgentEvent, AgentFinished
+from codeloupe.ports import Agent
+from codeloupe.store.content_key import content_key, is_repeatable
+from codeloupe.store.database import Database
+from codeloupe.store.ledger import SqliteLedger
+from codeloupe.testing.agent import ScriptedAgent
+from codeloupe.testing.replies import Delay, Hang, Json, Text
+from tests.unit.agents.call_samples import made_up_token, overloaded, request, result
+from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
+
+_Outcome = TypeVar("_Outcome")
+SCHEMA = {"type": "object", "required": ["line"]}
+
+
+def key_of(asked: AgentRequest, agent: Agent) -> str | None:
+    return content_key(asked, agent=agent.name, model=asked.model) if is_repeatable(asked) else None
+
+
+class Run:
+    """One run of the program, with a ledger on a shared file."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.database = Database(path)
+        self.ledger = SqliteLedger(self.database, clock=asyncio.get_running_loop().time)
+        self.budget = RunBudget(clock=virtual_clock)
+        self.events: list[AgentEvent] = []
+        self.caller = AgentCaller(
+            CallerOptions(**options), budget=self.budget, ledger=self.ledger, key_of=key_of, timing=virtual_timing()
+        )
+
+    async def ask(self, agent: Agent | list[Agent], asked: AgentRequest | None = None) -> Any:
+        return await self.caller.call(asked or request(), agent=agent, emit=self.events.append)
+
+    def is_claimed(self, asked: AgentRequest | None = None) -> bool:
+        key = key_of(asked or request(), ScriptedAgent())
+        return key is not None and self.ledger.is_claimed(key)
+
+
+def in_runs(tmp_path: Path, steps: Callable[[Run, Run], Awaitable[_Outcome]], **options: Any) -> _Outcome:
+    async def opened() -> _Outcome:
+        first, second = (Run(tmp_path / "ledger.db", **options) for _ in range(2))
+        with first.database, second.database:
+            return await steps(first, second)
+
+    return run_virtually(opened())
+
+
+def test_the_second_run_takes_what_the_first_bought(tmp_path: Path) -> None:
+    async def steps(first: Run, second: Run) -> None:
+        agent = ScriptedAgent([Text("hello")], cost_usd=0.2)
+        bought, kept = await first.ask(agent), await second.ask(agent)
+        assert (bought.output, bought.from_ledger) == ("hello", False)
+        assert (kept.output, kept.from_ledger, kept.total_cost_usd) == ("hello", True, 0.2)
+        assert len(agent.requests) == 1
+        assert second.budget.spent.requests == 0
+        ended = second.events[-1]
+        assert isinstance(ended, AgentFinished)
+        assert (ended.success, ended.from_ledger, ended.cost_usd) == (True, True, 0.0)
+
+    in_runs(tmp_path, steps)
+
+
+def test_fresh_buys_again_and_keeps_the_new_answer(tmp_path: Path) -> None:
+    async def steps(first: Run, second: Run) -> None:
+        agent = ScriptedAgent([Text("old"), Text("new")])
+        assert (await first.ask(agent)).output == "old"
+        assert (await second.ask(agent)).output == "new"
+        second.caller = AgentCaller(ledger=second.ledger, key_of=key_of, timing=virtual_timing())
+        kept = await second.ask(agent)
+        assert (kept.output, kept.from_ledger) == ("new", True)
+
+    in_runs(tmp_path, steps, fresh=True)
+
+
+def test_the_same_call_of_two_runs_at_a_time_is_bought_once(tmp_path: Path) -> None:
+    async def steps(first: Run, second: Run) -> list[Any]:
+        agent = ScriptedAgent([Delay(500.0, Text("hello"))])
+        calls = [run.ask(agent) for run in (first, first, second, second)]
+        answers = list(await asyncio.gather(*calls))
+        assert len(agent.requests) == 1
+        return answers
+
+    answers = in_runs(tmp_path, steps, lease_seconds=30.0)
+    assert [answer.output for answer in answers] == ["hello"] * 4
+    assert sum(answer.from_ledger for answer in answers) == 3
+
+
+@pytest.mark.parametrize(
+    ("agent", "kind"),
+    [
+        (ScriptedAgent([Crashed("it crashed", agent="scripted")]), Crashed),
+        (ScriptedAgent([Json({"no": "line"})]), OutputInvalid),
+    ],
+)
+def test_a_failed_call_is_not_stored_and_its_claim_is_given_back(
+    tmp_path: Path, agent: ScriptedAgent, kind: type[Exception]
+) -> None:
+    asked = request(output_schema=SCHEMA)
+
+    async def steps(first: Run, second: Run) -> None:
+        with pytest.raises(kind):
+            await first.ask(agent, asked)
+        assert not second.is_claimed(asked)
+        assert second.ledger.stats().results == 0
+
+    in_runs(tmp_path, steps)
+
+
+def test_what_is_stored_holds_no_secret_and_the_key_is_that_of_what_was_sent(tmp_path: Path) -> None:
+    token, other = made_up_token("a"), made_up_token("b")
+
+    async def steps(first: Run, second: Run) -> None:
+        agent = ScriptedAgent([result(f"it is {token}", raw_output=f"raw {token}")])
+        await first.ask(agent, request(f"look at {token}"))
+        kept = await second.ask(agent, request(f"look at {other}"))
+        assert kept.from_ledger
+        assert kept.output == "it is [redacted]"
+        assert kept.notes == ("secrets were masked in the prompt before it was sent",)
+
+    in_runs(tmp_path, steps)
+    assert not any(token.encode() in file.read_bytes() for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("fields", [{"permission_mode": PermissionMode.ACCEPT_EDITS}, {"resume_session": "s1"}])
+def test_a_call_that_must_be_made_each_time_is_neither_stored_nor_claimed(
+    tmp_path: Path, fields: dict[str, Any]
+) -> None:
+    async def steps(first: Run, second: Run) -> None:
+        agent = ScriptedAgent([Text("hello")])
+        await first.ask(agent, request(**fields))
+        await second.ask(agent, request(**fields))
+        assert len(agent.requests) == 2
+
+    in_runs(tmp_path, steps)
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize("moment", [0.5, 3.0, 100.0])
+def test_a_cancellation_gives_the_claim_back(tmp_path: Path, moment: float) -> None:
+    async def steps(first: Run, second: Run) -> None:
+        agent = ScriptedAgent([Delay(1.0, overloaded()), Hang()])
+        task = asyncio.create_task(first.ask(agent))
+        await asyncio.sleep(moment)
+        assert second.is_claimed()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not second.is_claimed()
+        assert agent.running == 0
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert (await second.ask(ScriptedAgent([Text("hello")]))).output == "hello"
+
+    in_runs(tmp_path, steps, lease_seconds=10.0)
+
+
+def test_a_chain_looks_for_each_agent_in_the_ledger(tmp_path: Path) -> None:
+    async def steps(first: Run, second: Run) -> None:
+        crash = Crashed("never asked", agent="codex")
+        missing = ScriptedAgent(name="agent_sdk")
+        answering, silent = ScriptedAgent([Text("hello")], name="codex"), ScriptedAgent([crash], name="codex")
+        await first.ask([answering])
+        kept = await second.ask([silent, missing])
+        assert (kept.output, kept.from_ledger) == ("hello", True)
+        assert silent.requests == missing.requests == ()
+
+    in_runs(tmp_path, steps)

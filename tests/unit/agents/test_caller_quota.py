@@ -1,0 +1,171 @@
+"""Rate limits and quotas as a whole call meets them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from codeloupe.agents.budget import RunBudget
+from codeloupe.agents.caller import AgentCaller, CallerOptions
+from codeloupe.errors import RateLimited
+from codeloupe.model.agent_events import AgentEvent, QuotaEnded
+from codeloupe.testing.agent import ScriptedAgent
+from codeloupe.testing.replies import Delay, Text
+from tests.unit.agents.call_samples import rate_limited, request
+from tests.unit.agents.virtual_time import MIDNIGHT, run_virtually, virtual_clock, virtual_timing
+
+
+def caller(*, deadline: float | None = None, **options: Any) -> AgentCaller:
+    budget = RunBudget(clock=virtual_clock, deadline=deadline)
+    return AgentCaller(CallerOptions(**options), budget=budget, timing=virtual_timing())
+
+
+def quotas(events: list[AgentEvent]) -> list[QuotaEnded]:
+    return [event for event in events if isinstance(event, QuotaEnded)]
+
+
+def test_a_long_quota_fails_at_once_and_tells_when_it_opens() -> None:
+    events: list[AgentEvent] = []
+
+    async def run() -> RateLimited:
+        agent = ScriptedAgent([rate_limited(3600)])
+        with pytest.raises(RateLimited) as caught:
+            await caller().call(request(), agent=agent, emit=events.append)
+        assert virtual_clock() == 0
+        return caught.value
+
+    assert "opens again at 2030-01-01 01:00:00 UTC (in 60 minutes)" in run_virtually(run()).message
+    assert quotas(events) == [QuotaEnded("scripted", MIDNIGHT + timedelta(hours=1), waiting=False)]
+
+
+def test_while_a_quota_is_closed_no_other_call_is_made() -> None:
+    async def run() -> ScriptedAgent:
+        agent, by = ScriptedAgent([rate_limited(3600), Text("open again")]), caller()
+        for _ in range(3):
+            with pytest.raises(RateLimited):
+                await by.call(request(), agent=agent, emit=print)
+        assert len(agent.requests) == 1
+        await asyncio.sleep(3600)
+        assert (await by.call(request(), agent=agent, emit=print)).output == "open again"
+        return agent
+
+    assert len(run_virtually(run()).requests) == 2
+
+
+def test_a_short_wait_asked_of_one_call_holds_for_all() -> None:
+    async def run() -> list[float]:
+        starts: list[float] = []
+
+        def answer(_request: object) -> Text:
+            starts.append(virtual_clock())
+            return Text("hello")
+
+        agent = ScriptedAgent([rate_limited(30), answer])
+        by = caller(concurrency=5)
+        await asyncio.gather(
+            by.call(request("first"), agent=agent, emit=lambda _event: None),
+            *(_later(by, agent, number) for number in range(4)),
+        )
+        return starts
+
+    starts = run_virtually(run())
+    assert len(starts) == 5
+    assert min(starts) >= 30
+
+
+async def _later(by: AgentCaller, agent: ScriptedAgent, number: int) -> None:
+    await asyncio.sleep(1)
+    await by.call(request(f"number {number}"), agent=agent, emit=lambda _event: None)
+
+
+class TestWaitingForAQuota:
+    def test_it_is_waited_for_when_that_is_wished(self) -> None:
+        events: list[AgentEvent] = []
+
+        async def run() -> float:
+            agent = ScriptedAgent([rate_limited(3 * 3600), Text("open again")])
+            answer = await caller(wait_for_quota=True).call(
+                request(timeout_seconds=60.0), agent=agent, emit=events.append
+            )
+            assert (answer.output, answer.attempts) == ("open again", 2)
+            assert agent.requests[1].timeout_seconds == 60.0
+            return virtual_clock()
+
+        assert 3 * 3600 <= run_virtually(run()) <= 3 * 3600 + 5
+        assert quotas(events) == [QuotaEnded("scripted", MIDNIGHT + timedelta(hours=3), waiting=True)]
+
+    def test_when_nobody_tells_when_it_opens_it_is_looked_at_every_few_minutes(self) -> None:
+        events: list[AgentEvent] = []
+
+        async def run() -> float:
+            agent = ScriptedAgent([*[rate_limited() for _ in range(6)], Text("open again")])
+            answer = await caller(wait_for_quota=True).call(request(), agent=agent, emit=events.append)
+            assert answer.attempts == 7
+            return virtual_clock()
+
+        run_virtually(run())
+        assert quotas(events) == [QuotaEnded("scripted", None, waiting=True)] * 2
+
+    def test_one_that_opens_after_the_deadline_of_the_run_is_not_waited_for(self) -> None:
+        async def run() -> float:
+            agent = ScriptedAgent([rate_limited(3600)])
+            with pytest.raises(RateLimited):
+                await caller(wait_for_quota=True, deadline=1800.0).call(request(), agent=agent, emit=print)
+            return virtual_clock()
+
+        assert run_virtually(run()) == 0
+
+    def test_one_that_does_not_open_for_weeks_is_not_waited_for(self) -> None:
+        async def run() -> float:
+            with pytest.raises(RateLimited):
+                await caller(wait_for_quota=True).call(
+                    request(), agent=ScriptedAgent([rate_limited(30 * 86400)]), emit=print
+                )
+            return virtual_clock()
+
+        assert run_virtually(run()) == 0
+
+    def test_waiting_without_end_has_an_end(self) -> None:
+        async def run() -> float:
+            with pytest.raises(RateLimited):
+                await caller(wait_for_quota=True, longest_quota_wait_seconds=3600.0).call(
+                    request(), agent=ScriptedAgent([rate_limited()]), emit=lambda _event: None
+                )
+            return virtual_clock()
+
+        assert 3600 < run_virtually(run()) < 2 * 3600
+
+    @pytest.mark.requirement("R14")
+    def test_a_cancellation_ends_the_wait_at_once(self) -> None:
+        async def run() -> float:
+            agent = ScriptedAgent([rate_limited(3 * 3600)])
+            waiting = asyncio.create_task(caller(wait_for_quota=True).call(request(), agent=agent, emit=print))
+            await asyncio.sleep(100)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            return virtual_clock()
+
+        assert run_virtually(run()) == 100
+
+    def test_other_calls_wait_too_and_all_are_answered(self) -> None:
+        async def run() -> list[str]:
+            agent = ScriptedAgent([rate_limited(3600), Delay(1.0, Text("hello"))])
+            by = caller(wait_for_quota=True, concurrency=2)
+            calls = (by.call(request(f"say {number}"), agent=agent, emit=lambda _event: None) for number in range(6))
+            return [answer.output for answer in await asyncio.gather(*calls)]
+
+        assert run_virtually(run()) == ["hello"] * 6
+
+    def test_another_agent_of_the_chain_is_asked_before_a_quota_is_waited_for(self) -> None:
+        async def run() -> float:
+            first = ScriptedAgent([rate_limited(3600)], name="first")
+            second = ScriptedAgent([Text("hello")], name="second")
+            answer = await caller(wait_for_quota=True).call(request(), agent=[first, second], emit=print)
+            assert answer.agent == "second"
+            return virtual_clock()
+
+        assert run_virtually(run()) == 0

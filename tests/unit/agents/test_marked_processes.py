@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from codeloupe.agents.marked_processes import MARK, signal_marked
+
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+
+
+def start(token: str, script: str = SLEEP) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        (sys.executable, "-I", "-S", "-c", script),
+        env={**os.environ, MARK: token},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def test_only_processes_with_the_very_mark_are_signalled() -> None:
+    with start("one") as marked, start("one-more") as other:
+        assert signal_marked("one", signal.SIGKILL) == 1
+        assert marked.wait(5) == -signal.SIGKILL
+        assert other.poll() is None
+        assert signal_marked("one", signal.SIGKILL) == 0
+        other.kill()
+
+
+def test_a_descendant_in_a_session_of_its_own_is_found(tmp_path: Path) -> None:
+    script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    print('up', flush=True)\n    time.sleep(60)\n"
+    with start("family", script) as parent:
+        assert parent.wait(5) == 0
+        assert signal_marked("family", signal.SIGKILL) == 1
+        # Its end closes the pipe that it had inherited.
+        assert parent.stdout is not None
+        assert parent.stdout.read() == b""
+
+
+def test_without_a_marked_process_nothing_happens() -> None:
+    assert signal_marked("nobody", signal.SIGKILL) == 0

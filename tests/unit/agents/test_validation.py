@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.agents.validation import unmet_wishes, validate
+from codeloupe.errors import AgentError, InvalidRequest, PromptTooLong
+from codeloupe.model.agent import AgentLimits, PermissionMode
+from tests.unit.agents.call_samples import request
+
+ABLE = AgentLimits(schema=True, turns=True, budget=True, resume=True, tools=True, writes=True)
+
+
+def refusal(limits: AgentLimits = ABLE, **fields: Any) -> AgentError:
+    with pytest.raises(AgentError) as caught:
+        validate(request(**fields), limits, agent="codex")
+    assert caught.value.agent == "codex"
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"prompt": "/help me, -v, @/etc/hostname, ünïcode 🎉"},
+        {"timeout_seconds": 0.5, "idle_timeout_seconds": 10, "max_turns": 1, "max_budget_usd": 0.01},
+        {"output_schema": {"type": "object"}},
+        {"tools": ()},
+        {"tools": ("Read", "Bash(git log:*)", "mcp__server__tool")},
+        {"model": "claude-sonnet-4-5", "fallback_model": "openai/gpt-5:high", "resume_session": "0b-1c"},
+        {"context": {"Notes": "some text"}, "system_prompt": "Be brief.", "append_system_prompt": "Please."},
+        {"permission_mode": PermissionMode.ACCEPT_EDITS},
+    ],
+)
+def test_a_good_request_passes(fields: dict[str, Any]) -> None:
+    validate(request(**fields), ABLE, agent="codex")
+
+
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prompt": ""}, "the prompt is empty"),
+        ({"prompt": " \n\t"}, "the prompt is empty"),
+        ({"prompt": "a\0b"}, "the prompt has a NUL byte at character 1"),
+        ({"system_prompt": "abc\0"}, "the system_prompt has a NUL byte at character 3"),
+        ({"prompt": "a\ud800"}, "the prompt has half of a character (a lone surrogate) at character 1"),
+        ({"context": {"Notes": "\udc00"}}, "the context 'Notes' has half of a character"),
+        ({"timeout_seconds": 0}, "timeout_seconds is 0"),
+        ({"timeout_seconds": math.inf}, "timeout_seconds is inf"),
+        ({"timeout_seconds": math.nan}, "timeout_seconds is nan"),
+        ({"idle_timeout_seconds": -1.0}, "idle_timeout_seconds is -1.0"),
+        ({"max_turns": 0}, "max_turns is 0"),
+        ({"max_budget_usd": 0.0}, "max_budget_usd is 0.0"),
+        ({"max_budget_usd": math.inf}, "max_budget_usd is inf"),
+        ({"model": "--dangerous"}, "model is '--dangerous'"),
+        ({"model": "two words"}, "model is 'two words'"),
+        ({"model": ""}, "model is ''"),
+        ({"fallback_model": "x\n"}, "fallback_model is 'x\\n'"),
+        ({"resume_session": "-s"}, "resume_session is '-s'"),
+        ({"tools": ("Read", "-x")}, "'-x' is no name of a tool"),
+        ({"tools": ("Read,Write",)}, "'Read,Write' is no name of a tool"),
+        ({"tools": ("",)}, "'' is no name of a tool"),
+        ({"output_schema": {"type": "objekt"}}, "output_schema is no JSON Schema: at $.type"),
+        ({"output_schema": []}, "output_schema is no JSON Schema: it is of type list"),
+    ],
+)
+def test_a_bad_request_is_refused_in_words_before_anything_is_started(fields: dict[str, Any], words: str) -> None:
+    error = refusal(**fields)
+    assert isinstance(error, InvalidRequest)
+    assert f"the request to codex cannot be sent: {words}" in error.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prompt": b"x"}, "prompt is \"b'x'\" of type bytes"),
+        ({"working_dir": "."}, "working_dir is '.' of type str"),
+        ({"timeout_seconds": "30"}, "timeout_seconds is '30' of type str"),
+        ({"timeout_seconds": True}, "timeout_seconds is 'True' of type bool"),
+        ({"max_turns": 2.5}, "max_turns is '2.5' of type float"),
+        ({"permission_mode": "plan"}, "permission_mode is 'plan' of type str"),
+        ({"tools": "Read"}, "tools is 'Read' of type str"),
+        ({"tools": (1,)}, "tools or context hold something else than text"),
+        ({"context": {"a": None}}, "tools or context hold something else than text"),
+        ({"context": ["a"]}, "context is"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_in_words(fields: dict[str, Any], words: str) -> None:
+    assert words in refusal(**fields).message
+
+
+class TestWorkingDirectory:
+    @pytest.mark.requirement("R6")
+    def test_it_must_exist(self, tmp_path: Path) -> None:
+        error = refusal(working_dir=tmp_path / "gone")
+        assert f"the working directory '{tmp_path / 'gone'}' does not exist" in error.message
+
+    def test_it_must_be_a_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("x")
+        assert "is not a directory" in refusal(working_dir=tmp_path / "file").message
+
+    def test_a_path_that_cannot_be_looked_at_is_refused(self, tmp_path: Path) -> None:
+        assert "cannot be looked at (File name too long)" in refusal(working_dir=tmp_path / ("x" * 5000)).message
+
+    def test_a_path_with_a_nul_is_refused(self) -> None:
+        assert "does not exist" in refusal(working_dir=Path("a\0b")).message
+
+    def test_a_link_to_a_directory_is_one(self, tmp_path: Path) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "link").symlink_to("real")
+        validate(request(working_dir=tmp_path / "link"), ABLE, agent="codex")
+
+
+class TestLength:
+    @pytest.mark.parametrize(
+        ("limits", "prompt", "words"),
+        [
+            (AgentLimits(max_prompt_characters=1000), "x" * 1001, "has 1,001 characters; codex takes at most 1,000"),
+            (AgentLimits(max_prompt_bytes=1000), "é" * 501, "has 1,002 bytes; codex takes at most 1,000"),
+        ],
+    )
+    def test_a_prompt_over_the_limit_is_refused_with_both_sizes(
+        self, limits: AgentLimits, prompt: str, words: str
+    ) -> None:
+        error = refusal(limits, prompt=prompt)
+        assert isinstance(error, PromptTooLong)
+        assert words in error.message
+
+    def test_the_context_counts(self) -> None:
+        error = refusal(AgentLimits(max_prompt_bytes=10), prompt="12345", context={"abc": "def"})
+        assert "has 18 bytes" in error.message
+
+    @pytest.mark.parametrize("limits", [AgentLimits(), AgentLimits(max_prompt_characters=1000, max_prompt_bytes=2000)])
+    def test_a_prompt_at_the_limit_passes(self, limits: AgentLimits) -> None:
+        validate(request("é" * 1000), limits, agent="codex")
+
+    @pytest.mark.requirement("R3")
+    def test_two_megabytes_pass_where_no_limit_is_known(self) -> None:
+        validate(request("x" * 2_000_000), AgentLimits(), agent="codex")
+
+
+class TestUnmetWishes:
+    @pytest.mark.parametrize(
+        ("fields", "words"),
+        [
+            ({"max_turns": 3}, "codex has no limit of turns"),
+            ({"max_budget_usd": 3.0}, "codex cannot stop at a cost"),
+            ({"resume_session": "abc"}, "codex cannot resume a session"),
+            ({"tools": ()}, "codex has no choice of tools"),
+            ({"permission_mode": PermissionMode.ACCEPT_EDITS}, "codex cannot change files"),
+        ],
+    )
+    def test_what_the_agent_cannot_do_is_told(self, fields: dict[str, Any], words: str) -> None:
+        (note,) = unmet_wishes(request(**fields), AgentLimits(), agent="codex")
+        assert words in note
+        assert unmet_wishes(request(**fields), ABLE, agent="codex") == ()
+
+    @pytest.mark.parametrize("make", [request, lambda: request(output_schema={})])
+    def test_a_plain_request_leaves_nothing_to_wish(self, make: Callable[[], Any]) -> None:
+        assert unmet_wishes(make(), AgentLimits(), agent="codex") == ()

@@ -1,0 +1,402 @@
+"""Streams against real programs: deadlines, silence, cancellation, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.errors import ProcessError, ProcessTimedOut
+from codeloupe.process import Completed, StreamTimedOut, stream
+from codeloupe.process.guardian import GRACE_SECONDS, LAST_WAIT_SECONDS
+from codeloupe.process.supervised import END_SECONDS
+from tests.children import (
+    MEBIBYTE,
+    assert_all_gone,
+    assert_no_child_left,
+    command,
+    open_files,
+    python,
+    recorded_pids,
+    shell,
+    until_recorded,
+)
+
+STUBBORN = "trap '' TERM; echo $$ >stubborn.pid; while :; do sleep 0.05; done"
+# Forked twice, in a session of its own, without any variable of ours, and deaf to the polite signal.
+DAEMON = (
+    "import os, signal, sys, time\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "    if os.fork() == 0:\n"
+    "        open('daemon.pid', 'w').write(str(os.getpid()))\n"
+    "        os.execve('/bin/sleep', ['sleep', '1000'], {})\n"
+    "    os._exit(0)\n"
+    "os.wait()\n"
+    "while not os.path.exists('daemon.pid') or not open('daemon.pid').read():\n"
+    "    time.sleep(0.005)\n"
+)
+
+
+def now(work: Coroutine[Any, Any, Completed]) -> Completed:
+    return asyncio.run(work)
+
+
+class TestDeadline:
+    def test_what_was_written_before_a_timeout_is_on_the_error(self, tmp_path: Path) -> None:
+        script = 'echo \'{"session_id": "s-1"}\'; echo warning >&2; printf half; exec sleep 1000'
+        with pytest.raises(StreamTimedOut, match=r"sh did not finish within 0\.6 s and was ended") as caught:
+            now(stream(shell(script, tmp_path, timeout_seconds=0.6)))
+        assert caught.value.stdout == b'{"session_id": "s-1"}\nhalf'
+        assert caught.value.stderr == "warning\n"
+        assert not caught.value.silent
+        assert caught.value.retryable
+        assert caught.value.hint
+        assert isinstance(caught.value, ProcessTimedOut)
+        assert_no_child_left()
+
+    def test_what_is_written_at_the_polite_signal_is_on_the_error_too(self, tmp_path: Path) -> None:
+        script = "trap 'echo bye; exit' TERM; echo $$ >sh.pid; while :; do sleep 0.05; done"
+        with pytest.raises(StreamTimedOut) as caught:
+            now(stream(shell(script, tmp_path, timeout_seconds=1)))
+        assert caught.value.stdout == b"bye\n"
+
+    def test_of_a_flood_head_and_tail_are_on_the_error(self, tmp_path: Path) -> None:
+        script = "echo head; yes | head -c 1000000; echo tail; exec sleep 1000"
+        with pytest.raises(StreamTimedOut) as caught:
+            now(stream(shell(script, tmp_path, timeout_seconds=1), keep_bytes=100))
+        assert caught.value.stdout.startswith(b"head\n")
+        assert caught.value.stdout.endswith(b"tail\n")
+        assert b"bytes left out" in caught.value.stdout
+
+    def test_a_program_that_ignores_the_polite_signal_is_killed_after_the_grace(self, tmp_path: Path) -> None:
+        started = time.monotonic()
+        with pytest.raises(StreamTimedOut):
+            now(stream(shell(STUBBORN, tmp_path, timeout_seconds=0.5)))
+        assert 0.5 + GRACE_SECONDS <= time.monotonic() - started < 7
+        assert_all_gone(recorded_pids(tmp_path))
+
+    def test_the_polite_signal_comes_once(self, tmp_path: Path) -> None:
+        script = "trap 'echo asked' TERM; echo $$ >sh.pid; while :; do sleep 0.05; done"
+        with pytest.raises(StreamTimedOut) as caught:
+            now(stream(shell(script, tmp_path, timeout_seconds=0.8)))
+        assert recorded_pids(tmp_path)
+        assert caught.value.stdout == b"asked\n"
+
+    def test_we_wait_longer_than_a_supervisor_takes(self) -> None:
+        assert END_SECONDS > GRACE_SECONDS + LAST_WAIT_SECONDS + 1
+
+
+class TestSilence:
+    def test_a_program_that_writes_nothing_for_too_long_is_ended(self, tmp_path: Path) -> None:
+        with pytest.raises(StreamTimedOut, match=r"sh wrote nothing for 0\.4 s and was ended") as caught:
+            now(stream(shell("echo first; exec sleep 1000", tmp_path), idle_timeout_seconds=0.4))
+        assert caught.value.silent
+        assert caught.value.stdout == b"first\n"
+        assert "silence" in caught.value.hint
+        assert_no_child_left()
+
+    @pytest.mark.parametrize("output", [1, 2])
+    def test_every_byte_on_either_output_starts_the_silence_anew(self, tmp_path: Path, output: int) -> None:
+        script = f"import os, time\nfor _ in range(12): time.sleep(0.1); os.write({output}, b'x')"
+        completed = now(stream(python(script, tmp_path), idle_timeout_seconds=0.8))
+        assert completed.exit_code == 0
+        assert completed.seconds > 1.2
+        assert len(completed.stdout) + len(completed.stderr) == 12
+
+    def test_a_program_that_is_heard_is_still_ended_at_its_deadline(self, tmp_path: Path) -> None:
+        script = "while :; do echo x; sleep 0.05; done"
+        with pytest.raises(StreamTimedOut, match=r"did not finish within 0\.7 s"):
+            now(stream(shell(script, tmp_path, timeout_seconds=0.7), idle_timeout_seconds=0.5))
+
+
+class TestDescendants:
+    def test_a_timeout_ends_the_group_with_a_stubborn_leader(self, tmp_path: Path) -> None:
+        script = f"sleep 1000 & echo $! >child.pid; {STUBBORN}"
+        with pytest.raises(StreamTimedOut):
+            now(stream(shell(script, tmp_path, timeout_seconds=0.5)))
+        assert len(recorded_pids(tmp_path)) == 2
+        assert_all_gone(recorded_pids(tmp_path))
+
+    def test_a_timeout_ends_a_child_in_a_session_of_its_own(self, tmp_path: Path) -> None:
+        script = "setsid sh -c 'echo $$ >escaped.pid; exec sleep 1000' & exec sleep 1000"
+        with pytest.raises(StreamTimedOut):
+            now(stream(shell(script, tmp_path, timeout_seconds=0.8)))
+        assert len(recorded_pids(tmp_path)) == 1
+        assert_all_gone(recorded_pids(tmp_path))
+
+    def test_a_timeout_ends_a_daemon_that_hides_and_will_not_hear(self, tmp_path: Path) -> None:
+        with pytest.raises(StreamTimedOut):
+            now(stream(python(f"{DAEMON}time.sleep(1000)", tmp_path, timeout_seconds=1)))
+        assert len(recorded_pids(tmp_path)) == 1
+        assert_all_gone(recorded_pids(tmp_path))
+
+    def test_a_daemon_does_not_outlive_a_good_run(self, tmp_path: Path) -> None:
+        completed = now(stream(python(f"{DAEMON}print('done')", tmp_path)))
+        assert (completed.exit_code, completed.stdout) == (0, b"done\n")
+        assert len(recorded_pids(tmp_path)) == 1
+        assert_all_gone(recorded_pids(tmp_path))
+        assert_no_child_left()
+
+    def test_a_child_that_holds_the_output_does_not_keep_a_finished_program(self, tmp_path: Path) -> None:
+        completed = now(stream(shell("sleep 1000 & echo $! >child.pid; echo done", tmp_path), idle_timeout_seconds=5))
+        assert (completed.exit_code, completed.stdout) == (0, b"done\n")
+        assert completed.seconds < 2
+        assert_all_gone(recorded_pids(tmp_path))
+
+    def test_what_a_child_writes_when_the_program_has_ended_is_read(self, tmp_path: Path) -> None:
+        script = (
+            "(trap 'echo late; exit' TERM; touch ready; while :; do sleep 0.02; done) & until test -e ready; do :; done"
+        )
+        assert now(stream(shell(script, tmp_path))).stdout == b"late\n"
+
+    def test_a_process_that_forks_and_ends_all_the_time_is_caught(self, tmp_path: Path) -> None:
+        hop = (
+            "import os, time\n"
+            "if os.fork() == 0:\n"
+            "    os.setsid()\n"
+            "    while not os.path.exists('stop'):\n"
+            "        if os.fork(): os._exit(0)\n"
+            "    open('stopped', 'w')\n"
+            "time.sleep(0.2)"
+        )
+        now(stream(python(hop, tmp_path)))
+        (tmp_path / "stop").touch()
+        time.sleep(0.2)
+        assert not (tmp_path / "stopped").exists()
+
+    def test_no_zombie_is_left_of_what_ended_before_the_program(self, tmp_path: Path) -> None:
+        script = (
+            "import os, time\n"
+            "for _ in range(3):\n"
+            "    if os.fork() == 0:\n"
+            "        os.fork()\n"
+            "        os._exit(0)\n"
+            "    os.wait()\n"
+            "time.sleep(0.3)\n"
+            "for name in filter(str.isdecimal, os.listdir('/proc')):\n"
+            "    state, parent = open(f'/proc/{name}/stat').read().rpartition(')')[2].split()[:2]\n"
+            "    if int(parent) == os.getppid(): print(int(name) == os.getpid(), state)\n"
+        )
+        assert now(stream(python(script, tmp_path))).stdout == b"True R\n"
+        assert_no_child_left()
+
+
+class TestCancellation:
+    @pytest.mark.parametrize("turns", range(16))
+    def test_cancelled_after_any_turn_of_the_loop_nothing_is_left(self, tmp_path: Path, turns: int) -> None:
+        async def scenario() -> None:
+            script = "echo $$ >sh.pid; setsid sleep 1000 & echo $! >s.pid; wait"
+            task = asyncio.create_task(stream(shell(script, tmp_path)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(scenario())
+        assert_all_gone(recorded_pids(tmp_path))
+        assert_no_child_left()
+
+    @pytest.mark.parametrize("milliseconds", range(0, 80, 8))
+    def test_cancelled_at_any_time_of_the_start_nothing_is_left(self, tmp_path: Path, milliseconds: int) -> None:
+        async def scenario() -> None:
+            script = "echo $$ >sh.pid; setsid sleep 1000 & echo $! >s.pid; wait"
+            task = asyncio.create_task(stream(shell(script, tmp_path)))
+            await asyncio.sleep(milliseconds / 1000)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(scenario())
+        assert_all_gone(recorded_pids(tmp_path))
+        assert_no_child_left()
+
+    @pytest.mark.requirement("C8")
+    def test_cancelled_in_mid_run_everything_is_gone_at_once(self, tmp_path: Path) -> None:
+        async def scenario() -> float:
+            script = "echo $$ >sh.pid; setsid sh -c 'echo $$ >escaped.pid; exec sleep 1000' & wait"
+            task = asyncio.create_task(stream(shell(script, tmp_path)))
+            await until_recorded(tmp_path, 2)
+            cancelled = time.monotonic()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            return time.monotonic() - cancelled
+
+        assert asyncio.run(scenario()) < 2
+        assert_all_gone(recorded_pids(tmp_path))
+        assert_no_child_left()
+
+    @pytest.mark.parametrize("cancellations", [2, 50])
+    def test_further_cancellations_during_the_clean_up_leave_nothing(self, tmp_path: Path, cancellations: int) -> None:
+        async def scenario() -> None:
+            (tmp_path / "other").mkdir()
+            other = asyncio.create_task(stream(shell("exec sleep 1000", tmp_path / "other")))
+            task = asyncio.create_task(stream(shell(STUBBORN, tmp_path)))
+            await until_recorded(tmp_path, 1)
+            for _ in range(cancellations):
+                task.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with pytest.raises(ProcessLookupError):
+                os.kill(recorded_pids(tmp_path)[0], 0)
+            other.cancel()
+            await asyncio.wait((other,))
+
+        asyncio.run(scenario())
+        assert_no_child_left()
+
+    def test_an_outer_timeout_stays_a_timeout(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
+            async with asyncio.timeout(0.2):
+                await stream(command("sleep", "30", cwd=tmp_path))
+
+        with pytest.raises(TimeoutError):
+            asyncio.run(scenario())
+        assert_no_child_left()
+
+    def test_one_cancelled_stream_does_not_disturb_another(self, tmp_path: Path) -> None:
+        async def scenario() -> Completed:
+            (tmp_path / "a").mkdir()
+            other = asyncio.create_task(stream(shell("until test -e go; do sleep 0.01; done; echo whole", tmp_path)))
+            task = asyncio.create_task(stream(shell("echo $$ >sh.pid; exec sleep 1000", tmp_path / "a")))
+            await until_recorded(tmp_path / "a", 1)
+            task.cancel()
+            await asyncio.wait((task,))
+            (tmp_path / "go").touch()
+            return await other
+
+        completed = asyncio.run(scenario())
+        assert (completed.exit_code, completed.stdout) == (0, b"whole\n")
+        assert_all_gone(recorded_pids(tmp_path / "a"))
+
+    def test_two_interrupts_end_even_a_stubborn_program(self, tmp_path: Path) -> None:
+        program = (
+            "import asyncio, sys; from pathlib import Path; from codeloupe.process import *\n"
+            "asyncio.run(stream(Command(argv=('sh', '-c', sys.argv[2]), cwd=Path(sys.argv[1]), timeout_seconds=60,\n"
+            "    environment=inherited_environment(), max_output_bytes=1)))"
+        )
+        ours_argv = (sys.executable, "-X", "dev", "-c", program, str(tmp_path), STUBBORN)
+        with subprocess.Popen(ours_argv, stderr=subprocess.PIPE) as ours:
+            asyncio.run(until_recorded(tmp_path, 1))
+            ours.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            ours.send_signal(signal.SIGINT)
+            _, words = ours.communicate(timeout=10)
+        assert ours.returncode == -signal.SIGINT
+        assert b"never retrieved" not in words
+        assert b"ResourceWarning" not in words
+        assert_all_gone(recorded_pids(tmp_path))
+
+
+class TestManyAtOnce:
+    def test_a_hundred_at_once_all_come_back(self, tmp_path: Path) -> None:
+        async def scenario() -> list[Completed]:
+            script = 'read -r line; echo "got $line"; sleep 0.3'
+            prompts = (b"%d\n" % number for number in range(100))
+            return await asyncio.gather(*(stream(shell(script, tmp_path, stdin=prompt)) for prompt in prompts))
+
+        threads = threading.active_count()
+        completed = asyncio.run(scenario())
+        assert [one.stdout for one in completed] == [b"got %d\n" % number for number in range(100)]
+        assert threading.active_count() == threads
+        assert_no_child_left()
+
+    def test_a_finished_program_costs_us_less_than_5_ms_of_cpu(self, tmp_path: Path) -> None:
+        async def scenario() -> float:
+            limiter = asyncio.Semaphore(100)
+
+            async def one() -> None:
+                async with limiter:
+                    await stream(command("true", cwd=tmp_path, stdin=b"x"))
+
+            started = time.process_time()
+            await asyncio.gather(*(one() for _ in range(300)))
+            return (time.process_time() - started) / 300
+
+        assert asyncio.run(scenario()) < 0.005
+
+    def test_two_event_loops_in_two_threads_share_nothing_that_breaks(self, tmp_path: Path) -> None:
+        found: list[list[Completed]] = []
+
+        async def scenario() -> list[Completed]:
+            return [await stream(shell("echo x; sleep 0.02", tmp_path)) for _ in range(10)]
+
+        threads = [threading.Thread(target=lambda: found.append(asyncio.run(scenario()))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [one.stdout for batch in found for one in batch] == [b"x\n"] * 30
+        assert_no_child_left()
+
+
+class TestLeaks:
+    def test_two_hundred_streams_leave_no_file_open_and_no_warning(self, tmp_path: Path) -> None:
+        async def batch(count: int) -> None:
+            for _ in range(count // 50):
+                await asyncio.gather(*(stream(command("true", cwd=tmp_path, stdin=b"x")) for _ in range(50)))
+
+        async def scenario() -> tuple[int, int]:
+            await batch(50)
+            before = open_files()
+            await batch(200)
+            return before, open_files()
+
+        before, after = asyncio.run(scenario(), debug=True)
+        gc.collect()
+        assert after == before
+        assert_no_child_left()
+
+    def test_streams_that_go_wrong_leave_no_file_open(self, tmp_path: Path) -> None:
+        async def go_wrong() -> None:
+            wrong = (
+                command("no-such-program", cwd=tmp_path),
+                command("sleep", "9", cwd=tmp_path, timeout_seconds=0.01, stdin=b"x" * MEBIBYTE),
+                command("sleep", "9", cwd=tmp_path, timeout_seconds=0),
+                command("a\0", cwd=tmp_path),
+                command("true", "x" * 4 * MEBIBYTE, cwd=tmp_path),
+            )
+            for what in wrong:
+                with pytest.raises(ProcessError):
+                    await stream(what)
+
+        async def scenario() -> tuple[int, int]:
+            await go_wrong()
+            before = open_files()
+            for _ in range(3):
+                await go_wrong()
+            return before, open_files()
+
+        before, after = asyncio.run(scenario())
+        gc.collect()
+        assert after == before
+
+    def test_a_stranger_that_holds_the_pipes_costs_a_second_and_no_open_file(self, tmp_path: Path) -> None:
+        async def scenario() -> Completed:
+            script = "echo $$ >sh.pid; echo done; until test -e go; do sleep 0.01; done"
+            task = asyncio.create_task(stream(shell(script, tmp_path, stdin=b"x" * MEBIBYTE)))
+            await until_recorded(tmp_path, 1)
+            files = Path(f"/proc/{recorded_pids(tmp_path)[0]}/fd")
+            with (files / "0").open("rb"), (files / "1").open("wb"):
+                (tmp_path / "go").touch()
+                return await task
+
+        before = open_files()
+        completed = asyncio.run(scenario())
+        assert completed.stdout == b"done\n"
+        assert completed.seconds < 5
+        assert open_files() == before
