@@ -13,7 +13,7 @@ from codeloupe.agents.agent_sdk import AgentSdkAgent
 from codeloupe.agents.claude_cli import ClaudeCliAgent
 from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.testing import Status, StandInServer, Text
+from codeloupe.testing import StandInServer, Status, Text
 from tests import agent_programs
 from tests.agent_factories import asked_for, by_name, environment
 
@@ -55,10 +55,10 @@ def test_a_session_that_is_not_there_is_told_as_such(made: Made, tmp_path: Path)
 def test_an_overloaded_model_gives_way_to_the_one_to_fall_back_to(made: Made, tmp_path: Path) -> None:
     overloaded = [Status(529)] * 3
     with StandInServer([*overloaded, Text("Here I am.")]) as server:
-        asked = asked_for(tmp_path, model="claude-opus-4-1", fallback_model="claude-haiku-4-5")
+        asked = asked_for(tmp_path, model="claude-opus-5-5", fallback_model="claude-haiku-4-5")
         result = answer(made(server), asked)
     assert (result.output, result.model) == ("Here I am.", "claude-haiku-4-5")
-    assert "switched from the model claude-opus-4-1 to claude-haiku-4-5" in result.notes[0]
+    assert "switched from the model claude-opus-5-5 to claude-haiku-4-5" in result.notes[0]
 
 
 def test_an_answer_of_two_megabytes_comes_back_whole(made: Made, tmp_path: Path) -> None:
