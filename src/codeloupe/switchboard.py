@@ -27,11 +27,15 @@ from codeloupe.store.ledger import SqliteLedger
 from codeloupe.store.location import database_path
 
 _MAKERS: Mapping[str, Callable[[Settings], Agent]] = {
-    "agent_sdk": lambda settings: AgentSdkAgent(allow_bypass=settings.allow_bypass),
-    "claude_cli": lambda settings: ClaudeCliAgent(settings.claude_path, allow_bypass=settings.allow_bypass),
-    "codex": lambda settings: CodexAgent(settings.codex_path, allow_bypass=settings.allow_bypass),
-    "gemini": lambda settings: GeminiAgent(settings.gemini_path, allow_bypass=settings.allow_bypass),
-    "api": lambda settings: ApiAgent(settings.api_model, base_url=settings.api_base_url),
+    "agent_sdk": lambda wanted: AgentSdkAgent(allow_bypass=wanted.allow_bypass, keep_sessions=wanted.keep_sessions),
+    "claude_cli": lambda wanted: ClaudeCliAgent(
+        wanted.claude_path, allow_bypass=wanted.allow_bypass, keep_sessions=wanted.keep_sessions
+    ),
+    "codex": lambda wanted: CodexAgent(
+        wanted.codex_path, allow_bypass=wanted.allow_bypass, keep_sessions=wanted.keep_sessions
+    ),
+    "gemini": lambda wanted: GeminiAgent(wanted.gemini_path, allow_bypass=wanted.allow_bypass),
+    "api": lambda wanted: ApiAgent(wanted.api_model, base_url=wanted.api_base_url),
 }
 AGENT_NAMES = tuple(_MAKERS)
 

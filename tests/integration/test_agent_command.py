@@ -164,6 +164,14 @@ def test_the_list_tells_what_is_here_and_how_to_get_the_rest(project: GitReposit
     assert {agent["name"] for agent in document["agents"]} >= {"codex", "api"}
 
 
+def test_a_kept_session_can_be_gone_on_with(server: StandInServer, project: GitRepository) -> None:
+    first = ask(server, project, "--json", "-q", "--keep-session", "Remember the word loupe.").json()
+    second = ask(server, project, "--json", "-q", "--resume", first["session_id"], "Which word?").json()
+    assert second["success"]
+    assert second["session_id"] == first["session_id"]
+    assert server.requests[-1].mentions("Remember the word loupe.")
+
+
 TEN_CALLS = """
 import asyncio, sys
 from pathlib import Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -117,12 +118,15 @@ class Progress:
 
     def _retry_error(self, status: int | None, event: Mapping[str, Any]) -> AgentError:
         delay_ms = count_of(event.get("retry_delay_ms"))
+        asked = delay_ms / 1000 if delay_ms > _LONGEST_OWN_DELAY_MS else None
+        if self._quota_opens_at is not None:
+            asked = max(asked or 0.0, self._quota_opens_at - time.time())
         failure = Failure(
             program=self._program,
             text="the connection was not made, or cut" if status is None else text_of(event.get("error")),
             status=status,
             asked_model=self._model,
-            retry_after_seconds=delay_ms / 1000 if delay_ms > _LONGEST_OWN_DELAY_MS else None,
+            retry_after_seconds=asked,
             session_id=self._told_session,
             raw_output=json.dumps(dict(event), default=str),
         )

@@ -30,7 +30,9 @@ from codeloupe.agents.program_failures import (
 )
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, TurnsExhausted
 
-SENT_NOTHING = replace(TOO_LONG, what="sent nothing, since the prompt does not fit the window of the model")
+SENT_NOTHING = replace(
+    TOO_LONG, what="ended at once and sent nothing, as it does when a prompt does not fit the window of the model"
+)
 _TURNS = Kind(TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less")
 _UNKNOWN = Kind(Crashed, "ended without an answer", "try again; the raw output is kept")
 _SETTINGS = Kind(

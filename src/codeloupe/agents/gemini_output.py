@@ -16,6 +16,7 @@ from codeloupe.agents.gemini_prompt import restored
 from codeloupe.agents.gemini_settings import notes_on
 from codeloupe.agents.program_failures import EMPTY, Failure, error_of
 from codeloupe.agents.program_output import count_of, detail_of, mapping_of, text_of
+from codeloupe.errors import AgentError
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
 from codeloupe.ports import AgentEventSink
@@ -34,6 +35,7 @@ class GeminiProgress:
         self._emit = emit
         self._session_id = ""
         self._model: str | None = None
+        self._has_repeated_prompt = False
         self._pieces: list[str] = []
         self._turns = 0
         self._is_answering = False
@@ -58,6 +60,8 @@ class GeminiProgress:
             case "init":
                 self._session_id = text_of(message.get("session_id"))
                 self._model = text_of(message.get("model")) or None
+            case "message" if message.get("role") == "user":
+                self._has_repeated_prompt = True
             case "message" if message.get("role") == "assistant":
                 self._begin_turn()
                 self._pieces.append(text_of(message.get("content")))
@@ -76,8 +80,7 @@ class GeminiProgress:
         """The answer of a run that ended. Raises the AgentError that its end means."""
         raw_output = completed.stdout.decode("utf-8", "replace")
         if self._result is None:
-            failure = self._failure(raw_output, self._last_error)
-            raise ended_without_result(failure, exit_code=completed.exit_code, stderr=completed.stderr)
+            raise self._cut_short(completed, raw_output)
         if self._result.get("status") != "success":
             text = text_of(mapping_of(self._result.get("error")).get("message")) or self._last_error
             failure = self._failure(raw_output, text)
@@ -100,6 +103,13 @@ class GeminiProgress:
             raw_output=raw_output,
             notes=notes_on(self._request),
         )
+
+    def _cut_short(self, completed: Completed, raw_output: str) -> AgentError:
+        failure = self._failure(raw_output, self._last_error)
+        # It loses what is left of its output when it ends, and repeats the prompt there before it sends it.
+        if completed.exit_code == 0 and self._session_id and not self._has_repeated_prompt:
+            return error_of(SENT_NOTHING, failure)
+        return ended_without_result(failure, exit_code=completed.exit_code, stderr=completed.stderr)
 
     def _begin_turn(self) -> None:
         if not self._is_answering:

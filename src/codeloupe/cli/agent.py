@@ -47,7 +47,8 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         "--context", metavar="FILE", action="append", type=Path, default=[], help="a file to send along"
     )
     asking.add_argument("--schema", metavar="FILE", type=Path, help="a JSON Schema that the answer must fit")
-    asking.add_argument("--resume", metavar="SESSION", help="go on with an earlier session")
+    asking.add_argument("--resume", metavar="SESSION", help="go on with an earlier session that was kept")
+    asking.add_argument("--keep-session", action="store_true", help="keep the session, to go on with it later")
     limits = parser.add_argument_group("limits")
     limits.add_argument("--working-dir", metavar="DIR", type=Path, default=Path(), help="where the agent works")
     limits.add_argument("--permission-mode", choices=[mode.value for mode in PermissionMode], default="dontAsk")
@@ -177,6 +178,7 @@ def _flags(arguments: argparse.Namespace) -> dict[str, object]:
         "model": arguments.model,
         "agent_timeout_seconds": arguments.timeout,
         "wait_for_quota": arguments.wait_for_quota or None,
+        "keep_sessions": arguments.keep_session or None,
     }
 
 

@@ -111,6 +111,9 @@ class Settings(BaseModel):
         default=None, description="Stop before a run makes more agent calls than this."
     )
     wait_for_quota: _Boolean = Field(default=False, description="Wait until a quota opens again instead of giving up.")
+    keep_sessions: _Boolean = Field(
+        default=False, description="Let agents keep their sessions on this machine, so that a call can go on with one."
+    )
     mask_prompts: _Boolean = Field(default=True, description="Mask secrets of known forms in what is sent to agents.")
     claude_path: _Text = Field(default=None, description="The claude program. Not set: found on the PATH.")
     codex_path: _Text = Field(default=None, description="The codex program. Not set: found on the PATH.")

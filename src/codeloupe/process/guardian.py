@@ -52,6 +52,8 @@ class _Program:
 def _main() -> None:
     requests, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     _keep_from_programs(requests.fileno(), parent)
+    # A thread of the program that uses codeloupe may have blocked some, and what is blocked is inherited.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # What is touched first after a fork is copied then, and what is loaded then is loaded for each call: so no
     # collection of garbage, and what only the start of a program would load is loaded here.
     gc.disable()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
-from codeloupe.process.cancellation import uninterrupted
+from codeloupe.process.cancellation import settle, uninterrupted
 from codeloupe.process.command import EXHAUSTED, Command, Completed, start_failure
 from codeloupe.process.guarding import guarded
 from codeloupe.process.output import HeadAndTail, Lines
@@ -63,18 +63,19 @@ async def stream(
             passed = await _watch(call, listener, command.timeout_seconds, idle_timeout_seconds)
         finally:
             await uninterrupted(call.end())
-    if listener.failed.done():
-        listener.failed.result()
+    if listener.error is not None:
+        raise listener.error
     if passed is not None:
         raise _timed_out(command, listener, passed)
     return listener.completed(_exit_code(call, command))
 
 
 class _Listener:
-    """Takes what a program writes, keeps part of it, and hands its lines on. `failed` has what the taker raised."""
+    """Takes what a program writes, keeps part of it, and hands its lines on. `error` is what the taker raised."""
 
     def __init__(self, on_line: Callable[[bytes], None] | None, keep_bytes: int, max_line_bytes: int) -> None:
         self.started = self.heard_at = time.monotonic()
+        self.error: Exception | None = None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stdout = HeadAndTail(keep_bytes)
         self._stderr = HeadAndTail(_STDERR_BYTES)
@@ -87,8 +88,9 @@ class _Listener:
             return
         try:
             self._lines.add(data)
-        except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, who waits for `failed`
-            self.failed.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, and is raised there
+            self.error = error
+            settle(self.failed)
 
     def take_stderr(self, data: bytes) -> None:
         self.heard_at = time.monotonic()

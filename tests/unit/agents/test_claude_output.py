@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,15 @@ def test_a_quota_that_ended_tells_when_it_opens_again() -> None:
     error = error_in(capture("status_429").result, progress.told(), now=NOW)
     assert isinstance(error, RateLimited)
     assert error.retry_after_seconds == 3600
+
+
+def test_a_quota_that_ended_outweighs_the_wait_of_one_request() -> None:
+    with pytest.raises(RateLimited) as raised:
+        _take(
+            {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected", "resetsAt": time.time() + 3600}},
+            {"type": "system", "subtype": "api_retry", "error_status": 429, "retry_delay_ms": 1000},
+        )
+    assert raised.value.retry_after_seconds == pytest.approx(3600, abs=60)
 
 
 def test_a_quota_with_room_left_is_no_limit() -> None:

@@ -44,6 +44,7 @@ TABLE: dict[str, tuple[tuple[str, object], tuple[str, object], tuple[str, object
     "max_tokens": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
     "max_requests": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
     "wait_for_quota": (("true", True), ("false", False), ("1", True), (False, False)),
+    "keep_sessions": (("true", True), ("false", False), ("1", True), (False, False)),
     "mask_prompts": (("false", False), ("true", True), ("no", False), (True, True)),
     "claude_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
     "codex_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),

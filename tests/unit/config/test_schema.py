@@ -42,6 +42,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "max_tokens": None,
         "max_requests": None,
         "wait_for_quota": False,
+        "keep_sessions": False,
         "mask_prompts": True,
         "claude_path": None,
         "codex_path": None,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import ProcessError
-from codeloupe.process import Completed, stream
+from codeloupe.process import Completed, StreamTimedOut, guardian, guarding, stream
 from tests.children import assert_all_gone, assert_no_child_left, recorded_pids, shell, until_recorded
 
 # Each call: a leader that is deaf to the polite signal, a child in a session of its own, a daemon without variables.
@@ -160,6 +160,45 @@ class TestAnotherIsKilled:
             return await task
 
         assert asyncio.run(scenario()).exit_code == -signal.SIGTERM
+        assert_all_gone(recorded_pids(tmp_path))
+
+
+class TestOnASystemThatAdoptsNoOrphans:
+    # Stands in for what only another system has: a guardian that gets nothing from the Linux kernel, and no file by
+    # which to know that we are gone.
+    PROGRAM = (
+        "import importlib.util, sys\n"
+        f"spec = importlib.util.spec_from_file_location('guardian', {str(guardian.__file__)!r})\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(module)\n"
+        "module._KERNEL = None\n"
+        "sys.argv[2] = '-1'\n"
+        "module._main()\n"
+    )
+
+    @pytest.fixture(autouse=True)
+    def _elsewhere(self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+        program = tmp_path_factory.mktemp("elsewhere") / "guardian.py"
+        program.write_text(self.PROGRAM)
+        monkeypatch.setattr(guarding, "_PROGRAM", program)
+
+    def test_a_program_runs_as_everywhere(self, tmp_path: Path) -> None:
+        completed = asyncio.run(stream(shell("cat; echo err >&2; exit 3", tmp_path, stdin=b"x")))
+        assert (completed.exit_code, completed.stdout, completed.stderr) == (3, b"x", "err\n")
+
+    def test_a_timeout_ends_the_whole_group(self, tmp_path: Path) -> None:
+        script = "sleep 1000 & echo $! >child.pid; trap '' TERM; echo $$ >sh.pid; while :; do sleep 0.05; done"
+        with pytest.raises(StreamTimedOut):
+            asyncio.run(stream(shell(script, tmp_path, timeout_seconds=0.5)))
+        assert len(recorded_pids(tmp_path)) == 2
+        assert_all_gone(recorded_pids(tmp_path))
+
+    def test_a_member_of_the_group_does_not_outlive_a_good_run(self, tmp_path: Path) -> None:
+        deaf = "(trap '' TERM; touch ready; while :; do sleep 0.05; done)"
+        script = f"{deaf} & echo $! >deaf.pid; until test -e ready; do :; done"
+        completed = asyncio.run(stream(shell(script, tmp_path)))
+        assert completed.exit_code == 0
+        assert len(recorded_pids(tmp_path)) == 1
         assert_all_gone(recorded_pids(tmp_path))
 
 

@@ -302,6 +302,21 @@ class TestCancellation:
         assert_all_gone(recorded_pids(tmp_path))
 
 
+class TestBlockedSignals:
+    def test_a_thread_of_ours_with_blocked_signals_delays_no_end(self, tmp_path: Path) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, signal.SIGTERM))
+        try:
+            completed = now(stream(shell("sleep 0.2; echo done", tmp_path, timeout_seconds=5)))
+            started = time.monotonic()
+            with pytest.raises(StreamTimedOut):
+                now(stream(command("sleep", "30", cwd=tmp_path, timeout_seconds=0.2)))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert completed.stdout == b"done\n"
+        assert time.monotonic() - started < GRACE_SECONDS
+        assert_no_child_left()
+
+
 class TestManyAtOnce:
     def test_a_hundred_at_once_all_come_back(self, tmp_path: Path) -> None:
         async def scenario() -> list[Completed]:
@@ -386,17 +401,17 @@ class TestLeaks:
         assert after == before
 
     def test_a_stranger_that_holds_the_pipes_costs_a_second_and_no_open_file(self, tmp_path: Path) -> None:
-        async def scenario() -> Completed:
+        async def scenario() -> tuple[Completed, int]:
+            before = open_files()
             script = "echo $$ >sh.pid; echo done; until test -e go; do sleep 0.01; done"
             task = asyncio.create_task(stream(shell(script, tmp_path, stdin=b"x" * MEBIBYTE)))
             await until_recorded(tmp_path, 1)
             files = Path(f"/proc/{recorded_pids(tmp_path)[0]}/fd")
             with (files / "0").open("rb"), (files / "1").open("wb"):
                 (tmp_path / "go").touch()
-                return await task
+                return await task, open_files() - before
 
-        before = open_files()
-        completed = asyncio.run(scenario())
+        completed, held = asyncio.run(scenario())
         assert completed.stdout == b"done\n"
         assert completed.seconds < 5
-        assert open_files() == before
+        assert held == 2
