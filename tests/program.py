@@ -14,6 +14,12 @@ from typing import Any
 PROGRAM = Path(sys.executable).with_name("codeloupe")
 
 
+# The first lines of a Python program that this interpreter runs, wherever it lies: a plain `#!` cannot hold a space.
+PYTHON_HEADER = f"""#!/bin/sh
+''''exec "{sys.executable}" "$0" "$@" #'''
+"""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a run ended."""

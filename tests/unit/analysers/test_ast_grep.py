@@ -18,6 +18,7 @@ from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
 from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.severity import Severity
+from tests.program import PYTHON_HEADER
 
 EVAL = "eval(code);\n"
 RULE = "js-eval-dynamic"
@@ -55,7 +56,7 @@ def stand_in(directory: Path, body: str) -> str:
     """A program in the place of ast-grep: Python that has `files`, the paths it was asked to scan, and `say`."""
     program = directory / "stand-in"
     program.write_text(
-        f"#!{sys.executable}\n"
+        f"{PYTHON_HEADER}"
         "import json, os, signal, sys, time\n"
         "from pathlib import Path\n"
         'files = [Path(word) for word in sys.argv[sys.argv.index("--") + 1:]] if "--" in sys.argv else []\n'

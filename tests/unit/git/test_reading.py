@@ -6,7 +6,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -26,10 +25,10 @@ from codeloupe.model.scope import (
     StagedScope,
     UncommittedScope,
 )
+from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
 
-_HOOK = """#!{python}
-import asyncio, json, os
+_HOOK = """{header}import asyncio, json, os
 from pathlib import Path
 from codeloupe.git.reading import read_change
 from codeloupe.git.repository import open_repository
@@ -173,7 +172,7 @@ def test_in_a_commit_hook_staged_is_what_this_commit_will_hold(
     committed.write("a.py", "staged\n")
     committed.git("add", "a.py")
     committed.write("b.py", "not staged\n")
-    hook = _HOOK.format(python=sys.executable, start=start, result=tmp_path / "result")
+    hook = _HOOK.format(header=PYTHON_HEADER, start=start, result=tmp_path / "result")
     committed.write(".git/hooks/pre-commit", hook, executable=True)
     committed.git("commit", *words)
     assert json.loads((tmp_path / "result").read_text()) == expected
