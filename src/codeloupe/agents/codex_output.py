@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,8 +24,7 @@ from codeloupe.process import Completed
 
 _MAX_NOTES = 5
 _PATCH = "apply_patch"
-# Commands are told with the shell that runs them, as in: /bin/bash -lc 'ls'
-_SHELL_FLAGS = (" -lc ", " -c ")
+_MAX_COMMAND_CHARACTERS = 10_000
 
 
 @dataclass(slots=True)
@@ -177,8 +177,9 @@ def _structured(answer: str, request: AgentRequest) -> Any:
 
 
 def _command(told: str) -> str:
-    for flags in _SHELL_FLAGS:
-        _, found, command = told.partition(flags)
-        if found:
-            return detail_of(command.strip("'\""))
-    return detail_of(told)
+    """The command without the shell that runs it, as in: /bin/bash -lc 'ls -l'."""
+    try:
+        words = shlex.split(told) if len(told) <= _MAX_COMMAND_CHARACTERS else []
+    except ValueError:
+        words = []
+    return detail_of(words[2] if len(words) == 3 and words[1] in ("-lc", "-c") else told)

@@ -1,8 +1,9 @@
 """What a run of the gemini program tells while it runs, and what its end means: an answer, or which error.
 
 An exit code of 0 tells nothing: the program ends with it also when it was ended from outside, when the service sent
-nothing, and when it sent nothing itself. Of its two outputs only the streamed one is whole for long answers. An
-answer that was cut off since the model's tokens were used up is not marked as such in either.
+nothing, when it sent nothing itself, and when it did not get rid of its output in time, which is then cut. The other
+format that it has, one document at its end, is cut for every long answer. An answer that a model broke off since its
+tokens were used up is not marked as such in either.
 """
 
 from __future__ import annotations

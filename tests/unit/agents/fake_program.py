@@ -20,8 +20,8 @@ files += [os.environ.get("GEMINI_SYSTEM_MD", "")]
 files += [os.environ.get("CODEX_HOME", "") + "/config.toml", os.environ["HOME"] + "/.gemini/settings.json"]
 said = {"argv": sys.argv[1:], "environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}
 said["files"] = {os.path.basename(path): text for path in files if (text := text_of(path)) is not None}
-gemini = os.environ["HOME"] + "/.gemini"
-said["links"] = {one: os.readlink(gemini + "/" + one) for one in os.listdir(gemini) if os.path.islink(gemini + "/" + one)} if os.path.isdir(gemini) else {}
+found = [os.path.join(place, one) for place, _, files in os.walk(os.environ["HOME"]) for one in files]
+said["links"] = {os.path.basename(one): os.readlink(one) for one in found if os.path.islink(one)}
 with open(@folder@ + "/started.json", "w") as file:
     json.dump(said, file)
 @body@

@@ -18,6 +18,10 @@ FOLDER = Path(__file__).parents[2] / "captures"
 NOW = datetime(2026, 11, 15, 14, 30, 20)  # noqa: DTZ001 - local time, as the program tells it
 
 
+def unheard(_event: AgentEvent) -> None:
+    """For a call whose events nobody wants to hear."""
+
+
 @dataclass(frozen=True)
 class Capture:
     """One recorded run of `codex` or `gemini`."""
@@ -39,7 +43,7 @@ class Capture:
     def replayed(self, request: AgentRequest | None = None, events: list[AgentEvent] | None = None) -> AgentResult:
         """Read as the agent reads a run; raises what it raises."""
         request = request or AgentRequest(prompt="x", working_dir=Path())
-        emit = [].append if events is None else events.append
+        emit = unheard if events is None else events.append
         completed = Completed(self.exit_code, self.stdout.encode(), self.stderr, 1.5)
         progress = (CodexProgress if self.agent == "codex" else GeminiProgress)(request, emit=emit)
         for line in self.stdout.encode().splitlines():

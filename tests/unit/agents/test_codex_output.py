@@ -129,7 +129,7 @@ def test_a_warning_of_the_program_becomes_a_note() -> None:
 def test_commands_and_changed_files_are_told() -> None:
     events: list[AgentEvent] = []
     capture("codex", "command").replayed(events=events)
-    assert events[0] == ToolUsed("codex", "shell", "cat a.txt")
+    assert events[0] == ToolUsed("codex", "shell", "cat 'a.txt'")
     found = capture("codex", "file_change").replayed(events=events)
     assert found.files_changed == ("<work>/new.txt",)
     assert ToolUsed("codex", "apply_patch", "<work>/new.txt") in events
@@ -255,7 +255,7 @@ KINDS = st.sampled_from(
 )
 ITEMS = st.fixed_dictionaries(
     {"type": st.sampled_from(["agent_message", "command_execution", "file_change", "error"])},
-    optional={name: MESSAGES for name in ("text", "command", "changes", "message")},
+    optional=dict.fromkeys(("text", "command", "changes", "message"), MESSAGES),
 )
 
 
