@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from codeloupe.app import preview, review, run_agent
+    from codeloupe.app import preview, review
     from codeloupe.config.schema import Settings
     from codeloupe.errors import AgentError, CodeloupeError
     from codeloupe.model.agent import AgentRequest, AgentResult
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UncommittedScope,
     )
     from codeloupe.model.severity import Severity
+    from codeloupe.switchboard import run_agent
 
 _HOMES = {
     "AgentError": "codeloupe.errors",
@@ -49,7 +50,7 @@ _HOMES = {
     "Verdict": "codeloupe.model.review",
     "preview": "codeloupe.app",
     "review": "codeloupe.app",
-    "run_agent": "codeloupe.app",
+    "run_agent": "codeloupe.switchboard",
 }
 
 __all__ = [

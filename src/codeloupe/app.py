@@ -1,13 +1,11 @@
-"""The composition root: puts the rooms together. The only place that names concrete classes.
+"""The composition root of a review: puts the rooms together and names the concrete classes.
 
 A review, from top to bottom: settings, reviewer, intake (scope, change, selection, snapshot), run.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
@@ -15,40 +13,26 @@ from codeloupe.analysers.interface import Analyser
 from codeloupe.analysers.offline import OfflineReviewer
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.secrets import SecretsAnalyser
-from codeloupe.config.files import (
-    REPOSITORY_FILE_NAMES,
-    ConfigText,
-    decode_config,
-    read_repository_file,
-    repository_root,
-    user_file_path,
-)
-from codeloupe.config.loading import load_settings
-from codeloupe.config.provenance import LoadedSettings
 from codeloupe.config.schema import Settings
+from codeloupe.configuring import configure
 from codeloupe.demo.repository import make_repository
 from codeloupe.diagnosis import diagnose
-from codeloupe.git.blobs import read_file_at
-from codeloupe.git.repository import open_repository
-from codeloupe.git.scopes import resolve_scope
 from codeloupe.intake import take_in
-from codeloupe.model.agent import AgentRequest, AgentResult, Availability
-from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.diagnosis import Diagnosis
 from codeloupe.model.events import Event, ReviewerChosen, StageStarted
 from codeloupe.model.preview import Preview, PreviewFile
 from codeloupe.model.review import Policy, Review
-from codeloupe.model.scope import DefaultScope, DiffScope, ScopeRequest
-from codeloupe.ports import AgentEventSink, EventSink, Reviewer, ReviewTask
+from codeloupe.model.scope import DefaultScope, ScopeRequest
+from codeloupe.ports import EventSink, Reviewer, ReviewTask
 from codeloupe.review.runner import ReviewPlan, run_review
 from codeloupe.review.selection import SelectionRules
 from codeloupe.review.tokens import estimate_tokens
-from codeloupe.switchboard import AGENT_NAMES, call_agents, check_agents, make_agent
+from codeloupe.switchboard import AGENT_NAMES, make_agent
 
-__all__ = ["AGENT_NAMES", "configure", "demo", "doctor", "list_agents", "preview", "review", "run_agent"]
+__all__ = ["configure", "demo", "doctor", "preview", "review"]
 
 
-def _ignore(_event: Event | AgentEvent) -> None:
+def _ignore(_event: Event) -> None:
     """Take an event and do nothing with it."""
 
 
@@ -98,65 +82,6 @@ async def preview(
             units=len(intake.selection.files),
             prompt_tokens_estimate=estimate_tokens(intake.selection.files),
         )
-
-
-async def run_agent(
-    request: AgentRequest,
-    *,
-    settings: Settings | None = None,
-    fresh: bool = False,
-    emit: AgentEventSink = _ignore,
-) -> AgentResult:
-    """Ask the first agent of the settings that can be used, and return its answer.
-
-    The same question about the same files is bought once: a finished call comes from the ledger unless `fresh`.
-    Raises an AgentError, whose kind says what happened and whether trying again makes sense, or a StoreError.
-    """
-    chosen = settings or (await configure(repo=request.working_dir)).settings
-    agents = [make_agent(name, chosen) for name in chosen.agents]
-    return await call_agents(request, agents=agents, settings=chosen, fresh=fresh, emit=emit)
-
-
-async def list_agents(*, settings: Settings) -> tuple[tuple[str, Availability], ...]:
-    """Every known agent, and whether it can be used here. Costs nothing."""
-    return await check_agents(settings)
-
-
-async def configure(
-    scope: ScopeRequest | None = None,
-    *,
-    repo: Path | str = ".",
-    flags: Mapping[str, object] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> LoadedSettings:
-    """The settings in force, with their origins. For an untrusted change the repository's file is the base's."""
-    variables = os.environ if environment is None else environment
-    given = dict(flags or {})
-    user_file = user_file_path(variables)
-
-    def load(repository_file: ConfigText | None) -> LoadedSettings:
-        return load_settings(repository_file=repository_file, user_file=user_file, environment=variables, flags=given)
-
-    trusting = load(None)
-    if not trusting.settings.untrusted:
-        trusting = load(read_repository_file(repository_root(Path(repo))))
-    if not trusting.settings.untrusted:
-        return trusting
-    # Whoever said it, the reviewed files cannot take it back.
-    given["untrusted"] = True
-    return load(await _file_of_base(scope or DefaultScope(), Path(repo), trusting.settings.base_branch))
-
-
-async def _file_of_base(request: ScopeRequest, repo: Path, base_branch: str | None) -> ConfigText | None:
-    if isinstance(request, DiffScope):
-        return None  # nothing tells which revision the diff belongs to
-    repository = await open_repository(repo)
-    sides = await resolve_scope(repository, request, base_branch=base_branch)
-    for name in REPOSITORY_FILE_NAMES:
-        content = await read_file_at(repository, sides.base, name)
-        if content is not None:
-            return decode_config(f"{sides.base[:12]}:{name}", content)
-    return None
 
 
 def default_analysers() -> tuple[Analyser, ...]:

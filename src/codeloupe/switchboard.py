@@ -1,4 +1,4 @@
-"""Connects agent calls: from settings to agents, limits, budget and ledger. Used by app alone."""
+"""Agent calls put together: from settings to agents, limits, budget and ledger. The composition root of one call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from codeloupe.agents.claude_cli import ClaudeCliAgent
 from codeloupe.agents.codex import CodexAgent
 from codeloupe.agents.gemini import GeminiAgent
 from codeloupe.config.schema import Settings
+from codeloupe.configuring import configure
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import open_repository
 from codeloupe.git.tree_state import changed_between, identity, read_tree_state
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
+from codeloupe.model.agent_events import AgentEvent
 from codeloupe.ports import Agent, AgentEventSink
 from codeloupe.store.content_key import content_key, is_repeatable
 from codeloupe.store.database import Database
@@ -45,7 +47,28 @@ def make_agent(name: str, settings: Settings) -> Agent:
     return _MAKERS[name](settings)
 
 
-async def call_agents(
+def _ignore(_event: AgentEvent) -> None:
+    """Take an event and do nothing with it."""
+
+
+async def run_agent(
+    request: AgentRequest,
+    *,
+    settings: Settings | None = None,
+    fresh: bool = False,
+    emit: AgentEventSink = _ignore,
+) -> AgentResult:
+    """Ask the first agent of the settings that can be used, and return its answer.
+
+    The same question about the same files is bought once: a finished call comes from the ledger unless `fresh`.
+    Raises an AgentError, whose kind says what happened and whether trying again makes sense, or a StoreError.
+    """
+    chosen = settings or (await configure(repo=request.working_dir)).settings
+    agents = [make_agent(name, chosen) for name in chosen.agents]
+    return await _call_agents(request, agents=agents, settings=chosen, fresh=fresh, emit=emit)
+
+
+async def _call_agents(
     request: AgentRequest, *, agents: Sequence[Agent], settings: Settings, fresh: bool, emit: AgentEventSink
 ) -> AgentResult:
     """Ask the first of some agents that can be used, with everything that stands around a call. Raises AgentError."""
@@ -74,8 +97,8 @@ async def call_agents(
         return await caller.call(request, agent=agents, emit=emit)
 
 
-async def check_agents(settings: Settings) -> tuple[tuple[str, Availability], ...]:
-    """Every known agent, and whether it can be used here."""
+async def list_agents(settings: Settings) -> tuple[tuple[str, Availability], ...]:
+    """Every known agent, and whether it can be used here. Costs nothing."""
     agents = [make_agent(name, settings) for name in AGENT_NAMES]
     found = await asyncio.gather(*(agent.check() for agent in agents))
     return tuple(zip(AGENT_NAMES, found, strict=True))

@@ -10,12 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from codeloupe import app
+from codeloupe import switchboard
 from codeloupe.cli.agent_progress import AgentProgress
 from codeloupe.cli.options import is_ascii_only
 from codeloupe.cli.progress import choose_mode
 from codeloupe.cli.running import run_to_end, set_up_logging, write_result
 from codeloupe.config.schema import Settings
+from codeloupe.configuring import configure as configure_settings
 from codeloupe.errors import AgentError, UsageError
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability, PermissionMode
 from codeloupe.report.sanitise import json_document, terminal
@@ -37,7 +38,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     asking.add_argument("prompt", nargs="?", help="what to ask; without it, standard input is read")
     asking.add_argument("--prompt-file", metavar="FILE", type=Path, help="read the prompt from a file")
     asking.add_argument(
-        "--agent", metavar="NAME", action="append", help=f"{', '.join(app.AGENT_NAMES)}; may be repeated"
+        "--agent", metavar="NAME", action="append", help=f"{', '.join(switchboard.AGENT_NAMES)}; may be repeated"
     )
     asking.add_argument("--model", help="the model to ask for")
     asking.add_argument("--fallback-model", metavar="MODEL", help="the model to ask when that one is overloaded")
@@ -79,12 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    settings = run_to_end(app.configure(repo=arguments.working_dir, flags=_flags(arguments))).settings
+    settings = run_to_end(configure_settings(repo=arguments.working_dir, flags=_flags(arguments))).settings
     request = _request(arguments, settings)
     mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
     try:
         with AgentProgress(stream=sys.stderr, mode=mode) as progress:
-            call = app.run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit)
+            call = switchboard.run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit)
             result = run_to_end(call)
     except AgentError as error:
         if arguments.json:
@@ -205,8 +206,8 @@ def _failed(error: AgentError) -> dict[str, Any]:
 
 
 def _list(*, as_json: bool) -> int:
-    settings = run_to_end(app.configure()).settings
-    found = run_to_end(app.list_agents(settings=settings))
+    settings = run_to_end(configure_settings()).settings
+    found = run_to_end(switchboard.list_agents(settings))
     if as_json:
         write_result(_as_json({"agents": [{"name": name, **asdict(agent)} for name, agent in found]}))
         return 0
