@@ -46,13 +46,25 @@ _KNOWN_TOKENS = re.compile(
     re.VERBOSE,
 )
 # What may stand between two lines of a key: line ends, also escaped, quotes, and the margin of a diff or a listing.
-_MARGIN = r"""(?:\\[nrt]|[\s|│>+"'0-9]|-(?!-)|-(?=-----END)){0,60}+"""
+_MARGIN = r"""(?:\\[nrt]|[\s|│>+"'0-9]|-(?!-)|-(?=-----END)){0,60}"""
+
+
+def _atomic(name: str, pattern: str) -> str:
+    """A pattern that is never gone back into, so that time stays linear.
+
+    A possessive group would say the same; Python 3.11 before 3.11.5 ends those in the wrong place (gh-106052).
+    """
+    return f"(?=(?P<{name}>{pattern}))(?P={name})"
+
+
+_HEADER = r"(?:Proc-Type|DEK-Info|Version|Comment):[ ][A-Za-z0-9 ,./()-]{1,80}"
 _PRIVATE_KEY = re.compile(
     rf"""
     -----BEGIN[ ][A-Z ]{{0,40}}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
-    (?:{_MARGIN}(?:Proc-Type|DEK-Info|Version|Comment):[ ][A-Za-z0-9 ,./()-]{{1,80}}){{0,3}}+
-    (?:{_MARGIN}[A-Za-z0-9+/=]{{40,}}+)*+
-    (?:{_MARGIN}[A-Za-z0-9+/=]{{0,80}}+{_MARGIN}-----END[ ][A-Z ]{{0,40}}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
+    {_atomic("headers", f"(?:{_atomic('before_header', _MARGIN)}{_HEADER}){{0,3}}")}
+    {_atomic("lines", f"(?:{_atomic('before_line', _MARGIN)}[A-Za-z0-9+/=]{{40,}}+)*")}
+    (?:{_atomic("before_last", _MARGIN)}[A-Za-z0-9+/=]{{0,80}}+{_atomic("before_end", _MARGIN)}
+    -----END[ ][A-Z ]{{0,40}}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
     """,
     re.VERBOSE,
 )

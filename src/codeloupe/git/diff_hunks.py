@@ -14,7 +14,8 @@ from codeloupe.git.diff_text import DiffText
 from codeloupe.model.change import Hunk
 
 # Ten digits are more lines than a file can have, and keep hostile numbers away from int(). Possessive, so that a
-# body of a million lines leaves nothing to go back to.
+# body of a million lines leaves nothing to go back to. Python 3.11 before 3.11.5 takes a last line without its end
+# along (gh-106052), so what was taken is cut behind its last newline.
 _HUNK = re.compile(
     rb"@@ -(\d{1,10})(?:,(\d{1,10}))? \+(\d{1,10})(?:,(\d{1,10}))? @@([^\n]*)\n"
     rb"((?:[-+ ][^\n]*+\n)*+)"
@@ -70,7 +71,9 @@ def _read_hunk(text: DiffText, position: int) -> tuple[Hunk, int]:
     new_start, new_lines = int(new), int(new_count) if new_count else 1
     if (old_lines and not old_start) or (new_lines and not new_start) or not (old_lines or new_lines):
         raise text.refusal(position, "this hunk header gives lines that cannot exist")
-    end, lines = match.end(), body.count(b"\n")
+    if body and not body.endswith(b"\n"):
+        body = body[: body.rfind(b"\n") + 1]
+    end, lines = match.start(6) + len(body), body.count(b"\n")
     # So many lines under this header leave only these numbers; counting proves them.
     added, deleted = lines - old_lines, lines - new_lines
     if (
@@ -87,7 +90,7 @@ def _read_hunk(text: DiffText, position: int) -> tuple[Hunk, int]:
 def _unusual_body(text: DiffText, start: int, *, old_lines: int, new_lines: int) -> _Body:
     """A body with markers is still counted as a whole; any other is walked."""
     match = _BODY_WITH_MARKERS.match(text.data, start)
-    end = match.end() if match else start
+    end = text.data.rfind(b"\n", start - 1, match.end() if match else start) + 1
     added, deleted, context = (text.data.count(kind, start - 1, end) for kind in (b"\n+", b"\n-", b"\n "))
     if added + context == new_lines and deleted + context == old_lines:
         _check_markers(text, start, end=end)
