@@ -44,16 +44,22 @@ class Connections:
         ready.set()
         await stopped.wait()
         self._stopping = lambda: None
+        # No new connections; those taken already become conversations first, since asyncio forgets, still open, a
+        # connection whose server is closed while it is being taken.
+        loop.remove_reader(listener)
+        while unfinished := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(unfinished)
         server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         await server.wait_closed()
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Not in the conversation itself: one that is cancelled before its first step runs no line of its own.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -63,8 +69,6 @@ class Connections:
                 await writer.wait_closed()
         except Exception as error:  # noqa: BLE001 - one connection must not end the others; kept for the server's end
             self.problem = self.problem or error
-        finally:
-            writer.transport.abort()
 
     async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
