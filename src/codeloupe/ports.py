@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.change import Change, FileChange
 from codeloupe.model.events import Event
 from codeloupe.model.finding import Finding
+from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.usage import Usage
 
@@ -25,6 +26,7 @@ class ReviewTask:
 
     `snapshot` holds each reviewed file that exists after the change, byte for byte, symbolic links as text.
     `without_content` names the reviewed files whose whole content is not known (only a diff was given).
+    `tree` is the whole reviewed tree, for an agent that reads more than the diff; None when there is none.
     """
 
     change: Change
@@ -33,6 +35,10 @@ class ReviewTask:
     trusted: bool
     timeout_seconds: float
     without_content: frozenset[str] = frozenset()
+    tree: Path | None = None
+    intent: Intent = Intent()
+    guidance: tuple[GuidanceFile, ...] = ()
+    earlier: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,20 @@ class Reviewer(Protocol):
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the task's files."""
+
+
+class Verifier(Protocol):
+    """Tries to refute findings, each alone with its code. A failure is in the outcome; only cancellation is raised."""
+
+    async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        """All the findings, in order: the refuted marked, the unproven lowered one step, the others as they were."""
+
+
+class AskAgent(Protocol):
+    """One question to one agent, with everything around the call: retries, limits, budget, ledger."""
+
+    async def __call__(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        """The answer. Raises an AgentError or a StoreError."""
 
 
 class Clock(Protocol):

@@ -92,7 +92,10 @@ class AgentResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLimits:
-    """What an agent can take and do; None means no limit is known."""
+    """What an agent can take and do; None means no limit is known.
+
+    `confined`: with its read-only tools it reads nothing outside the working directory.
+    """
 
     max_prompt_bytes: int | None = None
     max_prompt_characters: int | None = None
@@ -102,6 +105,7 @@ class AgentLimits:
     resume: bool = False
     tools: bool = False
     writes: bool = False
+    confined: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.finding import Finding
 from codeloupe.model.review import ReviewerInfo
 
 
@@ -39,4 +41,50 @@ class Warned:
     message: str
 
 
-Event = ReviewerChosen | StageStarted | LaneFinished | Warned
+@dataclass(frozen=True, slots=True)
+class UnitsPlanned:
+    """A reviewer cut the change into so many agent calls, of about so many tokens in all."""
+
+    lane: str
+    units: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFinished:
+    """One agent call ended. `findings` are anchored, but not merged or verified yet; `failure` says why it failed."""
+
+    lane: str
+    unit: str
+    findings: tuple[Finding, ...]
+    seconds: float
+    from_ledger: bool = False
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingVerified:
+    """One finding was tried to be refuted; `finding` is what became of it."""
+
+    finding: Finding
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentActivity:
+    """Something happened inside the agent call of a unit."""
+
+    unit: str
+    event: AgentEvent
+
+
+Event = (
+    ReviewerChosen
+    | StageStarted
+    | LaneFinished
+    | Warned
+    | UnitsPlanned
+    | UnitFinished
+    | FindingVerified
+    | AgentActivity
+)

@@ -20,7 +20,11 @@ class FindingStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One defect. Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them."""
+    """One defect. Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them.
+
+    `seen_by` names each independent look that found it (reviewer, expert, pass); `agreement` counts them.
+    `verification` is what the attempt to refute it showed, in words, or empty when none was made.
+    """
 
     file: str
     line_start: int
@@ -41,6 +45,8 @@ class Finding:
     outside_change: bool = False
     status: FindingStatus = FindingStatus.NEW
     agreement: int = 1
+    seen_by: tuple[str, ...] = ()
+    verification: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -1,0 +1,60 @@
+"""What a reviewing agent answered, before its claims are checked against the code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from codeloupe.model.severity import Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedFinding:
+    """A defect as a model or an external program claims it: nothing in it is believed yet."""
+
+    severity: Severity
+    title: str
+    body: str = ""
+    file: str | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+    category: str = ""
+    evidence: str = ""
+    suggestion: str | None = None
+    confidence: float | None = None
+    reviewer: str | None = None
+    rule: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewAnswer:
+    """The findings that could be read for certain.
+
+    `problem` is None when the whole answer was understood; otherwise a named reason (`missing field: X`,
+    `invalid verdict: X`, `invalid json: …`, `empty output`), and the answer must not count as a whole review.
+    `dropped` tells of single items that could not be read; `repaired` that broken JSON was mended.
+    """
+
+    findings: tuple[ClaimedFinding, ...] = ()
+    verdict: str | None = None
+    summary: str = ""
+    problem: str | None = None
+    dropped: tuple[str, ...] = ()
+    repaired: bool = False
+
+
+class Proof(StrEnum):
+    """What an attempt to refute a finding showed."""
+
+    CONFIRMED = "confirmed"
+    UNPROVEN = "unproven"
+    REFUTED = "refuted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The answer to a verification: `problem` as in ReviewAnswer; then `proof` is UNPROVEN and says nothing."""
+
+    proof: Proof
+    reason: str = ""
+    problem: str | None = None

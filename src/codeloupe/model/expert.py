@@ -1,0 +1,23 @@
+"""An expert: a named, narrow checklist for a reviewing agent. It is not a character."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expert:
+    """What to look for and what to leave alone. `paths` are globs; empty means every file.
+
+    `severity_guide` says, by the label of a severity, what deserves it.
+    """
+
+    name: str
+    description: str
+    focus: tuple[str, ...]
+    sceptical_of: tuple[str, ...] = ()
+    do_not_flag: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    severity_guide: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

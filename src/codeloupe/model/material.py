@@ -1,0 +1,38 @@
+"""What a reviewer is told beside the diff: intent, guidance, instructions. All of it is data, none of it command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What the change is meant to do, in its author's words. Assurances in it prove nothing."""
+
+    title: str = ""
+    messages: tuple[str, ...] = ()
+    context: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GuidanceFile:
+    """A project's own words on how to review: REVIEW.md, AGENTS.md or CLAUDE.md.
+
+    It holds for the files below its folder; `path` is relative to the root of the repository.
+    """
+
+    path: str
+    text: str
+
+    @property
+    def folder(self) -> str:
+        """The folder for which it speaks; empty for the whole repository."""
+        return self.path.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class PathInstruction:
+    """A rule of the configuration for the files that match one of some globs."""
+
+    paths: tuple[str, ...]
+    text: str
