@@ -18,8 +18,8 @@ MAX_DEPTH = 100
 _MAX_CANDIDATES = 1000
 _MAX_NAME_CHARACTERS = 100
 _OPENER = re.compile(r"[{\[]")
-# A string of JSON holds no line end, so a stray quote in prose spoils at most its own line.
-_BRACKET_OR_STRING = re.compile(r'[{}\[\]]|"(?:[^"\\\n]++|\\.)*+"?')
+_BRACKET_OR_QUOTE = re.compile(r'[{}\[\]"]')
+_STRING_STOP = re.compile(r'["\n]|\\.?')
 _CLOSES = {"}": "{", "]": "["}
 
 
@@ -48,10 +48,12 @@ def _spans(text: str) -> array[int]:
     spans = array("q")
     opened: list[int] = []
     position = 0
-    while token := (_BRACKET_OR_STRING if opened else _OPENER).search(text, position):
+    while token := (_BRACKET_OR_QUOTE if opened else _OPENER).search(text, position):
         position = token.end()
-        bracket = text[token.start()]
-        if bracket in "{[":
+        bracket = token[0]
+        if bracket == '"':
+            position = string_end(text, position)
+        elif bracket in "{[":
             opened.append(token.start())
             if len(opened) > MAX_DEPTH:
                 raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
@@ -60,6 +62,18 @@ def _spans(text: str) -> array[int]:
         elif bracket in _CLOSES:
             opened.clear()
     return spans
+
+
+def string_end(text: str, position: int) -> int:
+    """The end of the string whose quote stands before this position.
+
+    A string of JSON holds no line end, so a stray quote in prose spoils at most its own line.
+    """
+    while stop := _STRING_STOP.search(text, position):
+        position = stop.end()
+        if stop[0] in '"\n':
+            return position
+    return len(text)
 
 
 def _keep_outermost(spans: array[int], start: int, end: int) -> None:
@@ -71,7 +85,7 @@ def _keep_outermost(spans: array[int], start: int, end: int) -> None:
 def parsed(text: str) -> Any:
     """Strict JSON: no NaN, no key twice, no endless nesting. Raises ValueError."""
     try:
-        value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse_constant)
+        value = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=refuse_constant)
     except RecursionError as error:
         raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep") from error
     except json.JSONDecodeError as error:
@@ -89,7 +103,8 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _refuse_constant(name: str) -> Any:
+def refuse_constant(name: str) -> Any:
+    """Raises ValueError for NaN and its like."""
     raise ValueError(f"{name} is no number of JSON")
 
 

@@ -1,0 +1,150 @@
+"""One item of a review as a claimed finding, whichever of the known spellings its fields have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from codeloupe.extraction.fields import Fields, share
+from codeloupe.extraction.flaws import flaw_of
+from codeloupe.extraction.places import place_of
+from codeloupe.extraction.reasons import TRUNCATED_JSON, invalid_json, missing_field, shown
+from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
+from codeloupe.model.severity import Severity
+
+MAX_FINDINGS = 1000
+MAX_SUMMARY_CHARACTERS = 10_000
+_MAX_DROPPED = 100
+_MAX_TITLE_CHARACTERS = 300
+_LONG_TITLE_CHARACTERS = 120
+_MAX_BODY_CHARACTERS = 20_000
+_MAX_NAME_CHARACTERS = 200
+
+_SEVERITY_NAMES = ("severity", "priority", "level")
+_TITLE_NAMES = ("title", "headline")
+_WORDS_NAMES = ("message", "description", "issue", "problem", "summary", "comment", "body", "details", "explanation")
+_BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment")
+_SUGGESTION_NAMES = ("suggestion", "suggested_fix", "fix", "recommendation", "suggested_code")
+_PRIORITY_IN_TITLE = re.compile(r"\s*\[(P[0-3])\]")
+
+
+class UnreadableItem(ValueError):
+    """An item is no finding; the message is a named reason."""
+
+
+def finding_of(item: Any) -> ClaimedFinding:
+    """The finding that an item claims. Raises UnreadableItem."""
+    if not isinstance(item, Mapping):
+        raise UnreadableItem(missing_field("title"))
+    if flaw := next((flaw for value in (item, *item.values()) if (flaw := flaw_of(value))), ""):
+        raise UnreadableItem(invalid_json(flaw))
+    fields = Fields(item)
+    title, body = title_and_body(fields)
+    place = place_of(fields)
+    return ClaimedFinding(
+        severity=_severity(fields, title),
+        title=title,
+        body=body,
+        file=place.file,
+        line_start=place.line_start,
+        line_end=place.line_end,
+        category=fields.text("category", most=_MAX_NAME_CHARACTERS).strip(),
+        evidence=place.quote,
+        suggestion=fields.text(*_SUGGESTION_NAMES, most=_MAX_BODY_CHARACTERS) or None,
+        confidence=share(fields.get("confidence", "confidence_score")),
+        reviewer=fields.text("reviewer", most=_MAX_NAME_CHARACTERS).strip() or None,
+        rule=fields.text("rule", "rule_id", most=_MAX_NAME_CHARACTERS).strip() or None,
+    )
+
+
+def looks_like_item(value: Any) -> bool:
+    """Whether an object that stands alone claims a finding: it has words and a severity."""
+    if not isinstance(value, Mapping):
+        return False
+    fields = Fields(value)
+    words = fields.text(*_TITLE_NAMES, *_WORDS_NAMES, most=_MAX_NAME_CHARACTERS)
+    # A line of a log has a level too, so that word alone says nothing here.
+    return bool(words) and (fields.has_any(("severity", "priority")) or bool(_PRIORITY_IN_TITLE.match(words)))
+
+
+def title_and_body(fields: Fields) -> tuple[str, str]:
+    """A title and the rest. Without a title, the first line of the words is one, or their first sentence if it is long.
+
+    Raises UnreadableItem when there are no words at all.
+    """
+    stated = fields.text(*_TITLE_NAMES, *_WORDS_NAMES, most=_MAX_BODY_CHARACTERS).strip()
+    if not stated:
+        raise UnreadableItem(missing_field("title"))
+    title = shortened_title(stated)
+    texts = (fields.text(name, most=_MAX_BODY_CHARACTERS).strip() for name in _BODY_NAMES)
+    parts = dict.fromkeys([stated, *filter(None, texts)])
+    parts.pop(title, None)
+    return title, "\n\n".join(parts)[:_MAX_BODY_CHARACTERS]
+
+
+def shortened_title(words: str) -> str:
+    """The first line, or its first sentence where it is long."""
+    title = words.split("\n", 1)[0].strip()
+    if len(title) > _LONG_TITLE_CHARACTERS and (end := title.find(". ", 0, _MAX_TITLE_CHARACTERS)) > 0:
+        title = title[: end + 1]
+    return title if len(title) <= _MAX_TITLE_CHARACTERS else f"{title[:_MAX_TITLE_CHARACTERS].rstrip()} …"
+
+
+def _severity(fields: Fields, title: str) -> Severity:
+    stated = [value for name in _SEVERITY_NAMES if (value := fields.get(name)) not in (None, "")]
+    if not stated:
+        in_title = _PRIORITY_IN_TITLE.match(title)
+        if in_title is None:
+            name = "priority" if fields.has_any(("file_path", "line_start", "code_location")) else "severity"
+            raise UnreadableItem(missing_field(name))
+        stated = [in_title[1]]
+    for value in stated:
+        try:
+            return Severity.parse(int(value) if isinstance(value, float) and value.is_integer() else value)
+        except ValueError:
+            continue
+    raise UnreadableItem(f"invalid severity: {shown(stated[0])}")
+
+
+def findings_of(
+    items: Iterable[Any], read: Callable[[Any], ClaimedFinding] = finding_of
+) -> tuple[list[ClaimedFinding], list[str]]:
+    """The findings among some items, and the reasons why the others are none. Both are capped, and say so."""
+    found: list[ClaimedFinding] = []
+    reasons: list[str] = []
+    unread = untold = 0
+    for number, item in enumerate(items, start=1):
+        if len(found) >= MAX_FINDINGS:
+            unread += 1
+            continue
+        try:
+            found.append(read(item))
+        except UnreadableItem as error:
+            if len(reasons) < _MAX_DROPPED:
+                reasons.append(f"{error} (finding {number:,})")
+            else:
+                untold += 1
+    if untold:
+        reasons.append(f"{untold:,} more findings that could not be read")
+    if unread:
+        reasons.append(too_many(unread))
+    return found, reasons
+
+
+def answer_of(found: Sequence[ClaimedFinding], reasons: Sequence[str], *, is_cut: bool) -> ReviewAnswer | None:
+    """The answer in a text that has no brackets, or None when there is nothing in it."""
+    if not found and not reasons and not is_cut:
+        return None
+    problem = TRUNCATED_JSON if is_cut else None if found else first_reason(reasons)
+    return ReviewAnswer(findings=tuple(found), dropped=tuple(reasons), problem=problem)
+
+
+def first_reason(reasons: Sequence[str]) -> str | None:
+    """The reason of the first item that could not be read, without its number."""
+    return (reasons[0].rpartition(" (finding ")[0] or reasons[0]) if reasons else None
+
+
+def too_many(unread: int) -> str:
+    """That there were more findings than are taken."""
+    return f"{unread:,} more findings than the {MAX_FINDINGS:,} that are read"

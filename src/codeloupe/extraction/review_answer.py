@@ -1,0 +1,197 @@
+"""From whatever a reviewing model or program says to the findings that can be read for certain.
+
+JSON comes first, strict or mended, in any known shape and any envelope; then the known forms of plain text; then words
+that say nothing was found. Anything else is a problem with a name, never an empty list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from codeloupe.extraction.answer_object import answer_in
+from codeloupe.extraction.bullets import read_bullets
+from codeloupe.extraction.clean_words import says_clean
+from codeloupe.extraction.envelopes import Walk, failure_in, final_results
+from codeloupe.extraction.flaws import flaw_of
+from codeloupe.extraction.json_values import JsonScan, JsonValue, scan_json
+from codeloupe.extraction.merging import merged
+from codeloupe.extraction.message_lines import read_message_lines
+from codeloupe.extraction.quoted_text import text_in_text
+from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON, invalid_json, missing_field
+from codeloupe.extraction.review_comments import read_review_comments
+from codeloupe.model.answer import ReviewAnswer
+
+# A text in an envelope, in a text in an envelope, is as deep as programs go.
+_MAX_NESTED_TEXTS = 3
+_FENCE = re.compile(r"[\s`~\ufeff]*+(?:json[c5]?\b)?[\s`~\ufeff]*+", re.IGNORECASE)
+
+
+def read_review_answer(output: str, structured: Any = None, *, from_program: bool = False) -> ReviewAnswer:
+    """The findings in an answer, and why it is no whole answer where it is none. Never raises.
+
+    `structured` is what the agent gave apart from its text, and counts first. `from_program` takes the text for the
+    output of a linter, whose lines need no severity and may stand among others.
+    """
+    if structured is None:
+        return _answer(_read_text(output, from_program=from_program))
+    first = _answer(_read_structured(structured))
+    if first.problem is None:
+        return first
+    second = _answer(_read_text(output, from_program=from_program))
+    return second if second.problem is None or len(second.findings) > len(first.findings) else first
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """The answers that were found, or why there is none."""
+
+    answers: Sequence[ReviewAnswer] = ()
+    reason: str = ""
+
+
+def _answer(reading: _Reading) -> ReviewAnswer:
+    if not reading.answers:
+        return ReviewAnswer(problem=reading.reason)
+    return merged(reading.answers)
+
+
+def _read_structured(value: Any) -> _Reading:
+    if isinstance(value, str):
+        return _read_text(value)
+    if isinstance(value, list) and not value:
+        return _Reading([ReviewAnswer()])
+    reading = _read_value(value, _MAX_NESTED_TEXTS)
+    return replace(reading, reason=reading.reason or missing_field("findings"))
+
+
+def _read_text(text: str, *, from_program: bool = False, nested: int = _MAX_NESTED_TEXTS) -> _Reading:
+    if not text.strip().strip("\ufeff"):
+        return _Reading(reason=EMPTY_OUTPUT)
+    if nested and (inner := text_in_text(text)) is not None:
+        reading = _read_nested_text(inner, nested)
+        is_quoted = text.lstrip().startswith('"')
+        return replace(
+            reading, answers=[replace(one, repaired=one.repaired or not is_quoted) for one in reading.answers]
+        )
+    scan = scan_json(text)
+    reading = _read_values(scan.values, nested)
+    answers, plain = list(reading.answers), None
+    if not any(answer.findings for answer in answers):
+        plain = _plain_answer(text, scan, is_all=not answers, from_program=from_program)
+        answers.extend([plain] if plain else ())
+    # A text that ends in the middle of a value is not whole, whatever else it holds. A program may quote such values.
+    if _ends_in_value(scan) and not (plain and from_program):
+        answers.append(ReviewAnswer(problem=TRUNCATED_JSON))
+    if not answers and (says_clean(text) or _is_empty_list(text, scan)):
+        answers.append(ReviewAnswer())
+    if scan.stopped:
+        problem = invalid_json(scan.stopped)
+        return _Reading([replace(merged(answers), problem=problem)] if answers else (), problem)
+    return _Reading(answers) if answers else _Reading(reason=reading.reason or _why_nothing(text, scan))
+
+
+def _read_values(values: Sequence[JsonValue], nested: int) -> _Reading:
+    answers: list[ReviewAnswer] = []
+    reason = ""
+    for found in _final_values(values):
+        reading = _read_value(found.value, nested)
+        answers.extend(replace(answer, repaired=answer.repaired or found.repaired) for answer in reading.answers)
+        reason = reading.reason or reason
+    return _Reading(answers, reason)
+
+
+def _ends_in_value(scan: JsonScan) -> bool:
+    if '"' in scan.dangling:
+        return True
+    return any(
+        found.truncated and found.end == scan.length and _holds_object(found.value) for found in scan.values[-1:]
+    )
+
+
+def _final_values(values: Sequence[JsonValue]) -> Sequence[JsonValue]:
+    finals = final_results([found.value for found in values])
+    return [found for found in values if found.value is finals[0]] if len(finals) < len(values) else values
+
+
+def _holds_object(value: Any) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, list) and any(isinstance(item, Mapping) for item in value))
+
+
+def _read_value(value: Any, nested: int) -> _Reading:
+    """What a value answers: itself, a value in it, or a text in it."""
+    answers: list[ReviewAnswer] = []
+    reason = missing_field("findings") if value and _holds_object(value) else ""
+    flaw, walk = "", Walk(value)
+    for part in walk:
+        if isinstance(part, str):
+            reading = _read_nested_text(part, nested)
+            answers.extend(reading.answers)
+            reason = reading.reason or reason
+        elif failure := failure_in(part):
+            answers.append(ReviewAnswer(problem=failure))
+            walk.take()
+        elif answer := answer_in(part):
+            answers.append(answer)
+            walk.take()
+        else:
+            flaw = flaw or flaw_of(part)
+    if answers and (missing := flaw or walk.left_out):
+        # What is missing around an answer may have been another one.
+        answers.append(ReviewAnswer(problem=invalid_json(missing)))
+    return _Reading(answers, reason)
+
+
+def _read_nested_text(text: str, nested: int) -> _Reading:
+    if not nested:
+        return _Reading()
+    reading = _read_text(text, nested=nested - 1)
+    if not flaw_of(text):
+        return reading
+    return _Reading(
+        [replace(merged(reading.answers), problem=TRUNCATED_JSON)] if reading.answers else (), TRUNCATED_JSON
+    )
+
+
+def _plain_answer(text: str, scan: JsonScan, *, is_all: bool, from_program: bool) -> ReviewAnswer | None:
+    """The answer in plain text. What stands in JSON is left out: it is quoted there, not claimed."""
+    has_json = bool(scan.values or scan.dangling)
+    outside = _outside(text, scan.values) if has_json else text
+    answer = read_bullets(outside, in_bold_only=has_json) or read_review_comments(outside)
+    return answer or (read_message_lines(text, from_program=from_program) if is_all else None)
+
+
+def _outside(text: str, values: Sequence[JsonValue]) -> str:
+    pieces, position = [], 0
+    for found in values:
+        pieces.append(text[position : found.start])
+        position = found.end
+    return "\n".join([*pieces, text[position:]])
+
+
+def _stands_alone(text: str, found: JsonValue) -> bool:
+    before, behind = text[: found.start], text[found.end :]
+    return bool(_FENCE.fullmatch(before) and _FENCE.fullmatch(behind))
+
+
+def _is_empty_list(text: str, scan: JsonScan) -> bool:
+    """Whether the text is an empty list and nothing else: in prose, brackets mean many things."""
+    return len(scan.values) == 1 and scan.values[0].value == [] and _stands_alone(text, scan.values[0])
+
+
+def _why_nothing(text: str, scan: JsonScan) -> str:
+    if any(found.value == {} and _stands_alone(text, found) for found in scan.values[:1]):
+        return missing_field("findings")
+    start, end = text.find("{"), text.rfind("}") + 1
+    if scan.values or start < 0 or end <= start:
+        return NO_JSON
+    try:
+        json.loads(text[start:end])
+    except json.JSONDecodeError as error:
+        return invalid_json(f"{error.msg} at character {start + error.pos + 1:,}")
+    except (ValueError, RecursionError):
+        return invalid_json("it cannot be read")
+    return NO_JSON

@@ -1,0 +1,150 @@
+"""Generated findings, written in any shape into any text: exactly those come back, and none from other texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codeloupe.extraction.json_values import json_values, scan_json
+from codeloupe.extraction.review_answer import read_review_answer
+from codeloupe.extraction.verification import read_verification
+from codeloupe.model.answer import ClaimedFinding
+from codeloupe.model.severity import Severity
+from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES, JsonShape, dumped
+
+# Surrogates too: paths that are no UTF-8 hold them, and so may what models say of those.
+_CHARACTERS = st.characters(exclude_characters="\x1c\x1d\x1e\x1f\x85\u2028\u2029")
+_WORDS = st.text(_CHARACTERS, min_size=1, max_size=30).map(str.strip).filter(lambda text: text and "\n" not in text)
+_NASTY = st.sampled_from(
+    ['"', '\\"', "\\", "}]", '"}, {"title": "x"', "```", "{", "// x", "[P0] x", "**Severity:** low", "'"]
+)
+_LINES = st.lists(_WORDS | _NASTY, max_size=3).map(lambda lines: "\n".join(lines).strip())
+_PATHS = st.text(st.sampled_from("abc/._- é\udcff"), min_size=1, max_size=20).map(str.strip).filter(bool)
+
+
+@st.composite
+def findings(draw: st.DrawFn) -> ClaimedFinding:
+    start = draw(st.integers(1, 10_000))
+    return ClaimedFinding(
+        severity=draw(st.sampled_from(Severity)),
+        title=draw(_WORDS | _NASTY),
+        body=draw(_LINES),
+        file=draw(_PATHS),
+        line_start=start,
+        line_end=start + draw(st.integers(0, 20)),
+        category=draw(st.sampled_from(["security", "correctness", ""])),
+        evidence=draw(_LINES),
+        suggestion=draw(_LINES.filter(bool) | st.none()),
+        confidence=draw(st.floats(0, 1) | st.none()),
+    )
+
+
+_FINDINGS = st.lists(findings(), min_size=1, max_size=4, unique_by=lambda finding: (finding.title, finding.line_start))
+_SHAPES = st.sampled_from(sorted(JSON_SHAPES)).map(JSON_SHAPES.__getitem__)
+
+
+def expected_of(shape: JsonShape, given_findings: Sequence[ClaimedFinding]) -> list[ClaimedFinding]:
+    """What the shape can say of them; a body that only repeats the title is none, and what is equal counts once."""
+    kept = []
+    for finding in shape.expected(given_findings):
+        body = "" if finding.body == finding.title else finding.body
+        kept.append(ClaimedFinding(**{**as_dict(finding), "body": body}))
+    return list(dict.fromkeys(kept))
+
+
+def as_dict(finding: ClaimedFinding) -> dict[str, Any]:
+    return {name: getattr(finding, name) for name in ClaimedFinding.__slots__}
+
+
+@settings(max_examples=150)
+@given(_FINDINGS, _SHAPES, st.sampled_from(sorted(ENVELOPES)))
+def test_generated_findings_come_back_exactly(
+    given_findings: list[ClaimedFinding], shape: JsonShape, envelope: str
+) -> None:
+    answer = read_review_answer(ENVELOPES[envelope](shape.value(given_findings)))
+    assert list(answer.findings) == expected_of(shape, given_findings)
+    assert (answer.problem, answer.dropped, answer.repaired) == (None, (), False)
+
+
+_PROSE = st.text(st.characters(exclude_characters="{["), max_size=60)
+
+
+@settings(max_examples=100)
+@given(_FINDINGS, _PROSE, _PROSE)
+def test_generated_findings_come_back_from_any_prose(
+    given_findings: list[ClaimedFinding], before: str, behind: str
+) -> None:
+    shape = JSON_SHAPES["own"]
+    answer = read_review_answer(f"{before}\n{dumped(shape.value(given_findings))}\n{behind}")
+    assert list(answer.findings) == expected_of(shape, given_findings)
+    assert answer.problem is None
+
+
+@settings(max_examples=100)
+@given(_FINDINGS, _SHAPES, st.data())
+def test_generated_findings_cut_anywhere_come_back_as_far_as_they_are_whole(
+    given_findings: list[ClaimedFinding], shape: JsonShape, data: st.DataObject
+) -> None:
+    text = dumped(shape.value(given_findings))
+    length = data.draw(st.integers(0, len(text) - 1))
+    answer = read_review_answer(text[:length])
+    expected = expected_of(shape, given_findings)
+    assert list(answer.findings) == expected[: len(answer.findings)]
+    assert answer.problem is not None
+
+
+_FRAGMENTS = st.lists(
+    st.sampled_from(
+        ['{"findings"', ":", "[", "]", "{", "}", '"title"', '"x"', '"severity"', '"low"', ",", "```", "\n", "'", "//"]
+    )
+    | st.text(max_size=5),
+    max_size=30,
+).map("".join)
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=200) | _FRAGMENTS)
+def test_no_text_breaks_the_readers_and_no_finding_comes_from_nowhere(text: str) -> None:
+    for from_program in (False, True):
+        answer = read_review_answer(text, from_program=from_program)
+        for finding in answer.findings:
+            assert finding.title in text
+            assert finding.file is None or finding.file in text
+    read_verification(text)
+    positions = [position for found in scan_json(text).values for position in (found.start, found.end)]
+    assert positions == sorted(positions)
+
+
+_KEYS = st.text(max_size=30)
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**15), 10**15)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+_OBJECTS = st.dictionaries(_KEYS, _VALUES, min_size=1, max_size=4)
+
+
+@given(_OBJECTS, _PROSE)
+def test_every_object_is_found_strictly_in_prose(value: dict[str, Any], prose: str) -> None:
+    found = json_values(f"{prose}\n{dumped(value)}\n{prose}")[0]
+    assert (found.value, found.repaired, found.truncated) == (value, False, False)
+
+
+@given(_OBJECTS)
+def test_an_object_with_a_trailing_comma_is_mended_to_what_it_was(value: dict[str, Any]) -> None:
+    """The loose reader reads all that the strict one does, and reads it alike."""
+    (found,) = json_values(dumped(value)[:-1] + ",}")
+    assert (found.value, found.repaired, found.truncated) == (value, True, False)
+
+
+@given(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(_VALUES) | _OBJECTS)
+def test_no_structured_value_breaks_the_readers(value: Any) -> None:
+    assert read_review_answer("", value).findings == ()
+    read_verification("", value)
