@@ -140,9 +140,13 @@ class AgentError(CodeloupeError):
     """An agent call did not give an answer. `agent` is the agent's name.
 
     `raw_output` is what it printed, redacted; `attempts` how often it was tried; `session_id` where one is known.
+    `cost_usd` is what the call cost all the same, and `usage` its tokens, as a result counts them; None where the agent
+    does not tell.
     """
 
     exit_code = 3
+    cost_usd: float | None = None
+    usage: Any = None
 
     def __init__(
         self, message: str, *, agent: str, hint: str = "", raw_output: str = "", attempts: int = 1, session_id: str = ""
@@ -221,7 +225,27 @@ class Refused(AgentError):
 
 
 class OutputInvalid(AgentError):
-    """The answer is empty, broken or violates the schema; `raw_output` holds it."""
+    """The answer is empty, broken or violates the schema.
+
+    `output` is what the model said, as far as that is known apart from all that was printed. `cut_off` tells that the
+    answer ended before its end, so that what can be read of it is not all that there was to say.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        output: str = "",
+        cost_usd: float | None = None,
+        usage: Any = None,
+        cut_off: bool = False,
+        **more: Any,
+    ) -> None:
+        super().__init__(message, **more)
+        self.output = output
+        self.cost_usd = cost_usd
+        self.usage = usage
+        self.cut_off = cut_off
 
 
 class Crashed(AgentError):

@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import re
 import string
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
 
 _MASK = "[redacted]"
 _SHORTEST_SECRET = 8
@@ -17,8 +20,7 @@ _SECRET_NAME = re.compile(
     r"KEYS?(?![A-Z])|TOKENS?(?![A-Z])|SECRET|PASSW|PASSPHRASE|_PWD$|CREDENTIAL|AUTH$|AUTHORIZATION|AUTH_CONFIG",
     re.IGNORECASE,
 )
-_KNOWN_TOKENS = re.compile(
-    r"""
+_KNOWN_TOKENS = r"""
     (?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))(?:       # at the start of a word, also behind an escape such as \n
         sk-[A-Za-z0-9_-]{16,}                   # OpenAI, Anthropic
         | eyJ[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{10,}+\.[A-Za-z0-9_-]{5,}     # JSON web token
@@ -42,9 +44,7 @@ _KNOWN_TOKENS = re.compile(
     | (?<=://)[^/\s:@]*+:[^/\s@]++(?=@)         # user:password@ in an address
     | (?<=://)[^/\s:@]{20,}+(?=@)               # token@ in an address
     | (?i:authorization)["']?\s{0,8}[:=]\s{0,8}["']?(?i:bearer|basic|token)\s{1,8}[A-Za-z0-9._~+/=-]{8,}
-    """,
-    re.VERBOSE,
-)
+    """
 # What may stand between two lines of a key: line ends, also escaped, quotes, and the margin of a diff or a listing.
 _MARGIN = r"""(?:\\[nrt]|[\s|│>+"'0-9]|-(?!-)|-(?=-----END)){0,60}"""
 
@@ -58,30 +58,52 @@ def _atomic(name: str, pattern: str) -> str:
 
 
 _HEADER = r"(?:Proc-Type|DEK-Info|Version|Comment):[ ][A-Za-z0-9 ,./()-]{1,80}"
-_PRIVATE_KEY = re.compile(
-    rf"""
+_PRIVATE_KEY = rf"""
     -----BEGIN[ ][A-Z ]{{0,40}}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
     {_atomic("headers", f"(?:{_atomic('before_header', _MARGIN)}{_HEADER}){{0,3}}")}
     {_atomic("lines", f"(?:{_atomic('before_line', _MARGIN)}[A-Za-z0-9+/=]{{40,}}+)*")}
     (?:{_atomic("before_last", _MARGIN)}[A-Za-z0-9+/=]{{0,80}}+{_atomic("before_end", _MARGIN)}
     -----END[ ][A-Z ]{{0,40}}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----)?
-    """,
-    re.VERBOSE,
-)
+    """
 
 
 def redact(text: str) -> str:
     """Mask the exact values of credentials in our environment, and every well-known form of token."""
-    for value in _own_secrets():
+    for value in _own.secrets():
         text = text.replace(value, _MASK)
-    return _KNOWN_TOKENS.sub(_MASK, _PRIVATE_KEY.sub(_MASK, text))
+    return _pattern(_KNOWN_TOKENS).sub(_MASK, _pattern(_PRIVATE_KEY).sub(_MASK, text))
 
 
-def _own_secrets() -> list[str]:
-    """Longest first, so that no tail is left of one that begins with another."""
-    values = {value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    # Made when it is first needed, since every start of the program loads this module and few have to mask.
+    return re.compile(text, re.VERBOSE)
+
+
+class _OwnSecrets:
+    """The credentials in our environment, looked up again only when the environment changed."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Mapping[Any, Any], tuple[str, ...]] = ({}, ())
+
+    def secrets(self) -> tuple[str, ...]:
+        """Longest first, so that no tail is left of one that begins with another."""
+        # As the system has it; the public view decodes every variable each time, which takes far longer.
+        present: Any = getattr(os.environ, "_data", os.environ)
+        seen, secrets = self._known
+        if present != seen:
+            seen, secrets = dict(present), _secrets_in(os.environ)
+            self._known = seen, secrets
+        return secrets
+
+
+_own = _OwnSecrets()
+
+
+def _secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+    values = {value.strip() for name, value in environment.items() if _SECRET_NAME.search(name)}
     forms = {form for value in values if len(value) >= _SHORTEST_SECRET for form in (value, _percent_encoded(value))}
-    return sorted(forms, key=len, reverse=True)
+    return tuple(sorted(forms, key=len, reverse=True))
 
 
 def _percent_encoded(value: str) -> str:

@@ -1,50 +1,109 @@
-"""Agent calls put together: from settings to agents, limits, budget and ledger. The composition root of one call."""
+"""Agent calls put together: from settings to agents, limits, budget and ledger. The composition root of one call.
+
+The modules of an agent load with its first use, so that of a chain only those that are asked cost a start.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
-from codeloupe.agents.agent_sdk import AgentSdkAgent
-from codeloupe.agents.api import ApiAgent
 from codeloupe.agents.budget import RunBudget
-from codeloupe.agents.caller import AgentCaller, CallerOptions, ChangedFiles
-from codeloupe.agents.claude_cli import ClaudeCliAgent
-from codeloupe.agents.codex import CodexAgent
-from codeloupe.agents.gemini import GeminiAgent
+from codeloupe.agents.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import open_repository
 from codeloupe.git.tree_state import changed_between, identity, read_tree_state
-from codeloupe.model.agent import AgentRequest, AgentResult, Availability
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.ports import Agent, AgentEventSink
-from codeloupe.store.content_key import content_key, is_repeatable
+from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.store.location import database_path
 
-_MAKERS: Mapping[str, Callable[[Settings], Agent]] = {
-    "agent_sdk": lambda wanted: AgentSdkAgent(allow_bypass=wanted.allow_bypass, keep_sessions=wanted.keep_sessions),
-    "claude_cli": lambda wanted: ClaudeCliAgent(
-        wanted.claude_path, allow_bypass=wanted.allow_bypass, keep_sessions=wanted.keep_sessions
+
+class _Recipe(NamedTuple):
+    """Where the class of an agent is, and what it is made with."""
+
+    module: str
+    kind: str
+    options: Callable[[Settings], Mapping[str, object]]
+
+
+def _freedoms(wanted: Settings) -> dict[str, object]:
+    return {"allow_bypass": wanted.allow_bypass, "keep_sessions": wanted.keep_sessions}
+
+
+_RECIPES: Mapping[str, _Recipe] = {
+    "agent_sdk": _Recipe("codeloupe.agents.agent_sdk", "AgentSdkAgent", _freedoms),
+    "claude_cli": _Recipe(
+        "codeloupe.agents.claude_cli",
+        "ClaudeCliAgent",
+        lambda wanted: {"program": wanted.claude_path, **_freedoms(wanted)},
     ),
-    "codex": lambda wanted: CodexAgent(
-        wanted.codex_path, allow_bypass=wanted.allow_bypass, keep_sessions=wanted.keep_sessions
+    "codex": _Recipe(
+        "codeloupe.agents.codex", "CodexAgent", lambda wanted: {"program": wanted.codex_path, **_freedoms(wanted)}
     ),
-    "gemini": lambda wanted: GeminiAgent(wanted.gemini_path, allow_bypass=wanted.allow_bypass),
-    "api": lambda wanted: ApiAgent(wanted.api_model, base_url=wanted.api_base_url),
+    "gemini": _Recipe(
+        "codeloupe.agents.gemini",
+        "GeminiAgent",
+        lambda wanted: {"program": wanted.gemini_path, "allow_bypass": wanted.allow_bypass},
+    ),
+    "api": _Recipe(
+        "codeloupe.agents.api",
+        "ApiAgent",
+        lambda wanted: {"model": wanted.api_model, "base_url": wanted.api_base_url},
+    ),
 }
-AGENT_NAMES = tuple(_MAKERS)
+AGENT_NAMES = tuple(_RECIPES)
+# No request holds a NUL, so no text can be taken for this.
+_SOME_FENCE = "\0fence\0"
+
+
+class _LateAgent:
+    """An agent whose modules load when more than its name is asked for."""
+
+    def __init__(self, name: str, recipe: _Recipe, settings: Settings) -> None:
+        self.name = name
+        self._recipe = recipe
+        self._settings = settings
+
+    @cached_property
+    def _agent(self) -> Agent:
+        agent: Agent = getattr(import_module(self._recipe.module), self._recipe.kind)(
+            **self._recipe.options(self._settings)
+        )
+        return agent
+
+    @property
+    def limits(self) -> AgentLimits:
+        return self._agent.limits
+
+    @property
+    def default_model(self) -> str | None:
+        """The model that it asks when a request names none, where it is known."""
+        return getattr(self._agent, "default_model", None)
+
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        return await self._agent.run(request, emit)
+
+    async def check(self) -> Availability:
+        return await self._agent.check()
 
 
 def make_agent(name: str, settings: Settings) -> Agent:
     """The agent of that name, as the settings want it. Raises KeyError for an unknown name."""
-    return _MAKERS[name](settings)
+    return _LateAgent(name, _RECIPES[name], settings)
 
 
 def _ignore(_event: AgentEvent) -> None:
@@ -65,13 +124,17 @@ async def run_agent(
     """
     chosen = settings or (await configure(repo=request.working_dir)).settings
     agents = [make_agent(name, chosen) for name in chosen.agents]
-    return await _call_agents(request, agents=agents, settings=chosen, fresh=fresh, emit=emit)
+    tree = await _tree_of(request)
+    with agent_caller(chosen, fresh=fresh, key_of=lambda asked, agent: _key(asked, agent, tree)) as caller:
+        return await caller.call(request, agent=agents, emit=emit)
 
 
-async def _call_agents(
-    request: AgentRequest, *, agents: Sequence[Agent], settings: Settings, fresh: bool, emit: AgentEventSink
-) -> AgentResult:
-    """Ask the first of some agents that can be used, with everything that stands around a call. Raises AgentError."""
+@contextmanager
+def agent_caller(settings: Settings, *, fresh: bool = False, key_of: KeyOf | None = None) -> Iterator[AgentCaller]:
+    """What makes the agent calls of one run, with its limits, its budget and the ledger.
+
+    `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept.
+    """
     options = CallerOptions(
         concurrency=settings.concurrency,
         calls_per_minute=settings.calls_per_minute,
@@ -85,16 +148,8 @@ async def _call_agents(
         max_tokens=settings.max_tokens,
         max_requests=settings.max_requests,
     )
-    tree = await _tree_of(request)
     with Database(database_path(os.environ)) as database:
-        caller = AgentCaller(
-            options,
-            budget=budget,
-            ledger=SqliteLedger(database),
-            key_of=lambda asked, agent: _key(asked, agent, tree),
-            watch_files=_watch,
-        )
-        return await caller.call(request, agent=agents, emit=emit)
+        yield AgentCaller(options, budget=budget, ledger=SqliteLedger(database), key_of=key_of, watch_files=_watch)
 
 
 async def list_agents(settings: Settings) -> tuple[tuple[str, Availability], ...]:
@@ -104,12 +159,53 @@ async def list_agents(settings: Settings) -> tuple[tuple[str, Availability], ...
     return tuple(zip(AGENT_NAMES, found, strict=True))
 
 
+def review_key(request: AgentRequest, agent: Agent) -> str | None:
+    """The ledger's key of a reviewing call: the same for the same unit, whatever else changed in the tree.
+
+    Of the labels, `fence` is the run's random marker, which does not count wherever it stands in the text;
+    `prompt_version` and `pass` do count. None for a call that must be made each time.
+    """
+    if not is_repeatable(request):
+        return None
+    labels = request.labels
+    return content_key(
+        _without_fence(request, labels.get("fence", "")),
+        agent=agent.name,
+        model=_model(request, agent),
+        version=labels.get("prompt_version", CALL_VERSION),
+        extra={"pass": labels["pass"]} if "pass" in labels else {},
+    )
+
+
+def _without_fence(request: AgentRequest, fence: str) -> AgentRequest:
+    if not fence:
+        return request
+
+    def plain(text: str) -> str:
+        return text.replace(fence, _SOME_FENCE)
+
+    return replace(
+        request,
+        prompt=plain(request.prompt),
+        system_prompt=request.system_prompt and plain(request.system_prompt),
+        append_system_prompt=request.append_system_prompt and plain(request.append_system_prompt),
+        context={plain(title): plain(text) for title, text in request.context.items()},
+    )
+
+
 def _key(request: AgentRequest, agent: Agent, tree: str | None) -> str | None:
     """No key, so no ledger, for a call that must be made each time, or whose files have no known content."""
     reads_files = agent.limits.tools and request.tools != ()
     if not is_repeatable(request) or (reads_files and tree is None):
         return None
-    return content_key(request, agent=agent.name, model=request.model, tree=tree if reads_files else None)
+    model = _model(request, agent)
+    return content_key(request, agent=agent.name, model=model, tree=tree if reads_files else None)
+
+
+def _model(request: AgentRequest, agent: Agent) -> str | None:
+    """The model that will be asked, as far as that is known before: a request may leave it to the agent."""
+    own: str | None = getattr(agent, "default_model", None)
+    return request.model if own is None else f"{request.model} {own}"
 
 
 async def _tree_of(request: AgentRequest) -> str | None:

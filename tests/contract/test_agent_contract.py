@@ -98,12 +98,16 @@ def test_a_schema_is_answered_with_a_value(factory: AgentFactory, work: Path) ->
 
 
 @pytest.mark.parametrize("reply", [Text("Forty-two."), Json({"answer": "forty-two"})], ids=["in prose", "violated"])
-def test_a_schema_that_is_not_kept_is_an_error_with_the_raw_output(
+def test_a_schema_that_is_not_kept_is_an_error_with_the_answer_and_its_price(
     factory: AgentFactory, work: Path, reply: Reply
 ) -> None:
     with on_stage(factory, reply) as stage, pytest.raises(OutputInvalid) as raised:
         stage.answer(asked_for(work, output_schema=SCHEMA))
     assert raised.value.raw_output
+    assert raised.value.output in ("Forty-two.", '{"answer": "forty-two"}')
+    assert raised.value.usage.input_tokens > 0
+    assert (raised.value.cost_usd is not None) is factory.tells_cost
+    assert not raised.value.cut_off
     assert not raised.value.retryable
     assert_nothing_runs_in(work)
 
@@ -175,8 +179,10 @@ def test_a_refusal_that_is_not_told_as_one_is_still_no_answer(factory: AgentFact
 
 @only(lambda factory: factory.tells_cut_off)
 def test_an_answer_that_is_cut_off_is_none(factory: AgentFactory, work: Path) -> None:
-    with on_stage(factory, MaxTokens()) as stage, pytest.raises(OutputInvalid):
+    with on_stage(factory, MaxTokens()) as stage, pytest.raises(OutputInvalid) as raised:
         stage.answer(asked_for(work, model=factory.model))
+    assert raised.value.cut_off
+    assert raised.value.output.startswith(MaxTokens().text)
 
 
 @pytest.mark.requirement("R13")
@@ -271,6 +277,7 @@ def test_an_agent_says_of_itself_what_it_can(factory: AgentFactory) -> None:
     assert stage.agent.name == factory.name
     assert (limits.turns, limits.budget) == (factory.keeps_turns, factory.keeps_budget)
     assert limits.writes is (factory.write is not None)
+    assert limits.confined is (factory.search is not None)
 
 
 @pytest.mark.requirement("R3")
@@ -301,6 +308,27 @@ def test_a_prompt_is_text_whatever_it_looks_like(factory: AgentFactory, work: Pa
         assert not stage.sent("the-secret-of-the-file")
         assert not stage.sent("the-text-of-the-other-file")
     assert not (work / "marker").exists()
+
+
+@only(lambda factory: factory.search)
+def test_a_confined_agent_reads_nothing_outside_its_directory(
+    factory: AgentFactory, work: Path, tmp_path: Path
+) -> None:
+    assert factory.read is not None
+    assert factory.search is not None
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.txt").write_text("the-text-outside\n")
+    (work / "inside.txt").write_text("the-text-inside\n")
+    (work / "link.txt").symlink_to(outside / "a.txt")
+    (work / "folder").symlink_to(outside)
+    files = (outside / "a.txt", Path("../outside/a.txt"), work / "link.txt", work / "folder" / "a.txt")
+    looks = (*map(factory.read, (work / "inside.txt", *files)), factory.search(outside), factory.search(work))
+    with on_stage(factory, *looks, Text("Done.")) as stage:
+        assert stage.answer(asked_for(work, model=factory.model)).output == "Done."
+        assert stage.calls == len(looks) + 1
+        assert stage.sent("the-text-inside")
+        assert not stage.sent("the-text-outside")
 
 
 @pytest.mark.requirement("R6")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -129,6 +130,20 @@ class TestOwnCredentials:
     def test_a_value_too_short_to_be_a_secret_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SOME_KEY", "true")
         assert redact("this is true") == "this is true"
+
+    def test_a_credential_that_comes_changes_or_goes_is_known_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SOME_TOKEN", raising=False)
+        assert redact("correct horse") == "correct horse"
+        monkeypatch.setenv("SOME_TOKEN", "correct horse")
+        assert redact("correct horse") == "[redacted]"
+        monkeypatch.setenv("SOME_TOKEN", "battery staple")
+        assert redact("correct horse, battery staple") == "correct horse, [redacted]"
+        monkeypatch.delenv("SOME_TOKEN")
+        assert redact("battery staple") == "battery staple"
+
+    def test_an_environment_that_is_another_mapping_is_read_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "environ", {"SOME_TOKEN": "correct horse"})
+        assert redact("correct horse") == "[redacted]"
 
     def test_a_value_that_begins_with_another_leaves_no_tail(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("A_TOKEN", "correct-horse")

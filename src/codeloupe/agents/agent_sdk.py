@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.metadata
 import logging
 import os
 import time
@@ -18,6 +17,7 @@ from codeloupe.agents.claude_output import answer_in
 from codeloupe.agents.claude_program import AGENT_SDK, claude_availability, find_claude
 from codeloupe.agents.claude_progress import Progress
 from codeloupe.agents.environment import throw_away_places
+from codeloupe.agents.installed_package import installed_version
 from codeloupe.agents.program import refuse_bypass
 from codeloupe.agents.program_failures import Failure
 from codeloupe.agents.prompt_text import full_prompt
@@ -64,6 +64,11 @@ class AgentSdkAgent:
         """What it can take and do."""
         return LIMITS
 
+    @property
+    def default_model(self) -> str | None:
+        """The model that is asked when a request names none, where the environment tells."""
+        return self._settings.environment.get("ANTHROPIC_MODEL") or None
+
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         validate(request, LIMITS, agent=self.name)
@@ -79,11 +84,13 @@ class AgentSdkAgent:
 
     async def check(self) -> Availability:
         """Whether it can be used here. Costs nothing and never raises."""
-        try:
-            version = importlib.metadata.version(_DISTRIBUTION)
-            path = find_claude(AGENT_SDK, self._program)
-        except (importlib.metadata.PackageNotFoundError, NotInstalled):
+        version = installed_version(_DISTRIBUTION)
+        if version is None:
             return Availability(found=False, how_to_fix=AGENT_SDK.install)
+        try:
+            path = find_claude(AGENT_SDK, self._program)
+        except NotInstalled as error:
+            return Availability(found=False, how_to_fix=error.hint)
         return claude_availability(path, self._settings.environment, version=version)
 
     async def _ask(self, sdk: ModuleType, request: AgentRequest, call: SdkCall, progress: Progress) -> AgentResult:

@@ -15,7 +15,7 @@ _QUICK_CHARACTERS = 64 * 1024
 
 
 async def checked_answer(result: AgentResult, request: AgentRequest, agent: Agent) -> AgentResult:
-    """The result with `structured` as asked for. Raises OutputInvalid, which keeps the raw output."""
+    """The result with `structured` as asked for. Raises OutputInvalid, which keeps the answer and its cost."""
     if not result.output.strip() and result.structured is None:
         raise OutputInvalid(
             f"the answer of {agent.name} is empty",
@@ -23,6 +23,8 @@ async def checked_answer(result: AgentResult, request: AgentRequest, agent: Agen
             hint="try again, or another model",
             raw_output=result.raw_output,
             session_id=result.session_id,
+            cost_usd=result.total_cost_usd,
+            usage=result.usage,
         )
     if request.output_schema is None:
         return result

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
-import importlib.metadata
 import json
 import os
 import threading
@@ -18,10 +17,11 @@ from types import ModuleType
 from typing import Any
 
 from codeloupe.agents.api_failures import AskedOf, bad_ending, call_failed, no_answer
-from codeloupe.agents.json_text import parsed
+from codeloupe.agents.installed_package import installed_version
 from codeloupe.agents.prompt_text import full_prompt
 from codeloupe.agents.validation import validate
-from codeloupe.errors import InvalidRequest, NotInstalled, NotLoggedIn, TimedOut
+from codeloupe.errors import AgentError, InvalidRequest, NotInstalled, NotLoggedIn, TimedOut
+from codeloupe.extraction.json_text import parsed
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, TurnTaken
 from codeloupe.ports import AgentEventSink
@@ -122,6 +122,11 @@ class ApiAgent:
         """What it can take and do."""
         return LIMITS
 
+    @property
+    def default_model(self) -> str:
+        """What is asked when a request names no model, or none with a provider; and where."""
+        return f"{self._model} at {self._base_url}"
+
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the connection being closed."""
         validate(request, LIMITS, agent=_NAME)
@@ -138,7 +143,11 @@ class ApiAgent:
         cost = None if target.vendor is _COMPATIBLE else _cost(response)
         usage = _usage(response)
         emit(TokensSpent(_NAME, usage.input_tokens, usage.output_tokens, cost))
-        answer = _answer(response, asked, is_wrapped=_is_wrapped(request.output_schema))
+        try:
+            answer = _answer(response, asked, is_wrapped=_is_wrapped(request.output_schema))
+        except AgentError as error:
+            error.cost_usd, error.usage = cost, usage
+            raise
         return AgentResult(
             success=True,
             output=answer.text,
@@ -154,13 +163,13 @@ class ApiAgent:
 
     async def check(self) -> Availability:
         """Whether it can be used here. Costs nothing, asks no service and never raises."""
-        version = _installed(_DISTRIBUTION)
+        version = installed_version(_DISTRIBUTION)
         try:
             target = self._target(self._model)
         except InvalidRequest as error:
             hint = INSTALL if version is None else error.hint
             return Availability(found=version is not None, version=version, how_to_fix=hint, default_model=self._model)
-        if version is None or _installed(target.vendor.distribution) is None:
+        if version is None or installed_version(target.vendor.distribution) is None:
             return Availability(found=False, how_to_fix=INSTALL, default_model=self._model)
         logged_in = True if target.key is not None else False if target.vendor.needs_key else None
         return Availability(
@@ -213,13 +222,6 @@ def _refuse_bypass(request: AgentRequest) -> None:
 
 def _set_key(vendor: _Vendor) -> str:
     return f"set {' or '.join(vendor.key_names)}"
-
-
-def _installed(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _asked_of(target: _Target, request: AgentRequest) -> AskedOf:

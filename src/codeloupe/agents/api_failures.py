@@ -111,7 +111,12 @@ def bad_ending(finish_reason: str | None, asked: AskedOf, *, text: str) -> Agent
     if finish_reason is None:
         return _told(_UNREACHED, asked, about=": the reply does not say how the answer ended", raw_output=text)
     kind = _BY_ENDING.get(finish_reason)
-    return None if kind is None else _told(kind, asked, about="", raw_output=text)
+    if kind is None:
+        return None
+    error = _told(kind, asked, about="", raw_output=text)
+    if isinstance(error, OutputInvalid):
+        error.output, error.cut_off = text, finish_reason == "length"
+    return error
 
 
 def no_answer(why: str, asked: AskedOf, *, text: str) -> OutputInvalid:
@@ -121,6 +126,7 @@ def no_answer(why: str, asked: AskedOf, *, text: str) -> OutputInvalid:
         agent=asked.agent,
         hint="try again, or another model",
         raw_output=text,
+        output=text,
     )
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from codeloupe.agents.answer_check import checked_answer
 from codeloupe.agents.budget import RunBudget
+from codeloupe.agents.fallback import Roll
 from codeloupe.agents.limiter import Limiter, Place
-from codeloupe.agents.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, asked_wait_seconds, with_retries
+from codeloupe.agents.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, with_retries
 from codeloupe.agents.timing import Timing, in_words
 from codeloupe.errors import AgentError, Crashed, Overloaded, RateLimited, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult
@@ -23,7 +24,7 @@ _GRACE_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """Who is asked, and under which limits."""
+    """Who is asked, and under which limits. With a `roll` an agent that it knows to be missing is not asked again."""
 
     agent: Agent
     limiter: Limiter
@@ -31,11 +32,14 @@ class Attempts:
     policy: RetryPolicy
     timing: Timing
     emit: AgentEventSink
+    roll: Roll | None = None
 
     async def answer(self, request: AgentRequest) -> AgentResult:
         """A checked answer, or the AgentError of the last attempt. The request's time begins with its place."""
+        self._call_the_roll()
         self.budget.check(agent=self.agent.name)
         async with self._slot() as place:
+            self._call_the_roll()
             deadline = min(self.timing.clock() + request.timeout_seconds, self.budget.deadline)
 
             async def attempt(number: int) -> AgentResult:
@@ -54,6 +58,10 @@ class Attempts:
                 emit=self.emit,
                 agent=self.agent.name,
             )
+
+    def _call_the_roll(self) -> None:
+        if self.roll is not None:
+            self.roll.check(self.agent.name)
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[Place]:
@@ -81,13 +89,18 @@ class Attempts:
             try:
                 result = await self._run(replace(request, timeout_seconds=left))
             except RateLimited as error:
-                asked = asked_wait_seconds(error)
-                place.rate_limited(self.policy.rate_limit_min_seconds if asked is None else asked)
+                place.rate_limited(self.policy.pause_seconds(error))
                 raise
             except Overloaded:
                 place.overloaded()
                 raise
+            except AgentError as error:
+                if self.roll is not None:
+                    self.roll.note_failure(self.agent.name, error)
+                raise
             spend(result)
+        if self.roll is not None:
+            self.roll.note_answer(self.agent.name)
         place.succeeded()
         return await checked_answer(result, request, self.agent)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from codeloupe.agents.timing import in_words
 from codeloupe.errors import (
+    AgentError,
     BudgetExhausted,
     ConnectionFailed,
     InvalidRequest,
@@ -154,7 +155,7 @@ def _cost(cost_usd: float | None, usage: TokenUsage | None) -> Spent:
 
 def _cost_of_failure(error: Exception) -> Spent:
     """What the error tells, in `cost_usd` and `usage`; a service that gave no answer takes no money."""
-    cost = _cost(getattr(error, "cost_usd", None), getattr(error, "usage", None))
+    cost = _cost(error.cost_usd, error.usage) if isinstance(error, AgentError) else _UNKNOWN
     if isinstance(error, NotInstalled):
         return Spent()
     return replace(cost, unknown_costs=0) if isinstance(error, _FREE) else cost

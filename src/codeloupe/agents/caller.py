@@ -18,9 +18,10 @@ from pathlib import Path
 
 from codeloupe.agents.attempts import Attempts
 from codeloupe.agents.budget import RunBudget
-from codeloupe.agents.fallback import with_fallback
+from codeloupe.agents.fallback import Roll, with_fallback
 from codeloupe.agents.limiter import Limiter
 from codeloupe.agents.masking import mask_error, masked_request, masked_result, masked_sink
+from codeloupe.agents.model_choice import with_own_model
 from codeloupe.agents.purchases import Purchase, Purchases
 from codeloupe.agents.retry import RetryPolicy, asked_wait_seconds
 from codeloupe.agents.timing import Timing
@@ -29,6 +30,9 @@ from codeloupe.errors import AgentError, CodeloupeError, RateLimited
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentFinished, AgentStarted, QuotaEnded
 from codeloupe.ports import Agent, AgentEventSink, Ledger
+
+# They tell the ledger what a prompt was made with, and nobody else anything.
+_LABELS_FOR_KEYS = ("fence", "prompt_version")
 
 KeyOf = Callable[[AgentRequest, Agent], str | None]
 ChangedFiles = Callable[[], Awaitable[tuple[str, ...]]]
@@ -76,11 +80,13 @@ class AgentCaller:
         self._key_of = key_of
         self._watch_files = watch_files
         self._limiters: dict[str, Limiter] = {}
+        self._roll = Roll()
         self._purchases = ledger and Purchases(ledger, timing=timing, lease_seconds=options.lease_seconds)
 
     async def call(self, request: AgentRequest, *, agent: Agent | Sequence[Agent], emit: AgentEventSink) -> AgentResult:
         """The answer of the agent, or of the first of a chain that can be used; `notes` tell what was not as asked.
 
+        A model that the request names is the first agent's; one of another vendor is asked for its own default.
         Raises an AgentError, or a StoreError when the ledger cannot be read; no text in it holds a secret that is
         known. A failed call is not stored. A cancellation is raised as it came.
         """
@@ -92,7 +98,7 @@ class AgentCaller:
         masked_emit(AgentStarted(agents[0].name if agents else "none", request.model, _label(request)))
         try:
             result = await with_fallback(
-                agents, lambda one: self._asked(request, one, masked_emit, is_last=one is agents[-1]), emit=masked_emit
+                agents, lambda one: self._asked(request, one, masked_emit, chain=agents), emit=masked_emit
             )
         except BaseException as error:  # whatever it was, the call has ended and that is told
             name = error.agent if isinstance(error, AgentError) else agents[-1].name
@@ -101,19 +107,23 @@ class AgentCaller:
         masked_emit(_finished(result.agent, started, self._timing, attempts=result.attempts, result=result))
         return result
 
-    async def _asked(self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool) -> AgentResult:
+    async def _asked(
+        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, chain: Sequence[Agent]
+    ) -> AgentResult:
+        fitting, notes = with_own_model(request, agent.name, first=chain[0].name)
         try:
-            return await self._ask(request, agent, emit, is_last=is_last)
+            result = await self._ask(fitting, agent, emit, is_last=agent is chain[-1])
         except CodeloupeError as error:
             mask_error(error)
             raise
+        return replace(result, notes=(*result.notes, *notes)) if notes else result
 
     async def _ask(self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool) -> AgentResult:
         validate(request, agent.limits, agent=agent.name)
         sent, masked = masked_request(request) if self._options.mask_prompts else (request, ())
 
         async def buy() -> AgentResult:
-            result = await self._watched(sent, agent, emit, may_wait=is_last and self._options.wait_for_quota)
+            result = await self._watched(sent, agent, emit, is_last=is_last)
             return masked_result(replace(result, notes=(*result.notes, *self._notes_on_cost(result, sent))))
 
         result = await self._had(sent, agent, buy)
@@ -129,17 +139,17 @@ class AgentCaller:
         return await (self._purchases.had_anew(purchase) if self._options.fresh else self._purchases.had(purchase))
 
     async def _watched(
-        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, may_wait: bool
+        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
     ) -> AgentResult:
         """The answer, with the files that changed meanwhile where some may have."""
         if self._watch_files is None or not (request.permission_mode.may_write and agent.limits.writes):
-            return await self._through_quotas(request, agent, emit, may_wait=may_wait)
+            return await self._through_quotas(request, agent, emit, is_last=is_last)
         try:
             changed_files = await self._watch_files(request.working_dir)
         except CodeloupeError as error:
-            result = await self._through_quotas(request, agent, emit, may_wait=may_wait)
+            result = await self._through_quotas(request, agent, emit, is_last=is_last)
             return _without_files(result, error)
-        result = await self._through_quotas(request, agent, emit, may_wait=may_wait)
+        result = await self._through_quotas(request, agent, emit, is_last=is_last)
         try:
             changed = await changed_files()
         except CodeloupeError as error:
@@ -147,13 +157,13 @@ class AgentCaller:
         return replace(result, files_changed=tuple(dict.fromkeys((*changed, *result.files_changed))))
 
     async def _through_quotas(
-        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, may_wait: bool
+        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
     ) -> AgentResult:
         """The answer, after as many quotas as may be waited for."""
         attempts, waited = 0, 0.0
         while True:
             try:
-                result = await self._attempts(agent, emit).answer(request)
+                result = await self._attempts(agent, emit, is_last=is_last).answer(request)
                 return replace(result, attempts=result.attempts + attempts)
             except AgentError as error:
                 attempts += error.attempts
@@ -163,6 +173,7 @@ class AgentCaller:
                 asked = asked_wait_seconds(error)
                 pause = self._options.retry.rate_limit_max_seconds if asked is None else asked
                 waited += pause
+                may_wait = is_last and self._options.wait_for_quota
                 waiting = may_wait and self._is_worth_waiting(pause, waited)
                 emit(QuotaEnded(agent.name, None if asked is None else self._timing.moment(asked), waiting))
                 if not waiting:
@@ -173,7 +184,7 @@ class AgentCaller:
         opens_in_time = self._timing.clock() + pause < self._budget.deadline
         return opens_in_time and waited <= self._options.longest_quota_wait_seconds
 
-    def _attempts(self, agent: Agent, emit: AgentEventSink) -> Attempts:
+    def _attempts(self, agent: Agent, emit: AgentEventSink, *, is_last: bool) -> Attempts:
         options = self._options
         limiter = self._limiters.get(agent.name)
         if limiter is None:
@@ -191,6 +202,7 @@ class AgentCaller:
             policy=options.retry,
             timing=self._timing,
             emit=emit,
+            roll=None if is_last else self._roll,
         )
 
     def _notes_on_cost(self, result: AgentResult, request: AgentRequest) -> tuple[str, ...]:
@@ -203,7 +215,7 @@ class AgentCaller:
 
 
 def _label(request: AgentRequest) -> str:
-    return " ".join(request.labels.values())
+    return " ".join(value for name, value in request.labels.items() if name not in _LABELS_FOR_KEYS)
 
 
 def _without_files(result: AgentResult, error: CodeloupeError) -> AgentResult:

@@ -27,6 +27,7 @@ LIMITS = AgentLimits(
     resume=True,
     tools=True,
     writes=True,
+    confined=True,
 )
 READ_ONLY_TOOLS = ("Read", "Grep", "Glob")
 _WRITING_TOOLS = ("Edit", "Write")

@@ -24,13 +24,14 @@ _DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a run told before its last message, and what was asked of it."""
+    """What a run told before its last message, and what was asked of it. `said` is what the model said last."""
 
     program: Program
     asked_model: str | None = None
     session_id: str = ""
     model: str | None = None
     quota_opens_at: float | None = None
+    said: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -116,6 +117,9 @@ def _failure(result: Mapping[str, Any], told: Told, *, retry_after_seconds: floa
         retry_after_seconds=retry_after_seconds,
         session_id=_session(result, told),
         raw_output=_raw(result),
+        output=told.said,
+        cost_usd=cost_in(result),
+        usage=usage_in(result),
     )
 
 

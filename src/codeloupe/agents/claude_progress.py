@@ -22,6 +22,7 @@ _LONGEST_OWN_DELAY_MS = 700
 _OVERLOADED_STATUS = 529
 _NO_MODEL = "<synthetic>"
 _SCHEMA_TOOL = "StructuredOutput"
+_MAX_SAID_CHARACTERS = 1024 * 1024
 
 
 class Progress:
@@ -39,6 +40,7 @@ class Progress:
         self._quota_opens_at: float | None = None
         self._notes: list[str] = []
         self._message_id = ""
+        self._said = ""
         self._turns = 0
         self._spent = TokenUsage()
 
@@ -60,6 +62,7 @@ class Progress:
             session_id=self._told_session,
             model=self._told_model,
             quota_opens_at=self._quota_opens_at,
+            said=self._said,
             notes=tuple(self._notes),
         )
 
@@ -94,8 +97,22 @@ class Progress:
             self._told_model = text_of(said.get("model")) or self._told_model
             self._emit(TurnTaken(self._agent, self._turns))
             self._tell_tokens(message_usage(mapping_of(said.get("usage"))))
+        if is_own:
+            self._take_words(said.get("content"))
         for tool, detail in _tools_used(said.get("content")):
             self._emit(ToolUsed(self._agent, tool, detail))
+
+    def _take_words(self, content: object) -> None:
+        """What is said before a tool is used is not the answer. A message that was cut off is continued by the next."""
+        for block in map(mapping_of, list_of(content)):
+            match block.get("type"), block.get("name"):
+                case "text", _:
+                    self._said += text_of(block.get("text"))
+                case "tool_use", name if name == _SCHEMA_TOOL:
+                    self._said = json.dumps(block.get("input"), ensure_ascii=False, default=str)
+                case "tool_use", _:
+                    self._said = ""
+        self._said = self._said[:_MAX_SAID_CHARACTERS]
 
     def _tell_tokens(self, new: TokenUsage) -> None:
         self._spent = TokenUsage(

@@ -12,11 +12,11 @@ from typing import Any
 from codeloupe.agents.codex_failures import ended_without_result, failed
 from codeloupe.agents.codex_flags import SHELL, notes_on
 from codeloupe.agents.codex_program import CODEX
-from codeloupe.agents.json_text import parsed
 from codeloupe.agents.program_failures import EMPTY, Failure, error_of, one_line
 from codeloupe.agents.program_output import count_of, detail_of, list_of, mapping_of, text_of
 from codeloupe.agents.strict_schema import strict_schema, without_fillers
 from codeloupe.errors import AgentError, InvalidRequest
+from codeloupe.extraction.json_text import parsed
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
 from codeloupe.ports import AgentEventSink
@@ -33,7 +33,7 @@ class _Heard:
 
     session_id: str = ""
     answer: str = ""
-    usage: TokenUsage = field(default_factory=TokenUsage)
+    usage: TokenUsage | None = None
     is_completed: bool = False
     failure: str | None = None
     last_error: str = ""
@@ -97,7 +97,7 @@ class CodexProgress:
             session_id=heard.session_id,
             duration_ms=round(completed.seconds * 1000),
             num_turns=1,
-            usage=heard.usage,
+            usage=heard.usage or TokenUsage(),
             model=request.model,
             files_changed=tuple(heard.files),
             raw_output=raw_output,
@@ -144,6 +144,8 @@ class CodexProgress:
             asked_model=self._request.model,
             session_id=self._heard.session_id,
             raw_output=raw_output,
+            output=self._heard.answer,
+            usage=self._heard.usage,
         )
 
     def _cut_short(self, completed: Completed, raw_output: str, now: datetime) -> AgentError:

@@ -13,6 +13,33 @@ from codeloupe.ports import Agent, AgentEventSink
 _UNUSABLE = (NotInstalled, NotLoggedIn, RateLimited)
 
 
+class Roll:
+    """Which agents of a run were found to be missing or logged out before they gave any answer.
+
+    Calls that have another agent to ask need not find that out again, each with a program that is started for it. One
+    that has answered is here: if it is refused later, that may be for one request alone.
+    """
+
+    def __init__(self) -> None:
+        self._answered: set[str] = set()
+        self._missing: dict[str, AgentError] = {}
+
+    def check(self, agent: str) -> None:
+        """Raises the error again that was met when the agent was asked, if it cannot be used."""
+        error = self._missing.get(agent)
+        if error is not None:
+            raise type(error)(error.message, agent=agent, hint=error.hint, attempts=0) from error
+
+    def note_answer(self, agent: str) -> None:
+        """Tell that it answered."""
+        self._answered.add(agent)
+
+    def note_failure(self, agent: str, error: AgentError) -> None:
+        """Tell that an attempt failed."""
+        if isinstance(error, NotInstalled | NotLoggedIn) and agent not in self._answered:
+            self._missing[agent] = error
+
+
 async def with_fallback(
     agents: Sequence[Agent], call: Callable[[Agent], Awaitable[AgentResult]], *, emit: AgentEventSink
 ) -> AgentResult:

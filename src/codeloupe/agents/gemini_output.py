@@ -142,6 +142,8 @@ class GeminiProgress:
             asked_model=self._request.model,
             session_id=self._session_id,
             raw_output=raw_output,
+            output=restored("".join(self._pieces)),
+            usage=None if self._result is None else _usage(mapping_of(self._result.get("stats"))),
         )
 
 

@@ -15,7 +15,7 @@ from codeloupe.agents.environment import Places, agent_environment
 from codeloupe.agents.gemini_program import LOGIN_FILES, GeminiSettings, Login
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
 
-LIMITS = AgentLimits(max_prompt_bytes=2 * 1024 * 1024, turns=True, tools=True, writes=True)
+LIMITS = AgentLimits(max_prompt_bytes=2 * 1024 * 1024, turns=True, tools=True, writes=True, confined=True)
 READ_ONLY_TOOLS = ("read_file", "read_many_files", "list_directory", "glob", "grep_search")
 _WRITING_TOOLS = ("write_file", "replace")
 _OTHER_TOOLS = ("run_shell_command", "web_fetch", "google_web_search")

@@ -21,6 +21,7 @@ from codeloupe.errors import (
     RateLimited,
     Refused,
 )
+from codeloupe.model.agent import TokenUsage
 
 _MAX_TEXT_CHARACTERS = 500
 _TAIL_CHARACTERS = 4000
@@ -74,7 +75,7 @@ Patterns = Iterable[tuple[re.Pattern[str], Kind]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What a program told of a failure."""
+    """What a program told of a failure. `output` is what the model said before it, without what the program says."""
 
     program: Program
     text: str = ""
@@ -83,6 +84,9 @@ class Failure:
     retry_after_seconds: float | None = None
     session_id: str = ""
     raw_output: str = ""
+    output: str = ""
+    cost_usd: float | None = None
+    usage: TokenUsage | None = None
 
 
 def kind_of_status(status: int | None) -> Kind | None:
@@ -107,7 +111,11 @@ def error_of(kind: Kind, failure: Failure) -> AgentError:
     message = f"{agent} {kind.what}{status}{': ' if text else ''}{text}"
     if kind.error is RateLimited:
         more["retry_after_seconds"] = failure.retry_after_seconds
-    return kind.error(message, agent=agent, hint=kind.hint or _own_hint(kind, failure), **more)
+    if kind.error is OutputInvalid:
+        more |= {"output": failure.output, "cut_off": kind is CUT_OFF}
+    error = kind.error(message, agent=agent, hint=kind.hint or _own_hint(kind, failure), **more)
+    error.cost_usd, error.usage = failure.cost_usd, failure.usage
+    return error
 
 
 def crashed(failure: Failure, *, exit_code: int, stderr: str) -> Crashed:

@@ -21,8 +21,9 @@ class RetryPolicy:
     """How often and how long.
 
     Waits begin with `first_delay_seconds` and grow by `factor`; a rate limit without Retry-After begins with
-    `rate_limit_min_seconds`. `jitter` spreads each wait by that share, and never below what a service asked for. A
-    service that asks for more than `rate_limit_max_seconds` has ended a quota: that is not waited for here.
+    `rate_limit_min_seconds`. `jitter` spreads each wait by that share, and never below what a service asked for; one
+    that asks for less than our own wait, such as nothing at all, is not asked sooner for it. A service that asks for
+    more than `rate_limit_max_seconds` has ended a quota: that is not waited for here.
     """
 
     attempts: int = 3
@@ -34,13 +35,19 @@ class RetryPolicy:
 
     def delay_seconds(self, error: AgentError, attempt: int, *, chance: float) -> float:
         """How long to wait after the failure of an attempt; the first is 1."""
+        growth = self.factor ** (attempt - 1) * (1 + self.jitter * (2 * chance - 1))
         asked = asked_wait_seconds(error)
         if asked is not None:
-            return asked * (1 + self.jitter * chance) + self.first_delay_seconds * chance
-        growth = self.factor ** (attempt - 1) * (1 + self.jitter * (2 * chance - 1))
+            spread = asked * (1 + self.jitter * chance) + self.first_delay_seconds * chance
+            return max(spread, self.first_delay_seconds * growth)
         if isinstance(error, RateLimited):
             return min(self.rate_limit_min_seconds * growth, self.rate_limit_max_seconds)
         return self.first_delay_seconds * growth
+
+    def pause_seconds(self, error: RateLimited) -> float:
+        """How long no other call may start after a rate limit."""
+        asked = asked_wait_seconds(error)
+        return self.rate_limit_min_seconds if asked is None else max(asked, self.first_delay_seconds)
 
 
 def asked_wait_seconds(error: AgentError) -> float | None:
@@ -120,5 +127,6 @@ def _telling_the_opening(error: RateLimited, asked_seconds: float, timing: Timin
         raw_output=error.raw_output,
         session_id=error.session_id,
     )
+    told.cost_usd, told.usage = error.cost_usd, error.usage
     told.__cause__ = error
     return told

@@ -1,21 +1,23 @@
 """Whether an answer is what its JSON Schema asks for, and where it is when it stands in the middle of a text.
 
 Answers are hostile: every step takes time linear in the text, sizes and depths are capped, and nothing named in a
-schema is ever fetched. jsonschema is heavy, so it loads late, in `_late`.
+schema is ever fetched. jsonschema is heavy, so it loads late, in `_late`, and for a plain schema only when something is
+wrong.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
-from codeloupe.agents.json_text import candidates, parsed, refuse_unsound
+from codeloupe.agents.plain_schema import fits, is_plain
 from codeloupe.errors import OutputInvalid
+from codeloupe.extraction.json_text import candidates, parsed, refuse_unsound
 from codeloupe.model.agent import AgentResult
 
 _MAX_VIOLATIONS = 20
@@ -30,36 +32,40 @@ def check_schema(schema: object) -> None:
     """Raises SchemaError unless this is a valid JSON Schema object that needs nothing from outside itself."""
     if not isinstance(schema, Mapping):
         raise SchemaError(f"it is of type {type(schema).__name__}, not a JSON object")
-    _compiled(_as_text(schema))
+    if not is_plain(schema):
+        _compiled(_as_text(schema))
 
 
 def check_output(result: AgentResult, schema: Mapping[str, Any]) -> AgentResult:
     """The result with `structured` as the schema asks, taken from the text where the agent gave none apart.
 
-    Raises OutputInvalid, which names the place of the violation and keeps the raw output, and SchemaError for what
+    Raises OutputInvalid, which names the place of the violation and keeps the answer, and SchemaError for what
     `check_schema` refuses.
     """
-    validator = _compiled(_as_text(schema))
-    raw = result.raw_output or result.output
+    check_schema(schema)
+    violation_in = _judge(schema)
     try:
         if result.structured is None:
-            return replace(result, structured=_found_in(result.output, validator))
+            return replace(result, structured=_found_in(result.output, violation_in))
         refuse_unsound(result.structured)
-        violation = _violation(result.structured, validator)
+        violation = violation_in(result.structured)
     except ValueError as error:
-        raise _invalid(result, str(error), raw) from error
+        raise _invalid(result, str(error), said=result.output) from error
     if violation:
-        raise _invalid(result, violation, raw)
+        raise _invalid(result, violation, said=json.dumps(result.structured, ensure_ascii=False))
     return result
 
 
-def _invalid(result: AgentResult, reason: str, raw: str) -> OutputInvalid:
+def _invalid(result: AgentResult, reason: str, *, said: str) -> OutputInvalid:
     return OutputInvalid(
         f"the answer of {result.agent} is not what the schema asks for: {reason}",
         agent=result.agent,
         hint="make the schema or the prompt simpler, or ask another model; the raw output is kept",
-        raw_output=raw,
+        raw_output=result.raw_output or result.output,
         session_id=result.session_id,
+        output=said,
+        cost_usd=result.total_cost_usd,
+        usage=result.usage,
     )
 
 
@@ -133,8 +139,18 @@ def _hashable(value: Any) -> Any:
     return (type(value) is bool, value)
 
 
+def _judge(schema: Mapping[str, Any]) -> Callable[[Any], str]:
+    """What tells the most telling violation of a schema by a value, in words, or nothing."""
+    plain = is_plain(schema)
+
+    @cache
+    def validator() -> Any:
+        return _compiled(_as_text(schema))
+
+    return lambda value: "" if plain and fits(value, schema) else _violation(value, validator())
+
+
 def _violation(value: Any, validator: Any) -> str:
-    """The most telling violation in words, or nothing."""
     try:
         worst = _late("jsonschema.exceptions").best_match(islice(validator.iter_errors(value), _MAX_VIOLATIONS))
     except RecursionError:
@@ -146,7 +162,7 @@ def _violation(value: Any, validator: Any) -> str:
     return f"at {worst.json_path}: {_short(worst.message)}" if worst else ""
 
 
-def _found_in(text: str, validator: Any) -> Any:
+def _found_in(text: str, violation_in: Callable[[Any], str]) -> Any:
     """The JSON value in a text that conforms: the whole text, else the longest such part. Raises ValueError."""
     violation = unreadable = ""
     for candidate in candidates(text):
@@ -155,7 +171,7 @@ def _found_in(text: str, validator: Any) -> Any:
         except ValueError as error:
             unreadable = unreadable or str(error)
             continue
-        found = _violation(value, validator)
+        found = violation_in(value)
         if not found:
             return value
         violation = violation or found

@@ -117,7 +117,6 @@ def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _printed_turn(sdk: ModuleType, message: Any) -> Mapping[str, Any]:
-    tools = [block for block in message.content if isinstance(block, sdk.ToolUseBlock)]
     return {
         "type": "assistant",
         "session_id": message.session_id,
@@ -126,6 +125,14 @@ def _printed_turn(sdk: ModuleType, message: Any) -> Mapping[str, Any]:
             "id": message.message_id,
             "model": message.model,
             "usage": message.usage,
-            "content": [{"type": "tool_use", "name": block.name, "input": block.input} for block in tools],
+            "content": [_printed_block(sdk, block) for block in message.content],
         },
     }
+
+
+def _printed_block(sdk: ModuleType, block: Any) -> Mapping[str, Any]:
+    if isinstance(block, sdk.ToolUseBlock):
+        return {"type": "tool_use", "name": block.name, "input": block.input}
+    if isinstance(block, sdk.TextBlock):
+        return {"type": "text", "text": block.text}
+    return {}

@@ -51,7 +51,7 @@ def unmet_wishes(request: AgentRequest, limits: AgentLimits, *, agent: str) -> t
             "cannot stop at a cost, so max_budget_usd was only compared with what the call had cost",
         ),
         (request.resume_session is not None and not limits.resume, "cannot resume a session, so it began a new one"),
-        (request.tools is not None and not limits.tools, "has no choice of tools, so tools was not applied"),
+        (bool(request.tools) and not limits.tools, "has no choice of tools, so tools was not applied"),
         (request.permission_mode.may_write and not limits.writes, "cannot change files, so it only read"),
     )
     return tuple(f"{agent} {words}" for is_unmet, words in wishes if is_unmet)

@@ -55,12 +55,12 @@ class AgentProgress:
             return
         self._agent = event.to_agent if isinstance(event, FellBack) else event.agent
         if isinstance(event, TokensSpent):
-            self._spent = _in_words(event)
+            self._spent = in_words(event)
         else:
-            self._doing = _in_words(event)
+            self._doing = in_words(event)
         stays = isinstance(event, (AttemptFailed, QuotaEnded, FellBack))
         if stays or (self._mode is ProgressMode.PLAIN and not isinstance(event, _FLEETING)):
-            self._line.print(f"codeloupe: {log_line(self._agent)}: {_in_words(event)}")
+            self._line.print(f"codeloupe: {log_line(self._agent)}: {in_words(event)}")
 
     def status(self) -> str:
         """What the live line says: the agent, what it does, what it spent, the time so far."""
@@ -68,7 +68,7 @@ class AgentProgress:
         return "  ".join(part for part in (self._agent, self._doing, self._spent, elapsed) if part)
 
 
-def _in_words(event: AgentEvent) -> str:
+def in_words(event: AgentEvent) -> str:
     """One line, safe on a terminal and in a CI log."""
     return log_line(" ".join(_words(event)[:_LONGEST_MESSAGE].split()))
 

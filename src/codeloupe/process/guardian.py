@@ -1,9 +1,9 @@
 """The guardian: a small program of its own that starts agent programs for codeloupe and sees to their end.
 
-It runs beside codeloupe while calls are in flight, as `python -I -S guardian.py SOCKET PARENT`, and imports nothing
-of the package. For each call it forks a supervisor, which starts the program and is its parent. The supervisor ends
-the program with everything that came of it when it is told so, when the program itself ends, and when codeloupe is
-gone, however that died: the line between them is then at its end.
+It runs beside codeloupe while calls are in flight, in a Python of its own, and imports nothing of the package. For each
+call it forks a supervisor, which starts the program and is its parent. The supervisor ends the program with everything
+that came of it when it is told so, when the program itself ends, and when codeloupe is gone, however that died: the
+line between them is then at its end.
 
 On Linux the supervisor adopts orphans, so whatever the program started is its descendant for good: a daemon that
 forked twice, made a session of its own and cleared its environment too. Elsewhere it can end the process group only.
@@ -49,7 +49,11 @@ class _Program:
         self.variables = variables
 
 
-def _main() -> None:
+def main() -> None:
+    """Serve until there will be no further call or codeloupe is gone, and end after the last supervisor.
+
+    Its arguments are files: the socket on which calls come, and one that tells when codeloupe is gone, or -1.
+    """
     requests, parent = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     _keep_from_programs(requests.fileno(), parent)
     # A thread of the program that uses codeloupe may have blocked some, and what is blocked is inherited.
@@ -68,6 +72,8 @@ def _main() -> None:
     with contextlib.suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)
+    # Codeloupe waits for this end; to take the interpreter apart would only make it later.
+    os._exit(0)
 
 
 def _serve(requests: socket.socket, parent: int) -> bool:
@@ -306,6 +312,3 @@ def _prctl(option: int, value: int) -> bool:
 
 
 _KERNEL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-
-if __name__ == "__main__":
-    _main()

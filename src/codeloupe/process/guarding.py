@@ -23,6 +23,8 @@ from codeloupe.process.cancellation import uninterrupted
 from codeloupe.process.command import inherited_environment
 
 _PROGRAM = Path(__file__).with_name("guardian.py")
+# As a module and not as a script: that is compiled once, and not at every start.
+_START = "import sys; sys.path.append(sys.argv.pop()); import guardian; guardian.main()"
 _END_SECONDS = 5.0
 _BUSY = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
 # Some builds of Python find their own library by these.
@@ -132,9 +134,10 @@ def _start() -> _Guardian:
         if parent is not None:
             stack.callback(os.close, parent)
             passed.append(parent)
+        words = (str(theirs.fileno()), str(-1 if parent is None else parent), str(_PROGRAM.parent))
         loader = {name: os.environ[name] for name in _LOADER_NAMES if name in os.environ}
         process = subprocess.Popen(  # noqa: S603 - our own program, in isolated mode
-            (sys.executable, "-I", "-S", str(_PROGRAM), str(theirs.fileno()), str(-1 if parent is None else parent)),
+            (sys.executable, "-I", "-S", *_keeping_no_bytecode(), "-c", _START, *words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -145,6 +148,11 @@ def _start() -> _Guardian:
         )
         undo.pop_all()
     return _Guardian(process, ours)
+
+
+def _keeping_no_bytecode() -> tuple[str, ...]:
+    # Isolated, it would not hear of the variable by which a user asked for this.
+    return ("-B",) if sys.dont_write_bytecode else ()
 
 
 def _own_process_file() -> int | None:

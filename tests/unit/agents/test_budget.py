@@ -158,7 +158,7 @@ class TestWhatIsNotToldOrFails:
 
     def test_a_failure_that_cost_money_counts(self) -> None:
         error = Crashed("it crashed", agent="scripted")
-        error.__dict__.update(cost_usd=0.7, usage=TokenUsage(input_tokens=5, output_tokens=6))
+        error.cost_usd, error.usage = 0.7, TokenUsage(input_tokens=5, output_tokens=6)
 
         async def run() -> Spent:
             limits = budget(max_usd=0.5)

@@ -111,7 +111,7 @@ def test_a_bad_request_is_refused_before_the_agent_is_asked() -> None:
 
 def test_what_an_agent_cannot_do_is_noted() -> None:
     plain = ScriptedAgent([Text("hello")], limits=AgentLimits())
-    notes = answered(plain, request(max_turns=2, tools=())).notes
+    notes = answered(plain, request(max_turns=2, tools=("Read",))).notes
     assert [note.split(",")[0] for note in notes] == [
         "scripted has no limit of turns",
         "scripted has no choice of tools",
@@ -187,6 +187,18 @@ class TestAttempts:
 
 
 class TestAnswers:
+    def test_an_answer_that_does_not_count_is_spent_once_and_its_error_tells_the_price(self) -> None:
+        async def run() -> OutputInvalid:
+            budget = RunBudget(clock=virtual_clock)
+            agent = ScriptedAgent([Json({"line": "x"})], cost_usd=0.25)
+            with pytest.raises(OutputInvalid) as caught:
+                await call(agent, request(output_schema=SCHEMA), by=caller(budget=budget))
+            assert (budget.spent.usd, budget.spent.requests, budget.spent.unknown_costs) == (0.25, 1, 0)
+            return caught.value
+
+        error = run_virtually(run())
+        assert (error.output, error.cost_usd, error.usage.input_tokens) == ('{"line": "x"}', 0.25, 100)
+
     @pytest.mark.requirement("R12")
     @pytest.mark.parametrize("output", ["", " \n"])
     def test_an_empty_answer_is_an_error_in_words_that_keeps_the_raw_output(self, output: str) -> None:

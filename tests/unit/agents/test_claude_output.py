@@ -33,7 +33,7 @@ from codeloupe.errors import (
 )
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import AgentEvent, TokensSpent, ToolUsed, TurnTaken
-from tests.unit.agents.claude_captures import FOLDER, capture, unheard
+from tests.unit.agents.claude_captures import FOLDER, Capture, capture, unheard
 
 TOLD = Told(program=CLAUDE_CLI, asked_model="some-model", session_id="told-before")
 NOW = 1_700_000_000.0
@@ -101,6 +101,51 @@ def test_an_error_keeps_what_was_printed_and_the_session(name: str) -> None:
     if run.stdout:
         assert raised.value.session_id in run.stdout
         assert json.loads(raised.value.raw_output)
+
+
+def assistant(*blocks: dict[str, Any], identity: str = "m1", **more: Any) -> dict[str, Any]:
+    said = {"id": identity, "model": "claude-opus-5-5", "content": list(blocks)}
+    return {"type": "assistant", "message": said, "parent_tool_use_id": None, **more}
+
+
+def words(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def used(tool: str, **given: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "name": tool, "input": given}
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ((), ""),
+        ((assistant(words("a ")), assistant(words("b")), assistant(words(" c"), identity="m2")), "a b c"),
+        ((assistant(words("let me look"), used("Read")), assistant(words("it is"), identity="m2")), "it is"),
+        ((assistant(words("now"), used("StructuredOutput", answer="P0")),), '{"answer": "P0"}'),
+        ((assistant(words("mine")), assistant(words("a helper's"), parent_tool_use_id="t1")), "mine"),
+    ],
+    ids=["nothing", "continued", "after a tool", "a value", "by another"],
+)
+@pytest.mark.parametrize("name", ["max_tokens", "schema_violated"])
+def test_an_answer_that_does_not_count_is_told_with_its_cost(
+    name: str, messages: tuple[dict[str, Any], ...], said: str
+) -> None:
+    recorded = capture(name)
+    stdout = "\n".join(json.dumps(message) for message in (*messages, recorded.result))
+    with pytest.raises(OutputInvalid) as raised:
+        Capture(1, stdout, "").replayed()
+    assert raised.value.output == said
+    assert raised.value.cut_off is (name == "max_tokens")
+    assert raised.value.cost_usd == recorded.result["total_cost_usd"]
+    assert raised.value.usage.input_tokens > 0
+
+
+def test_what_a_call_without_an_answer_cost_is_told_too() -> None:
+    with pytest.raises(TurnsExhausted) as raised:
+        capture("turns").replayed()
+    assert raised.value.cost_usd == capture("turns").result["total_cost_usd"] > 0
+    assert raised.value.usage.output_tokens > 0
 
 
 @pytest.mark.requirement("R7")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from codeloupe.agents.fallback import with_fallback
+from codeloupe.agents.fallback import Roll, with_fallback
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.agent_events import AgentEvent, FellBack
@@ -87,3 +87,27 @@ def test_a_chain_without_agents_is_refused() -> None:
     error = failure([])
     assert isinstance(error, InvalidRequest)
     assert error.hint
+
+
+class TestRoll:
+    @pytest.mark.parametrize("error", [MISSING, LOGGED_OUT])
+    def test_an_agent_that_is_missing_is_told_again_without_an_attempt(self, error: AgentError) -> None:
+        roll = Roll()
+        roll.note_failure("agent_sdk", error)
+        with pytest.raises(type(error)) as caught:
+            roll.check("agent_sdk")
+        assert (caught.value.message, caught.value.hint, caught.value.attempts) == (error.message, error.hint, 0)
+        assert caught.value.__cause__ is error
+        roll.check("codex")
+
+    @pytest.mark.parametrize("error", [overloaded(), rate_limited(), Crashed("it broke", agent="agent_sdk")])
+    def test_other_failures_do_not_last(self, error: AgentError) -> None:
+        roll = Roll()
+        roll.note_failure("agent_sdk", error)
+        roll.check("agent_sdk")
+
+    def test_one_that_has_answered_is_here_whatever_comes_later(self) -> None:
+        roll = Roll()
+        roll.note_answer("agent_sdk")
+        roll.note_failure("agent_sdk", LOGGED_OUT)
+        roll.check("agent_sdk")

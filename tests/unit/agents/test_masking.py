@@ -5,7 +5,7 @@ import traceback
 import pytest
 
 from codeloupe.agents.masking import mask_error, masked_request, masked_result, masked_sink
-from codeloupe.errors import Crashed
+from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent_events import AgentEvent, AgentStarted, AttemptFailed, TurnTaken
 from tests.unit.agents.call_samples import made_up_token, request, result
 
@@ -112,6 +112,13 @@ class Unshowable(Exception):
 
 
 class TestErrors:
+    def test_what_a_model_said_is_masked_in_an_error_too(self) -> None:
+        error = OutputInvalid("not as asked", agent="codex", output=f"the key is {TOKEN}", cost_usd=0.5, cut_off=True)
+        mask_error(error)
+        assert TOKEN not in error.output
+        assert error.output.startswith("the key is ")
+        assert (error.cost_usd, error.cut_off) == (0.5, True)
+
     @pytest.mark.requirement("R16")
     def test_every_text_of_an_error_is_masked(self) -> None:
         error = Crashed(

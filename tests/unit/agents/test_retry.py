@@ -156,7 +156,13 @@ class TestRateLimits:
     def test_retry_after_is_honoured_and_never_cut_short(self, asked: float, chance: float) -> None:
         script = Script(rate_limited(asked), result())
         run_virtually(script.run(chance=chance))
-        assert asked <= script.times[1] <= asked * 1.25 + 1
+        assert asked <= script.times[1] <= max(asked * 1.25 + 1, 1.25)
+
+    @pytest.mark.parametrize("asked", [0.0, 0.1])
+    def test_a_service_that_asks_for_next_to_no_wait_is_not_asked_again_at_once(self, asked: float) -> None:
+        script = Script(rate_limited(asked), rate_limited(asked), result())
+        run_virtually(script.run(chance=0.5))
+        assert script.times == [0.0, 1.0, 3.0]
 
     @pytest.mark.parametrize("nonsense", [-5.0, math.nan, math.inf])
     def test_a_retry_after_that_makes_no_sense_counts_as_none(self, nonsense: float) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from codeloupe.agents.schema_check import SchemaError, check_output, check_schema
 from codeloupe.errors import OutputInvalid
-from codeloupe.model.agent import AgentResult
+from codeloupe.model.agent import AgentResult, TokenUsage
 from tests.unit.agents.call_samples import result
 
 SCHEMA: dict[str, Any] = {
@@ -30,6 +30,25 @@ def violation(answer: AgentResult, schema: dict[str, Any] | None = None) -> Outp
     with pytest.raises(OutputInvalid) as caught:
         check_output(answer, schema or SCHEMA)
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"structured": {"findings": [{"line": "é"}]}, "output": "see the value"}, '{"findings": [{"line": "é"}]}'),
+        ({"output": "no value at all"}, "no value at all"),
+        ({"structured": {"findings": [float("nan")]}, "output": "not a number"}, "not a number"),
+    ],
+    ids=["a value", "a text", "a value that cannot be written"],
+)
+def test_the_error_tells_what_the_model_said_and_what_it_cost(fields: dict[str, Any], said: str) -> None:
+    usage = TokenUsage(input_tokens=7, output_tokens=2)
+    answer = AgentResult(
+        success=True, agent="test", raw_output="a long log", total_cost_usd=0.25, usage=usage, **fields
+    )
+    error = violation(answer)
+    assert (error.output, error.raw_output, error.cut_off) == (said, "a long log", False)
+    assert (error.cost_usd, error.usage) == (0.25, usage)
 
 
 @contextmanager

@@ -152,7 +152,7 @@ class TestUnmetWishes:
             ({"max_turns": 3}, "codex has no limit of turns"),
             ({"max_budget_usd": 3.0}, "codex cannot stop at a cost"),
             ({"resume_session": "abc"}, "codex cannot resume a session"),
-            ({"tools": ()}, "codex has no choice of tools"),
+            ({"tools": ("Read",)}, "codex has no choice of tools"),
             ({"permission_mode": PermissionMode.ACCEPT_EDITS}, "codex cannot change files"),
         ],
     )
@@ -161,6 +161,6 @@ class TestUnmetWishes:
         assert words in note
         assert unmet_wishes(request(**fields), ABLE, agent="codex") == ()
 
-    @pytest.mark.parametrize("make", [request, lambda: request(output_schema={})])
+    @pytest.mark.parametrize("make", [request, lambda: request(output_schema={}), lambda: request(tools=())])
     def test_a_plain_request_leaves_nothing_to_wish(self, make: Callable[[], Any]) -> None:
         assert unmet_wishes(make(), AgentLimits(), agent="codex") == ()

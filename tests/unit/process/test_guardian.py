@@ -173,7 +173,7 @@ class TestOnASystemThatAdoptsNoOrphans:
         "spec.loader.exec_module(module)\n"
         "module._KERNEL = None\n"
         "sys.argv[2] = '-1'\n"
-        "module._main()\n"
+        "main = module.main\n"
     )
 
     @pytest.fixture(autouse=True)

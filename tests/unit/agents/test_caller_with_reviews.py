@@ -1,0 +1,219 @@
+"""A review of many units through one caller, when money, service, user or login end in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from codeloupe.agents.budget import RunBudget
+from codeloupe.agents.caller import AgentCaller, CallerOptions
+from codeloupe.errors import NotLoggedIn, Overloaded, RateLimited
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent_events import AgentFinished, AgentStarted
+from codeloupe.model.events import AgentActivity, Event, UnitFinished, Warned
+from codeloupe.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
+from codeloupe.store.memory_ledger import MemoryLedger
+from codeloupe.switchboard import review_key
+from codeloupe.testing import AgentStep, Delay, ScriptedAgent
+from tests.review_factories import answer, claim, make_reviewer, make_task, named
+from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
+
+UNITS = 200
+NAMES = [f"m{number:03}.py" for number in range(UNITS)]
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> ReviewTask:
+    return make_task(tmp_path_factory.mktemp("load"), named(NAMES))
+
+
+@dataclass
+class Run:
+    """What a review told and gave."""
+
+    outcome: ReviewerOutcome
+    events: list[Event]
+    seconds: float
+
+    @property
+    def failed(self) -> Counter[str]:
+        """How many units failed for each reason, by its first words."""
+        return Counter(unit.reason.split(":")[0] for unit in self.outcome.units_failed)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [event.message for event in self.events if isinstance(event, Warned)]
+
+
+@dataclass
+class Service:
+    """Agents that answer about each file with one finding, after a second."""
+
+    cost_usd: float | None = 0.01
+    refusal: Callable[[], AgentStep | None] = field(default=lambda: None)
+
+    def agent(self, name: str = "scripted") -> ScriptedAgent:
+        return ScriptedAgent([self._step], name=name, cost_usd=self.cost_usd)
+
+    def _step(self, request: AgentRequest) -> AgentStep:
+        refused = self.refusal()
+        if refused is not None:
+            return refused
+        [name] = [name for name in NAMES if f"=== {name} " in request.prompt]
+        return Delay(1.0, answer(claim(name)))
+
+
+def asking(caller: AgentCaller, agents: Sequence[ScriptedAgent]) -> AskAgent:
+    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        return await caller.call(request, agent=agents, emit=emit)
+
+    return ask
+
+
+def make_caller(options: CallerOptions | None = None, **more: Any) -> AgentCaller:
+    return AgentCaller(options or CallerOptions(), timing=virtual_timing(), **more)
+
+
+async def review(task: ReviewTask, caller: AgentCaller, *agents: ScriptedAgent) -> Run:
+    events: list[Event] = []
+    outcome = await make_reviewer(asking(caller, agents)).review(task, events.append)
+    assert outcome.units_total == UNITS
+    assert_nothing_is_lost(outcome)
+    return Run(outcome, events, virtual_clock())
+
+
+def assert_nothing_is_lost(outcome: ReviewerOutcome) -> None:
+    """Every file is either reviewed, with its finding, or told with a reason."""
+    found = {finding.file for finding in outcome.findings}
+    failed = {file for unit in outcome.units_failed for file in unit.files}
+    assert sorted((*found, *failed)) == NAMES
+    assert outcome.unreviewed == failed
+
+
+def test_a_quiet_run_reviews_everything_five_at_a_time(task: ReviewTask) -> None:
+    agent = Service().agent()
+    run = run_virtually(review(task, make_caller(), agent))
+    assert (run.failed, len(agent.requests), run.seconds) == ({}, UNITS, UNITS / 5)
+    assert run.outcome.usage.cost_usd == pytest.approx(UNITS * 0.01)
+    ends = Counter(event.unit for event in run.events if isinstance(event, UnitFinished))
+    assert (len(ends), set(ends.values())) == (UNITS, {1})
+    calls = Counter(type(event.event) for event in run.events if isinstance(event, AgentActivity))
+    assert calls[AgentStarted] == calls[AgentFinished] == UNITS
+
+
+@pytest.mark.requirement("R9")
+def test_a_budget_that_ends_in_the_middle_is_kept_and_what_was_found_stays(task: ReviewTask) -> None:
+    async def run() -> tuple[Run, RunBudget]:
+        budget = RunBudget(clock=virtual_clock, max_usd=1.0)
+        return await review(task, make_caller(budget=budget), agent), budget
+
+    agent = Service().agent()
+    ended, budget = run_virtually(run())
+    answered = len(agent.requests)
+    assert answered in (100, 101)
+    assert ended.failed == {"budget exhausted": UNITS - answered}
+    assert budget.spent.usd == pytest.approx(ended.outcome.usage.cost_usd) == pytest.approx(answered * 0.01)
+    assert ended.outcome.usage.requests == budget.spent.requests == answered
+    assert len(ended.outcome.errors) < 80
+
+
+@pytest.mark.requirement("R13")
+@pytest.mark.parametrize("asked", [None, 0.1])
+def test_a_storm_of_rate_limits_costs_time_and_no_unit(task: ReviewTask, asked: float | None) -> None:
+    def refusal() -> AgentStep | None:
+        if virtual_clock() >= 2.0:
+            return None
+        return RateLimited("too many requests", agent="scripted", retry_after_seconds=asked)
+
+    agent = Service(refusal=refusal).agent()
+    run = run_virtually(review(task, make_caller(), agent))
+    assert run.failed == {}
+    assert len(agent.requests) - UNITS <= 12
+    assert run.outcome.usage.requests == len(agent.requests)
+    assert run.outcome.usage.cost_usd == pytest.approx(UNITS * 0.01)
+    assert run.seconds < 150
+
+
+def test_a_service_that_never_recovers_is_given_up_soon(task: ReviewTask) -> None:
+    agent = Service(refusal=lambda: Overloaded("no room", agent="scripted")).agent()
+    run = run_virtually(review(task, make_caller(), agent))
+    assert run.failed == {"overloaded": UNITS}
+    assert len(agent.requests) < 3 * UNITS / 2
+    assert run.outcome.usage.cost_usd == 0
+
+
+def test_a_review_that_is_cancelled_twice_leaves_nothing_behind_and_is_continued(task: ReviewTask) -> None:
+    ledger = MemoryLedger()
+    agent = Service().agent()
+
+    async def cancelled() -> None:
+        caller = make_caller(ledger=ledger, key_of=review_key)
+        running = asyncio.ensure_future(review(task, caller, agent))
+        await asyncio.sleep(20.5)
+        running.cancel()
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert virtual_clock() == 20.5
+        assert agent.running == 0
+        assert len(asyncio.all_tasks()) == 1
+
+    async def continued() -> Run:
+        return await review(task, make_caller(ledger=ledger, key_of=review_key), agent)
+
+    run_virtually(cancelled())
+    begun = len(agent.requests)
+    assert begun == 105
+    run = run_virtually(continued())
+    assert run.failed == {}
+    assert run.outcome.usage.cached == 100
+    assert len(agent.requests) - begun == run.outcome.usage.requests == 100
+
+
+class TestAChain:
+    def test_an_agent_that_is_logged_out_is_not_asked_for_each_unit(self, task: ReviewTask) -> None:
+        missing = NotLoggedIn("it cannot be used", agent="claude_cli")
+        first = ScriptedAgent([Delay(0.7, missing)], name="claude_cli")
+        second = Service().agent("codex")
+        run = run_virtually(review(task, make_caller(), first, second))
+        assert run.failed == {}
+        assert len(first.requests) == 5
+        assert len(second.requests) == UNITS
+        assert run.warnings == ["claude_cli was not used: it cannot be used"]
+        assert run.outcome.usage.requests == UNITS
+
+    def test_one_that_has_answered_is_asked_again_after_a_refusal(self, task: ReviewTask) -> None:
+        steps = iter(range(UNITS))
+
+        def refusal() -> AgentStep | None:
+            return NotLoggedIn("forbidden", agent="claude_cli") if next(steps) == 50 else None
+
+        first, second = Service(refusal=refusal).agent("claude_cli"), Service().agent("codex")
+        run = run_virtually(review(task, make_caller(), first, second))
+        assert run.failed == {}
+        assert (len(first.requests), len(second.requests)) == (UNITS, 1)
+
+    def test_when_none_of_it_can_be_used_the_review_ends_at_once(self, task: ReviewTask) -> None:
+        agents = [
+            ScriptedAgent([Delay(0.7, NotLoggedIn("no login", agent=name))], name=name)
+            for name in ("claude_cli", "codex")
+        ]
+        run = run_virtually(review(task, make_caller(), *agents))
+        assert run.failed == {"not logged in": UNITS}
+        assert [len(agent.requests) for agent in agents] == [5, 5]
+        assert run.outcome.usage.cost_usd == run.outcome.usage.unknown_costs == 0
+
+    def test_one_whose_quota_ended_is_left_for_the_other(self, task: ReviewTask) -> None:
+        ended = RateLimited("no quota", agent="claude_cli", retry_after_seconds=3600.0)
+        first, second = ScriptedAgent([ended], name="claude_cli"), Service().agent("codex")
+        run = run_virtually(review(task, make_caller(), first, second))
+        assert run.failed == {}
+        assert len(first.requests) <= 5
+        assert len(second.requests) == UNITS
+        assert len(run.warnings) <= 6
