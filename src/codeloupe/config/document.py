@@ -7,22 +7,31 @@ the file is read, and no tag can make an object. Only null, booleans, numbers, t
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import yaml
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from codeloupe.config.nodes import ListNode, MapNode, Node, ScalarNode, ScalarValue, describe
 from codeloupe.config.problems import Problem, escape, quote
 from codeloupe.config.syntax import explain, unreadable_text
+
+if TYPE_CHECKING:
+    import yaml
 
 MOST_CHARACTERS = 1_000_000
 MOST_VALUES = 10_000
 _MOST_ALIASES = 50
 _DEEPEST_LEVEL = 10
 _LONGEST_VALUE_CHARACTERS = 4_096
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG_PREFIX = "tag:yaml.org,2002:"
 _STRING_TAGS = (f"{_TAG_PREFIX}str", "!")
 _CONVERTED_TAGS = frozenset(f"{_TAG_PREFIX}{name}" for name in ("null", "bool", "int", "float"))
+
+
+@cache
+def _yaml() -> Any:
+    """The parser, loaded when there is a file to parse: most calls have none, and it takes its time."""
+    return import_module("yaml")
 
 
 class Refused(Exception):
@@ -42,7 +51,7 @@ def read_document(name: str, text: str) -> MapNode:
         raise Refused(problem)
     try:
         root = _Composer(name, text).document()
-    except yaml.YAMLError as error:
+    except _yaml().YAMLError as error:
         raise Refused(explain(name, text, error)) from error
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
         return MapNode(1, (), 0, 0)
@@ -64,8 +73,9 @@ class _Composer:
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
+        self._yaml = _yaml()
         # One parser object for events and for the implicit types of plain values.
-        self._loader = _LOADER(text)
+        self._loader = getattr(self._yaml, "CSafeLoader", self._yaml.SafeLoader)(text)
         self._events: Iterator[yaml.Event] = iter(self._loader.get_event, None)
         self._anchors: dict[str, Node | None] = {}
         self._values = 0
@@ -74,17 +84,17 @@ class _Composer:
     def document(self) -> Node | None:
         """The only document of the file, or None when there is none."""
         next(self._events)
-        if isinstance(next(self._events), yaml.StreamEndEvent):
+        if isinstance(next(self._events), self._yaml.StreamEndEvent):
             return None
         root = self._node(next(self._events), depth=0)
         next(self._events)
         after = next(self._events)
-        if not isinstance(after, yaml.StreamEndEvent):
+        if not isinstance(after, self._yaml.StreamEndEvent):
             raise self._refusal(after, "a second document begins here", "keep one document, without `---` lines")
         return root
 
     def _node(self, event: yaml.Event, *, depth: int) -> Node:
-        if isinstance(event, yaml.AliasEvent):
+        if isinstance(event, self._yaml.AliasEvent):
             return self._alias(event, depth=depth)
         self._check_depth(event, depth)
         self._count(event, 1)
@@ -97,20 +107,20 @@ class _Composer:
         return node
 
     def _fresh_node(self, event: yaml.Event, *, depth: int) -> Node:
-        if isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, self._yaml.ScalarEvent):
             return self._scalar(event)
         self._check_tag(event, (f"{_TAG_PREFIX}seq", f"{_TAG_PREFIX}map", "!"))
         line = _line_of(event)
         children = tuple(self._children(depth=depth + 1))
         size = 1 + sum(child.size for child in children)
         height = 1 + max((child.height for child in children), default=0)
-        if isinstance(event, yaml.SequenceStartEvent):
+        if isinstance(event, self._yaml.SequenceStartEvent):
             return ListNode(line, children, size, height)
         pairs = zip(children[::2], children[1::2], strict=True)
         return MapNode(line, tuple((self._key(key), value) for key, value in pairs), size, height)
 
     def _children(self, *, depth: int) -> Iterator[Node]:
-        while not isinstance(event := next(self._events), yaml.CollectionEndEvent):
+        while not isinstance(event := next(self._events), self._yaml.CollectionEndEvent):
             yield self._node(event, depth=depth)
 
     def _key(self, key: Node) -> ScalarNode:
@@ -143,10 +153,10 @@ class _Composer:
         return ScalarNode(line, text, self._converted(event) if event.tag is None and event.implicit[0] else text)
 
     def _converted(self, event: yaml.ScalarEvent) -> ScalarValue:
-        tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        tag = self._loader.resolve(self._yaml.ScalarNode, event.value, event.implicit)
         if tag not in _CONVERTED_TAGS:
             return str(event.value)
-        node = yaml.ScalarNode(tag, event.value)
+        node = self._yaml.ScalarNode(tag, event.value)
         try:
             value: ScalarValue = self._loader.construct_object(node)
         except ValueError:  # looks like a number and is none, such as 0x_

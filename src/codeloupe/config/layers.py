@@ -17,29 +17,31 @@ from codeloupe.config.suggestions import closest, closest_key
 VARIABLE_PREFIX = "CODELOUPE_"
 _OTHER_VARIABLES = frozenset({"CODELOUPE_HOME"})
 _MISSPELT_VARIABLE_CUTOFF = 0.75
+# Flags that are not called like their key.
+_FLAGS = {
+    "agents": "--agent",
+    "agent_sdk_review_timeout": "--timeout",
+    "agent_timeout_seconds": "--timeout",
+    "keep_sessions": "--keep-session",
+    "review_timeout_seconds": "--timeout",
+    "reviewer_type": "--reviewer",
+    "reviewers": "--reviewer",
+    "timeout_seconds": "--timeout",
+}
 _UNKNOWN_KEY_HINT = "`codeloupe config show` lists every key"
-
-
-@dataclass(frozen=True, slots=True)
-class GivenItem:
-    """One entry of a list in a file."""
-
-    value: object
-    line: int
-    shown: str
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """A value that a source gives, not yet checked; `shown` is how a message speaks of it.
 
-    `items` are the entries of a list in a file, which can be blamed one by one.
+    `node` is where it stands in a file, whose parts can be blamed one by one.
     """
 
     value: object
     origin: Origin
     shown: str
-    items: tuple[GivenItem, ...] = ()
+    node: Node | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def file_layer(source: ConfigText, kind: OriginKind) -> Layer:
     values: dict[str, Given] = {}
     for key, node in document.entries:
         if key.text in KEYS and key.text not in values and _may_give(kind, key.text):
-            values[key.text] = _given(node, Origin(kind, source.name, key.line))
+            values[key.text] = Given(plain(node), Origin(kind, source.name, key.line), describe(node), node)
     return Layer(values, tuple(_key_problems(source.name, document, kind)))
 
 
@@ -67,26 +69,32 @@ def _may_give(kind: OriginKind, key: str) -> bool:
     return kind is not OriginKind.REPOSITORY or key not in USER_KEYS
 
 
-def _given(node: Node, origin: Origin) -> Given:
-    entries = node.items if isinstance(node, ListNode) else ()
-    items = tuple(GivenItem(plain(entry), entry.line, describe(entry)) for entry in entries)
-    return Given(plain(node), origin, describe(node), items)
-
-
 def _key_problems(name: str, document: MapNode, kind: OriginKind) -> Iterator[Problem]:
-    first_lines: dict[str, int] = {}
+    yield from _repetitions(name, document)
     for key, _ in document.entries:
         place = f"{escape(name)}:{key.line}"
-        if key.text in first_lines:
-            what = f"{plain_or_quoted(key.text)}: already given on line {first_lines[key.text]}"
-            yield Problem(place, what, "keep one of the two", key.line)
-        elif key.text not in KEYS:
+        if key.text not in KEYS:
             yield Problem(place, f"{plain_or_quoted(key.text)}: unknown key", _key_hint(key.text), key.line)
         elif not _may_give(kind, key.text):
             what = f"{key.text}: a repository cannot set this, since it decides what runs here and where keys go"
             hint = f"set it in your own configuration file, or as {VARIABLE_PREFIX}{key.text.upper()}"
             yield Problem(place, what, hint, key.line)
+
+
+def _repetitions(name: str, node: Node) -> Iterator[Problem]:
+    """Keys that stand twice in one group, at any depth: the second would take the place of the first unseen."""
+    if isinstance(node, ListNode):
+        for item in node.items:
+            yield from _repetitions(name, item)
+    if not isinstance(node, MapNode):
+        return
+    first_lines: dict[str, int] = {}
+    for key, value in node.entries:
+        if key.text in first_lines:
+            what = f"{plain_or_quoted(key.text)}: already given on line {first_lines[key.text]}"
+            yield Problem(f"{escape(name)}:{key.line}", what, "keep one of the two", key.line)
         first_lines.setdefault(key.text, key.line)
+        yield from _repetitions(name, value)
 
 
 def _key_hint(key: str) -> str:
@@ -118,12 +126,19 @@ def flag_layer(flags: Mapping[str, object]) -> Layer:
         kind = kind_of(key)
         if value is not None:
             read = _from_text(kind, value) if isinstance(value, str) else value
-            origin = Origin(OriginKind.FLAG, "--" + key.replace("_", "-"))
+            origin = Origin(OriginKind.FLAG, flag_of(key))
             values[key] = Given(read, origin, quote(str(value)))
     return Layer(values)
 
 
+def flag_of(key: str) -> str:
+    """The flag that sets a key, as a person types it."""
+    return _FLAGS.get(key) or "--" + key.replace("_", "-")
+
+
 def _from_text(kind: Kind, text: str) -> object:
+    if kind.from_text is None:
+        return text
     try:
         return kind.from_text(text)
     except ValueError:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-
-from pydantic import ValidationError
+from typing import Any
 
 from codeloupe.config.files import ConfigText, read_repository_file, read_user_file, user_file_path
-from codeloupe.config.kinds import BRANCH, PATTERNS
 from codeloupe.config.layers import Given, Layer, environment_layer, file_layer, flag_layer
-from codeloupe.config.problems import Problem, config_error, escape
-from codeloupe.config.provenance import DEFAULT_ORIGIN, LoadedSettings, Origin, OriginKind
-from codeloupe.config.schema import KEYS, Settings, kind_of
-from codeloupe.config.suggestions import closest
-from codeloupe.config.values import default_text
+from codeloupe.config.mistakes import value_problems
+from codeloupe.config.problems import Problem, config_error
+from codeloupe.config.provenance import DEFAULT_ORIGIN, LoadedSettings, OriginKind
+from codeloupe.config.schema import KEYS, Settings
 
 
 def load_settings(
@@ -43,7 +40,8 @@ def load_settings(
     given: dict[str, Given] = {}
     for layer in layers:
         given.update(layer.values)
-    settings = Settings.model_validate({key: entry.value for key, entry in given.items()})
+    values: dict[str, Any] = {key: entry.value for key, entry in given.items()}
+    settings = Settings(**values)
     origins = {key: given[key].origin if key in given else DEFAULT_ORIGIN for key in KEYS}
     return LoadedSettings(settings, MappingProxyType(origins))
 
@@ -61,45 +59,6 @@ def load_settings_from_disk(
 
 
 def _problems(layer: Layer) -> list[Problem]:
-    # A list that is described as a whole has one problem, however many of its entries are wrong.
-    distinct = dict.fromkeys((*layer.problems, *_value_problems(layer)))
+    # One flag may set several keys; what is wrong with it is told once.
+    distinct = dict.fromkeys((*layer.problems, *value_problems(layer)))
     return sorted(distinct, key=lambda problem: problem.line)
-
-
-def _value_problems(layer: Layer) -> Iterator[Problem]:
-    try:
-        Settings.model_validate({key: given.value for key, given in layer.values.items()})
-    except ValidationError as error:
-        for detail in error.errors(include_url=False, include_context=False, include_input=False):
-            key, *inner = detail["loc"]
-            entry = inner[0] if inner and isinstance(inner[0], int) else None
-            yield _value_problem(str(key), layer.values[str(key)], entry)
-
-
-def _value_problem(key: str, given: Given, entry: int | None) -> Problem:
-    origin, line, value = given.origin, given.origin.line, given.value
-    what = f"expected {kind_of(key).expected}, found {given.shown}"
-    if entry is not None and entry < len(given.items):
-        item = given.items[entry]
-        line, value = item.line, item.value
-        what = f"entry {entry + 1}: expected a pattern as text, found {item.shown}"
-    hint = _value_hint(key, value, origin)
-    if line is None:
-        return Problem(escape(origin.where), what, hint)
-    return Problem(f"{escape(origin.where)}:{line}", f"{key}: {what}", hint, line)
-
-
-def _value_hint(key: str, value: object, origin: Origin) -> str:
-    kind = kind_of(key)
-    meant = closest(value, kind.choices) if isinstance(value, str) else None
-    if meant:
-        return f"did you mean `{meant}`?"
-    if kind in (BRANCH, PATTERNS) and isinstance(value, bool | int | float):
-        return "put it in quotes"
-    match origin.kind:
-        case OriginKind.ENVIRONMENT:
-            return f"change or unset {origin.where}"
-        case OriginKind.FLAG:
-            return f"change or leave out {origin.where}"
-        case _:
-            return f"the default is {default_text(key)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codeloupe.config.problems import quote
@@ -55,7 +56,7 @@ def describe(node: Node) -> str:
     """What a value is, for the end of "expected …, found …"."""
     match node:
         case ListNode():
-            return "a list"
+            return "a list" if node.items else "an empty list"
         case MapNode():
             return "a group of keys"
         case ScalarNode():
@@ -71,3 +72,25 @@ def plain(node: Node) -> object:
             return {key.text: plain(value) for key, value in node.entries}
         case ScalarNode():
             return node.value
+
+
+def part(node: Node, place: Sequence[int | str]) -> tuple[Node, int]:
+    """The part of a value that a place leads to, and its line; for an entry of a group, the line of its key.
+
+    A place that leads nowhere ends at the last part there is.
+    """
+    line = node.line
+    for step in place:
+        if isinstance(node, ListNode) and isinstance(step, int) and step < len(node.items):
+            node = node.items[step]
+            line = node.line
+        elif isinstance(node, MapNode) and (entry := _entry(node, step)):
+            line, node = entry[0].line, entry[1]
+        else:
+            break
+    return node, line
+
+
+def _entry(node: MapNode, step: int | str) -> tuple[ScalarNode, Node] | None:
+    # The last of equal keys is the one that `plain` takes.
+    return next((entry for entry in reversed(node.entries) if entry[0].text == step), None)

@@ -60,3 +60,13 @@ def quote(text: str) -> str:
     cut = text[:_MOST_SHOWN_CHARACTERS]
     more = "…" if len(text) > len(cut) else ""
     return f"'{escape(cut)}{more}'"
+
+
+def path_in_words(key: str, place: Sequence[int | str]) -> str:
+    """Where in a setting something stands: `own_experts.payments.focus: entry 2`."""
+    shown = key
+    sign = "."
+    for step in place:
+        shown += f": entry {step + 1}" if isinstance(step, int) else f"{sign}{plain_or_quoted(step)}"
+        sign = ": " if isinstance(step, int) else "."
+    return shown

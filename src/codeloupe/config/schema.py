@@ -1,156 +1,253 @@
-"""The settings: every key with its type, its default and what it means."""
+"""The settings: every key with its kind, its default and what it means."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
-
+from codeloupe.config.groups import COMMIT_EXPERTS, INSTRUCTIONS, OWN_EXPERTS
 from codeloupe.config.kinds import (
+    ARGUMENTS,
     BOOLEAN,
     BRANCH,
+    COMMAND,
     DOLLARS,
-    LARGEST_LIMIT,
     NAMES,
+    PASSES,
     PATTERNS,
     SECONDS,
     SEVERITY,
     TEXT,
     WHOLE_NUMBER,
     Kind,
+    Wrong,
+    comma_list,
+    in_words,
+    list_of,
+    names_of,
     one_of,
+    optional,
 )
+from codeloupe.config.problems import path_in_words, quote
+from codeloupe.errors import ConfigError
+from codeloupe.model.material import PathInstruction
 from codeloupe.model.severity import Severity
+from codeloupe.model.unit import Effort
 
-_JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+AgentName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api"]
+ReviewerName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api", "cerberus", "command", "offline"]
+Lane = Literal["agent", "offline"]
 
-
-def _list_to_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _plain_name(name: str) -> str:
-    if name.startswith("-") or not name.isprintable():
-        raise ValueError("not the name of a branch")
-    return name
-
-
-_Boolean = Annotated[bool, BOOLEAN]
-_Limit = Annotated[int, Field(ge=1, le=LARGEST_LIMIT), WHOLE_NUMBER]
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), SECONDS]
-_Branch = Annotated[Annotated[str, Field(min_length=1), AfterValidator(_plain_name)] | None, BRANCH]
-_Text = Annotated[Annotated[str, Field(min_length=1)] | None, TEXT]
-_Dollars = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, DOLLARS]
-_OptionalLimit = Annotated[Annotated[int, Field(ge=1, le=LARGEST_LIMIT)] | None, WHOLE_NUMBER]
-_AgentName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api"]
-_Agents = Annotated[Annotated[tuple[_AgentName, ...], Field(min_length=1)], BeforeValidator(_list_to_tuple), NAMES]
-_Pattern = Annotated[str, Field(min_length=1)]
-_Patterns = Annotated[tuple[_Pattern, ...], BeforeValidator(_list_to_tuple), PATTERNS]
-_Severity = Annotated[
-    Severity,
-    BeforeValidator(Severity.parse),
-    PlainSerializer(lambda severity: severity.label, return_type=str),
-    WithJsonSchema({"type": "string", "enum": list(SEVERITY.choices)}),
-    SEVERITY,
-]
+_AGENT_NAMES = ("agent_sdk", "claude_cli", "codex", "gemini", "api")
+_REVIEWER_NAMES = (*_AGENT_NAMES, "cerberus", "command", "offline")
+_AGENTS = list_of(one_of(*_AGENT_NAMES), f"a list of {in_words(_AGENT_NAMES)}", from_text=comma_list, least=1)
+_FAIL_OR_PASS = one_of("fail", "pass")
+_LIMIT = optional(WHOLE_NUMBER)
+_SOME_TEXT = optional(TEXT)
+_NO_EXPERTS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+_NO_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
-class Settings(BaseModel):
-    """Everything that shapes a review. A wrong value raises pydantic's ValidationError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that shapes a review. A wrong value raises ConfigError; lists and words are read as from a file.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+    `own_experts` are definitions, by name and key, as they stand in a file.
+    """
 
-    base_branch: _Branch = Field(
-        default=None,
-        description="The branch a change is compared with. Not set: origin/HEAD, or else main, master or develop.",
-    )
-    include: _Patterns = Field(
-        default=(), description="Review only files that match one of these patterns. Empty: review every file."
-    )
-    exclude: _Patterns = Field(
-        default=(), description="Skip files that match one of these patterns, even if `include` names them."
-    )
-    fail_on: _Severity = Field(
-        default=Severity.HIGH, description="A finding this bad or worse fails the review (exit code 1)."
-    )
-    min_severity: _Severity = Field(default=Severity.LOW, description="Report only findings this bad or worse.")
-    on_incomplete: Annotated[Literal["fail", "pass"], one_of("fail", "pass")] = Field(
-        default="fail",
-        description="What a review that could not cover everything means for the exit code: fail (3) or pass (0).",
-    )
-    reviewer_type: Annotated[Literal["auto", "offline"], one_of("auto", "offline")] = Field(
-        default="auto",
-        description="Who reviews: offline uses the analysers that come with codeloupe; auto takes the best at hand.",
-    )
-    max_file_bytes: _Limit = Field(default=1_000_000, description="Skip files larger than this many bytes.")
-    max_file_lines: _Limit = Field(default=20_000, description="Skip files with more changed lines than this.")
-    timeout_seconds: _Seconds = Field(default=300.0, description="End the review after this many seconds.")
-    skip_generated: _Boolean = Field(default=True, description="Skip files that a program generated.")
-    skip_vendored: _Boolean = Field(default=True, description="Skip copies of other projects, such as vendor/.")
-    skip_lock_files: _Boolean = Field(default=True, description="Skip the lock files of package managers.")
-    skip_minified: _Boolean = Field(default=True, description="Skip minified scripts and style sheets.")
-    untrusted: _Boolean = Field(
-        default=False,
-        description="Review a change by somebody you do not trust: configuration comes from the base revision, "
-        "and suppressions in the code are ignored.",
-    )
-    agents: _Agents = Field(
-        default=("agent_sdk", "claude_cli", "codex", "gemini"),
-        description="Which agents to ask, in this order: the next one when one is not here, not logged in or out of "
-        "quota. Known: agent_sdk, claude_cli, codex, gemini, api.",
-    )
-    model: _Text = Field(default=None, description="The model to ask for. Not set: the agent's own default.")
-    agent_timeout_seconds: _Seconds = Field(
-        default=1800.0, description="End an agent call after this many seconds, all attempts together."
-    )
-    concurrency: _Limit = Field(default=5, description="How many agent calls may run at a time.")
-    calls_per_minute: _OptionalLimit = Field(default=None, description="How many agent calls may start in a minute.")
-    max_budget_usd: _Dollars = Field(default=None, description="Stop before a run costs more than this many dollars.")
-    max_tokens: _OptionalLimit = Field(default=None, description="Stop before a run uses more tokens than this.")
-    max_requests: _OptionalLimit = Field(
-        default=None, description="Stop before a run makes more agent calls than this."
-    )
-    wait_for_quota: _Boolean = Field(default=False, description="Wait until a quota opens again instead of giving up.")
-    keep_sessions: _Boolean = Field(
-        default=False, description="Let agents keep their sessions on this machine, so that a call can go on with one."
-    )
-    mask_prompts: _Boolean = Field(default=True, description="Mask secrets of known forms in what is sent to agents.")
-    claude_path: _Text = Field(default=None, description="The claude program. Not set: found on the PATH.")
-    codex_path: _Text = Field(default=None, description="The codex program. Not set: found on the PATH.")
-    gemini_path: _Text = Field(default=None, description="The gemini program. Not set: found on the PATH.")
-    api_model: _Text = Field(
-        default=None, description="The model of the api agent with its provider, such as anthropic:claude-opus-4-8."
-    )
-    api_base_url: _Text = Field(
-        default=None, description="The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...)."
-    )
-    allow_bypass: _Boolean = Field(
-        default=False, description="Let an agent run any command without asking, when a call asks for that by name."
-    )
+    base_branch: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    fail_on: Severity = Severity.HIGH
+    min_severity: Severity = Severity.LOW
+    on_incomplete: Literal["fail", "pass"] = "fail"
+    on_parse_error: Literal["fail", "pass"] = "fail"
+    reviewer_type: Literal["auto"] | ReviewerName = "auto"
+    reviewers: tuple[ReviewerName, ...] = ()
+    lanes: tuple[Lane, ...] = ("agent",)
+    effort: Effort = Effort.MEDIUM
+    experts: tuple[str, ...] = ()
+    own_experts: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: _NO_EXPERTS, hash=False)
+    experts_folder: str | None = None
+    commit_experts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_NAMES, hash=False)
+    instructions: tuple[PathInstruction, ...] = ()
+    guidance: bool = True
+    keep_history: bool = True
+    passes: int = 1
+    verify: bool = True
+    max_file_bytes: int = 1_000_000
+    max_file_lines: int = 20_000
+    timeout_seconds: float = 300.0
+    review_timeout_seconds: float = 600.0
+    skip_generated: bool = True
+    skip_vendored: bool = True
+    skip_lock_files: bool = True
+    skip_minified: bool = True
+    untrusted: bool = False
+    agents: tuple[AgentName, ...] = ("agent_sdk", "claude_cli", "codex", "gemini")
+    model: str | None = None
+    agent_timeout_seconds: float = 1800.0
+    agent_sdk_review_timeout: float = 600.0
+    agent_sdk_reviewer_model: str | None = None
+    concurrency: int = 5
+    calls_per_minute: int | None = None
+    max_budget_usd: float | None = None
+    max_tokens: int | None = None
+    max_requests: int | None = None
+    wait_for_quota: bool = False
+    keep_sessions: bool = False
+    mask_prompts: bool = True
+    claude_path: str | None = None
+    codex_path: str | None = None
+    gemini_path: str | None = None
+    review_command: tuple[str, ...] = ()
+    review_gate_path: str | None = None
+    review_gate_arguments: tuple[str, ...] = ()
+    api_model: str | None = None
+    api_base_url: str | None = None
+    allow_bypass: bool = False
+
+    def __post_init__(self) -> None:
+        for key, about in _ABOUT.items():
+            value = getattr(self, key)
+            try:
+                object.__setattr__(self, key, about.kind.read(value))
+            except Wrong as wrong:
+                first = wrong.mistakes[0]
+                found = f", found {quote(repr(value))}" if first.found else ""
+                message = f"{path_in_words(key, first.place)}: {first.what}{found}"
+                raise ConfigError(message, hint="`codeloupe config schema` describes every key") from None
 
 
-# A repository must not choose which program runs on the machine, or where a key is sent.
-USER_KEYS = frozenset({"claude_path", "codex_path", "gemini_path", "api_base_url", "allow_bypass"})
-KEYS: tuple[str, ...] = tuple(Settings.model_fields)
+class _About(NamedTuple):
+    kind: Kind
+    meaning: str
+
+
+_ABOUT = {
+    "base_branch": _About(
+        optional(BRANCH), "The branch a change is compared with. Not set: origin/HEAD, or else main, master or develop."
+    ),
+    "include": _About(PATTERNS, "Review only files that match one of these patterns. Empty: review every file."),
+    "exclude": _About(PATTERNS, "Skip files that match one of these patterns, even if `include` names them."),
+    "fail_on": _About(SEVERITY, "A finding this bad or worse fails the review (exit code 1)."),
+    "min_severity": _About(SEVERITY, "Report only findings this bad or worse."),
+    "on_incomplete": _About(
+        _FAIL_OR_PASS, "What a review that could not cover everything means for the exit code: fail (3) or pass (0)."
+    ),
+    "on_parse_error": _About(
+        _FAIL_OR_PASS, "What an answer that cannot be read means to a program that calls codeloupe as its reviewer."
+    ),
+    "reviewer_type": _About(
+        one_of("auto", *_REVIEWER_NAMES),
+        "Who reviews. auto: the first of `agents` that can be used here, else offline, the analysers that come with "
+        "codeloupe. command: the program in `review_command`. cerberus: the review-gate.",
+    ),
+    "reviewers": _About(
+        names_of(*_REVIEWER_NAMES),
+        "Several reviewers at once, whose findings are merged. Takes the place of `reviewer_type` when set.",
+    ),
+    "lanes": _About(
+        names_of("agent", "offline", least=1),
+        "What runs: agent is the chosen reviewer, offline are the analysers beside it.",
+    ),
+    "effort": _About(
+        one_of(*(effort.value for effort in Effort), meaning=Effort),
+        "How finely a change is cut for the agent: small pieces find more and cost more.",
+    ),
+    "experts": _About(
+        NAMES, "Review once under each of these checklists. Empty: once, under the checklist that fits the files."
+    ),
+    "own_experts": _About(
+        OWN_EXPERTS,
+        "Checklists of your own for `experts`: by name, each with a focus, and perhaps description, brief, "
+        "sceptical_of, do_not_flag, paths and severity_guide.",
+    ),
+    "experts_folder": _About(_SOME_TEXT, "A folder of this machine with more checklists, one YAML file each."),
+    "commit_experts": _About(
+        COMMIT_EXPERTS,
+        "Which checklists a sweep over commits uses, by the category of a commit: bug_fix, feature, refactor, "
+        "test_change, documentation, chore or other. A category that is not named keeps its own.",
+    ),
+    "instructions": _About(INSTRUCTIONS, "What the reviewer is told about files that match some patterns."),
+    "guidance": _About(BOOLEAN, "Tell the reviewer what REVIEW.md, AGENTS.md and CLAUDE.md nearest to a file say."),
+    "keep_history": _About(BOOLEAN, "Save each review on this machine, so that the next one knows what is new."),
+    "passes": _About(PASSES, "Look this many times, in different orders; what is seen again ranks higher."),
+    "verify": _About(BOOLEAN, "Try to refute each critical and high finding, with an agent that can read the code."),
+    "max_file_bytes": _About(WHOLE_NUMBER, "Skip files larger than this many bytes."),
+    "max_file_lines": _About(WHOLE_NUMBER, "Skip files with more changed lines than this."),
+    "timeout_seconds": _About(SECONDS, "End an analyser after this many seconds."),
+    "review_timeout_seconds": _About(
+        SECONDS, "End a reviewing call of an agent after this many seconds, all attempts together."
+    ),
+    "skip_generated": _About(BOOLEAN, "Skip files that a program generated."),
+    "skip_vendored": _About(BOOLEAN, "Skip copies of other projects, such as vendor/."),
+    "skip_lock_files": _About(BOOLEAN, "Skip the lock files of package managers."),
+    "skip_minified": _About(BOOLEAN, "Skip minified scripts and style sheets."),
+    "untrusted": _About(
+        BOOLEAN,
+        "Review a change by somebody you do not trust: configuration comes from the base revision, and suppressions "
+        "in the code are ignored.",
+    ),
+    "agents": _About(
+        _AGENTS, "Which agents to ask, in this order: the next one when one is not here, not logged in or out of quota."
+    ),
+    "model": _About(_SOME_TEXT, "The model to ask for. Not set: the agent's own default."),
+    "agent_timeout_seconds": _About(SECONDS, "End an agent call after this many seconds, all attempts together."),
+    "agent_sdk_review_timeout": _About(
+        SECONDS, "End a reviewing call of the Agent SDK after this many seconds, all attempts together."
+    ),
+    "agent_sdk_reviewer_model": _About(_SOME_TEXT, "The model that reviews with the Agent SDK. Not set: `model`."),
+    "concurrency": _About(WHOLE_NUMBER, "How many agent calls may run at a time."),
+    "calls_per_minute": _About(_LIMIT, "How many agent calls may start in a minute."),
+    "max_budget_usd": _About(optional(DOLLARS), "Stop before a run costs more than this many dollars."),
+    "max_tokens": _About(_LIMIT, "Stop before a run uses more tokens than this."),
+    "max_requests": _About(_LIMIT, "Stop before a run makes more agent calls than this."),
+    "wait_for_quota": _About(BOOLEAN, "Wait until a quota opens again instead of giving up."),
+    "keep_sessions": _About(
+        BOOLEAN, "Let agents keep their sessions on this machine, so that a call can go on with one."
+    ),
+    "mask_prompts": _About(BOOLEAN, "Mask secrets of known forms in what is sent to agents."),
+    "claude_path": _About(_SOME_TEXT, "The claude program. Not set: found on the PATH."),
+    "codex_path": _About(_SOME_TEXT, "The codex program. Not set: found on the PATH."),
+    "gemini_path": _About(_SOME_TEXT, "The gemini program. Not set: found on the PATH."),
+    "review_command": _About(
+        COMMAND, "The program of the reviewer `command`, with its arguments. It reads a diff and prints findings."
+    ),
+    "review_gate_path": _About(
+        _SOME_TEXT, "The review-gate program of the reviewer `cerberus`. Not set: found on the PATH."
+    ),
+    "review_gate_arguments": _About(ARGUMENTS, "More arguments for the review-gate."),
+    "api_model": _About(_SOME_TEXT, "The model of the api agent with its provider, such as anthropic:claude-opus-4-8."),
+    "api_base_url": _About(
+        _SOME_TEXT, "The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...)."
+    ),
+    "allow_bypass": _About(BOOLEAN, "Let an agent run any command without asking, when a call asks for that by name."),
+}
+# A repository must not choose which program runs on the machine, which of its folders is read, or where a key is sent.
+USER_KEYS = frozenset(
+    {
+        "claude_path",
+        "codex_path",
+        "gemini_path",
+        "review_command",
+        "review_gate_path",
+        "review_gate_arguments",
+        "experts_folder",
+        "api_base_url",
+        "allow_bypass",
+    }
+)
+KEYS: tuple[str, ...] = tuple(_ABOUT)
 
 
 def kind_of(key: str) -> Kind:
     """The kind of a key's value. Raises KeyError for an unknown key."""
-    return next(entry for entry in Settings.model_fields[key].metadata if isinstance(entry, Kind))
+    return _ABOUT[key].kind
 
 
 def description_of(key: str) -> str:
-    """What a key means, in a sentence. Raises KeyError for an unknown key."""
-    return Settings.model_fields[key].description or ""
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of a configuration file."""
-    schema = Settings.model_json_schema()
-    defaults = Settings().model_dump(mode="json")
-    for key, entry in schema["properties"].items():
-        entry.pop("title", None)
-        entry["default"] = defaults[key]
-    schema["title"] = "codeloupe configuration"
-    schema["description"] = "Settings of codeloupe, as they stand in codeloupe.yaml."
-    return {"$schema": _JSON_SCHEMA_DIALECT, **schema}
+    """What a key means, in a sentence or two. Raises KeyError for an unknown key."""
+    return _ABOUT[key].meaning

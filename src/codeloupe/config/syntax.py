@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-
-import yaml
+from typing import Any
 
 from codeloupe.config.problems import Problem, escape, quote
 
+# Patterns as text: to compile them takes milliseconds, and most runs read no file.
 # What YAML allows in a file; the parsers report anything else by a byte offset that helps nobody.
-_FORBIDDEN_CHARACTER = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN_CHARACTER = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 # The C parser compares each tag directive with all before it: 1 MB of them took 16 s.
-_TAG_DIRECTIVE = re.compile("(?:^|[\n\r\x85\u2028\u2029])\ufeff*(%TAG)")
+_TAG_DIRECTIVE = "(?:^|[\n\r\x85\u2028\u2029])\ufeff*(%TAG)"
 _QUOTE_IT = "put the value in quotes"
 
 
@@ -60,20 +60,20 @@ _EXPLANATIONS = (
 
 def unreadable_text(name: str, text: str) -> Problem | None:
     """The problem with text that must not reach the parser at all, or None."""
-    if found := _FORBIDDEN_CHARACTER.search(text):
+    if found := re.search(_FORBIDDEN_CHARACTER, text):
         what = f"the character {quote(found[0])} is not allowed"
         return _at(name, *_position(text, found.start()), what, "remove it, and save the file as plain UTF-8 text")
-    if found := _TAG_DIRECTIVE.search(text):
+    if found := re.search(_TAG_DIRECTIVE, text):
         return _at(name, *_position(text, found.start(1)), "tag directives are not allowed", "remove the %TAG line")
     return None
 
 
-def explain(name: str, text: str, error: yaml.YAMLError) -> Problem:
-    """Put a parser's error into words."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+def explain(name: str, text: str, error: Any) -> Problem:
+    """Put a parser's error (a YAMLError, marked with its place or not) into words."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
         return Problem(escape(name), "not valid YAML", "compare it with what `codeloupe config init` writes")
     message = str(error.problem)
-    mark = error.problem_mark
     character = text[mark.index : mark.index + 1]
     if "cannot start any token" in message:
         what, hint = _bad_beginning(character)

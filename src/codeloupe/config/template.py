@@ -7,7 +7,7 @@ import textwrap
 from codeloupe.config.schema import KEYS, USER_KEYS, description_of, kind_of
 from codeloupe.config.values import default_text
 
-_WIDTH = 100
+_WIDTH = 110
 _HEADER = """\
 # Settings of codeloupe for this repository.
 #
@@ -23,5 +23,11 @@ def initial_text() -> str:
 
 
 def _section(key: str) -> str:
-    meaning = textwrap.fill(description_of(key), _WIDTH, initial_indent="# ", subsequent_indent="# ")
-    return f"{meaning}\n# Value: {kind_of(key).expected}.\n#{key}: {default_text(key)}\n"
+    meaning = _comment(description_of(key))
+    value = _comment(f"Value: {kind_of(key).expected}.")
+    return f"{meaning}\n{value}\n#{key}: {default_text(key)}\n"
+
+
+def _comment(text: str) -> str:
+    lines = textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+    return "\n".join(lines)

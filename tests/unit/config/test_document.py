@@ -45,10 +45,10 @@ def test_an_alias_repeats_its_value() -> None:
 def test_a_file_that_is_all_aliases_of_aliases_is_refused_at_once() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x]"]
     lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 6)}]" for level in range(1, 30)]
-    started = time.monotonic()
+    started = time.process_time()
     error = refusal("\n".join(lines))
     assert error.message == "codeloupe.yaml:5: more than 10,000 values, aliases written out"
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 3
 
 
 def test_many_aliases_are_refused() -> None:
@@ -73,9 +73,9 @@ def test_aliases_cannot_nest_deeper_than_brackets_can() -> None:
 
 @pytest.mark.parametrize("opening", ["[", "{", "- ", "? ", "{a: "])
 def test_deep_nesting_is_refused_at_once(opening: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert refusal(opening * 150_000).message == "codeloupe.yaml:1: nested more than 10 levels deep"
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 3
 
 
 @pytest.mark.parametrize("text", ["include: [" + "a, " * 20_000 + "]", "".join(f"k{n}: 1\n" for n in range(9_000))])
@@ -116,7 +116,7 @@ def test_the_refused_tag_is_shown_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("- a\n- b\n", "a list"), ("\nfail_on high\n", "'fail_on high'"), ("[]", "a list"), ("5", "'5'")],
+    [("- a\n- b\n", "a list"), ("\nfail_on high\n", "'fail_on high'"), ("[]", "an empty list"), ("5", "'5'")],
 )
 def test_a_file_without_keys_is_refused(text: str, found: str) -> None:
     error = refusal(text)

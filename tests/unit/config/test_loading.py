@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from codeloupe.config.loading import load_settings_from_disk
 from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
 from codeloupe.config.schema import KEYS, USER_KEYS, Settings
+from codeloupe.config.values import plain_values
 from codeloupe.errors import ConfigError
 from codeloupe.model.severity import Severity
+from codeloupe.model.unit import Effort
 from tests.unit.config.inputs import load, refusal
 
 USER, REPOSITORY, ENVIRONMENT, FLAG = "user", "repository", "environment", "flag"
@@ -26,10 +28,31 @@ TABLE: dict[str, tuple[tuple[str, object], tuple[str, object], tuple[str, object
     "fail_on": (("P0", Severity.CRITICAL), ("2", Severity.MEDIUM), ("[P3]", Severity.LOW), ("Error", Severity.HIGH)),
     "min_severity": (("high", Severity.HIGH), ("info", Severity.LOW), ("1", Severity.HIGH), ("P2", Severity.MEDIUM)),
     "on_incomplete": (("pass", "pass"), ("fail", "fail"), ("pass", "pass"), ("fail", "fail")),
-    "reviewer_type": (("offline", "offline"), ("auto", "auto"), ("offline", "offline"), ("auto", "auto")),
+    "on_parse_error": (("pass", "pass"), ("fail", "fail"), ("pass", "pass"), ("fail", "fail")),
+    "reviewer_type": (("offline", "offline"), ("auto", "auto"), ("codex", "codex"), ("cerberus", "cerberus")),
+    "reviewers": (
+        ("[codex, offline]", ("codex", "offline")),
+        ("[api]", ("api",)),
+        ("gemini, command,", ("gemini", "command")),
+        (["agent_sdk", "codex"], ("agent_sdk", "codex")),
+    ),
+    "lanes": (
+        ("[offline]", ("offline",)),
+        ("[offline, agent]", ("offline", "agent")),
+        ("agent, offline", ("agent", "offline")),
+        (["offline"], ("offline",)),
+    ),
+    "effort": (("low", Effort.LOW), ("high", Effort.HIGH), ("low", Effort.LOW), ("high", Effort.HIGH)),
+    "experts": (("[a, b]", ("a", "b")), ("[c]", ("c",)), ("d, e", ("d", "e")), (["f_1"], ("f_1",))),
+    "experts_folder": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
+    "guidance": (("false", False), ("true", True), ("no", False), (True, True)),
+    "keep_history": (("false", False), ("true", True), ("no", False), (True, True)),
+    "passes": (("2", 2), ("3", 3), ("10", 10), (4, 4)),
+    "verify": (("false", False), ("true", True), ("no", False), (True, True)),
     "max_file_bytes": (("1", 1), ("2_000", 2000), ("3", 3), (4, 4)),
     "max_file_lines": (("1", 1), ("2", 2), ("3_000", 3000), ("4", 4)),
     "timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
+    "review_timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
     "skip_generated": (("false", False), ("true", True), ("no", False), (True, True)),
     "skip_vendored": (("no", False), ("yes", True), ("0", False), (True, True)),
     "skip_lock_files": (("off", False), ("on", True), ("FALSE", False), ("yes", True)),
@@ -38,6 +61,8 @@ TABLE: dict[str, tuple[tuple[str, object], tuple[str, object], tuple[str, object
     "agents": (("[codex]", ("codex",)), ("[api]", ("api",)), ("gemini, api", ("gemini", "api")), (["api"], ("api",))),
     "model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
     "agent_timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
+    "agent_sdk_review_timeout": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
+    "agent_sdk_reviewer_model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
     "concurrency": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
     "calls_per_minute": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
     "max_budget_usd": (("1", 1.0), ("2.5", 2.5), ("3", 3.0), (4, 4.0)),
@@ -49,15 +74,36 @@ TABLE: dict[str, tuple[tuple[str, object], tuple[str, object], tuple[str, object
     "claude_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
     "codex_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
     "gemini_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
+    "review_command": (
+        ("[a, b c]", ("a", "b c")),
+        ("[d]", ("d",)),
+        ("program --flag 'two words'", ("program", "--flag", "two words")),
+        (["f"], ("f",)),
+    ),
+    "review_gate_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
+    "review_gate_arguments": (("[--a]", ("--a",)), ("[b]", ("b",)), ('"c d" e', ("c d", "e")), (["f"], ("f",))),
     "api_model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
     "api_base_url": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
     "allow_bypass": (("true", True), ("false", False), ("1", True), (False, False)),
+}
+# What only a file can carry; `test_groups.py` has their tests.
+GROUPS = ("own_experts", "commit_experts", "instructions")
+# Flags that are called otherwise than their key.
+FLAG_NAMES = {
+    "reviewer_type": "--reviewer",
+    "reviewers": "--reviewer",
+    "timeout_seconds": "--timeout",
+    "review_timeout_seconds": "--timeout",
+    "agent_sdk_review_timeout": "--timeout",
+    "agent_timeout_seconds": "--timeout",
+    "agents": "--agent",
+    "keep_sessions": "--keep-session",
 }
 SUBSETS = [subset for size in range(5) for subset in itertools.combinations(SOURCES, size)]
 
 
 def test_the_table_of_this_test_has_every_key() -> None:
-    assert tuple(TABLE) == KEYS
+    assert {*TABLE, *GROUPS} == set(KEYS)
 
 
 @pytest.mark.parametrize("given_by", SUBSETS, ids=lambda subset: "+".join(subset) or "none")
@@ -67,7 +113,7 @@ def test_the_strongest_source_wins_and_is_named(key: str, given_by: tuple[str, .
     given_by = tuple(source for source in given_by if source != REPOSITORY or key not in USER_KEYS)
     (user, _), (repository, _), (variable, _), (flag, _) = TABLE[key]
     user_file = tmp_path / "config.yaml"
-    name, flag_name = f"CODELOUPE_{key.upper()}", "--" + key.replace("_", "-")
+    name, flag_name = f"CODELOUPE_{key.upper()}", FLAG_NAMES.get(key, "--" + key.replace("_", "-"))
     if USER in given_by:
         user_file.write_text(f"# mine\n\n{key}: {user}\n", encoding="utf-8")
 
@@ -136,6 +182,12 @@ def test_loaded_settings_cannot_be_changed() -> None:
         ("min_severity", "[high]", "a list"),
         ("on_incomplete", "ignore", "'ignore'"),
         ("reviewer_type", "claude", "'claude'"),
+        ("reviewers", "codex", "'codex'"),
+        ("lanes", "[]", "an empty list"),
+        ("effort", "3", "'3'"),
+        ("passes", "11", "'11'"),
+        ("passes", "0", "'0'"),
+        ("verify", "'yes'", "'yes'"),
         ("max_file_bytes", "0", "'0'"),
         ("max_file_bytes", "true", "'true'"),
         ("max_file_bytes", "'5'", "'5'"),
@@ -203,6 +255,40 @@ def test_a_wrong_flag_is_named() -> None:
     assert error.hint == "change or leave out --max-file-bytes"
 
 
+def test_a_flag_that_sets_several_keys_is_blamed_once() -> None:
+    keys = ("timeout_seconds", "review_timeout_seconds", "agent_sdk_review_timeout")
+    error = refusal(flags=dict.fromkeys(keys, -5.0))  # type: ignore[arg-type]  # numbers, as argparse gives them
+    assert error.message == "--timeout: expected a number of seconds above 0, found '-5.0'"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("reviewers: [agent_sdk, codx]", "reviewers: entry 2: expected agent_sdk", "did you mean `codex`?"),
+        ("reviewers: [auto]", "reviewers: entry 1: expected agent_sdk", "`codeloupe config schema`"),
+        ("lanes:\n  - agent\n  - agent", "lanes: entry 2: expected each name once, found 'agent'", "`codeloupe"),
+        ("experts: [a b]", "experts: entry 1: expected a name of letters", "`codeloupe"),
+        ("experts: [5]", "experts: entry 1: expected a name of letters", "put it in quotes"),
+    ],
+)
+def test_a_wrong_name_in_a_list_is_named_with_its_entry(text: str, message: str, hint: str) -> None:
+    error = refusal(text)
+    assert message in error.message
+    assert error.hint.startswith(hint)
+
+
+def test_a_wrong_name_in_a_variable_comes_with_the_one_that_was_meant() -> None:
+    error = refusal(environment={"CODELOUPE_REVIEWERS": "codex, offlin"})
+    assert error.message.startswith("CODELOUPE_REVIEWERS: expected a list of agent_sdk, ")
+    assert error.message.endswith("found 'codex, offlin'")
+    assert error.hint == "did you mean `offline`?"
+
+
+def test_quotes_that_do_not_close_in_a_command_are_refused_in_words() -> None:
+    error = refusal(environment={"CODELOUPE_REVIEW_COMMAND": "a 'b"})
+    assert error.message.startswith("CODELOUPE_REVIEW_COMMAND: expected a program and its arguments as a list")
+
+
 def test_several_wrong_entries_in_a_variable_are_told_once() -> None:
     error = refusal(flags={"include": [1, 2]})  # type: ignore[dict-item]  # a caller's mistake
     assert error.message.startswith("--include: expected a list of patterns")
@@ -229,7 +315,10 @@ def test_all_mistakes_of_all_sources_are_told_at_once(tmp_path: Path) -> None:
         f"  codeloupe.yaml:3: fail_on: expected {severities}, found 'hihg' (did you mean `high`?)",
         "  codeloupe.yaml:4: fail_on: already given on line 3 (keep one of the two)",
         f"  {seconds}: expected a number of seconds above 0, found '-1' (change or unset {seconds})",
-        "  --reviewer-type: expected auto or offline, found 'offlin' (did you mean `offline`?)",
+        (
+            "  --reviewer: expected auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline, "
+            "found 'offlin' (did you mean `offline`?)"
+        ),
     ]
     assert caught.value.exit_code == 2
 
@@ -281,7 +370,7 @@ def test_any_text_loads_or_is_refused_in_words(text: str) -> None:
         assert "codeloupe.yaml" in shown
         assert "pydantic" not in shown
     else:
-        assert result.settings == Settings.model_validate(result.settings.model_dump())
+        assert result.settings == Settings(**plain_values(result.settings))
 
 
 @given(st.sampled_from(KEYS), st.text())
