@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from codeloupe.errors import NotARepository
+from codeloupe.git.command import both
 from codeloupe.git.diff import parse_diff
+from codeloupe.git.guidance import read_guidance, read_working_guidance
+from codeloupe.git.intent import read_intent
 from codeloupe.git.patched import rebuild
 from codeloupe.git.reading import read_change
 from codeloupe.git.repository import Repository, open_repository
-from codeloupe.git.scopes import resolve_scope
-from codeloupe.git.snapshot import Snapshot, empty_directory, exported, place_of, write_file
+from codeloupe.git.scopes import Side, Sides, resolve_scope
+from codeloupe.git.snapshot import Snapshot, empty_directory, exported, exported_tree, place_of, write_file
 from codeloupe.model.change import Change, FileChange, Scope, ScopeKind
+from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, ScopeRequest
+from codeloupe.ports import ReviewTask
 from codeloupe.review.selection import (
     HEAD_BYTES,
     FileContent,
@@ -32,46 +37,136 @@ from codeloupe.review.selection import (
 class Intake:
     """A change with its selected files and a directory that holds their new content.
 
-    `without_content` names selected files of which only the diff is known.
+    `without_content` names selected files of which only the diff is known. `tree` is the whole reviewed tree, when it
+    was asked for and is known; it may be the same directory as `snapshot`, or the user's own working tree.
     """
 
     change: Change
     selection: Selection
     snapshot: Path
     without_content: frozenset[str] = frozenset()
+    tree: Path | None = None
+    intent: Intent = Intent()
+    guidance: tuple[GuidanceFile, ...] = ()
+
+    def task(self, *, trusted: bool, timeout_seconds: float) -> ReviewTask:
+        """What a reviewer gets of it."""
+        return ReviewTask(
+            change=self.change,
+            files=self.selection.files,
+            snapshot=self.snapshot,
+            trusted=trusted,
+            timeout_seconds=timeout_seconds,
+            without_content=self.without_content,
+            tree=self.tree,
+            intent=self.intent,
+            guidance=self.guidance,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What to take in beside the change, and whether the change may be believed."""
+
+    rules: SelectionRules
+    trusted: bool
+    tree: bool
+    guidance: bool
+    context: str
 
 
 @asynccontextmanager
-async def take_in(
-    request: ScopeRequest, repo: Path, *, base_branch: str | None, rules: SelectionRules
+async def take_in(  # noqa: PLR0913 - each is a choice of its own, by name
+    request: ScopeRequest,
+    repo: Path,
+    *,
+    base_branch: str | None,
+    rules: SelectionRules,
+    trusted: bool = True,
+    with_tree: bool = False,
+    context: str = "",
+    with_guidance: bool = False,
 ) -> AsyncIterator[Intake]:
-    """Read what is to be reviewed; the snapshot lives as long as the context."""
+    """Read what is to be reviewed; the snapshot and the tree live as long as the context.
+
+    `with_guidance` reads the project's guidance and the author's intent too, `with_tree` gives the whole reviewed tree:
+    the user's working tree when that is under review and `trusted`, else a copy. `context` is the caller's own word.
+    """
+    wanted = _Wanted(rules=rules, trusted=trusted, tree=with_tree, guidance=with_guidance, context=context)
     if isinstance(request, DiffScope):
-        async with _from_diff(request, repo, rules) as intake:
+        async with _from_diff(request, repo, wanted) as intake:
             yield intake
         return
     repository = await open_repository(repo)
     sides = await resolve_scope(repository, request, base_branch=base_branch)
-    change = await read_change(repository, sides)
+    change, intent = await both(read_change(repository, sides), _intent(repository, sides, wanted))
     selection = select_by_diff(change, rules)
-    async with exported(repository, sides, paths=_existing(selection)) as snapshot:
+    async with AsyncExitStack() as stack:
+        snapshot, guidance = await both(
+            stack.enter_async_context(_exported(repository, sides, selection, wanted)),
+            _guidance(repository, sides, selection, wanted),
+        )
         selection = _without_missing(selection, snapshot)
-        yield Intake(change, select_by_content(selection, _contents(selection, snapshot.root), rules), snapshot.root)
+        selection = select_by_content(selection, _contents(selection, snapshot.root), rules)
+        tree = _tree(repository, sides, snapshot, wanted) if selection.files else None
+        yield Intake(change, selection, snapshot.root, tree=tree, intent=intent, guidance=guidance)
+
+
+def _tree(repository: Repository, sides: Sides, snapshot: Snapshot, wanted: _Wanted) -> Path | None:
+    if not wanted.tree:
+        return None
+    return repository.root if _is_readable_as_it_is(sides, wanted) else snapshot.root
+
+
+def _is_readable_as_it_is(sides: Sides, wanted: _Wanted) -> bool:
+    """Whether an agent may read the working tree itself. One that is not trusted may hold links that lead out of it."""
+    return wanted.trusted and sides.side is Side.WORKING_TREE
+
+
+def _exported(
+    repository: Repository, sides: Sides, selection: Selection, wanted: _Wanted
+) -> AbstractAsyncContextManager[Snapshot]:
+    """The selected files, or with the whole tree in one go when a copy of that is needed."""
+    paths = _existing(selection)
+    if wanted.tree and selection.files and not _is_readable_as_it_is(sides, wanted):
+        return exported_tree(repository, sides, needed=paths)
+    return exported(repository, sides, paths=paths)
+
+
+async def _intent(repository: Repository, sides: Sides, wanted: _Wanted) -> Intent:
+    if not wanted.guidance:
+        return Intent(context=wanted.context)
+    return await read_intent(repository, sides, context=wanted.context)
+
+
+async def _guidance(
+    repository: Repository, sides: Sides, selection: Selection, wanted: _Wanted
+) -> tuple[GuidanceFile, ...]:
+    if not wanted.guidance or not selection.files:
+        return ()
+    paths = [file.path for file in selection.files]
+    return await read_guidance(repository, sides, paths, trusted=wanted.trusted)
 
 
 @asynccontextmanager
-async def _from_diff(request: DiffScope, repo: Path, rules: SelectionRules) -> AsyncIterator[Intake]:
+async def _from_diff(request: DiffScope, repo: Path, wanted: _Wanted) -> AsyncIterator[Intake]:
     scope = Scope(ScopeKind.DIFF_FILE, None, None, f"the diff {request.name}")
     change = Change(scope, parse_diff(request.data))
-    selection = select_by_diff(change, rules)
+    selection = select_by_diff(change, wanted.rules)
     try:
         repository: Repository | None = await open_repository(repo)
     except NotARepository:
         repository = None  # a diff can be reviewed anywhere; what is missing is named below
+    guidance: tuple[GuidanceFile, ...] = ()
+    # Nothing tells which revision a diff belongs to, so one that is not trusted has no base to take guidance from.
+    if repository is not None and wanted.guidance and wanted.trusted:
+        guidance = await read_working_guidance(repository, [file.path for file in selection.files])
     with empty_directory() as root:
         missing = await _write_rebuilt(repository, selection, root)
-        selection = select_by_content(selection, _contents(selection, root), rules)
-        yield Intake(change, selection, root, missing & {file.path for file in selection.files})
+        selection = select_by_content(selection, _contents(selection, root), wanted.rules)
+        unknown = missing & {file.path for file in selection.files}
+        intent = Intent(context=wanted.context)
+        yield Intake(change, selection, root, unknown, intent=intent, guidance=guidance)
 
 
 async def _write_rebuilt(repository: Repository | None, selection: Selection, root: Path) -> frozenset[str]:

@@ -3,14 +3,24 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from codeloupe.errors import DiffSyntaxError, NotARepository
+from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository
 from codeloupe.intake import Intake, take_in
+from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason
-from codeloupe.model.scope import CommitScope, DefaultScope, DiffScope, ScopeRequest, StagedScope, UncommittedScope
+from codeloupe.model.scope import (
+    BaseScope,
+    CommitScope,
+    DefaultScope,
+    DiffScope,
+    ScopeRequest,
+    StagedScope,
+    UncommittedScope,
+)
 from codeloupe.review.selection import SelectionRules
 from tests.repository import GitRepository
 
@@ -182,3 +192,144 @@ def test_a_diff_of_a_great_many_files_needs_few_programs(
 def test_outside_of_a_repository_a_scope_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotARepository):
         _take_in(UncommittedScope(), tmp_path)
+
+
+def _with_everything(
+    request: ScopeRequest, path: Path, *, trusted: bool = True
+) -> tuple[Intake, dict[str, bytes] | None]:
+    """What was taken in with tree, guidance and context, and the files of the tree."""
+
+    async def go() -> tuple[Intake, dict[str, bytes] | None]:
+        async with take_in(
+            request,
+            path,
+            base_branch=None,
+            rules=SelectionRules(),
+            trusted=trusted,
+            with_tree=True,
+            context="ticket 7",
+            with_guidance=True,
+        ) as intake:
+            return intake, None if intake.tree is None else _files_below(intake.tree)
+
+    return asyncio.run(go())
+
+
+def _files_below(root: Path) -> dict[str, bytes]:
+    files = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+    found = {str(file.relative_to(root)): file.read_bytes() for file in files}
+    return {name: content for name, content in found.items() if not name.startswith(".git/")}
+
+
+@pytest.fixture
+def guided(edited: GitRepository) -> GitRepository:
+    """As `edited`, with guidance that was committed before it was edited, and an ignored file."""
+    edited.git("stash", "--quiet", "--include-untracked")
+    edited.write("AGENTS.md", "committed")
+    edited.write(".gitignore", "ignored.py\n")
+    edited.commit("Guide\n\nThe reason.")
+    edited.git("stash", "pop", "--quiet", "--index")
+    edited.write("AGENTS.md", "edited")
+    edited.write("ignored.py", "ignored\n")
+    return edited
+
+
+def test_without_being_asked_for_nothing_more_is_taken_in(guided: GitRepository) -> None:
+    intake, _ = _take_in(UncommittedScope(), guided.path)
+    assert (intake.tree, intake.intent, intake.guidance) == (None, Intent(), ())
+
+
+def test_the_user_s_own_working_tree_is_read_as_it_is(guided: GitRepository) -> None:
+    intake, _ = _with_everything(UncommittedScope(), guided.path)
+    assert intake.tree == guided.path
+    assert intake.snapshot != guided.path
+    assert intake.guidance == (GuidanceFile("AGENTS.md", "edited"),)
+    assert intake.intent == Intent(context="ticket 7")
+    assert guided.path.exists()
+
+
+def test_an_untrusted_working_tree_is_read_in_a_copy(guided: GitRepository) -> None:
+    intake, tree = _with_everything(UncommittedScope(), guided.path, trusted=False)
+    assert intake.tree == intake.snapshot
+    assert tree is not None
+    assert sorted(tree) == [".gitignore", "AGENTS.md", "a.py", "b.py", "image.png", "new.py"]
+    assert tree["a.py"] == b"edited\n"
+    assert intake.guidance == (GuidanceFile("AGENTS.md", "committed"),)
+    assert not intake.snapshot.exists()
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
+def test_the_tree_of_an_index_or_a_commit_is_exported_once(
+    guided: GitRepository, request_: ScopeRequest, content: bytes, trusted: bool
+) -> None:
+    intake, tree = _with_everything(request_, guided.path, trusted=trusted)
+    assert intake.tree == intake.snapshot
+    assert tree is not None
+    assert sorted(tree) == [".gitignore", "AGENTS.md", "a.py", "b.py", "c.py"]
+    assert tree["a.py"] == content
+    assert not intake.snapshot.exists()
+
+
+def test_a_commit_has_its_own_words(guided: GitRepository) -> None:
+    intake, _ = _with_everything(CommitScope("HEAD"), guided.path)
+    assert intake.intent == Intent(title="Guide", messages=("The reason.",), context="ticket 7")
+    assert intake.guidance == (GuidanceFile("AGENTS.md", "committed"),)
+
+
+def test_a_branch_has_its_words_and_the_working_tree(guided: GitRepository) -> None:
+    guided.branch("base", "HEAD~1")
+    intake, _ = _with_everything(BaseScope("base"), guided.path)
+    assert (intake.tree, intake.intent.title) == (guided.path, "main")
+
+
+def test_a_file_that_the_tree_cannot_hold_is_skipped_and_others_of_the_tree_are_not_counted(
+    repository: GitRepository,
+) -> None:
+    repository.write("deep/" * 201 + "old.py", "x\n")
+    repository.commit()
+    repository.write("deep/" * 200 + "new.py", "x\n")
+    repository.write("a.py", "x\n")
+    repository.commit()
+    intake, tree = _with_everything(CommitScope("HEAD"), repository.path)
+    assert (_selected(intake), tree) == (["a.py"], {"a.py": b"x\n"})
+    assert [(skip.file, skip.reason) for skip in intake.selection.skipped] == [
+        ("deep/" * 200 + "new.py", SkipReason.UNREADABLE)
+    ]
+
+
+def test_nothing_to_review_needs_no_tree(repository: GitRepository) -> None:
+    repository.write("a.py", "x\n")
+    repository.commit()
+    repository.commit("empty")
+    intake, _ = _with_everything(CommitScope("HEAD"), repository.path)
+    assert (intake.tree, intake.guidance) == (None, ())
+    assert intake.intent.title == "empty"
+
+
+def test_a_diff_has_no_tree_and_guidance_only_when_it_is_trusted(guided: GitRepository, tmp_path: Path) -> None:
+    request = DiffScope("-", guided.git("diff"))
+    intake, _ = _with_everything(request, guided.path)
+    assert (intake.tree, intake.intent) == (None, Intent(context="ticket 7"))
+    assert intake.guidance == (GuidanceFile("AGENTS.md", "edited"),)
+    assert _with_everything(request, guided.path, trusted=False)[0].guidance == ()
+    assert _with_everything(request, tmp_path)[0].guidance == ()
+
+
+@pytest.mark.parametrize("seconds", [0, 0.2])
+def test_tree_and_snapshot_are_gone_when_the_guidance_cannot_be_read(
+    guided: GitRepository, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    made: list[Path] = []
+
+    async def fail(*_: object, **__: object) -> tuple[GuidanceFile, ...]:
+        await asyncio.sleep(seconds)
+        made.extend(Path(tempfile.gettempdir()).iterdir())
+        raise GitFailed("broken", program="git", exit_code=1)
+
+    # No damage to a repository stops this reading alone. It fails once during the export and once after it.
+    monkeypatch.setattr("codeloupe.intake.read_guidance", fail)
+    with pytest.raises(GitFailed, match="broken"):
+        _with_everything(CommitScope("HEAD"), guided.path)
+    assert made
+    assert not list(Path(tempfile.gettempdir()).iterdir())

@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from codeloupe.errors import GitFailed, RevisionError
@@ -14,6 +13,9 @@ from codeloupe.git.command import DIFF_FLAGS, both, git
 from codeloupe.git.engine import DIFF_ATTRIBUTES, in_engine, temporary_engine
 from codeloupe.git.repository import Repository, resolve
 from codeloupe.model.commit import Commit
+from codeloupe.model.sweep import CommitQuery
+
+__all__ = ["CommitQuery", "list_commits"]
 
 # NUL ends each field: no author, subject or body can hold one.
 _FORMAT = "%H%x00%P%x00%an%x00%ae%x00%at%x00%s%x00%b%x00"
@@ -29,19 +31,8 @@ _DATE_WORD = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitQuery:
-    """Which commits: of a branch or range (default HEAD), since and until in git's words, newest first."""
-
-    revision: str = "HEAD"
-    since: str | None = None
-    until: str | None = None
-    author: str | None = None
-    max_count: int | None = None
-
-
 async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Commit, ...]:
-    """The commits a query names, newest first; merges count against their first parent.
+    """The commits a query names, newest first; the numbers of a merge are those against its first parent.
 
     Raises RevisionError for a revision or a date that means nothing, and NotARepository before the first commit.
     """
@@ -66,6 +57,8 @@ async def _revisions(repository: Repository, revision: str) -> tuple[str, ...]:
 
 
 def _limits(query: CommitQuery) -> Iterator[str]:
+    if not query.looks_into_merges:
+        yield "--first-parent"
     if query.since is not None:
         yield f"--since={_checked_date(query.since)}"
     if query.until is not None:

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from codeloupe.errors import GitFailed, NotARepository, OutputTooLarge, RepositoryBusy
+from codeloupe.errors import GitFailed, OutputTooLarge
 from codeloupe.git.command import DIFF_FLAGS, PATCH_FLAGS, Place, both, failure, git, try_git
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.engine import DIFF_ATTRIBUTES, borrow, copy_index, in_engine, object_name, temporary_engine
+from codeloupe.git.index_check import check_index
 from codeloupe.git.raw import parse_raw_numstat, reconcile
 from codeloupe.git.repository import Repository, comparison_settings
 from codeloupe.git.scopes import Side, Sides
@@ -22,10 +23,6 @@ from codeloupe.model.change import Change, FileChange
 # sparse checkouts known it looks at files outside of the sparse part that are there all the same.
 _TREE_SETTINGS = ("core.protectNTFS=false", "core.protectHFS=false", "core.sparseCheckout=true")
 _MAX_FILE_BYTES = 256 * 1024**2
-_UNMERGED = re.compile(rb"(?:^|\0)\d+ [0-9a-f]+ [123]\t")
-# May hit a name with a tab in it by mistake, so what it finds is looked at again.
-_SUSPICIOUS_NAME = re.compile(rb"[\t/](?:|\.|\.\.|\.git)[/\0]", re.IGNORECASE)
-_IMPOSSIBLE_PARTS = frozenset({b"", b".", b"..", b".git"})
 _CLOSED_FOLDER = re.compile(r"^warning: could not open directory '(.*?)': ([^\n']*)$", re.MULTILINE | re.DOTALL)
 
 
@@ -107,33 +104,6 @@ async def _prepare_tree(repository: Repository, sides: Sides, place: Place) -> _
     if added := [name for name in found if name not in problems]:
         await _announce(place, added, object_name("blob", b"", repository.sources.object_format))
     return _Prepared(place, (sides.base,), closed | problems, nested)
-
-
-async def check_index(repository: Repository, place: Place) -> None:
-    """Refuse conflicts, and an index with names that would lead git out of the working tree or into its own folder."""
-    output = await git(place, "ls-files", "--stage", "-z")
-    if _UNMERGED.search(output):
-        raise _conflicts(_unmerged_names(output))
-    if _SUSPICIOUS_NAME.search(output):
-        for name in (entry.split(b"\t", 1)[1] for entry in output.split(b"\0") if entry):
-            if not _IMPOSSIBLE_PARTS.isdisjoint(name.lower().split(b"/")):
-                raise NotARepository(
-                    f"the index of {repository.root} is damaged or forged: it names {os.fsdecode(name)!r}",
-                    hint="git reset makes a new one; do not trust the origin of this repository",
-                )
-
-
-def _unmerged_names(output: bytes) -> list[str]:
-    entries = (entry.split(b"\t", 1) for entry in output.split(b"\0") if entry)
-    return sorted({os.fsdecode(name) for facts, name in entries if not facts.endswith(b" 0")})
-
-
-def _conflicts(names: list[str]) -> RepositoryBusy:
-    shown = ", ".join(repr(name) for name in names[:3]) + (" …" if len(names) > 3 else "")
-    return RepositoryBusy(
-        f"a merge, rebase or cherry-pick is in progress with conflicts in {len(names)} file(s): {shown}",
-        hint="resolve and add them, or abort it (git merge --abort), then review again",
-    )
 
 
 async def _list_untracked(place: Place) -> tuple[list[str], dict[str, str]]:

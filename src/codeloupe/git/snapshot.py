@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +19,14 @@ from codeloupe.git.blobs import Entry, list_entries
 from codeloupe.git.command import Place, failure, git, try_git
 from codeloupe.git.engine import (
     EXPORT_ATTRIBUTES,
+    borrow,
     copy_index,
     in_engine,
     object_name,
     private_directory,
     temporary_engine,
 )
-from codeloupe.git.repository import Repository
+from codeloupe.git.repository import Repository, comparison_settings
 from codeloupe.git.scopes import Side, Sides
 
 _FORBIDDEN_PARTS = frozenset({"", ".", "..", ".git"})
@@ -34,6 +35,9 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # git's guards for other systems' file names; ours are stricter where it matters and must not stop a whole export.
 _EXPORT_SETTINGS = ("core.autocrlf=false", "core.fileMode=false", "core.protectNTFS=false", "core.protectHFS=false")
 _FILES_BETWEEN_BREATHS = 50
+_OUR_DIRECTORIES = "codeloupe-"  # how the names of temporary directories begin, which may lie in the reviewed tree
+# Nobody reads such a file to judge a change.
+_MAX_OTHER_FILE_BYTES = 16 * 1024**2
 # The library makes and removes nested folders by recursion, for which a hostile path could be too deep.
 _MAX_PARTS = 200
 
@@ -67,6 +71,24 @@ async def exported(repository: Repository, sides: Sides, *, paths: Iterable[str]
             yield Snapshot(root, await _check_out(repository, sides, root, wanted))
 
 
+@asynccontextmanager
+async def exported_tree(repository: Repository, sides: Sides, *, needed: Iterable[str]) -> AsyncIterator[Snapshot]:
+    """The whole reviewed tree as a directory of our own; of a working tree what is tracked, or new and not ignored.
+
+    Only the `needed` files are said to be missing: of others, those that are too large or cannot be read are left out.
+    """
+    wanted = list(dict.fromkeys(needed))
+    if sides.side is not Side.WORKING_TREE:
+        async with exported(repository, sides, paths=None) as snapshot:
+            yield Snapshot(snapshot.root, _missing_among(wanted, snapshot))
+        return
+    with empty_directory() as root:
+        others = set(await _list_working_files(repository)).difference(wanted)
+        missing = await _copy_files(repository.root, root, wanted)
+        await _copy_files(repository.root, root, sorted(others), max_file_bytes=_MAX_OTHER_FILE_BYTES)
+        yield Snapshot(root, missing)
+
+
 @contextmanager
 def empty_directory() -> Iterator[Path]:
     """A private directory that is removed at the end, whatever was put into it."""
@@ -83,6 +105,28 @@ def write_file(root: Path, name: str, content: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(target, _CREATE, 0o600), "wb") as sink:
         sink.write(content)
+
+
+def read_regular_files(root: Path, names: Iterable[str], *, max_bytes: int, max_files: int) -> dict[str, bytes | None]:
+    """The first bytes of those of some files below `root` that are there; None for one that cannot be read.
+
+    A file that is a link, or is reached through one, counts as not there.
+    """
+    found: dict[str, bytes | None] = {}
+    top = os.open(root, _DIRECTORY)
+    try:
+        for name in names:
+            if len(found) >= max_files:
+                break
+            try:
+                found[name] = _read_regular_beneath(top, _checked_parts(name), max_bytes)
+            except (FileNotFoundError, NotADirectoryError, ValueError):
+                continue
+            except OSError:
+                found[name] = None
+    finally:
+        os.close(top)
+    return found
 
 
 def place_of(root: Path, name: str) -> Path | None:
@@ -140,7 +184,26 @@ def _is_whole(file: Path, blob: str, object_format: str) -> bool:
         return False
 
 
-async def _copy_files(source: Path, target: Path, names: list[str]) -> dict[str, str]:
+def _missing_among(names: list[str], snapshot: Snapshot) -> dict[str, str]:
+    here = {name for name in names if (place := place_of(snapshot.root, name)) is not None and place.is_file()}
+    return {name: snapshot.missing.get(name, "not in the reviewed tree") for name in names if name not in here}
+
+
+async def _list_working_files(repository: Repository) -> list[str]:
+    """Files of the working tree that are tracked, or new and not ignored; no nested repositories."""
+    with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
+        copy_index(repository.index, git_dir)
+        borrow(repository.common_dir / "info" / "exclude", git_dir / "info" / "exclude")
+        place = in_engine(git_dir, *await comparison_settings(repository), work_tree=repository.root)
+        listed = await git(place, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+        ours = str(git_dir.parent.parent.resolve() / _OUR_DIRECTORIES)
+    names = (os.fsdecode(name) for name in listed.split(b"\0") if name and not name.endswith(b"/"))
+    return [name for name in names if not str(repository.root / name).startswith(ours)]
+
+
+async def _copy_files(
+    source: Path, target: Path, names: Sequence[str], *, max_file_bytes: int | None = None
+) -> dict[str, str]:
     """Copy regular files, and links as text; returns those that could not be copied."""
     missing: dict[str, str] = {}
     top = os.open(source, _DIRECTORY)
@@ -149,7 +212,7 @@ async def _copy_files(source: Path, target: Path, names: list[str]) -> dict[str,
             if number % _FILES_BETWEEN_BREATHS == 0:
                 await asyncio.sleep(0)  # so that a cancellation is noticed
             try:
-                write_file(target, name, _read_beneath(top, _checked_parts(name)))
+                write_file(target, name, _read_beneath(top, _checked_parts(name), max_file_bytes))
             except (OSError, ValueError) as error:
                 missing[name] = (getattr(error, "strerror", None) or str(error)).lower()
     finally:
@@ -157,29 +220,44 @@ async def _copy_files(source: Path, target: Path, names: list[str]) -> dict[str,
     return missing
 
 
-def _read_beneath(top: int, parts: tuple[str, ...]) -> bytes:
+def _read_beneath(top: int, parts: tuple[str, ...], max_bytes: int | None) -> bytes:
     """The content of a file below an open directory; no component may be a link, and a link itself is its target."""
-    directory = os.dup(top)
+    with _folder_beneath(top, parts[:-1]) as folder:
+        facts = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(facts.st_mode):
+            return os.fsencode(os.readlink(parts[-1], dir_fd=folder))
+        if max_bytes is not None and facts.st_size > max_bytes:
+            raise ValueError(f"more than {max_bytes:,} bytes")
+        return _read_regular(folder, parts[-1], facts)
+
+
+def _read_regular_beneath(top: int, parts: tuple[str, ...], max_bytes: int) -> bytes:
+    with _folder_beneath(top, parts[:-1]) as folder:
+        return _read_regular(folder, parts[-1], os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), max_bytes)
+
+
+@contextmanager
+def _folder_beneath(top: int, parts: tuple[str, ...]) -> Iterator[int]:
+    """A folder below an open directory, itself opened without following a link."""
+    folder = os.dup(top)
     try:
-        for part in parts[:-1]:
-            inner = os.open(part, _DIRECTORY, dir_fd=directory)
-            os.close(directory)
-            directory = inner
-        return _read_in(directory, parts[-1])
+        for part in parts:
+            inner = os.open(part, _DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
     finally:
-        os.close(directory)
+        os.close(folder)
 
 
-def _read_in(directory: int, name: str) -> bytes:
-    mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
-    if stat.S_ISLNK(mode):
-        return os.fsencode(os.readlink(name, dir_fd=directory))
-    if not stat.S_ISREG(mode):
+def _read_regular(folder: int, name: str, facts: os.stat_result, max_bytes: int = -1) -> bytes:
+    """The first bytes of a file, by default all. Raises ValueError for what is no regular file."""
+    if not stat.S_ISREG(facts.st_mode):
         raise ValueError("not a regular file")
     # Not blocking: between the look and the opening a file may have become a pipe.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    with os.fdopen(os.open(name, flags, dir_fd=directory), "rb") as stream:
-        return stream.read()
+    with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as stream:
+        return stream.read(max_bytes)
 
 
 def _checked_parts(name: str) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ import hashlib
 import os
 from collections.abc import Mapping
 
-from codeloupe.git.command import git
+from codeloupe.git.command import both, git
 from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
-from codeloupe.git.reading import check_index
+from codeloupe.git.index_check import check_index
 from codeloupe.git.repository import Repository, comparison_settings
 
 TreeState = Mapping[str, str]
@@ -22,8 +22,8 @@ async def read_tree_state(repository: Repository) -> TreeState:
     """Each file of the working tree with its mode and content name."""
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         copy_index(repository.index, git_dir)
-        place = in_engine(git_dir, *await comparison_settings(repository), work_tree=repository.root)
-        await check_index(repository, place)
+        settings, _ = await both(comparison_settings(repository), check_index(repository, in_engine(git_dir)))
+        place = in_engine(git_dir, *settings, work_tree=repository.root)
         await git(place, "add", "--all", "--ignore-errors", "--", ".")
         listed = await git(place, "ls-files", "--stage", "-z")
     entries = (entry.split(b"\t", 1) for entry in listed.split(b"\0") if entry)

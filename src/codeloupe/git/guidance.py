@@ -1,0 +1,130 @@
+"""A project's words on how to review, from the revision that may be believed, and whether a change touches them.
+
+Of a trusted change they come from the reviewed tree itself; of any other from its base, since whoever wrote the change
+may have written them too. Symbolic links are never followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from codeloupe.git.blobs import Entry, list_entries
+from codeloupe.git.command import Place, git
+from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
+from codeloupe.git.repository import Repository
+from codeloupe.git.scopes import Side, Sides
+from codeloupe.git.snapshot import place_of, read_regular_files
+from codeloupe.model.change import Change
+from codeloupe.model.material import GuidanceFile
+
+GUIDANCE_NAMES = ("REVIEW.md", "AGENTS.md", "CLAUDE.md")
+# What else tells a review what to do: the configuration, and the list of findings that do not count.
+_STEERING_NAMES = frozenset((*GUIDANCE_NAMES, "codeloupe.yaml", "codeloupe.yml", "codeloupe-baseline.yaml"))
+_REGULAR_MODES = ("100644", "100755")
+# No call is told more than a part of this.
+_KEPT_BYTES = 16_000
+_MAX_BLOB_BYTES = 1_000_000
+# A hostile tree may have any number of folders and files; the outermost are read.
+_MAX_FOLDERS = 5_000
+_MAX_FILES = 200
+_NOT_READ = "[this file could not be read]"
+
+
+async def read_guidance(
+    repository: Repository, sides: Sides, paths: Iterable[str], *, trusted: bool
+) -> tuple[GuidanceFile, ...]:
+    """The guidance at the root and in each folder on the way down to some files, the outermost first.
+
+    A file that is there and cannot be read says so in its text. Raises GitFailed when git cannot read the tree.
+    """
+    if trusted and sides.side is Side.WORKING_TREE:
+        return await read_working_guidance(repository, paths)
+    tree = sides.head if trusted else sides.base
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        if tree is None:
+            copy_index(repository.index, git_dir)
+        return _texts(await _read_entries(in_engine(git_dir), tree, _places(paths)))
+
+
+async def read_working_guidance(repository: Repository, paths: Iterable[str]) -> tuple[GuidanceFile, ...]:
+    """As `read_guidance`, from the working tree as it is now."""
+    found = await asyncio.to_thread(
+        read_regular_files, repository.root, _places(paths), max_bytes=_KEPT_BYTES, max_files=_MAX_FILES
+    )
+    return _texts(found)
+
+
+def guidance_changed(change: Change) -> tuple[str, ...]:
+    """The files of a change that tell a review what to do, by their names on both sides: an author could steer by them.
+
+    Of an untrusted change none of them was obeyed.
+    """
+    names = (name for file in change.files for name in (file.old_path, file.new_path) if name is not None)
+    return tuple(dict.fromkeys(name for name in names if name.rpartition("/")[2] in _STEERING_NAMES))
+
+
+def _places(paths: Iterable[str]) -> list[str]:
+    """Where guidance for some files may be, the outermost first."""
+    folders: dict[str, None] = {"": None}
+    for path in paths:
+        for folder in _folders_above(path):
+            if len(folders) >= _MAX_FOLDERS:
+                break
+            folders[folder] = None
+    ranked = sorted(folders, key=lambda folder: (folder.count("/") + bool(folder), folder))
+    return [f"{folder}/{name}" if folder else name for folder in ranked for name in GUIDANCE_NAMES]
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
+
+
+async def _read_entries(place: Place, tree: str | None, places: list[str]) -> dict[str, bytes | None]:
+    # git takes a name that leaves the tree, which only a forged tree has, for a mistake of ours.
+    rank = {name: number for number, name in enumerate(places) if place_of(Path(), name) is not None}
+    listed = await list_entries(place, tree, list(rank))
+    entries = [entry for entry in listed if entry.path in rank and entry.mode in _REGULAR_MODES]
+    chosen = sorted(entries, key=lambda entry: rank[entry.path])[:_MAX_FILES]
+    blobs = await _read_blobs(place, chosen)
+    return {entry.path: blobs.get(entry.blob) for entry in chosen}
+
+
+async def _read_blobs(place: Place, entries: Iterable[Entry]) -> dict[str, bytes]:
+    """The first bytes of each blob that is here and not too large."""
+    names = list(dict.fromkeys(entry.blob for entry in entries))
+    if not names:
+        return {}
+    # Asked for first, so that an enormous one is never read.
+    sizes = (await git(place, "cat-file", "--batch-check", stdin=_lines(names))).split(b"\n")
+    readable = [name for name, facts in zip(names, sizes, strict=False) if _is_readable(facts)]
+    output = await git(place, "cat-file", "--batch", stdin=_lines(readable)) if readable else b""
+    found: dict[str, bytes] = {}
+    position = 0
+    for name in readable:
+        end = output.index(b"\n", position)
+        size = int(output[position:end].rsplit(b" ", 1)[1])
+        found[name] = output[end + 1 : end + 1 + min(size, _KEPT_BYTES)]
+        position = end + 1 + size + 1
+    return found
+
+
+def _is_readable(facts: bytes) -> bool:
+    """Of a line `name type size`, or `name missing`."""
+    words = facts.split(b" ")
+    return words[1:2] == [b"blob"] and int(words[2]) <= _MAX_BLOB_BYTES
+
+
+def _lines(names: Iterable[str]) -> bytes:
+    return b"".join(name.encode("ascii") + b"\n" for name in names)
+
+
+def _texts(found: Mapping[str, bytes | None]) -> tuple[GuidanceFile, ...]:
+    return tuple(
+        GuidanceFile(path, _NOT_READ if content is None else content.decode("utf-8-sig", "replace"))
+        for path, content in found.items()
+    )

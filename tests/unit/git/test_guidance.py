@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from codeloupe.git.guidance import guidance_changed, read_guidance, read_working_guidance
+from codeloupe.git.repository import open_repository
+from codeloupe.git.scopes import resolve_scope
+from codeloupe.model.change import Change, FileChange, FileStatus, Scope, ScopeKind
+from codeloupe.model.material import GuidanceFile
+from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
+from tests.repository import GitRepository
+
+
+def _read(
+    repository: GitRepository, request: ScopeRequest, *paths: str, trusted: bool = True
+) -> tuple[GuidanceFile, ...]:
+    async def go() -> tuple[GuidanceFile, ...]:
+        opened = await open_repository(repository.path)
+        sides = await resolve_scope(opened, request, base_branch=None)
+        return await read_guidance(opened, sides, paths, trusted=trusted)
+
+    return asyncio.run(go())
+
+
+@pytest.fixture
+def guided(repository: GitRepository) -> GitRepository:
+    """AGENTS.md says where it stands: at the base, in the commit, in the index, in the working tree."""
+    repository.write("AGENTS.md", "base\n")
+    repository.commit()
+    repository.write("AGENTS.md", "commit\n")
+    repository.commit()
+    repository.write("AGENTS.md", "index\n")
+    repository.git("add", "AGENTS.md")
+    repository.write("AGENTS.md", "tree\n")
+    return repository
+
+
+@pytest.mark.parametrize(
+    ("request_", "trusted", "text"),
+    [
+        (CommitScope("HEAD"), True, "commit\n"),
+        (CommitScope("HEAD"), False, "base\n"),
+        (StagedScope(), True, "index\n"),
+        (StagedScope(), False, "commit\n"),
+        (UncommittedScope(), True, "tree\n"),
+        (UncommittedScope(), False, "commit\n"),
+    ],
+)
+def test_guidance_comes_from_the_reviewed_tree_or_for_an_untrusted_change_from_its_base(
+    guided: GitRepository, request_: ScopeRequest, trusted: bool, text: str
+) -> None:
+    assert _read(guided, request_, "a.py", trusted=trusted) == (GuidanceFile("AGENTS.md", text),)
+
+
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), UncommittedScope()])
+def test_it_is_read_at_the_root_and_on_the_way_down_to_a_file(
+    repository: GitRepository, request_: ScopeRequest
+) -> None:
+    for name in (
+        "REVIEW.md",
+        "CLAUDE.md",
+        "a/AGENTS.md",
+        "a/b/REVIEW.md",
+        "a/c/REVIEW.md",
+        "x/AGENTS.md",
+        "a/README.md",
+    ):
+        repository.write(name, name)
+    repository.commit()
+    found = _read(repository, request_, "a/b/file.py", "a/file.py")
+    assert [one.path for one in found] == ["REVIEW.md", "CLAUDE.md", "a/AGENTS.md", "a/b/REVIEW.md"]
+    assert all(one.text == one.path for one in found)
+
+
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
+def test_links_and_folders_and_other_spellings_are_not_guidance(
+    repository: GitRepository, tmp_path: Path, request_: ScopeRequest
+) -> None:
+    secret = tmp_path / "outside"
+    (secret / "linked").mkdir(parents=True)
+    (secret / "AGENTS.md").write_text("outside")
+    repository.write("real.md", "real")
+    (repository.path / "AGENTS.md").symlink_to("real.md")
+    (repository.path / "CLAUDE.md").symlink_to(secret / "AGENTS.md")
+    (repository.path / "folder").symlink_to(secret)
+    repository.write("REVIEW.md/inner", "x")
+    repository.write("agents.md", "x")
+    repository.commit()
+    assert _read(repository, request_, "folder/a.py", "REVIEW.md/inner") == ()
+
+
+def test_a_pipe_in_the_working_tree_does_not_hold_us(repository: GitRepository) -> None:
+    repository.commit()
+    os.mkfifo(repository.path / "AGENTS.md")
+    assert _read(repository, UncommittedScope(), "a.py") == ()
+
+
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), UncommittedScope()])
+def test_of_an_enormous_file_little_or_nothing_is_read(repository: GitRepository, request_: ScopeRequest) -> None:
+    repository.write("AGENTS.md", "a" * 2_000_000)
+    repository.write("CLAUDE.md", "c" * 20_000)
+    repository.commit()
+    agents, claude = _read(repository, request_, "a.py")
+    assert len(agents.text) <= 16_000
+    assert claude.text == "c" * 16_000
+
+
+def test_text_that_is_not_utf_8_and_a_mark_at_its_start_do_no_harm(repository: GitRepository) -> None:
+    repository.write("AGENTS.md", b"\xef\xbb\xbfcaf\xe9")
+    repository.write("CLAUDE.md", b"")
+    repository.commit()
+    texts = [one.text for one in _read(repository, CommitScope("HEAD"), "a.py")]
+    assert texts == ["caf\ufffd", ""]
+
+
+def test_a_file_that_cannot_be_read_says_so(repository: GitRepository) -> None:
+    repository.write("AGENTS.md", "x")
+    sha = repository.commit()
+    blob = repository.git("rev-parse", f"{sha}:AGENTS.md").decode().strip()
+    (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    assert _read(repository, CommitScope("HEAD"), "a.py") == (
+        GuidanceFile("AGENTS.md", "[this file could not be read]"),
+    )
+
+
+def test_a_root_commit_has_no_guidance_to_believe(repository: GitRepository) -> None:
+    repository.write("AGENTS.md", "x")
+    repository.commit()
+    assert _read(repository, CommitScope("HEAD"), "a.py", trusted=False) == ()
+
+
+def test_the_same_content_twice_is_read_for_both_names(repository: GitRepository) -> None:
+    for name in ("AGENTS.md", "CLAUDE.md"):
+        repository.write(name, "same")
+    repository.commit()
+    assert [one.text for one in _read(repository, CommitScope("HEAD"), "a.py")] == ["same", "same"]
+
+
+@pytest.mark.parametrize("path", ["../outside/a.py", "a//b.py", ".git/a.py", "*/a.py", "-x/a.py", "caf\udce9/a.py"])
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
+def test_odd_paths_do_no_harm(repository: GitRepository, path: str, request_: ScopeRequest) -> None:
+    repository.write("AGENTS.md", "x")
+    repository.commit()
+    assert [one.path for one in _read(repository, request_, path)] == ["AGENTS.md"]
+
+
+def test_a_great_many_folders_are_read_in_a_moment(repository: GitRepository) -> None:
+    names = [f"folder{number}/AGENTS.md" for number in range(300)]
+    for name in names:
+        repository.write(name, name)
+    repository.commit()
+    paths = [*(f"folder{number}/a.py" for number in range(9_000)), "deep/" * 1_000 + "a.py"]
+    for request in (CommitScope("HEAD"), UncommittedScope()):
+        assert len(_read(repository, request, *paths)) == 200
+
+
+def test_the_working_tree_can_be_read_without_a_scope(guided: GitRepository) -> None:
+    async def go() -> tuple[GuidanceFile, ...]:
+        return await read_working_guidance(await open_repository(guided.path), ["a.py"])
+
+    assert asyncio.run(go()) == (GuidanceFile("AGENTS.md", "tree\n"),)
+
+
+def test_a_hostile_repository_runs_nothing(repository: GitRepository, tmp_path: Path) -> None:
+    repository.write(".gitattributes", "* filter=evil\n")
+    repository.write("AGENTS.md", "x")
+    repository.commit()
+    repository.commit()
+    for name in ("filter.evil.smudge", "filter.evil.clean", "core.fsmonitor"):
+        repository.git("config", name, f"touch {tmp_path}/ran; cat")
+    assert [one.text for one in _read(repository, RangeScope("HEAD~1..HEAD"), "a.py")] == ["x"]
+    assert not (tmp_path / "ran").exists()
+
+
+def _change(*files: FileChange) -> Change:
+    return Change(Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b"), files)
+
+
+def test_a_change_to_what_steers_a_review_is_noticed_on_both_sides_of_a_rename() -> None:
+    change = _change(
+        FileChange("a.py", "a.py", FileStatus.MODIFIED),
+        FileChange("sub/CLAUDE.md", "notes.md", FileStatus.RENAMED),
+        FileChange(None, "REVIEW.md", FileStatus.ADDED),
+        FileChange("codeloupe.yaml", None, FileStatus.DELETED),
+        FileChange("codeloupe-baseline.yaml", "codeloupe-baseline.yaml", FileStatus.MODIFIED),
+        FileChange("AGENTS.md.txt", "AGENTS.md.txt", FileStatus.MODIFIED),
+    )
+    assert guidance_changed(change) == ("sub/CLAUDE.md", "REVIEW.md", "codeloupe.yaml", "codeloupe-baseline.yaml")
+
+
+def test_any_other_change_steers_nothing() -> None:
+    assert guidance_changed(_change(FileChange("a.py", "a.py", FileStatus.MODIFIED))) == ()
