@@ -1,0 +1,162 @@
+"""The reviewer that is called with a range or with commits."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from codeloupe import app
+from codeloupe.config.schema import Settings
+from codeloupe.errors import UsageError
+from codeloupe.model.review import Review
+from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
+from codeloupe.orchestration.results import ReviewResult, counting, issue_of, joined, reasons_of
+from codeloupe.orchestration.running import ReviewFunction, Trouble, Voice, WarningSink, trouble_of
+from codeloupe.report.json_v1 import render_json
+
+_log = logging.getLogger(__name__)
+# The kind of an error that trying again does not mend.
+_FATAL = "fatal"
+_CONTEXT_BYTES = 1024 * 1024
+
+
+class CodeReviewer:
+    """Reviews ranges and commits of one repository.
+
+    Without `settings` they are loaded for each review as the program would. A JSON report of each review goes to
+    `log_directory`, if one is given. `on_review_warning` gets a sentence for whatever degrades a review.
+    """
+
+    def __init__(
+        self,
+        repo: Path | str = ".",
+        *,
+        settings: Settings | None = None,
+        log_directory: Path | str | None = None,
+        on_review_warning: WarningSink | None = None,
+        review: ReviewFunction = app.review,
+    ) -> None:
+        self._repo = Path(repo)
+        self._settings = settings
+        self._log_directory = None if log_directory is None else Path(log_directory)
+        self._on_warning = on_review_warning
+        self._review = review
+
+    def overrides_disabled_setting(self) -> bool:
+        """Whether it reviews although reviews are switched off: no."""
+        return False
+
+    async def __call__(
+        self,
+        diff_range: str,
+        context_file: Path | str | None = None,
+        timeout: float = 300,
+        claude_session_id: str | None = None,
+        *,
+        commit_shas: Sequence[str] | None = None,
+    ) -> ReviewResult:
+        """Review a range such as `main..HEAD`, or each of some commits against its first parent.
+
+        The whole review, of all commits, ends within `timeout` seconds. `context_file` says what the change is meant
+        to do; `claude_session_id` is for a review-gate. Raises ValueError when there is nothing named to review, or no
+        time for it.
+        """
+        if not timeout > 0:
+            raise ValueError(f"a review needs time, and the timeout is {timeout}")
+        scopes = _scopes(diff_range, commit_shas)
+        voice = Voice(self._on_warning, " ".join(commit_shas) if commit_shas else diff_range)
+        reviews: list[Review] = []
+
+        async def work() -> None:
+            options: dict[str, Any] = {"context": _read_context(context_file, voice)}
+            if claude_session_id is not None:
+                options["session_id"] = claude_session_id
+            for scope in scopes:
+                # One after the other, so that what was reviewed before a failure is kept.
+                done = await self._review(scope, repo=self._repo, settings=self._settings, emit=voice.take, **options)
+                reviews.append(done)
+
+        trouble = await trouble_of(work(), timeout=timeout)
+        log_path = _write_log(self._log_directory, reviews, voice) if self._log_directory and reviews else None
+        result = _result(reviews, trouble, log_path)
+        if result.parse_error is not None:
+            voice.warn(result.parse_error)
+        return result
+
+
+def make_reviewer(settings: Settings, *, repo: Path | str = ".", **options: Any) -> CodeReviewer:
+    """The callable reviewer under these settings; `options` are those of CodeReviewer. Says in the log which it is."""
+    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
+    return CodeReviewer(repo, settings=settings, **options)
+
+
+def _scopes(diff_range: str, commit_shas: Sequence[str] | None) -> list[ScopeRequest]:
+    if isinstance(commit_shas, str):
+        raise ValueError("commit_shas is a list of commits, not one text")
+    if commit_shas:
+        return [CommitScope(sha) for sha in dict.fromkeys(commit_shas)]
+    if not diff_range.strip():
+        raise ValueError("a review needs a range or commits")
+    return [RangeScope(diff_range)]
+
+
+def _read_context(file: Path | str | None, voice: Voice) -> str:
+    if file is None:
+        return ""
+    path = Path(file)
+    if not path.is_file():
+        raise UsageError(f"the context file {path} is not there or is no file", hint="give the path of a text file")
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_CONTEXT_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"the context file {path} cannot be read: {error.strerror}", hint="check its mode") from error
+    if len(content) > _CONTEXT_BYTES:
+        voice.warn(f"the context file {path} is longer than {_CONTEXT_BYTES:,} bytes; the rest of it is left out")
+    return content[:_CONTEXT_BYTES].decode("utf-8", "replace")
+
+
+def _result(reviews: Sequence[Review], trouble: Trouble | None, log_path: Path | None) -> ReviewResult:
+    reasons = list(dict.fromkeys(reason for review in reviews for reason in reasons_of(review)))
+    if trouble is not None:
+        reasons.append(trouble.words)
+    fatal = any(error.kind == _FATAL for review in reviews for error in review.errors)
+    issues = dict.fromkeys(issue_of(finding) for review in reviews for finding in counting(review))
+    return ReviewResult(
+        passed=trouble is None and all(review.passed for review in reviews),
+        issues=tuple(issues),
+        parse_error=joined(reasons) or None,
+        fatal_error=fatal or (trouble is not None and trouble.fatal),
+        review_log_path=log_path,
+    )
+
+
+def _write_log(directory: Path, reviews: Sequence[Review], voice: Voice) -> Path | None:
+    """Write the report in one step. That it cannot be written takes nothing from the review."""
+    documents = [render_json(review) for review in reviews]
+    text = documents[0] if len(documents) == 1 else f"[{','.join(documents)}]\n"
+    path = directory / f"review-{reviews[0].review_id}.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _replace(path, text)
+    except OSError as error:
+        voice.warn(f"the report of the review could not be written to {path}: {error.strerror}")
+        return None
+    return path
+
+
+def _replace(path: Path, text: str) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=".review-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(path)
+    except BaseException:  # whatever ended the writing, no half of a report is left
+        with suppress(OSError):
+            Path(name).unlink()
+        raise

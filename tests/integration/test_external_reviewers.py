@@ -1,0 +1,216 @@
+"""Other programs as reviewers, through the whole of a review: their output in, verdict and exit code out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe import app
+from codeloupe.config.schema import Settings
+from codeloupe.model.review import Review, Verdict
+from codeloupe.model.scope import RangeScope, ScopeRequest, UncommittedScope
+from codeloupe.model.severity import Severity
+from codeloupe.orchestration import CodeReviewer
+from tests.program import PYTHON_HEADER, codeloupe
+from tests.repository import GitRepository
+from tests.unit.external.fake_gate import FakeGate, ending
+
+RANGE = RangeScope("HEAD~1..HEAD")
+SHAPES: dict[str, dict[str, Any]] = {
+    "verdict and findings": {
+        "verdict": "FAIL",
+        "findings": [
+            {
+                "file_path": "a.py",
+                "line_start": 2,
+                "line_end": 2,
+                "priority": 1,
+                "title": "[P1] Division by zero",
+                "body": "It always fails.",
+            }
+        ],
+    },
+    "passed and issues": {
+        "passed": False,
+        "summary": "one",
+        "issues": [
+            {"file": "a.py", "line": 2, "severity": "error", "message": "Division by zero", "suggestion": "Do not."}
+        ],
+    },
+    "categories and evidence": {
+        "findings": [
+            {
+                "severity": "HIGH",
+                "category": "bug",
+                "description": "Division by zero",
+                "evidence": "a.py:2 - y = x / 0",
+            }
+        ]
+    },
+    "code locations": {
+        "findings": [
+            {
+                "title": "Division by zero",
+                "body": "It always fails.",
+                "confidence_score": 0.9,
+                "priority": 1,
+                "code_location": {"absolute_file_path": "/somewhere/a.py", "line_range": {"start": 2, "end": 2}},
+            }
+        ],
+        "overall_correctness": "patch is incorrect",
+    },
+    "SARIF": {
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": {"name": "linter"}},
+                "results": [
+                    {
+                        "ruleId": "X1",
+                        "level": "error",
+                        "message": {"text": "Division by zero"},
+                        "locations": [
+                            {
+                                "physicalLocation": {
+                                    "artifactLocation": {"uri": "a.py"},
+                                    "region": {"startLine": 2, "endLine": 2},
+                                }
+                            }
+                        ],
+                    }
+                ],
+            }
+        ],
+    },
+}
+TEXTS = {
+    "lines of a linter": "a.py:2:5: error: Division by zero\n",
+    "Markdown": (
+        "- **Severity:** HIGH\n  **Category:** bug\n  **Description:** Division by zero\n"
+        "  **Evidence:** a.py:2 - y = x / 0\n"
+    ),
+    **{name: json.dumps(shape) for name, shape in SHAPES.items()},
+    "JSON in a fence, with prose around": (
+        f"I looked.\n\n```json\n{json.dumps(SHAPES['verdict and findings'])}\n```\nThat is all."
+    ),
+}
+
+
+@pytest.fixture
+def committed(repository: GitRepository) -> GitRepository:
+    """Two commits; the second adds a line to `a.py`."""
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    repository.write("a.py", "x = 1\ny = x / 0\n")
+    repository.commit()
+    return repository
+
+
+def printing(folder: Path, text: str, exit_code: int = 0) -> Settings:
+    """Settings with a program that reads the diff and prints a text."""
+    program = folder / "my reviewer"
+    body = f"import sys\nassert '+y = x / 0' in sys.stdin.read()\nsys.stdout.write({text!r})\nsys.exit({exit_code})\n"
+    program.write_text(PYTHON_HEADER + body)
+    program.chmod(0o755)
+    return Settings(reviewer_type="command", review_command=(str(program),))
+
+
+def gated(gate: FakeGate, **more: Any) -> Settings:
+    return Settings(reviewer_type="cerberus", review_gate_path=gate.path, **more)
+
+
+def review(repository: GitRepository, settings: Settings, scope: ScopeRequest = RANGE) -> Review:
+    return asyncio.run(app.review(scope, repo=repository.path, settings=settings))
+
+
+@pytest.mark.parametrize("shape", TEXTS)
+def test_every_shape_becomes_the_same_finding(committed: GitRepository, tmp_path: Path, shape: str) -> None:
+    result = review(committed, printing(tmp_path, TEXTS[shape], exit_code=1))
+    [finding] = result.findings
+    assert (finding.file, finding.line_start, finding.line_end) == ("a.py", 2, 2)
+    assert (finding.severity, finding.anchored, finding.outside_change) == (Severity.HIGH, True, False)
+    assert "Division by zero" in f"{finding.title} {finding.body}"
+    assert "y = x / 0" in finding.evidence
+    assert (result.verdict, result.complete, result.exit_code) == (Verdict.FAIL, True, 1)
+    assert result.reviewer.type == "command"
+
+
+def test_a_clean_answer_passes_and_none_does_not(committed: GitRepository, tmp_path: Path) -> None:
+    clean = review(committed, printing(tmp_path, '{"verdict": "PASS", "findings": []}'))
+    assert (clean.verdict, clean.complete, clean.exit_code) == (Verdict.PASS, True, 0)
+    silent = review(committed, printing(tmp_path, ""))
+    assert (silent.complete, silent.exit_code) == (False, 3)
+    assert [unit.reason for unit in silent.coverage.units_failed] == ["empty output"]
+
+
+def test_a_pass_with_a_blocking_finding_does_not_pass(committed: GitRepository, tmp_path: Path) -> None:
+    answer = {**SHAPES["verdict and findings"], "verdict": "PASS"}
+    assert review(committed, printing(tmp_path, json.dumps(answer))).exit_code == 1
+
+
+def test_a_cut_answer_keeps_its_findings_and_is_not_whole(committed: GitRepository, tmp_path: Path) -> None:
+    finding = json.dumps(SHAPES["verdict and findings"]["findings"][0])
+    result = review(committed, printing(tmp_path, f'{{"verdict": "FAIL", "findings": [{finding}, {{"file_pa'))
+    assert [found.line_start for found in result.findings] == [2]
+    assert (result.complete, result.exit_code) == (False, 1)
+
+
+def test_the_program_can_be_run_from_the_command_line(committed: GitRepository, tmp_path: Path) -> None:
+    settings = printing(tmp_path, TEXTS["lines of a linter"], exit_code=1)
+    home = tmp_path / "config" / "codeloupe"
+    home.mkdir(parents=True)
+    (home / "config.yaml").write_text(
+        json.dumps({"reviewer_type": "command", "review_command": settings.review_command})
+    )
+    environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    words = ("review", "HEAD~1..HEAD", "--format", "json", "-q")
+    ended = codeloupe(*words, cwd=committed.path, environment=environment)
+    assert ended.exit_code == 1
+    assert [finding["line_start"] for finding in ended.json()["findings"]] == [2]
+
+
+FINDING = {"reviewer": "codex", **SHAPES["verdict and findings"]["findings"][0]}
+
+
+def test_the_gate_decides_over_a_range(committed: GitRepository, tmp_path: Path) -> None:
+    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"), ending(1, "FAIL", FINDING), ending(0, "FAIL", FINDING))
+    passed = review(committed, gated(gate))
+    assert (passed.verdict, passed.complete, passed.exit_code) == (Verdict.PASS, True, 0)
+    failed = review(committed, gated(gate))
+    assert (failed.verdict, failed.complete, failed.exit_code) == (Verdict.FAIL, True, 1)
+    assert [finding.reviewer for finding in failed.findings] == ["cerberus/codex"]
+    disagreed = review(committed, gated(gate))
+    assert (disagreed.complete, disagreed.exit_code) == (False, 1)
+
+
+def test_the_gate_is_told_why_it_gets_nothing_uncommitted(committed: GitRepository, tmp_path: Path) -> None:
+    committed.write("a.py", "x = 2\n")
+    result = review(committed, gated(FakeGate(tmp_path / "gate")), UncommittedScope())
+    assert result.exit_code == 3
+    assert "reviews commits only" in result.coverage.units_failed[0].reason
+
+
+def test_an_orchestrator_gets_the_endings_of_the_gate(committed: GitRepository, tmp_path: Path) -> None:
+    late = ending(3, None, status="timeout")
+    gate = FakeGate(tmp_path / "gate", ending(1, "FAIL", FINDING), {"exit": 4, "stdout": ""}, late, late)
+    reviewer = CodeReviewer(committed.path, settings=gated(gate))
+    failed = asyncio.run(reviewer("HEAD~1..HEAD", claude_session_id="session-7"))
+    assert (failed.passed, [issue.title for issue in failed.issues]) == (False, ["[P1] Division by zero"])
+    assert gate.calls[-1]["environment"]["CLAUDE_SESSION_ID"] == "session-7"
+    nobody = asyncio.run(reviewer("", commit_shas=["HEAD"]))
+    assert (nobody.passed, nobody.fatal_error) == (False, True)
+    assert "no reviewers" in (nobody.parse_error or "")
+    slow = asyncio.run(reviewer("HEAD~1..HEAD"))
+    assert (slow.passed, slow.parse_error, slow.fatal_error) == (False, "timeout", False)
+
+
+def test_the_context_of_an_orchestrator_reaches_the_gate(committed: GitRepository, tmp_path: Path) -> None:
+    (tmp_path / "context.md").write_text("Adds a division.")
+    gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))
+    reviewer = CodeReviewer(committed.path, settings=gated(gate))
+    assert asyncio.run(reviewer("HEAD~1..HEAD", tmp_path / "context.md")).passed
+    assert gate.calls[0]["context"] == "Adds a division."

@@ -1,0 +1,277 @@
+"""The reviewers for orchestrators on real repositories, and every example of their guide."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from codeloupe.config.files import ConfigText
+from codeloupe.config.loading import load_settings
+from codeloupe.config.schema import Settings
+from codeloupe.errors import ConfigError
+from codeloupe.orchestration import CodeReviewer, ReviewResult, WorkdirReviewer, make_reviewer
+from codeloupe.testing import Json, StandInServer
+from tests.children import assert_all_gone, recorded_pids, until_recorded
+from tests.program import PYTHON_HEADER
+from tests.repository import GitRepository
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "orchestrators.md").read_text(encoding="utf-8")
+FAULT = "import os\n\n\ndef run(name):\n    os.system('echo ' + name)\n"
+CLEAN = "def add(one, two):\n    return one + two\n"
+OFFLINE = Settings(reviewer_type="offline")
+
+
+def blocks(language: str) -> list[str]:
+    found = re.findall(rf"```{language}\n(.*?)```", GUIDE, re.DOTALL)
+    assert found
+    return found
+
+
+RANGE_EXAMPLE, WORKDIR_EXAMPLE, REVIEWER_EXAMPLE = blocks("python")
+
+
+@pytest.fixture
+def project(repository: GitRepository) -> GitRepository:
+    """Branch `work` with a clean, a faulty and an empty commit over `main`."""
+    repository.write("base.py", CLEAN)
+    repository.commit("first")
+    repository.checkout("work", new=True)
+    repository.write("clean.py", CLEAN)
+    repository.commit("clean")
+    repository.write("fault.py", FAULT)
+    repository.commit("fault")
+    repository.commit("empty")
+    return repository
+
+
+def review(project: GitRepository, diff_range: str, *commits: str, **options: object) -> ReviewResult:
+    reviewer = CodeReviewer(project.path, settings=OFFLINE, **options)  # type: ignore[arg-type]  # as its own names say
+    return asyncio.run(reviewer(diff_range, commit_shas=list(commits) or None))
+
+
+def asleep(folder: Path) -> Settings:
+    """Settings with a reviewer that tells that it was started, and then takes for ever."""
+    program = folder / "sleeper"
+    pid = str(folder / "sleeper.pid")
+    program.write_text(f"{PYTHON_HEADER}import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)\n")
+    program.chmod(0o755)
+    return Settings(reviewer_type="command", review_command=(str(program),))
+
+
+@pytest.mark.requirement("V1")
+def test_a_faulty_range_does_not_pass_and_a_clean_one_does(project: GitRepository, tmp_path: Path) -> None:
+    result = review(project, "main..HEAD", log_directory=tmp_path / "logs")
+    assert (result.passed, result.parse_error, result.fatal_error) == (False, None, False)
+    assert {issue.file for issue in result.issues} == {"fault.py"}
+    assert all(issue.title.startswith(f"[P{issue.priority}] ") for issue in result.issues)
+    assert result.review_log_path is not None
+    assert json.loads(result.review_log_path.read_text())["verdict"] == "FAIL"
+    assert review(project, "main..HEAD~2") == ReviewResult(passed=True)
+
+
+def test_commits_are_reviewed_each_by_itself(project: GitRepository) -> None:
+    assert review(project, "", "HEAD~2") == ReviewResult(passed=True)
+    result = review(project, "", "HEAD~2", "HEAD~1", "HEAD")
+    assert (result.passed, {issue.file for issue in result.issues}) == (False, {"fault.py"})
+
+
+@pytest.mark.requirement("V2")
+def test_no_changes_pass_without_asking_anybody(project: GitRepository, tmp_path: Path) -> None:
+    reviewer = CodeReviewer(project.path, settings=asleep(tmp_path))
+    assert asyncio.run(reviewer("HEAD..HEAD")) == ReviewResult(passed=True)
+    assert asyncio.run(reviewer("HEAD~1..HEAD")) == ReviewResult(passed=True)
+    assert asyncio.run(reviewer("", commit_shas=["HEAD"])) == ReviewResult(passed=True)
+    assert recorded_pids(tmp_path) == []
+
+
+@pytest.mark.parametrize("diff_range", ["main..no-such-branch", "main", "--output=x..HEAD"])
+def test_a_range_that_means_nothing_is_fatal_and_no_exception(project: GitRepository, diff_range: str) -> None:
+    result = review(project, diff_range)
+    assert (result.passed, result.fatal_error, result.issues) == (False, True, ())
+    assert result.parse_error
+
+
+@pytest.mark.requirement("V9")
+def test_at_its_time_limit_a_review_is_over_and_its_agent_is_gone(project: GitRepository, tmp_path: Path) -> None:
+    reviewer = make_reviewer(asleep(tmp_path), repo=project.path)
+    started = time.monotonic()
+    # Long enough for the program to be started on a busy machine.
+    result = asyncio.run(reviewer("main..HEAD", timeout=3))
+    assert time.monotonic() - started < 20
+    assert result == ReviewResult(passed=False, parse_error="timeout", fatal_error=False)
+    pids = recorded_pids(tmp_path)
+    assert len(pids) == 1
+    assert_all_gone(pids)
+
+
+@pytest.mark.requirement("C8")
+def test_a_cancelled_review_leaves_nothing_running(project: GitRepository, tmp_path: Path) -> None:
+    async def go() -> None:
+        reviewer = WorkdirReviewer(settings=asleep(tmp_path))
+        task = asyncio.ensure_future(reviewer.review(project.path, "main"))
+        await until_recorded(tmp_path, 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+    assert_all_gone(recorded_pids(tmp_path))
+
+
+@pytest.mark.requirement("V10")
+def test_the_review_gate_is_not_touched_unless_it_is_asked_for(
+    project: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "review-gate"
+    gate.write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\n")
+    gate.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    review(project, "main..HEAD")
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.requirement("V8")
+def test_an_answer_that_cannot_be_read_is_named_in_both_shapes(project: GitRepository, tmp_path: Path) -> None:
+    program = tmp_path / "talker"
+    program.write_text('#!/bin/sh\ncat > /dev/null\necho \'{"verdict": "PASS"}\'\n')
+    program.chmod(0o755)
+    settings = Settings(reviewer_type="command", review_command=(str(program),), on_parse_error="pass")
+    warnings: list[str] = []
+    reviewer = CodeReviewer(project.path, settings=settings, on_review_warning=warnings.append)
+    assert asyncio.run(reviewer("main..HEAD")) == ReviewResult(passed=False, parse_error="missing field: findings")
+    assert "missing field: findings" in warnings
+    result = asyncio.run(WorkdirReviewer(settings=settings).review(project.path, "main"))
+    assert (result.passed, result.summary) == (True, "Failed to parse review output")
+    assert result.raw_output.strip() == '{"verdict": "PASS"}'
+
+
+ANSWER = {
+    "verdict": "FAIL",
+    "findings": [
+        {
+            "file_path": "fault.py",
+            "line_start": 5,
+            "line_end": 5,
+            "priority": 0,
+            "title": "[P0] Command injection",
+            "body": "The name may hold anything.",
+            "evidence": "    os.system('echo ' + name)",
+        }
+    ],
+}
+
+
+@pytest.mark.requirement("V6")
+@pytest.mark.requirement("V8")
+@pytest.mark.parametrize(
+    ("answer", "titles", "parse_error"),
+    [
+        (ANSWER, ["[P0] Command injection"], None),
+        ({"verdict": "PASS", "findings": []}, [], None),
+        ({"verdict": "MAYBE", "findings": []}, [], "invalid verdict: MAYBE"),
+        ({"verdict": "PASS"}, [], "missing field: findings"),
+    ],
+)
+def test_the_answer_of_an_agent_becomes_a_result(
+    project: GitRepository,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: dict[str, object],
+    titles: list[str],
+    parse_error: str | None,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "made-up")
+    with StandInServer([Json(answer)]) as server:
+        settings = Settings(reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1")
+        result = asyncio.run(CodeReviewer(project.path, settings=settings)("HEAD~2..HEAD"))
+    assert [issue.title for issue in result.issues] == titles
+    assert (result.passed, result.parse_error) == (not titles and parse_error is None, parse_error)
+
+
+@pytest.mark.requirement("C7")
+def test_prose_is_no_structured_output(project: GitRepository, tmp_path: Path) -> None:
+    program = tmp_path / "talker"
+    program.write_text("#!/bin/sh\ncat > /dev/null\necho 'I had a look at the change.'\n")
+    program.chmod(0o755)
+    settings = Settings(reviewer_type="command", review_command=(str(program),))
+    result = asyncio.run(WorkdirReviewer(settings=settings).review(project.path, "main"))
+    assert (result.passed, result.summary) == (False, "No structured review output")
+    assert result.raw_output == "I had a look at the change.\n"
+
+
+@pytest.mark.requirement("C5")
+def test_a_work_directory_without_changes_passes(project: GitRepository) -> None:
+    project.checkout("main")
+    result = asyncio.run(WorkdirReviewer(settings=OFFLINE).review(project.path, "main"))
+    assert (result.passed, result.summary, result.issues) == (True, "No changes to review", ())
+
+
+@pytest.mark.requirement("C1")
+def test_a_work_directory_is_reviewed_as_it_is_committed(project: GitRepository) -> None:
+    project.write("uncommitted.py", FAULT)
+    project.checkout("main")
+    project.write("base.py", CLEAN + FAULT)
+    project.git("add", "base.py")
+    project.commit_staged("a fault that came later, on the base branch")
+    project.checkout("work")
+    result = asyncio.run(WorkdirReviewer(settings=OFFLINE).review(project.path, "main"))
+    assert not result.passed
+    assert {(issue.file, issue.severity) for issue in result.issues} == {("fault.py", "error")}
+
+
+def run_example(source: str, cwd: Path, stdin: str = "") -> str:
+    command = (sys.executable, "-W", "error", "-c", source)
+    ended = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def test_the_example_of_a_range_runs(project: GitRepository) -> None:
+    lines = run_example(RANGE_EXAMPLE, project.path).splitlines()
+    assert lines[0].startswith("fault.py:5: [P1] ")
+    assert re.fullmatch(r"mend it; the whole report is in logs/review-[0-9a-f]+\.json", lines[-1])
+    project.git("reset", "--quiet", "--hard", "HEAD~2")
+    assert run_example(RANGE_EXAMPLE, project.path) == "go on\n"
+
+
+def test_the_example_of_a_work_directory_runs(project: GitRepository) -> None:
+    lines = run_example(WORKDIR_EXAMPLE, project.path).splitlines()
+    assert lines[0].startswith("offline: not passed: ")
+    assert lines[1].startswith("error: fault.py:5: ")
+
+
+def test_the_example_of_a_reviewer_works(project: GitRepository, tmp_path: Path) -> None:
+    project.write("later.py", "x = 1\n# TODO: more\n")
+    project.commit("later")
+    program = tmp_path / "todo-reviewer"
+    program.write_text(PYTHON_HEADER + REVIEWER_EXAMPLE)
+    program.chmod(0o755)
+    [text] = blocks("yaml")
+    settings = Settings(reviewer_type="command", review_command=(str(program), *_of_user(tmp_path, text)[1:]))
+    result = asyncio.run(CodeReviewer(project.path, settings=settings)("main..HEAD"))
+    # It calls that "not passed"; what decides is that a finding of medium severity does not block.
+    assert [(issue.file, issue.line_start, issue.title) for issue in result.issues] == [
+        ("later.py", 2, "[P2] A TODO was added")
+    ]
+    assert (result.passed, result.parse_error) == (True, None)
+
+
+def _of_user(folder: Path, text: str) -> tuple[str, ...]:
+    """The command of a configuration that is the user's own; the same in a repository is refused."""
+    with pytest.raises(ConfigError):
+        load_settings(repository_file=ConfigText("codeloupe.yaml", text), user_file=None, environment={}, flags={})
+    (folder / "codeloupe.yaml").write_text(text)
+    loaded = load_settings(repository_file=None, user_file=folder / "codeloupe.yaml", environment={}, flags={})
+    assert loaded.settings.reviewer_type == "command"
+    return loaded.settings.review_command
+
+
+def test_every_public_name_is_in_the_guide() -> None:
+    for name in ("CodeReviewer", "WorkdirReviewer", "make_reviewer", "make_workdir_reviewer", "on_review_warning"):
+        assert name in GUIDE

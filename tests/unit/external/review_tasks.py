@@ -1,0 +1,45 @@
+"""Real tasks for external reviewers: the change of a real repository, taken in as a review takes it in."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from codeloupe.intake import take_in
+from codeloupe.model.events import Event
+from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.scope import ScopeRequest
+from codeloupe.ports import Reviewer, ReviewerOutcome, ReviewTask
+from codeloupe.review.selection import SelectionRules
+
+INFO = ReviewerInfo(type="command", why="asked for")
+
+
+async def reviewed(
+    reviewer: Reviewer,
+    scope: ScopeRequest,
+    repo: Path,
+    *,
+    exclude: tuple[str, ...] = (),
+    events: list[Event] | None = None,
+    **changes: Any,
+) -> ReviewerOutcome:
+    """What a reviewer makes of a scope; `changes` replaces any field of the task."""
+    async with take_in(scope, repo, base_branch=None, rules=SelectionRules(exclude=exclude)) as intake:
+        task = ReviewTask(
+            change=intake.change,
+            files=intake.selection.files,
+            snapshot=intake.snapshot,
+            trusted=True,
+            timeout_seconds=20.0,
+            without_content=intake.without_content,
+        )
+        heard: list[Event] = [] if events is None else events
+        return await reviewer.review(replace(task, **changes), heard.append)
+
+
+def review_now(reviewer: Reviewer, scope: ScopeRequest, repo: Path, **more: Any) -> ReviewerOutcome:
+    """The same, in an event loop of its own."""
+    return asyncio.run(reviewed(reviewer, scope, repo, **more))
