@@ -34,6 +34,86 @@ MIGRATIONS: tuple[Step, ...] = (
             expires_at REAL NOT NULL
         ) WITHOUT ROWID""",
     ),
+    (
+        # `entry` is what the list shows, so that no payload is read for it; `payload` is all but the findings. No
+        # number is given twice: what was looked up by one is not mixed up with what came since.
+        """CREATE TABLE reviews (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            review_id TEXT NOT NULL UNIQUE,
+            sweep_id TEXT,
+            saved_at REAL NOT NULL,
+            repository TEXT NOT NULL,
+            branch TEXT,
+            scope TEXT NOT NULL,
+            reviewer TEXT NOT NULL,
+            cost_usd REAL NOT NULL,
+            unknown_costs INTEGER NOT NULL,
+            duration_seconds REAL NOT NULL,
+            size_bytes INTEGER NOT NULL,
+            entry BLOB NOT NULL,
+            payload BLOB NOT NULL
+        )""",
+        "CREATE INDEX reviews_of_repository ON reviews (repository, saved_at) WHERE sweep_id IS NULL",
+        "CREATE INDEX reviews_by_age ON reviews (saved_at) WHERE sweep_id IS NULL",
+        "CREATE INDEX reviews_of_sweep ON reviews (sweep_id) WHERE sweep_id IS NOT NULL",
+        """CREATE TABLE findings (
+            number INTEGER PRIMARY KEY,
+            review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
+            position INTEGER NOT NULL,
+            hidden INTEGER NOT NULL,
+            is_open INTEGER NOT NULL,
+            fingerprint TEXT NOT NULL,
+            severity INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            file TEXT NOT NULL,
+            expert TEXT,
+            reviewer TEXT NOT NULL,
+            category TEXT NOT NULL,
+            payload BLOB NOT NULL
+        )""",
+        # Holds all that the trends ask for, so that no payload is read for them.
+        """CREATE INDEX findings_of_review
+            ON findings (review, position, hidden, is_open, fingerprint, status, expert)""",
+        "CREATE INDEX findings_by_fingerprint ON findings (fingerprint, review)",
+        """CREATE TABLE raw_outputs (
+            number INTEGER PRIMARY KEY,
+            review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
+            unit BLOB NOT NULL,
+            output BLOB NOT NULL
+        )""",
+        "CREATE INDEX raw_outputs_of_review ON raw_outputs (review)",
+        """CREATE TABLE sweeps (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            sweep_id TEXT NOT NULL UNIQUE,
+            saved_at REAL NOT NULL,
+            repository TEXT NOT NULL,
+            branch TEXT,
+            size_bytes INTEGER NOT NULL,
+            entry BLOB NOT NULL,
+            payload BLOB NOT NULL
+        )""",
+        "CREATE INDEX sweeps_of_repository ON sweeps (repository, saved_at)",
+        "CREATE INDEX sweeps_by_age ON sweeps (saved_at)",
+        """CREATE TABLE sweep_commits (
+            number INTEGER PRIMARY KEY,
+            sweep INTEGER NOT NULL REFERENCES sweeps (number) ON DELETE CASCADE,
+            position INTEGER NOT NULL,
+            review_id TEXT,
+            payload BLOB NOT NULL
+        )""",
+        "CREATE INDEX commits_of_sweep ON sweep_commits (sweep, position)",
+        """CREATE TABLE dismissals (
+            repository TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            payload BLOB NOT NULL,
+            PRIMARY KEY (repository, fingerprint)
+        ) WITHOUT ROWID""",
+        # What a repository is called, by the place of its git directory: to find it out may take long.
+        """CREATE TABLE repositories (
+            place BLOB PRIMARY KEY NOT NULL,
+            root TEXT NOT NULL
+        ) WITHOUT ROWID""",
+    ),
 )
 
 

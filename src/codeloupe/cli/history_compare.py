@@ -1,0 +1,27 @@
+"""`codeloupe history compare`: what is new, still open, fixed or back between two saved reviews."""
+
+from __future__ import annotations
+
+import argparse
+
+from codeloupe.cli.history_place import here, laid_out
+from codeloupe.cli.options import look_of
+from codeloupe.cli.running import write_result
+from codeloupe.historian.comparing import compare
+from codeloupe.historian.lookup import find_review
+from codeloupe.report.history_compare import render_comparison
+from codeloupe.report.history_json import comparison_json
+from codeloupe.store.history import SqliteHistory
+
+
+def run(history: SqliteHistory, arguments: argparse.Namespace) -> int:
+    """Show what became of the findings."""
+    place = here(history, arguments)
+    earlier = find_review(history, arguments.earlier, here=place)
+    later = find_review(history, arguments.later, here=place)
+    comparison = compare(history, earlier, later)
+    if arguments.json:
+        write_result(comparison_json(comparison, earlier, later))
+    else:
+        write_result(render_comparison(comparison, earlier, later, **laid_out(look_of(arguments.color))))
+    return 0

@@ -1,0 +1,103 @@
+"""The options of `codeloupe history`. Apart from the verb, so that its help comes at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from codeloupe.cli.options import add_repo_option
+
+_ID = "an id, the beginning of one (4 characters or more), or `last`"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verbs below `history` to its parser."""
+    parser.description = "Look at saved reviews, judge them anew, compare them, see trends."
+    verbs = parser.add_subparsers(dest="action", metavar="|".join(_VERBS), required=True)
+    for name, (add_options, about) in _VERBS.items():
+        add_options(verbs.add_parser(name, help=about, description=about.capitalize() + ".", allow_abbrev=False))
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", metavar="N", type=int, default=20, help="so many at most (default: 20)")
+    parser.add_argument("--branch", metavar="NAME", help="only reviews made on this branch")
+    _add_where(parser)
+    _add_json(parser)
+    _add_color(parser)
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", nargs="?", default="last", help=f"{_ID} (default: last)")
+    parser.add_argument("--raw", action="store_true", help="what the agents printed, unit by unit")
+    parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file")
+    add_repo_option(parser)
+    _add_color(parser)
+
+
+def _add_render(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help=_ID)
+    # The formats are known to the verb alone: to ask for them here would load what renders them.
+    parser.add_argument(
+        "--format",
+        default="text",
+        metavar="FORMAT",
+        help="text, json, sarif, markdown, html and others; a wrong one names them all",
+    )
+    parser.add_argument("--fail-on", metavar="SEVERITY", help="exit 1 from this severity on (default: as reviewed)")
+    parser.add_argument("--min-severity", metavar="SEVERITY", help="show from this severity on (default: as reviewed)")
+    parser.add_argument(
+        "--on-incomplete", choices=["fail", "pass"], help="exit 3 or 0 when not all was reviewed (default: as reviewed)"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the result to a file")
+    parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file")
+    add_repo_option(parser)
+    _add_color(parser)
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("earlier", metavar="A", help=f"the earlier review: {_ID}")
+    parser.add_argument("later", metavar="B", nargs="?", default="last", help="the later one (default: last)")
+    add_repo_option(parser)
+    _add_json(parser)
+    _add_color(parser)
+
+
+def _add_trends(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--by", choices=["week", "expert", "reviewer"], action="append", help="told by this alone (default: by all)"
+    )
+    parser.add_argument("--weeks", metavar="N", type=int, default=12, help="the last N weeks (default: 12)")
+    _add_where(parser)
+    _add_json(parser)
+    _add_color(parser)
+
+
+def _add_prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--older-than", metavar="AGE", help="what is older than this: 90d, 12w, 6m, 1y")
+    parser.add_argument("--keep", metavar="N", type=int, help="never the newest N; alone: all but the newest N")
+    parser.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
+    _add_where(parser)
+    _add_json(parser)
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
+    add_repo_option(parser)
+    parser.add_argument("--all-repositories", action="store_true", help="of every repository, not of this one alone")
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+def _add_color(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour the text")
+
+
+_VERBS = {
+    "list": (_add_list, "what is saved, the newest first"),
+    "show": (_add_show, "one saved review, or the commits of a sweep"),
+    "render": (_add_render, "a saved review in any format, judged by another policy if asked"),
+    "compare": (_add_compare, "what is new, still open, fixed or back between two reviews"),
+    "trends": (_add_trends, "findings, share fixed, cost and time, as a table and a plot"),
+    "prune": (_add_prune, "remove old entries"),
+}

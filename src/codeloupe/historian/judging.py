@@ -1,0 +1,78 @@
+"""Judges a saved review by another policy, at no cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from codeloupe.errors import UsageError
+from codeloupe.model.finding import Finding
+from codeloupe.model.history import ReviewRecord
+from codeloupe.model.review import Policy, Review
+from codeloupe.model.severity import Severity
+from codeloupe.review.verdict import exit_code, judge, summarise
+
+
+def changed_policy(
+    policy: Policy,
+    *,
+    fail_on: Severity | None = None,
+    min_severity: Severity | None = None,
+    pass_when_incomplete: bool | None = None,
+) -> Policy:
+    """The policy with what is given in the place of its own."""
+    return Policy(
+        fail_on=policy.fail_on if fail_on is None else fail_on,
+        min_severity=policy.min_severity if min_severity is None else min_severity,
+        pass_when_incomplete=policy.pass_when_incomplete if pass_when_incomplete is None else pass_when_incomplete,
+    )
+
+
+def judged(record: ReviewRecord, policy: Policy) -> Review:
+    """The saved review as this policy would have concluded it; with its own policy, as it was.
+
+    What could not be read of it makes it incomplete. Raises UsageError when findings that could decide were not kept.
+    """
+    review = record.review
+    if policy == review.policy and not record.problems:
+        return review
+    _check_all_is_known(record, policy)
+    complete = review.complete and not record.problems
+    everything = _merged(review.findings, review.hidden)
+    findings = tuple(finding for finding in everything if _is_shown(finding, policy))
+    hidden = tuple(finding for finding in everything if not _is_shown(finding, policy))
+    unknown = review.hidden_findings - len(review.hidden)
+    return replace(
+        review,
+        policy=policy,
+        findings=findings,
+        hidden=hidden,
+        hidden_findings=len(hidden) + max(unknown, 0),
+        complete=complete,
+        verdict=judge(findings),
+        exit_code=exit_code(findings, policy, complete=complete),
+        summary=summarise(findings, review.coverage, complete=complete),
+    )
+
+
+def _check_all_is_known(record: ReviewRecord, policy: Policy) -> None:
+    """What was hidden and not kept lies below both limits of the old policy; a new one must not reach down there."""
+    unknown = record.review.hidden_findings - len(record.review.hidden)
+    kept_down_to = max(record.review.policy.fail_on.value, record.review.policy.min_severity.value)
+    if unknown > 0 and policy.fail_on.value > kept_down_to:
+        lowest = Severity(kept_down_to).label
+        raise UsageError(
+            f"{unknown} findings below {lowest} were not kept with this review,"
+            f" so it cannot be judged by fail_on={policy.fail_on.label}",
+            hint=f"use --fail-on {lowest} or above, or review again with --min-severity {policy.fail_on.label}",
+        )
+
+
+def _is_shown(finding: Finding, policy: Policy) -> bool:
+    """As a review decides it: what could block is always shown."""
+    return finding.severity.at_least(policy.min_severity) or finding.severity.at_least(policy.fail_on)
+
+
+def _merged(shown: tuple[Finding, ...], hidden: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    if not hidden:
+        return shown
+    return tuple(sorted((*shown, *hidden), key=lambda finding: (finding.file, finding.line_start, finding.line_end)))

@@ -1,0 +1,150 @@
+"""Keeps reviews and sweeps. What cannot be kept is a warning: a review that was made is never lost for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+
+from codeloupe import __version__
+from codeloupe.errors import CodeloupeError
+from codeloupe.git.command import both
+from codeloupe.historian.opening import opened_history
+from codeloupe.historian.whereabouts import current_branch, find_identity
+from codeloupe.model.events import Event, Warned
+from codeloupe.model.history import ReviewRecord, SweepRecord
+from codeloupe.model.review import Review, ReviewError
+from codeloupe.model.sweep import CommitReview, CommitSweep
+from codeloupe.ports import EventSink
+from codeloupe.redaction import redact
+from codeloupe.store.history import SqliteHistory
+
+_log = logging.getLogger(__name__)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def _ignore(_event: Event) -> None:
+    """Take an event and do nothing with it."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def keep(
+    review: Review,
+    *,
+    repo: Path,
+    raw_outputs: Mapping[str, str] = _NOTHING,
+    prompt_version: str = "",
+    terms: str = "",
+    seen: tuple[str, ...] = (),
+    emit: EventSink = _ignore,
+) -> Review:
+    """Save a review and return it. When it cannot be saved, it has an error of kind `history`, and a warning is out.
+
+    `raw_outputs` is what agents printed, by unit; `terms` and `seen` are for a later review, as in the record. Raises
+    nothing but a cancellation.
+    """
+    try:
+        with opened_history() as history:
+            identity, branch = await both(find_identity(repo, history), current_branch(repo))
+            record = ReviewRecord(
+                review=review,
+                saved_at=_now(),
+                repository=identity.names[0],
+                repository_label=identity.label,
+                branch=branch,
+                tool_version=__version__,
+                prompt_version=prompt_version,
+                terms=terms,
+                seen=seen,
+            )
+            masked = {unit: redact(output) for unit, output in raw_outputs.items()}
+            await asyncio.to_thread(history.save, record, raw_outputs=masked)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the review itself is whole and must be shown
+        message = _warn("the review", error, emit)
+        return replace(review, errors=(*review.errors, ReviewError("history", message)))
+    return review
+
+
+class SweepKeeper:
+    """Saves the commits of a sweep as they are finished, and the whole at the end. Warns once when it cannot.
+
+    `problem` says in words why nothing more is saved.
+    """
+
+    def __init__(self, emit: EventSink) -> None:
+        self._emit = emit
+        self._place: tuple[SqliteHistory, SweepRecord] | None = None
+        self.problem = ""
+
+    def start(self, history: SqliteHistory, record: SweepRecord) -> None:
+        """From now on save into this history; `record` is the sweep without its commits."""
+        self._place = history, record
+
+    def commit_finished(self, commit: CommitReview) -> None:
+        """Save one commit; raises nothing. Short, so that it may be called from an event loop."""
+        self._try(lambda history, record: history.add_commit(record, commit))
+
+    def finish(self, sweep: CommitSweep) -> None:
+        """Save the whole sweep in the place of its parts; raises nothing."""
+        self._try(lambda history, record: history.save_sweep(replace(record, sweep=sweep, saved_at=_now())))
+
+    def give_up(self, error: Exception) -> None:
+        """Warn, and save nothing more."""
+        self.problem = _warn("the sweep", error, self._emit)
+
+    def _try(self, save: Callable[[SqliteHistory, SweepRecord], None]) -> None:
+        if self._place is None or self.problem:
+            return
+        try:
+            save(*self._place)
+        except Exception as error:  # noqa: BLE001 - as in `keep`
+            self.give_up(error)
+
+
+@asynccontextmanager
+async def keeping_sweep(
+    sweep: CommitSweep, *, repo: Path, prompt_version: str = "", emit: EventSink = _ignore
+) -> AsyncIterator[SweepKeeper]:
+    """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
+
+    `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id. Raises
+    nothing of its own.
+    """
+    keeper = SweepKeeper(emit)
+    with ExitStack() as stack:
+        try:
+            history = stack.enter_context(opened_history())
+            identity, branch = await both(find_identity(repo, history), current_branch(repo))
+        except Exception as error:  # noqa: BLE001 - as in `keep`
+            keeper.give_up(error)
+        else:
+            record = SweepRecord(
+                sweep=sweep,
+                saved_at=_now(),
+                repository=identity.names[0],
+                repository_label=identity.label,
+                branch=branch,
+                tool_version=__version__,
+                prompt_version=prompt_version,
+            )
+            keeper.start(history, record)
+        yield keeper
+
+
+def _warn(what: str, error: Exception, emit: EventSink) -> str:
+    reason = error.message if isinstance(error, CodeloupeError) else f"{type(error).__name__}: {error}"
+    message = redact(f"{what} is not in the history: {reason}")
+    _log.warning("%s", message, exc_info=not isinstance(error, CodeloupeError))
+    try:
+        emit(Warned(message))
+    except Exception:  # noqa: BLE001 - a display may fail at anything, and the review is not lost for that either
+        _log.warning("a warning could not be shown", exc_info=True)
+    return message

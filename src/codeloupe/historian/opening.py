@@ -1,0 +1,18 @@
+"""Opens the history of this user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from codeloupe.store.database import Database
+from codeloupe.store.history import SqliteHistory
+from codeloupe.store.location import database_path
+
+
+@contextmanager
+def opened_history(environment: Mapping[str, str] = os.environ) -> Iterator[SqliteHistory]:
+    """The history in the one database; the file is touched with its first use. Raises StoreError."""
+    with Database(database_path(environment)) as database:
+        yield SqliteHistory(database)

@@ -1,0 +1,150 @@
+"""From saved reviews and findings to trends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple, assert_never
+
+from codeloupe.model.history import TrendKey, TrendRow, Trends
+from codeloupe.store.columns import text_of
+
+NO_EXPERT = "(no expert)"
+# A clock that was wrong once must not fill the screen with empty weeks.
+_MOST_WEEKS = 520
+
+
+class ReviewFact(NamedTuple):
+    """What trends need of a review; `number` names it."""
+
+    number: int
+    saved_at: float
+    repository: str
+    reviewer: str
+    cost_usd: float
+    unknown_costs: int
+    duration_seconds: float
+
+
+class FindingFact(NamedTuple):
+    """What trends need of a finding; `review` is the number of its review. Texts may be as the database has them."""
+
+    review: int
+    fingerprint: str | bytes
+    expert: str | bytes | None
+    is_fixed: bool
+    is_open: bool
+
+
+@dataclass(slots=True)
+class _Sum:
+    findings: int = 0
+    fixed: int = 0
+    reviews: int = 0
+    cost_usd: float = 0.0
+    unknown_costs: int = 0
+    duration_seconds: float = 0.0
+
+
+def trend_rows(
+    by: Sequence[TrendKey], reviews: Sequence[ReviewFact], findings: Iterable[FindingFact]
+) -> tuple[Trends, ...]:
+    """For each key its rows. `reviews` come with the oldest first; the order of the findings does not matter.
+
+    A finding counts once in each repository, where it was first open, and as fixed when the last word on it is that.
+    """
+    lives = _lives(reviews, findings)
+    return tuple(Trends(key, _rows(key, reviews, lives)) for key in by)
+
+
+def _rows(
+    by: TrendKey, reviews: Sequence[ReviewFact], lives: Iterable[tuple[FindingFact, ReviewFact, bool]]
+) -> tuple[TrendRow, ...]:
+    sums: dict[str, _Sum] = {}
+    for review in reviews:
+        _add_review(sums, by, review)
+    for first, review, is_fixed in lives:
+        found = sums.setdefault(_key(by, review, first.expert), _Sum())
+        found.findings += 1
+        found.fixed += is_fixed
+    return tuple(_row(by, key, sums[key]) for key in _ordered(by, sums))
+
+
+@lru_cache(maxsize=10_000)
+def week_of(moment: float) -> str:
+    """The Monday of a moment's week, in UTC: `2026-03-09`."""
+    day = datetime.fromtimestamp(moment, UTC).date()
+    return (day - timedelta(days=day.weekday())).isoformat()
+
+
+def _add_review(sums: dict[str, _Sum], by: TrendKey, review: ReviewFact) -> None:
+    if by is TrendKey.EXPERT:
+        return
+    its = sums.setdefault(_key(by, review, None), _Sum())
+    its.reviews += 1
+    its.cost_usd += review.cost_usd
+    its.unknown_costs += review.unknown_costs
+    its.duration_seconds += review.duration_seconds
+
+
+def _lives(
+    reviews: Sequence[ReviewFact], findings: Iterable[FindingFact]
+) -> list[tuple[FindingFact, ReviewFact, bool]]:
+    """Each finding where it was first open, with that review, and whether it is fixed by now."""
+    first: dict[tuple[str, str | bytes], FindingFact] = {}
+    last: dict[tuple[str, str | bytes], bool] = {}
+    places = {review.number: place for place, review in enumerate(reviews)}
+    # One that is not known was saved since the reviews were read.
+    known = [finding for finding in findings if finding.review in places]
+    known.sort(key=lambda finding: places[finding.review])
+    for finding in known:
+        key = (reviews[places[finding.review]].repository, finding.fingerprint)
+        if key in first:
+            last[key] = finding.is_fixed
+        elif finding.is_open:
+            first[key] = finding
+    return [(finding, reviews[places[finding.review]], last.get(key, False)) for key, finding in first.items()]
+
+
+def _key(by: TrendKey, review: ReviewFact, expert: str | bytes | None) -> str:
+    match by:
+        case TrendKey.WEEK:
+            return week_of(review.saved_at)
+        case TrendKey.EXPERT:
+            return text_of(expert) if expert else NO_EXPERT
+        case TrendKey.REVIEWER:
+            return review.reviewer
+        case _:
+            assert_never(by)
+
+
+def _ordered(by: TrendKey, sums: dict[str, _Sum]) -> list[str]:
+    """Weeks in time, those without a review too; others by what they found."""
+    if by is not TrendKey.WEEK:
+        return sorted(sums, key=lambda key: (-sums[key].findings, key))
+    if not sums:
+        return []
+    first, last = (datetime.fromisoformat(key) for key in (min(sums), max(sums)))
+    count = (last - first).days // 7 + 1
+    if count > _MOST_WEEKS:
+        return sorted(sums)
+    weeks = [(first + timedelta(weeks=number)).date().isoformat() for number in range(count)]
+    for week in weeks:
+        sums.setdefault(week, _Sum())
+    return weeks
+
+
+def _row(by: TrendKey, key: str, total: _Sum) -> TrendRow:
+    if by is TrendKey.EXPERT:
+        return TrendRow(key=key, findings=total.findings, fixed=total.fixed)
+    return TrendRow(
+        key=key,
+        findings=total.findings,
+        fixed=total.fixed,
+        reviews=total.reviews,
+        cost_usd=total.cost_usd,
+        unknown_costs=total.unknown_costs,
+        duration_seconds=total.duration_seconds,
+    )

@@ -1,0 +1,309 @@
+"""The history in SQLite: what a damaged row costs, what is read for what, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.errors import StoreError
+from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey
+from codeloupe.store import history_writing
+from codeloupe.store.database import Database
+from codeloupe.store.history import SqliteHistory
+from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.migrations import MIGRATIONS, migrate
+from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
+from tests.unit.store.samples import result
+
+HERE = HistoryQuery(repositories=(REPOSITORY,))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database(tmp_path / "codeloupe.sqlite3") as opened:
+        yield opened
+
+
+@pytest.fixture
+def history(database: Database) -> SqliteHistory:
+    return SqliteHistory(database)
+
+
+def change(database: Database, statement: str, *values: Any) -> None:
+    with database.writing() as connection:
+        assert connection.execute(statement, values).rowcount > 0
+
+
+def newer(data: bytes) -> bytes:
+    document = json.loads(data[1:])
+    return b"j" + json.dumps({**document, "form": 99}).encode()
+
+
+class TestDamage:
+    @pytest.mark.parametrize("damage", [b"", b"garbage", "text", 7, b'j{"form":1,"value":{}}'])
+    def test_an_entry_that_cannot_be_read_costs_that_entry_in_words(
+        self, history: SqliteHistory, database: Database, damage: object
+    ) -> None:
+        for number in (1, 2, 3):
+            history.save(record(number))
+        change(database, "UPDATE reviews SET entry = ? WHERE review_id = ?", damage, identifier(2))
+        found = history.list(HERE)
+        assert [entry.entry_id for entry in found.entries] == [identifier(3), identifier(1)]
+        (problem,) = found.problems
+        assert problem.startswith(f"the entry {identifier(2)} cannot be read: ")
+
+    def test_a_text_that_is_not_utf8_does_not_end_the_list(self, history: SqliteHistory, database: Database) -> None:
+        for number in (1, 2):
+            history.save(record(number, named("f")))
+        change(
+            database,
+            "UPDATE reviews SET reviewer = CAST(? AS TEXT), scope = CAST(? AS TEXT) WHERE review_id = ?",
+            *(b"\xff\xfe", b"\xff", identifier(2)),
+        )
+        change(database, "UPDATE findings SET expert = CAST(? AS TEXT), file = CAST(? AS TEXT)", b"\xff", b"\xff")
+        assert len(history.list(HERE).entries) == 2
+        assert len(history.findings_of(["f"])) == 2
+        (told,) = history.trends([TrendKey.REVIEWER])
+        assert [row.key for row in told.rows] == ["offline", r"\xff\xfe"]
+
+    def test_numbers_that_are_none_do_not_end_the_counting(self, history: SqliteHistory, database: Database) -> None:
+        history.save(record(1, named("f")))
+        change(database, "UPDATE reviews SET saved_at = 'x', cost_usd = 'y', size_bytes = 'z'")
+        assert len(history.list(HERE).entries) == 1
+        assert history.trends([TrendKey.WEEK])[0].rows[0].cost_usd == 0
+        for moment in (1e300, -1e300):
+            change(database, "UPDATE reviews SET saved_at = ?", moment)
+            assert len(history.trends([TrendKey.WEEK])[0].rows) == 1
+        assert history.prune(PruneRule(keep_last=0)).reviews == 1
+
+    def test_a_review_of_a_newer_version_is_told_and_the_others_are_read(
+        self, history: SqliteHistory, database: Database
+    ) -> None:
+        for number in (1, 2):
+            history.save(record(number))
+        with database.reading() as connection:
+            (payload,) = connection.execute(
+                "SELECT payload FROM reviews WHERE review_id = ?", (identifier(2),)
+            ).fetchone()
+        assert payload[:1] == b"j"
+        change(database, "UPDATE reviews SET payload = ? WHERE review_id = ?", newer(payload), identifier(2))
+        with pytest.raises(StoreError, match=f"{identifier(2)}.*another version of codeloupe .form 99") as caught:
+            history.get(identifier(2))
+        assert caught.value.hint
+        assert history.get(identifier(1)) == record(1)
+
+    def test_the_last_one_that_can_be_read_is_the_last(
+        self, history: SqliteHistory, database: Database, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for number in (1, 2):
+            history.save(record(number))
+        change(database, "UPDATE reviews SET payload = x'00' WHERE review_id = ?", identifier(2))
+        with caplog.at_level(logging.WARNING):
+            assert history.last((REPOSITORY,)) == record(1)
+        assert identifier(2) in caplog.text
+
+    def test_a_finding_that_cannot_be_read_is_a_problem_of_its_review(
+        self, history: SqliteHistory, database: Database
+    ) -> None:
+        history.save(record(1, named("a"), named("b"), named("c")))
+        change(database, "UPDATE findings SET payload = x'6a7b7d' WHERE fingerprint = 'b'")
+        found = history.get(identifier(1))
+        assert found is not None
+        assert [finding.fingerprint for finding in found.review.findings] == ["a", "c"]
+        assert [problem.partition(":")[0] for problem in found.problems] == [
+            f"finding 2 of review {identifier(1)} cannot be read"
+        ]
+
+    def test_a_finding_that_is_gone_is_a_problem_of_its_review(
+        self, history: SqliteHistory, database: Database
+    ) -> None:
+        history.save(record(1, named("a"), named("b")))
+        change(database, "DELETE FROM findings WHERE fingerprint = 'b'")
+        found = history.get(identifier(1))
+        assert found is not None
+        assert found.problems == (f"review {identifier(1)} had 2 findings, and 1 are left",)
+
+    def test_a_sweep_is_read_without_the_commits_and_reviews_that_cannot_be(
+        self, history: SqliteHistory, database: Database
+    ) -> None:
+        history.save_sweep(sweep_record(9, *(commit_review(number) for number in (1, 2, 3, 4))))
+        change(database, "UPDATE sweep_commits SET payload = x'00' WHERE position = 0")
+        change(database, "DELETE FROM reviews WHERE review_id = ?", identifier(1002))
+        change(database, "UPDATE reviews SET payload = x'00', entry = x'00' WHERE review_id = ?", identifier(1003))
+        found, outline = history.get_sweep(identifier(9)), history.outline(identifier(9))
+        assert found is not None
+        assert outline is not None
+        for its in (found, outline.record):
+            assert [commit.commit.subject[-1] for commit in its.sweep.commits] == ["2", "3", "4"]
+            assert len(its.problems) == 3
+        assert [commit.reviewed for commit in found.sweep.commits] == [False, False, True]
+        assert [entry is not None for entry in outline.reviews] == [False, False, True]
+
+    def test_a_sweep_that_cannot_be_read_is_an_error_in_words(self, history: SqliteHistory, database: Database) -> None:
+        history.save_sweep(sweep_record(9))
+        change(database, "UPDATE sweeps SET payload = x'00'")
+        for read in (history.get_sweep, history.outline):
+            with pytest.raises(StoreError, match=f"the sweep {identifier(9)} in the database .* cannot be read"):
+                read(identifier(9))
+
+    def test_a_sweep_goes_on_with_an_entry_that_cannot_be_read(
+        self, history: SqliteHistory, database: Database
+    ) -> None:
+        history.add_commit(sweep_record(9), commit_review(1))
+        change(database, "UPDATE sweeps SET entry = x'00'")
+        history.add_commit(sweep_record(9), commit_review(2))
+        assert history.list(HERE).problems == ()
+        found = history.get_sweep(identifier(9))
+        assert found is not None
+        assert len(found.sweep.commits) == 2
+
+    def test_raw_output_that_cannot_be_read_is_an_error_in_words(
+        self, history: SqliteHistory, database: Database
+    ) -> None:
+        history.save(record(1), raw_outputs={"a": "b"})
+        change(database, "UPDATE raw_outputs SET output = x'00'")
+        with pytest.raises(StoreError, match="raw output"):
+            history.raw_outputs(identifier(1))
+
+    def test_what_cannot_be_read_of_the_small_tables_is_logged_and_left_out(
+        self, history: SqliteHistory, database: Database, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        history.dismiss(Dismissal(fingerprint="f", repository=REPOSITORY, reason="", who="", at=at()))
+        history.save(record(1, named("f")))
+        change(database, "UPDATE dismissals SET payload = x'00'")
+        change(database, "UPDATE findings SET status = 'postponed'")
+        with caplog.at_level(logging.WARNING):
+            assert history.dismissals((REPOSITORY,)) == ()
+            assert history.findings_of(["f"]) == ()
+        assert "the dismissal of f cannot be read" in caplog.text
+        assert f"a finding of review {identifier(1)} in the history cannot be read" in caplog.text
+
+
+class TestReading:
+    def test_lists_trends_and_sightings_read_no_payload(self, history: SqliteHistory, database: Database) -> None:
+        for number in (1, 2):
+            history.save(record(number, named("f")))
+        history.save_sweep(sweep_record(3, commit_review(1, named("g"))))
+        for table in ("reviews", "findings", "sweeps"):
+            change(database, f"UPDATE {table} SET payload = x'00'")
+        listing = history.list(HERE)
+        assert (len(listing.entries), listing.problems) == (3, ())
+        assert [row.findings for row in history.trends([TrendKey.REVIEWER])[0].rows] == [2]
+        assert len(history.findings_of(["f"])) == 2
+        assert history.prune(PruneRule(keep_last=0), dry_run=True).findings == 3
+
+    @pytest.mark.parametrize(
+        ("ask", "index"),
+        [
+            (lambda history: history.list(HERE), "reviews_of_repository"),
+            (lambda history: history.list(HERE), "sweeps_of_repository"),
+            (lambda history: history.list(HistoryQuery()), "reviews_by_age"),
+            (lambda history: history.matching("abcd"), "sqlite_autoindex_reviews_1"),
+            (lambda history: history.get(identifier(1)), "findings_of_review"),
+            (lambda history: history.findings_of(["a", "b"]), "findings_by_fingerprint"),
+            (lambda history: history.trends([TrendKey.WEEK]), "COVERING INDEX findings_of_review"),
+            (lambda history: history.last((REPOSITORY,)), "reviews_of_repository"),
+            (lambda history: history.raw_outputs(identifier(1)), "raw_outputs_of_review"),
+        ],
+    )
+    def test_an_index_is_there_for_what_is_asked(
+        self, history: SqliteHistory, database: Database, ask: Any, index: str
+    ) -> None:
+        history.save(record(1, named("f")))
+        statements: list[str] = []
+        with database.reading() as connection:
+            connection.set_trace_callback(statements.append)
+        ask(history)
+        with database.reading() as connection:
+            connection.set_trace_callback(None)
+            plans = [connection.execute(f"EXPLAIN QUERY PLAN {text}").fetchall() for text in statements]
+        assert index in str(plans)
+        assert "SCAN findings" not in str(plans)
+
+    def test_raw_outputs_are_compressed(self, history: SqliteHistory, database: Database) -> None:
+        history.save(record(1), raw_outputs={"a": "the same again and again " * 10_000})
+        with database.reading() as connection:
+            (stored,) = connection.execute("SELECT length(output) FROM raw_outputs").fetchone()
+        assert stored < 5_000
+
+
+class TestWriting:
+    def test_a_failure_in_the_middle_leaves_what_was_there(
+        self, history: SqliteHistory, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        history.save(record(1, named("a")), raw_outputs={"u": "one"})
+        # A real failure behind the first rows: the table of the last ones is not as it should be.
+        with database.writing() as connection:
+            connection.execute("ALTER TABLE raw_outputs RENAME TO elsewhere")
+        with pytest.raises(StoreError, match="raw_outputs"):
+            history.save(record(1, named("b"), named("c")), raw_outputs={"u": "two"})
+        with database.writing() as connection:
+            connection.execute("ALTER TABLE elsewhere RENAME TO raw_outputs")
+        assert history.get(identifier(1)) == record(1, named("a"))
+        assert history.raw_outputs(identifier(1)) == {"u": "one"}
+
+    def test_a_sweep_is_saved_whole_or_not_at_all(
+        self, history: SqliteHistory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(*_arguments: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(history_writing, "write_review", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                history.save_sweep(sweep_record(9, commit_review(1), commit_review(2)))
+        assert history.list(HERE).entries == ()
+        assert history.get_sweep(identifier(9)) is None
+
+    def test_pruning_gives_the_room_back(self, history: SqliteHistory, database: Database) -> None:
+        for number in range(1, 21):
+            history.save(record(number, *(named(f"{number} {n}", body="x" * 900) for n in range(50))))
+        before = history.file_bytes()
+        removed = history.prune(PruneRule(keep_last=2))
+        assert removed.size_bytes > 200_000
+        assert history.file_bytes() < before - removed.size_bytes / 2
+        with database.reading() as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+
+    def test_history_and_ledger_live_in_one_file_and_do_not_meet(
+        self, history: SqliteHistory, database: Database
+    ) -> None:
+        ledger = SqliteLedger(database)
+        ledger.put("k", result())
+        history.save(record(1))
+        history.prune(PruneRule(keep_last=0))
+        assert ledger.get("k") is not None
+        history.save(record(2))
+        ledger.prune(0.0, 0)
+        assert history.get(identifier(2)) is not None
+
+    def test_a_name_for_a_place_is_remembered(self, history: SqliteHistory) -> None:
+        assert history.known_root(b"/a\xff") is None
+        history.remember_root(b"/a\xff", "a" * 40)
+        history.remember_root(b"/a\xff", "b" * 40)
+        assert history.known_root(b"/a\xff") == "b" * 40
+
+
+@pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
+def test_the_history_works_in_a_database_of_every_earlier_version(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "x.sqlite3"
+    with closing(sqlite3.connect(path, isolation_level=None)) as older:
+        migrate(older, MIGRATIONS[:version])
+        if version:
+            payload = b'j{"success":true,"output":"kept","agent":"codex"}'
+            older.execute("INSERT INTO results VALUES ('k', 1e9, 49, 'codex', NULL, 0.5, ?)", (payload,))
+    with Database(path) as database:
+        history = SqliteHistory(database)
+        history.save(record(1, named("f")))
+        history.save_sweep(sweep_record(2, commit_review(1)))
+        assert history.get(identifier(1)) == record(1, named("f"))
+        assert len(history.list(HERE).entries) == 2
+        assert (SqliteLedger(database).get("k") is not None) is bool(version)
