@@ -1,0 +1,51 @@
+"""The baseline that holds for a review: of a trusted change the reviewed tree's own, of any other the base's.
+
+Whoever wrote an untrusted change may have written its baseline too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codeloupe.baseline.file import decode_baseline, read_working_file
+from codeloupe.config.files import repository_root
+from codeloupe.git.blobs import list_entries, read_file_at
+from codeloupe.git.command import git
+from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
+from codeloupe.git.repository import Repository, open_repository
+from codeloupe.model.baseline import BASELINE_NAME, Baseline
+from codeloupe.model.change import Scope, ScopeKind
+
+_REGULAR_MODES = ("100644", "100755")
+
+
+async def read_baseline(scope: Scope, *, repo: Path, trusted: bool) -> Baseline:
+    """The baseline that holds for a resolved scope; an empty one without a file. Raises ConfigError and GitFailed.
+
+    An untrusted diff has no base to take one from. In a commit or an index a symbolic link counts as no file.
+    """
+    if not trusted:
+        return await _of_revision(await open_repository(repo), scope.base) if scope.base else Baseline()
+    match scope.kind:
+        case ScopeKind.UNCOMMITTED | ScopeKind.BRANCH | ScopeKind.DIFF_FILE:
+            return read_working_file(repository_root(repo)).baseline
+        case ScopeKind.STAGED:
+            return await _of_index(await open_repository(repo))
+        case ScopeKind.RANGE | ScopeKind.COMMIT:
+            return await _of_revision(await open_repository(repo), scope.head) if scope.head else Baseline()
+
+
+async def _of_revision(repository: Repository, revision: str) -> Baseline:
+    content = await read_file_at(repository, revision, BASELINE_NAME)
+    return Baseline() if content is None else decode_baseline(f"{revision[:12]}:{BASELINE_NAME}", content).baseline
+
+
+async def _of_index(repository: Repository) -> Baseline:
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        copy_index(repository.index, git_dir)
+        place = in_engine(git_dir)
+        for entry in await list_entries(place, None, [BASELINE_NAME]):
+            if entry.path == BASELINE_NAME and entry.mode in _REGULAR_MODES:
+                content = await git(place, "cat-file", "blob", entry.blob)
+                return decode_baseline(f":{BASELINE_NAME}", content).baseline
+    return Baseline()

@@ -1,0 +1,83 @@
+"""The baseline: findings that are known and do not count, as a team keeps them in a file beside its code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+
+from codeloupe.model.review import ReviewError
+
+BASELINE_NAME = "codeloupe-baseline.yaml"
+EXPIRED = "baseline_expired"
+UNUSED = "baseline_unused"
+_SHORT = 12
+_NAMED = re.compile(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineEntry:
+    """One known finding. `expires` is the last day on which the entry holds.
+
+    An entry without a `file` holds in any. `evidence` is a piece of the code it is about, by which it shows whether
+    that code is still there. `line` is where it begins in the file of the baseline, 0 for one that is not in it yet.
+    """
+
+    fingerprint: str
+    reason: str
+    file: str = ""
+    title: str = ""
+    evidence: str = ""
+    owner: str = ""
+    expires: date | None = None
+    line: int = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells entries apart: code that stands in two files has the same fingerprint in both. Sorts by file."""
+        return self.file, self.fingerprint
+
+    def is_expired(self, today: date) -> bool:
+        """Whether its last day is over."""
+        return self.expires is not None and self.expires < today
+
+    def in_short(self) -> str:
+        """How a message names it; `told_unused` finds it again by that."""
+        return f"{self.fingerprint[:_SHORT]} (line {self.line})"
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """All entries in the order of the file, each key once; `name` is how messages call the file."""
+
+    entries: tuple[BaselineEntry, ...] = ()
+    name: str = BASELINE_NAME
+
+
+class EntryState(StrEnum):
+    """How an entry stands, as far as a review tells: one that is `unseen` is about what that did not look at."""
+
+    USED = "used"
+    UNUSED = "unused"
+    EXPIRED = "expired"
+    UNSEEN = "unseen"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryStanding:
+    """An entry and how it stands."""
+
+    entry: BaselineEntry
+    state: EntryState
+
+
+def told_unused(errors: Iterable[ReviewError]) -> frozenset[str]:
+    """The beginnings of the fingerprints that a review told as unused in the baseline."""
+    return frozenset(name for error in errors if error.kind == UNUSED for name in _NAMED.findall(error.message))
+
+
+def shown_path(path: str) -> str:
+    """A path as a text file can hold it: a byte that is not UTF-8 is written as `\\xff`."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,0 +1,24 @@
+"""Why a finding is not counted although it stands: an entry of the baseline, or a comment in the code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from enum import StrEnum
+
+
+class SuppressionKind(StrEnum):
+    """Where a suppression stands."""
+
+    BASELINE = "baseline"
+    INLINE = "inline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppression:
+    """One reason to leave a finding out of the verdict. `expires` is the last day on which it holds."""
+
+    kind: SuppressionKind
+    reason: str
+    owner: str = ""
+    expires: date | None = None

@@ -1,0 +1,142 @@
+"""Known findings through the front door: adopted, commented, expired, pruned, and never taken from a stranger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from codeloupe.model.baseline import BASELINE_NAME
+from tests.program import Ended, codeloupe
+from tests.repository import GitRepository
+
+FAULTY = 'def run(cursor, name):\n    cursor.execute("select * from t where n = \'" + name + "\'")\n    eval(name)\n'
+
+
+@pytest.fixture
+def faulty(repository: GitRepository) -> GitRepository:
+    """A branch that adds two faults."""
+    repository.write("app.py", "import os\n")
+    repository.commit("first")
+    repository.checkout("topic", new=True)
+    repository.write("app.py", f"import os\n\n\n{FAULTY}")
+    repository.commit("faults")
+    return repository
+
+
+def review(repository: GitRepository, *words: str) -> Ended:
+    return codeloupe("review", "--reviewer", "offline", "--format", "json", *words, cwd=repository.path)
+
+
+def kinds(document: Any) -> set[str]:
+    return {error["kind"] for error in document["errors"]}
+
+
+def test_a_legacy_code_base_is_adopted_and_only_what_is_new_counts(faulty: GitRepository) -> None:
+    first = review(faulty)
+    assert first.exit_code == 1
+    added = codeloupe("baseline", "add", "--all", "--reason", "legacy", "--owner", "us", cwd=faulty.path)
+    assert (added.exit_code, added.stdout.split("\n")[0]) == (0, f"Added 2 entries in {BASELINE_NAME}:")
+    second = review(faulty)
+    document = second.json()
+    assert (second.exit_code, document["verdict"], document["complete"]) == (0, "PASS", True)
+    assert [finding["fingerprint"] for finding in document["findings"]] == [
+        finding["fingerprint"] for finding in first.json()["findings"]
+    ]
+    expected = {"kind": "baseline", "reason": "legacy", "owner": "us", "expires": None}
+    assert [finding["suppression"] for finding in document["findings"]] == [expected, expected]
+    faulty.write("app.py", f"import os\n\n\n{FAULTY}    os.system(name)\n")
+    third = review(faulty)
+    assert third.exit_code == 1
+    assert [finding["suppression"] is None for finding in third.json()["findings"]] == [False, False, True]
+
+
+def test_what_is_fixed_is_told_as_unused_and_pruned(faulty: GitRepository) -> None:
+    review(faulty)
+    codeloupe("baseline", "add", "--all", "--reason", "legacy", cwd=faulty.path)
+    faulty.write("app.py", "import os\n\n\n" + FAULTY.replace("eval(name)", "int(name)"))
+    assert "baseline_unused" in kinds(review(faulty).json())
+    listed = codeloupe("baseline", "list", "--json", cwd=faulty.path).json()
+    assert sorted(entry["state"] for entry in listed["entries"]) == ["unused", "used"]
+    assert "Removed 1 entry" in codeloupe("baseline", "prune", cwd=faulty.path).stdout
+
+
+def test_an_expired_entry_counts_again_and_is_told(faulty: GitRepository) -> None:
+    review(faulty)
+    codeloupe("baseline", "add", "--all", "--reason", "legacy", "--expires", "2999-12-31", cwd=faulty.path)
+    text = (faulty.path / BASELINE_NAME).read_text()
+    faulty.write(BASELINE_NAME, text.replace("2999-12-31", "2001-12-31"))
+    ended = review(faulty)
+    assert ended.exit_code == 1
+    assert "baseline_expired" in kinds(ended.json())
+
+
+def test_a_comment_with_a_reason_suppresses_and_one_without_does_not(faulty: GitRepository) -> None:
+    marked = FAULTY.replace('+ "\'")', '+ "\'")  # codeloupe: ignore[S608] the name is one of ours')
+    faulty.write("app.py", f"{marked.rstrip()}  # codeloupe: ignore\n")
+    document = review(faulty).json()
+    by_rule = {finding["rule"]: finding["suppression"] for finding in document["findings"]}
+    assert by_rule["S608"] == {"kind": "inline", "reason": "the name is one of ours", "owner": None, "expires": None}
+    assert by_rule["S307"] is None
+    assert {"ignore_without_reason", "suppressions_added"} <= kinds(document)
+
+
+def test_of_an_untrusted_change_neither_comments_nor_its_own_baseline_are_followed(faulty: GitRepository) -> None:
+    review(faulty)
+    codeloupe("baseline", "add", "--all", "--reason", "mine", cwd=faulty.path)
+    faulty.write("app.py", f"import os\n\n\n{FAULTY}    os.system(name)  # codeloupe: ignore fine\n")
+    faulty.commit("hide it")
+    trusted = review(faulty, "main..topic")
+    assert trusted.exit_code == 0
+    strange = review(faulty, "main..topic", "--untrusted")
+    document = strange.json()
+    assert strange.exit_code == 1
+    assert [finding["suppression"] for finding in document["findings"]] == [None, None, None]
+    assert {"ignores_not_followed", "suppressions_added"} <= kinds(document)
+
+
+def test_of_an_untrusted_change_the_baseline_of_the_base_holds(faulty: GitRepository) -> None:
+    review(faulty)
+    codeloupe("baseline", "add", "--all", "--reason", "known at the base", cwd=faulty.path)
+    text = (faulty.path / BASELINE_NAME).read_text()
+    faulty.remove(BASELINE_NAME)
+    faulty.checkout("main")
+    faulty.write(BASELINE_NAME, text)
+    base = faulty.commit("baseline")
+    faulty.checkout("topic")
+    faulty.git("rebase", "--quiet", "main")
+    faulty.write(BASELINE_NAME, "version: 1\nentries: []\n")
+    faulty.commit("empty it")
+    assert review(faulty, f"{base}..topic", "--untrusted").exit_code == 0
+    assert review(faulty, f"{base}..topic").exit_code == 1
+
+
+def test_a_broken_baseline_stops_a_review_before_it_begins(faulty: GitRepository) -> None:
+    faulty.write(BASELINE_NAME, "version: 1\nentries:\n- fingerprint: abcdef\n")
+    ended = review(faulty)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert f"{BASELINE_NAME}:3: this entry has no reason" in ended.stderr
+
+
+def test_a_report_in_a_file_can_be_adopted(faulty: GitRepository) -> None:
+    report = review(faulty).stdout
+    piped = codeloupe(
+        "baseline", "add", "app.py:5", "--reason", "x", "--from", "-", cwd=faulty.path, stdin=report.encode()
+    )
+    assert "Added 1 entry" in piped.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["add", "abcdef", "--reason", "x"], "no review of repository is saved yet"),
+        (["add", "abcdef"], "--reason"),
+        (["ad"], "invalid choice"),
+        ([], "required"),
+    ],
+)
+def test_a_wrong_call_ends_with_2_and_a_hint(repository: GitRepository, words: list[str], message: str) -> None:
+    ended = codeloupe("baseline", *words, cwd=repository.path)
+    assert ended.exit_code == 2
+    assert message in ended.stderr
+    assert "hint:" in ended.stderr

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from codeloupe.baseline.revision import read_baseline
+from codeloupe.errors import ConfigError
+from codeloupe.model.baseline import BASELINE_NAME, Baseline
+from codeloupe.model.change import Scope, ScopeKind
+from tests.repository import GitRepository
+
+
+def text(reason: str) -> str:
+    return f"version: 1\nentries:\n- fingerprint: {'a' * 32}\n  reason: {reason}\n"
+
+
+@pytest.fixture
+def history(repository: GitRepository) -> tuple[GitRepository, str, str]:
+    """A repository with another baseline in the base, the head, the index and the working tree."""
+    repository.write(BASELINE_NAME, text("of the base"))
+    base = repository.commit()
+    repository.write(BASELINE_NAME, text("of the head"))
+    head = repository.commit()
+    repository.write(BASELINE_NAME, text("of the index"))
+    repository.git("add", BASELINE_NAME)
+    repository.write(BASELINE_NAME, text("of the tree"))
+    return repository, base, head
+
+
+def read(repository: GitRepository, kind: ScopeKind, base: str | None, head: str | None, *, trusted: bool) -> Baseline:
+    scope = Scope(kind, base, head, "a change")
+    return asyncio.run(read_baseline(scope, repo=repository.path, trusted=trusted))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (ScopeKind.UNCOMMITTED, "of the tree"),
+        (ScopeKind.BRANCH, "of the tree"),
+        (ScopeKind.DIFF_FILE, "of the tree"),
+        (ScopeKind.STAGED, "of the index"),
+        (ScopeKind.RANGE, "of the head"),
+        (ScopeKind.COMMIT, "of the head"),
+    ],
+)
+def test_of_a_trusted_change_the_baseline_is_the_reviewed_trees_own(
+    history: tuple[GitRepository, str, str], kind: ScopeKind, reason: str
+) -> None:
+    repository, base, head = history
+    (entry,) = read(repository, kind, base, head, trusted=True).entries
+    assert entry.reason == reason
+
+
+@pytest.mark.parametrize("kind", list(ScopeKind))
+def test_of_an_untrusted_change_it_is_the_bases(history: tuple[GitRepository, str, str], kind: ScopeKind) -> None:
+    repository, base, head = history
+    (entry,) = read(repository, kind, base, head, trusted=False).entries
+    assert entry.reason == "of the base"
+
+
+def test_an_untrusted_change_without_a_base_has_none(history: tuple[GitRepository, str, str]) -> None:
+    repository, _, head = history
+    assert read(repository, ScopeKind.DIFF_FILE, None, None, trusted=False).entries == ()
+    assert read(repository, ScopeKind.COMMIT, None, head, trusted=False).entries == ()
+
+
+@pytest.mark.parametrize("kind", list(ScopeKind))
+@pytest.mark.parametrize("trusted", [True, False])
+def test_without_a_file_it_is_empty(repository: GitRepository, kind: ScopeKind, trusted: bool) -> None:
+    repository.write("a.py", "")
+    sha = repository.commit()
+    assert read(repository, kind, sha, sha, trusted=trusted).entries == ()
+
+
+def test_from_a_folder_below_it_is_found_at_the_root(history: tuple[GitRepository, str, str]) -> None:
+    repository, base, _ = history
+    (repository.path / "below").mkdir()
+    scope = Scope(ScopeKind.BRANCH, base, None, "")
+    assert len(asyncio.run(read_baseline(scope, repo=repository.path / "below", trusted=True)).entries) == 1
+
+
+@pytest.mark.parametrize("kind", [ScopeKind.STAGED, ScopeKind.RANGE])
+def test_a_symbolic_link_in_a_commit_or_an_index_is_no_baseline(repository: GitRepository, kind: ScopeKind) -> None:
+    repository.write("real", text("x"))
+    (repository.path / BASELINE_NAME).symlink_to("real")
+    sha = repository.commit()
+    assert read(repository, kind, sha, sha, trusted=True).entries == ()
+    assert read(repository, kind, sha, sha, trusted=False).entries == ()
+
+
+def test_a_mistake_in_a_revision_is_told_with_the_revision(repository: GitRepository) -> None:
+    repository.write(BASELINE_NAME, "version: 1\nentrys: []\n")
+    sha = repository.commit()
+    with pytest.raises(ConfigError, match=f"{sha[:12]}:{BASELINE_NAME}:2: entrys: unknown key"):
+        read(repository, ScopeKind.RANGE, sha, sha, trusted=False)
+    with pytest.raises(ConfigError, match=f":{BASELINE_NAME}:2: entrys: unknown key"):
+        read(repository, ScopeKind.STAGED, sha, None, trusted=True)
