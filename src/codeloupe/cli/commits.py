@@ -1,0 +1,99 @@
+"""`codeloupe commits`: review many commits, show what to do with each, return the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import uuid
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Any
+
+from codeloupe.cli.commits_options import configure, flags_of, query_of
+from codeloupe.cli.options import look_of
+from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
+from codeloupe.cli.running import output_file, run_to_end, set_up_logging, write_result
+from codeloupe.config.schema import Settings
+from codeloupe.configuring import configure as settings_for
+from codeloupe.historian.keeping import keeping_sweep
+from codeloupe.model.events import CommitReviewed, Event
+from codeloupe.model.sweep import CommitQuery, CommitSweep
+from codeloupe.report.sanitise import log_line
+from codeloupe.sweeping import describe, review_commits, scope_of
+
+__all__ = ["configure", "run"]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Review the commits, and write the result where it belongs."""
+    set_up_logging(verbose=arguments.verbose)
+    query = query_of(arguments)
+    settings = run_to_end(settings_for(scope_of(query), repo=arguments.repo, flags=flags_of(arguments))).settings
+    with ExitStack() as opened:
+        pieces = opened.enter_context(output_file(arguments.save)) if arguments.save else []
+        sweep = _sweep(query, settings, arguments)
+        text = _render(sweep, arguments)
+        pieces.append(text)
+    if arguments.save is None:
+        write_result(text)
+    elif not arguments.quiet:
+        print(f"codeloupe: {log_line(sweep.summary)}\nwrote {arguments.save}", file=sys.stderr)
+    return sweep.exit_code
+
+
+def _sweep(query: CommitQuery, settings: Settings, arguments: argparse.Namespace) -> CommitSweep:
+    with ProgressDisplay(stream=sys.stderr, mode=_mode(arguments)) as display:
+        try:
+            sweep = run_to_end(_kept(query, settings, arguments, display))
+        except KeyboardInterrupt:
+            if display.tally.commits_done:
+                display.say("what was answered so far is kept; the same command again buys only the rest")
+            raise
+    if not sweep.commits and not arguments.quiet:
+        print(f"codeloupe: there are no commits to review: {log_line(sweep.description)}", file=sys.stderr)
+    if not sweep.exit_code and any(commit.verdict is None for commit in sweep.commits):
+        print("codeloupe: not every commit was reviewed; on_incomplete lets it pass", file=sys.stderr)
+    return sweep
+
+
+async def _kept(
+    query: CommitQuery, settings: Settings, arguments: argparse.Namespace, display: ProgressDisplay
+) -> CommitSweep:
+    """Review, and save each commit to the history as it is finished."""
+    known = CommitSweep(sweep_id=uuid.uuid4().hex, description=describe(query), commits=(), summary="", exit_code=0)
+    async with keeping_sweep(known, repo=arguments.repo, emit=display.emit) as keeper:
+
+        def take(event: Event) -> None:
+            display.emit(event)
+            if isinstance(event, CommitReviewed):
+                keeper.commit_finished(event.outcome)
+
+        sweep = await review_commits(
+            query,
+            repo=arguments.repo,
+            settings=settings,
+            strict=arguments.strict,
+            fresh=arguments.fresh,
+            sweep_id=known.sweep_id,
+            emit=take,
+        )
+        keeper.finish(sweep)
+    return sweep
+
+
+def _mode(arguments: argparse.Namespace) -> ProgressMode:
+    mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
+    # A log writes to the same terminal, and would tear a line that is redrawn.
+    return ProgressMode.PLAIN if arguments.verbose and mode is ProgressMode.LIVE else mode
+
+
+def _render(sweep: CommitSweep, arguments: argparse.Namespace) -> str:
+    # Only the module of the format that is asked for is loaded: that of text brings a library along.
+    render: Any = getattr(
+        import_module(f"codeloupe.report.sweep_{arguments.output}"), f"render_sweep_{arguments.output}"
+    )
+    if arguments.output != "text":
+        return str(render(sweep))
+    look = look_of(arguments.color, to_file=arguments.save is not None)
+    return str(render(sweep, width=look.width, color=look.color, ascii_only=look.ascii_only, verbose=arguments.verbose))

@@ -1,0 +1,131 @@
+"""The options of `codeloupe commits`, and what they mean as a query and as settings.
+
+Apart from the sweep itself, so that `--help` and a mistake in the options do not pay for loading it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from codeloupe.cli.options import add_repo_option
+from codeloupe.cli.review_options import flags_of as review_flags_of
+from codeloupe.errors import UsageError
+from codeloupe.model.sweep import CommitQuery
+
+FORMATS = ("text", "json", "markdown", "xml")
+DEFAULT_SINCE = "24 hours ago"
+_REVIEWERS = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline"
+_EPILOG = """\
+Each commit is reviewed by itself, under the checklist that its kind calls for. A merge is one change against its
+first parent, all that it brought in; with --merges, or --author, the commits that it brought in are reviewed each by
+itself, and the merge for what it changed itself. What was answered is kept: run the same command again after an
+interruption, and only the commits that are missing are asked about.
+"""
+# Options of a review that a sweep does not have; the settings of files and variables hold for them.
+_NOT_HERE = ("include", "exclude", "fail_on", "min_severity", "experts", "passes", "lanes")
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wide enough for an option to stand on one line with its meaning."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=29)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Every option of the verb."""
+    parser.usage = "%(prog)s [A..B] [options]"
+    parser.formatter_class = _HelpFormatter
+    parser.epilog = _EPILOG
+    parser.set_defaults(**dict.fromkeys(_NOT_HERE))
+    _add_choosing(parser.add_argument_group(f"which commits (default: of HEAD, since {DEFAULT_SINCE})"))
+    add_repo_option(parser)
+    _add_reviewing(parser.add_argument_group("how to review"))
+    _add_limits(parser.add_argument_group("limits"))
+    _add_judging(parser.add_argument_group("judging"))
+    _add_showing(parser.add_argument_group("showing"))
+
+
+def _add_choosing(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("range", nargs="?", metavar="A..B", help="the commits of B that are not in A")
+    group.add_argument("--since", metavar="DATE", help="from then on, such as '1 hour ago' or 2024-05-31")
+    group.add_argument("--until", metavar="DATE", help="up to then")
+    group.add_argument("--branch", metavar="B", help="of this branch")
+    group.add_argument("--author", metavar="A", help="by somebody whose name or mail has this text in it")
+    group.add_argument("--max", metavar="N", type=int, help="the newest N at most")
+    group.add_argument("--merges", action="store_true", help="look into merges: each commit by itself")
+
+
+def _add_reviewing(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--reviewer", metavar="NAME", action="append", help=f"{_REVIEWERS}; or several: A,B")
+    group.add_argument("--model", help="the model to ask for")
+    group.add_argument(
+        "--effort",
+        metavar="low|medium|high",
+        choices=["low", "medium", "high"],
+        help="smaller pieces find more, and cost more",
+    )
+    group.add_argument(
+        "--verify", action=argparse.BooleanOptionalAction, help="try to refute critical and high findings"
+    )
+    group.add_argument("--untrusted", action="store_true", help="strangers' commits: believe nothing they say")
+
+
+def _add_limits(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--timeout", metavar="SECONDS", type=float, help="for each call (default: 300)")
+    group.add_argument("--concurrency", metavar="N", type=int, help="calls at a time (default: 5)")
+    group.add_argument("--max-budget-usd", metavar="USD", type=float, help="stop before it costs more")
+    group.add_argument("--max-tokens", metavar="N", type=int, help="stop before it takes more tokens")
+    group.add_argument("--max-requests", metavar="N", type=int, help="stop before it takes more calls")
+    group.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens again")
+    group.add_argument("--fresh", action="store_true", help="ask again what was answered before")
+
+
+def _add_judging(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--strict", action="store_true", help="exit 1 for a finding of high or critical")
+    group.add_argument(
+        "--on-incomplete", metavar="fail|pass", choices=["fail", "pass"], help="exit 3 or 0 if not all was reviewed"
+    )
+
+
+def _add_showing(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--output", metavar="|".join(FORMATS), choices=FORMATS, default="text", help="how to show the result"
+    )
+    group.add_argument("--save", metavar="FILE", type=Path, help="write the result to a file")
+    group.add_argument(
+        "--color", metavar="WHEN", choices=["auto", "always", "never"], default="auto", help="auto, always or never"
+    )
+    loudness = group.add_mutually_exclusive_group()
+    loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the result")
+
+
+def query_of(arguments: argparse.Namespace) -> CommitQuery:
+    """The commits that the options name. Raises UsageError for options that contradict each other or mean nothing."""
+    if arguments.range is not None and arguments.branch is not None:
+        raise UsageError("A..B and --branch exclude each other", hint="a range names its branch: A..BRANCH")
+    if arguments.range is not None and ".." not in arguments.range:
+        raise UsageError(
+            f"{arguments.range!r} is no range of commits",
+            hint=f"give A..B, or --branch {arguments.range} for the newest commits of a branch",
+        )
+    if arguments.branch is not None and ".." in arguments.branch:
+        raise UsageError(f"{arguments.branch!r} is no branch but a range", hint="give a range without --branch")
+    if arguments.max is not None and arguments.max < 1:
+        raise UsageError(f"--max {arguments.max} leaves no commit", hint="give a number from 1 on")
+    bounded = (arguments.range, arguments.since, arguments.max) != (None, None, None)
+    return CommitQuery(
+        revision=arguments.range or arguments.branch or "HEAD",
+        since=arguments.since if bounded else DEFAULT_SINCE,
+        until=arguments.until,
+        author=arguments.author,
+        max_count=arguments.max,
+        merges=arguments.merges,
+    )
+
+
+def flags_of(arguments: argparse.Namespace) -> dict[str, object]:
+    """The options that are settings too; None means not given."""
+    return review_flags_of(arguments)

@@ -1,0 +1,106 @@
+"""What findings mean for a commit and for a sweep: score, verdict, plan, summary, exit code. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from codeloupe.model.answer import Proof
+from codeloupe.model.finding import Finding
+from codeloupe.model.severity import Severity
+from codeloupe.model.sweep import CommitReview, CommitVerdict, PlanStep
+from codeloupe.model.usage import Usage
+
+_COST = {Severity.LOW: 0.05, Severity.MEDIUM: 0.15, Severity.HIGH: 0.30, Severity.CRITICAL: 0.50}
+_LEAVE_FROM = 0.8
+_FIX_FROM = 0.5
+_MOST_PLANNED = 10
+_LONGEST_HINT = 300
+PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
+
+
+def score(findings: Iterable[Finding]) -> float:
+    """1 less what each finding that counts costs, between 0 and 1."""
+    lost = sum(_COST[finding.severity] for finding in findings if finding.can_block)
+    # Rounded, since a sum of such parts may miss a threshold by a hair.
+    return round(min(1.0, max(0.0, 1.0 - lost)), 2)
+
+
+def verdict(findings: Sequence[Finding]) -> CommitVerdict:
+    """LEAVE from 0.8, FIX from 0.5, REVERT below, and for any critical finding that was confirmed by verification."""
+    if any(_is_confirmed_critical(finding) for finding in findings):
+        return CommitVerdict.REVERT
+    reached = score(findings)
+    if reached >= _LEAVE_FROM:
+        return CommitVerdict.LEAVE
+    return CommitVerdict.FIX if reached >= _FIX_FROM else CommitVerdict.REVERT
+
+
+def _is_confirmed_critical(finding: Finding) -> bool:
+    is_critical = finding.can_block and finding.severity is Severity.CRITICAL
+    return is_critical and finding.verification.startswith(Proof.CONFIRMED.value)
+
+
+def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
+    """Test first: red and green for each finding of medium or above that counts, the worst first, then refactor."""
+    worth = (finding for finding in findings if finding.can_block and finding.severity.at_least(Severity.MEDIUM))
+    ordered = sorted(worth, key=lambda finding: (finding.severity.priority, finding.file, finding.line_start))
+    if not ordered:
+        return ()
+    planned = ordered[:_MOST_PLANNED]
+    return (*(step for finding in planned for step in _red_and_green(finding)), _refactor(planned, of=len(ordered)))
+
+
+def _red_and_green(finding: Finding) -> Iterator[PlanStep]:
+    place = f"{finding.file}:{finding.line_start}"
+    yield PlanStep("red", f"Write a test that fails because of this: {_sentence(finding.title)} ({place})")
+    lines = (finding.suggestion or "").strip().splitlines()
+    hint = f" Suggested: {lines[0][:_LONGEST_HINT]}" if len(lines) == 1 else ""
+    yield PlanStep("green", f"Change {place} until it passes, and no more.{hint}")
+
+
+def _sentence(text: str) -> str:
+    words = " ".join(text.split())
+    return words if words.endswith((".", "!", "?")) else f"{words}."
+
+
+def _refactor(planned: Sequence[Finding], *, of: int) -> PlanStep:
+    files = ", ".join(dict.fromkeys(finding.file for finding in planned))
+    left = of - len(planned)
+    more = f" Then take the other {left} in the same way." if left else ""
+    return PlanStep("refactor", f"With all tests green, make what was changed clear again: {files}.{more}")
+
+
+def overall_score(commits: Iterable[CommitReview]) -> float | None:
+    """The mean over the commits that were reviewed, or None when there is none."""
+    scores = [commit.score for commit in commits if commit.score is not None]
+    return round(sum(scores) / len(scores), 2) if scores else None
+
+
+def summarise(commits: Sequence[CommitReview]) -> str:
+    """One line of a fixed form: how many, and what is to be done with them."""
+    counts = {kind: sum(commit.verdict is kind for commit in commits) for kind in CommitVerdict}
+    unknown = sum(commit.verdict is None for commit in commits)
+    return (
+        f"{len(commits)} commits reviewed, {counts[CommitVerdict.LEAVE]} OK, {counts[CommitVerdict.FIX]} need fixes, "
+        f"{counts[CommitVerdict.REVERT]} should be reverted, {unknown} could not be reviewed"
+    )
+
+
+def exit_code(commits: Iterable[CommitReview], *, strict: bool, pass_when_incomplete: bool) -> int:
+    """1 for a finding of high or above that counts, if `strict`; 3 for a commit that could not be reviewed; else 0."""
+    known = tuple(commits)
+    findings = (finding for commit in known if commit.review is not None for finding in commit.review.findings)
+    if strict and any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings):
+        return BLOCKED
+    if not pass_when_incomplete and any(commit.verdict is None for commit in known):
+        return INCOMPLETE
+    return PASSED
+
+
+def total_usage(commits: Iterable[CommitReview], *, seconds: float) -> Usage:
+    """What all reviews cost together; they ran side by side, so that the time is given."""
+    total = Usage()
+    for commit in commits:
+        total = total.plus(commit.review.usage) if commit.review is not None else total
+    return replace(total, duration_seconds=seconds)

@@ -1,0 +1,370 @@
+"""The composition root of a sweep: commits, categories and experts, the reviewers, and one outcome for all.
+
+Agents get each commit's diff from one pass over the log, so that a sweep costs a few git processes and not several
+for each commit. The whole tree of a commit is exported only where something grave is to be verified. What a project
+says of all its commits, guidance and baseline, is read once: at the newest commit, or before untrusted ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from codeloupe.baseline.revision import read_baseline
+from codeloupe.config.schema import Settings
+from codeloupe.configuring import configure
+from codeloupe.errors import CodeloupeError
+from codeloupe.experts.loading import load_experts
+from codeloupe.git.blob_contents import read_blobs
+from codeloupe.git.commit_changes import read_commit_changes
+from codeloupe.git.commits import list_commits
+from codeloupe.git.guidance import read_guidance
+from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.scopes import Side, Sides, resolve_scope
+from codeloupe.git.snapshot import empty_directory, write_file
+from codeloupe.intake import take_in
+from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
+from codeloupe.model.change import Change, Scope, ScopeKind
+from codeloupe.model.commit import Commit
+from codeloupe.model.events import Event, ReviewerChosen, StageStarted
+from codeloupe.model.finding import Finding
+from codeloupe.model.material import GuidanceFile, Intent
+from codeloupe.model.review import Policy, Review, ReviewerInfo
+from codeloupe.model.scope import CommitScope, RangeScope
+from codeloupe.model.severity import Severity
+from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
+from codeloupe.panel import Floor, Panel, Seat, choose_seats, seated
+from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
+from codeloupe.review.lanes import joined_info
+from codeloupe.review.runner import ReviewPlan, run_review
+from codeloupe.review.selection import Selection, select_by_diff
+from codeloupe.sweep.categories import categorise
+from codeloupe.sweep.dispatching import AgentDispatcher, Assignment
+from codeloupe.sweep.querying import describe, scope_of
+from codeloupe.sweep.relaying import Relay
+from codeloupe.sweep.scoring import exit_code, overall_score, summarise, total_usage
+from codeloupe.terms import policy_of, rules_of
+
+__all__ = ["DEFAULT_EXPERTS", "describe", "review_commits", "scope_of"]
+
+DEFAULT_EXPERTS: Mapping[CommitCategory, tuple[str, ...]] = {
+    CommitCategory.BUG_FIX: ("reliability",),
+    CommitCategory.FEATURE: ("correctness", "code_quality"),
+    CommitCategory.REFACTOR: ("architecture",),
+    CommitCategory.TEST_CHANGE: ("tests",),
+    CommitCategory.DOCUMENTATION: ("documentation",),
+    CommitCategory.CHORE: ("general",),
+    CommitCategory.OTHER: ("general",),
+}
+_GENERAL = "general"
+_MOST_CONTENT_BYTES = 32 * 1024**2
+_log = logging.getLogger(__name__)
+
+
+def _ignore(_event: Event) -> None:
+    """Take an event and do nothing with it."""
+
+
+async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by name
+    query: CommitQuery | None = None,
+    *,
+    repo: Path | str = ".",
+    settings: Settings | None = None,
+    strict: bool = False,
+    fresh: bool = False,
+    seats: Sequence[Seat] | None = None,
+    sweep_id: str | None = None,
+    emit: EventSink = _ignore,
+) -> CommitSweep:
+    """Review commits, each by itself with the experts of its category, and return what became of all of them.
+
+    A commit whose review fails is in the outcome as one that could not be reviewed. What was bought before is not
+    bought again, unless `fresh`: a sweep that was interrupted goes on where it was. With `strict` the exit code is 1
+    for an open finding of high or above. One call takes at most `timeout_seconds` of the settings. `seats` says who
+    reviews, in place of the settings; `sweep_id` names the outcome. Raises UsageError for what the caller can mend,
+    ProcessError when git fails.
+    """
+    started = time.monotonic()
+    asked = query or CommitQuery()
+    chosen = _with_patience(settings or (await configure(scope_of(asked), repo=repo)).settings)
+    repository = await open_repository(Path(repo))
+    commits = await list_commits(repository, asked)
+    taken = tuple(seats) if seats is not None else await choose_seats(chosen)
+    for seat in taken:
+        emit(ReviewerChosen(seat.info))
+    with seated(taken, chosen, floor=Floor(repo=Path(repo)), fresh=fresh) as panel, empty_directory() as nowhere:
+        reviewers = _reviewers(panel, taken, chosen)
+        for_agents = any(seat.agents for seat in taken)
+        rules = await _rules(repository, commits, asked, chosen, for_agents=for_agents)
+        relay = Relay(emit, total=len(commits))
+        sweep = _Sweep(repository, chosen, taken, panel, nowhere, reviewers, rules, relay)
+        relay.emit(StageStarted("reviewing", f"{len(commits):,} commits"))
+        dispatcher = AgentDispatcher(
+            sweep.review, max_concurrent=_commits_at_once(taken, chosen), finished=relay.finished
+        )
+        reviewed = await dispatcher.dispatch(sweep.assignments(commits, merges=asked.looks_into_merges))
+    return CommitSweep(
+        sweep_id=sweep_id or uuid.uuid4().hex,
+        description=describe(asked),
+        reviewer=joined_info([seat.info for seat in taken]),
+        commits=reviewed,
+        summary=summarise(reviewed),
+        exit_code=exit_code(reviewed, strict=strict, pass_when_incomplete=chosen.on_incomplete == "pass"),
+        strict=strict,
+        score=overall_score(reviewed),
+        usage=total_usage(reviewed, seconds=time.monotonic() - started),
+    )
+
+
+def _with_patience(settings: Settings) -> Settings:
+    """A sweep is many calls, so that each gets the time of an analyser at most, and not that of a whole review."""
+    return replace(
+        settings,
+        review_timeout_seconds=min(settings.review_timeout_seconds, settings.timeout_seconds),
+        agent_sdk_review_timeout=min(settings.agent_sdk_review_timeout, settings.timeout_seconds),
+    )
+
+
+def _commits_at_once(seats: Sequence[Seat], settings: Settings) -> int:
+    """As many as calls may run, which the caller of agents sees to; so that no call waits, some more get ready."""
+    return settings.concurrency + (settings.concurrency + 1) // 2 * all(seat.agents for seat in seats)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """Who looks at the commits of one category, and under which checklists."""
+
+    experts: tuple[str, ...]
+    reviewers: tuple[Reviewer, ...]
+
+
+def _reviewers(panel: Panel, seats: Sequence[Seat], settings: Settings) -> Mapping[CommitCategory, _Bench]:
+    """For every category, so that a mistake in the settings is told before anything is bought. Raises ConfigError."""
+    if not any(seat.agents for seat in seats):
+        return dict.fromkeys(CommitCategory, _Bench((), panel.reviewers(())))
+    folder = Path(settings.experts_folder) if settings.experts_folder else None
+    benches: dict[CommitCategory, _Bench] = {}
+    for category in CommitCategory:
+        names = settings.commit_experts.get(category.value, DEFAULT_EXPERTS[category])
+        if settings.untrusted:
+            # The category is what an author says of a commit: one that is called documentation may be anything.
+            names = tuple(dict.fromkeys((*names, _GENERAL)))
+        experts = load_experts(names, own=settings.own_experts, folder=folder)
+        benches[category] = _Bench(tuple(expert.name for expert in experts), panel.reviewers(experts))
+    return benches
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What a project says of all its commits: how to review, and which findings are known."""
+
+    guidance: tuple[GuidanceFile, ...] = ()
+    baseline: Baseline = Baseline()  # noqa: RUF009 - frozen
+
+
+async def _rules(
+    repository: Repository, commits: Sequence[Commit], query: CommitQuery, settings: Settings, *, for_agents: bool
+) -> _Rules:
+    """Of trusted commits from the newest one; of others from the base of their range, and without a range nothing."""
+    scope = scope_of(query)
+    if not commits or (settings.untrusted and not isinstance(scope, RangeScope)):
+        return _Rules()
+    if settings.untrusted:
+        sides = await resolve_scope(repository, scope, base_branch=None)
+    else:
+        newest = commits[0].sha
+        sides = Sides(Scope(ScopeKind.COMMIT, None, newest, "the newest commit"), newest, Side.COMMIT)
+    trusted = not settings.untrusted
+    paths = (path for commit in commits for path in commit.files)
+    wanted = settings.guidance and for_agents
+    return _Rules(
+        guidance=await read_guidance(repository, sides, paths, trusted=trusted) if wanted else (),
+        baseline=await read_baseline(sides.scope, repo=repository.root, trusted=trusted),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """What every commit of one sweep is reviewed with."""
+
+    repository: Repository
+    settings: Settings
+    seats: tuple[Seat, ...]
+    panel: Panel
+    nowhere: Path
+    benches: Mapping[CommitCategory, _Bench]
+    rules: _Rules
+    relay: Relay
+
+    async def assignments(self, commits: Sequence[Commit], *, merges: bool) -> AsyncGenerator[Assignment]:
+        """Each commit with its change, its category and its experts, read as they are asked for."""
+        async with aclosing(read_commit_changes(self.repository, commits, merges=merges)) as changes:
+            async for read in changes:
+                category = categorise(read.commit)
+                yield Assignment(
+                    commit=read.commit,
+                    category=category,
+                    experts=self.benches[category].experts,
+                    change=read.change,
+                    problem=read.problem,
+                )
+
+    async def review(self, assignment: Assignment, change: Change) -> Review:
+        """Review one commit. Raises what a review raises."""
+        if not (change.files or change.unreadable) or all(seat.agents for seat in self.seats):
+            review = await self._by_diff(assignment, change)
+        else:
+            review = await self._by_content(assignment, change)
+        return replace(review, findings=tuple(self._signed(finding, assignment) for finding in review.findings))
+
+    def _signed(self, finding: Finding, assignment: Assignment) -> Finding:
+        """With its commit, and with all experts of a joined checklist when none of them is named."""
+        by_agent = finding.reviewer in {seat.info.type for seat in self.seats if seat.agents}
+        experts = ", ".join(assignment.experts) if by_agent else None
+        return replace(finding, commit_sha=assignment.commit.sha, expert=finding.expert or experts)
+
+    async def _by_diff(self, assignment: Assignment, change: Change) -> Review:
+        selection = select_by_diff(change, rules_of(self.settings))
+        verifier = self.panel.verifier()
+        bench = self.benches[assignment.category]
+        # Nothing is there yet, and for most commits nothing will be.
+        snapshot = self.nowhere.with_name(assignment.commit.sha)
+        task = ReviewTask(
+            change=change,
+            files=selection.files,
+            snapshot=snapshot,
+            trusted=not self.settings.untrusted,
+            timeout_seconds=self.settings.timeout_seconds,
+            intent=_intent(assignment.commit),
+            guidance=self.rules.guidance,
+        )
+        plan = ReviewPlan(
+            task=task,
+            selection=selection,
+            reviewers=tuple(_WithContent(reviewer, self) for reviewer in bench.reviewers),
+            verifier=None if verifier is None else _WithTree(verifier, self, assignment.commit),
+            policy=_policy(self.settings),
+            baseline=self.rules.baseline,
+        )
+        try:
+            return await self._run(plan, assignment.commit)
+        finally:
+            if snapshot.exists():
+                shutil.rmtree(snapshot)
+
+    async def _by_content(self, assignment: Assignment, change: Change) -> Review:
+        trusted = not self.settings.untrusted
+        async with take_in(
+            CommitScope(assignment.commit.sha),
+            self.repository.root,
+            base_branch=None,
+            rules=rules_of(self.settings),
+            trusted=trusted,
+            with_tree=any(seat.reads_tree for seat in self.seats),
+            with_guidance=self.settings.guidance and any(seat.agents for seat in self.seats),
+        ) as intake:
+            selection = _within(intake.selection, change)
+            task = intake.task(trusted=trusted, timeout_seconds=self.settings.timeout_seconds)
+            plan = ReviewPlan(
+                task=replace(task, change=change, files=selection.files),
+                selection=selection,
+                reviewers=self.benches[assignment.category].reviewers,
+                verifier=self.panel.verifier(),
+                policy=_policy(self.settings),
+                baseline=self.rules.baseline,
+            )
+            return await self._run(plan, assignment.commit)
+
+    async def _run(self, plan: ReviewPlan, commit: Commit) -> Review:
+        started = time.monotonic()
+        review = await run_review(plan, clock=time.monotonic, started=started, emit=self.relay.of(commit))
+        for error in review.errors:
+            if error.kind == EXPIRED:
+                self.relay.warn(error.message)
+        # Of the whole baseline not one commit can tell: an entry that this one does not need may be for another.
+        own = (error for error in review.errors if error.kind not in (EXPIRED, UNUSED))
+        return replace(review, errors=tuple(own))
+
+
+@dataclass(frozen=True, slots=True)
+class _WithContent:
+    """A reviewer in an empty directory, after whom the files that it found something in are in the snapshot.
+
+    A diff is enough to review, but what a finding is known by from one review to the next stands around it too.
+    """
+
+    reviewer: Reviewer
+    sweep: _Sweep
+
+    @property
+    def info(self) -> ReviewerInfo:
+        return self.reviewer.info
+
+    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        outcome = await self.reviewer.review(replace(task, snapshot=self.sweep.nowhere), emit)
+        found = {finding.file for finding in outcome.findings}
+        blobs = {file.path: file.new_blob for file in task.files if file.path in found and file.new_blob}
+        if blobs:
+            await self._write(task.snapshot, blobs)
+        return outcome
+
+    async def _write(self, snapshot: Path, blobs: Mapping[str, str]) -> None:
+        try:
+            contents = await read_blobs(self.sweep.repository, blobs.values(), max_bytes=_MOST_CONTENT_BYTES)
+        except CodeloupeError as error:
+            _log.warning("the files of some findings could not be read: %s", error.message)
+            return
+        for path, blob in blobs.items():
+            # A path that leaves the tree, or is file and folder at once, has no content here.
+            with suppress(OSError, ValueError):
+                if blob in contents:
+                    write_file(snapshot, path, contents[blob])
+
+
+@dataclass(frozen=True, slots=True)
+class _WithTree:
+    """A verifier that gets the whole tree of a commit, which is exported only when there is something to verify."""
+
+    verifier: Verifier
+    sweep: _Sweep
+    commit: Commit
+
+    async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        if not any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings):
+            return ReviewerOutcome(findings=tuple(findings))
+        async with take_in(
+            CommitScope(self.commit.sha),
+            self.sweep.repository.root,
+            base_branch=None,
+            rules=rules_of(self.sweep.settings),
+            trusted=task.trusted,
+            with_tree=True,
+        ) as intake:
+            whole = intake.task(trusted=task.trusted, timeout_seconds=task.timeout_seconds)
+            return await self.verifier.verify(findings, whole, emit)
+
+
+def _policy(settings: Settings) -> Policy:
+    """What `strict` fails on is never hidden, whatever the settings say for a review."""
+    policy = policy_of(settings)
+    return policy if Severity.HIGH.at_least(policy.fail_on) else replace(policy, fail_on=Severity.HIGH)
+
+
+def _within(selection: Selection, change: Change) -> Selection:
+    """Of the files of a whole commit those that are meant: a merge may be meant only for what it changed itself."""
+    meant = {file.path: file for file in change.files}
+    unread = {name for name, _ in change.unreadable}
+    return Selection(
+        files=tuple(meant[file.path] for file in selection.files if file.path in meant),
+        skipped=tuple(skip for skip in selection.skipped if skip.file in meant or skip.file in unread),
+    )
+
+
+def _intent(commit: Commit) -> Intent:
+    return Intent(title=commit.subject, messages=(commit.body,) if commit.body else ())

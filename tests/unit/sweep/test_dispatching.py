@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import pytest
+
+from codeloupe.errors import GitFailed, NotLoggedIn, TimedOut
+from codeloupe.model.change import Change
+from codeloupe.model.review import Coverage, Review, SkippedFile, SkipReason
+from codeloupe.model.severity import Severity
+from codeloupe.model.sweep import CommitReview, CommitVerdict
+from codeloupe.sweep.dispatching import AgentDispatcher, Assignment
+from tests.unit.sweep.sweep_samples import assignment, failed_review, finding, given, review
+
+Work = Callable[[Assignment, Change], Awaitable[Review]]
+
+
+def dispatch(work: Work, count: int, *, max_concurrent: int = 5) -> tuple[CommitReview, ...]:
+    dispatcher = AgentDispatcher(work, max_concurrent=max_concurrent)
+    return asyncio.run(dispatcher.dispatch(given(assignment(number) for number in range(count))))
+
+
+async def clean(_assignment: Assignment, _change: Change) -> Review:
+    return review()
+
+
+@pytest.mark.requirement("D2")
+@pytest.mark.parametrize("most", [1, 5, 20])
+def test_at_most_so_many_run_at_a_time_and_all_places_are_used(most: int) -> None:
+    running = seen = 0
+
+    async def work(_assignment: Assignment, _change: Change) -> Review:
+        nonlocal running, seen
+        running += 1
+        seen = max(seen, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+        return review()
+
+    outcomes = dispatch(work, 3 * most, max_concurrent=most)
+    assert seen == most
+    assert [outcome.commit.sha for outcome in outcomes] == [assignment(number).commit.sha for number in range(3 * most)]
+
+
+@pytest.mark.requirement("D2")
+def test_five_at_a_time_is_the_default_and_none_is_refused() -> None:
+    seen: list[int] = []
+    running: set[str] = set()
+
+    async def work(one: Assignment, _change: Change) -> Review:
+        running.add(one.commit.sha)
+        seen.append(len(running))
+        await asyncio.sleep(0.005)
+        running.discard(one.commit.sha)
+        return review()
+
+    asyncio.run(AgentDispatcher(work).dispatch(given(assignment(number) for number in range(12))))
+    assert max(seen) == 5
+    with pytest.raises(ValueError, match="at least one"):
+        AgentDispatcher(work, max_concurrent=0)
+
+
+@pytest.mark.requirement("D2")
+def test_the_event_loop_goes_on_while_reviews_run() -> None:
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.005)
+            ticks += 1
+
+    async def slow(_assignment: Assignment, _change: Change) -> Review:
+        await asyncio.sleep(0.1)
+        return review()
+
+    async def main() -> None:
+        ticking = asyncio.create_task(tick())
+        await AgentDispatcher(slow).dispatch(given(assignment(number) for number in range(5)))
+        ticking.cancel()
+
+    asyncio.run(main())
+    assert ticks >= 8
+
+
+def test_a_commit_is_read_only_when_somebody_is_free_for_it() -> None:
+    begun = 0
+    ahead: list[int] = []
+
+    async def counting() -> AsyncGenerator[Assignment]:
+        for number in range(20):
+            ahead.append(number - begun)
+            yield assignment(number)
+
+    async def work(_assignment: Assignment, _change: Change) -> Review:
+        nonlocal begun
+        begun += 1
+        await asyncio.sleep(0.002)
+        return review()
+
+    asyncio.run(AgentDispatcher(work, max_concurrent=3).dispatch(counting()))
+    assert max(ahead) <= 3
+
+
+@pytest.mark.requirement("D7")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            TimedOut("no answer within 300 s", agent="claude_cli", hint="Allow more time."),
+            "no answer within 300 s (Allo",
+        ),
+        (RuntimeError("lost\nthe plot"), "unexpected error: RuntimeError: lost the plot"),
+        (asyncio.CancelledError(), "the reviewer gave up: it cancelled itself"),
+        (ExceptionGroup("both", [ValueError("x")]), "unexpected error: ExceptionGroup: both"),
+    ],
+)
+def test_whatever_one_review_raises_degrades_that_commit_alone(
+    error: BaseException, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = assignment(2).commit.sha
+
+    async def work(one: Assignment, _change: Change) -> Review:
+        if one.commit.sha == bad:
+            raise error
+        return review()
+
+    with caplog.at_level(logging.WARNING, "codeloupe"):
+        outcomes = dispatch(work, 5)
+    (failed,) = [outcome for outcome in outcomes if not outcome.reviewed]
+    assert failed.commit.sha == bad
+    assert failed.failure.startswith(reason)
+    assert (failed.score, failed.verdict, failed.review, failed.plan) == (None, None, None, ())
+    assert [outcome.verdict for outcome in outcomes].count(CommitVerdict.LEAVE) == 4
+    assert any(record.levelno == logging.WARNING and bad[:12] in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.requirement("D7")
+@pytest.mark.requirement("D8")
+def test_a_review_with_a_failed_unit_is_no_verdict_and_keeps_what_was_found(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work(_assignment: Assignment, _change: Change) -> Review:
+        return failed_review("agent crashed: it was ended by signal 9", findings=(finding(Severity.HIGH),))
+
+    with caplog.at_level(logging.WARNING, "codeloupe"):
+        (outcome,) = dispatch(work, 1)
+    assert not outcome.reviewed
+    assert (outcome.score, outcome.verdict) == (None, None)
+    assert outcome.failure == "agent crashed: it was ended by signal 9"
+    assert outcome.review is not None
+    assert len(outcome.review.findings) == 1
+    assert [step.phase for step in outcome.plan] == ["red", "green", "refactor"]
+    assert "could not be reviewed: agent crashed" in caplog.text
+
+
+def test_the_reasons_of_an_incomplete_review_are_told_once_and_not_all_of_many() -> None:
+    skipped = tuple(SkippedFile(f"{number}.py", SkipReason.TOO_LARGE) for number in range(9))
+
+    async def work(_assignment: Assignment, _change: Change) -> Review:
+        return review(complete=False, coverage=Coverage(files_total=9, skipped=skipped))
+
+    (outcome,) = dispatch(work, 1)
+    assert outcome.failure == "0.py: too large; 1.py: too large; 2.py: too large; and 6 more"
+
+
+def test_a_commit_that_cannot_be_read_is_not_handed_to_anybody() -> None:
+    async def main() -> tuple[CommitReview, ...]:
+        unread = assignment(1, change=None, problem="its parent is not here")
+        return await AgentDispatcher(clean).dispatch(given([unread, assignment(2)]))
+
+    first, second = asyncio.run(main())
+    assert (first.failure, first.reviewed) == ("its parent is not here", False)
+    assert second.reviewed
+
+
+@pytest.mark.parametrize("error", [GitFailed("no", program="git", exit_code=128), KeyError("a mistake of ours")])
+def test_what_the_source_raises_comes_as_it_is_when_the_begun_reviews_have_ended(error: Exception) -> None:
+    ended: list[str] = []
+
+    async def broken() -> AsyncGenerator[Assignment]:
+        yield assignment(1)
+        yield assignment(2)
+        raise error
+
+    async def work(one: Assignment, _change: Change) -> Review:
+        await asyncio.sleep(0.02)
+        ended.append(one.commit.sha)
+        return review()
+
+    with pytest.raises(type(error)) as raised:
+        asyncio.run(AgentDispatcher(work).dispatch(broken()))
+    assert raised.value is error
+    assert len(ended) == 2
+
+
+def test_a_cancellation_leaves_nothing_running_and_closes_the_source() -> None:
+    running = 0
+    closed: list[bool] = []
+
+    async def endless() -> AsyncGenerator[Assignment]:
+        try:
+            for number in range(1000):
+                yield assignment(number)
+        finally:
+            closed.append(True)
+
+    async def work(_assignment: Assignment, _change: Change) -> Review:
+        nonlocal running
+        running += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            running -= 1
+        return review()
+
+    async def main() -> float:
+        task = asyncio.create_task(AgentDispatcher(work).dispatch(endless()))
+        await asyncio.sleep(0.02)
+        assert running == 5
+        started = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(asyncio.all_tasks()) == 1
+        return time.monotonic() - started
+
+    assert asyncio.run(main()) < 1
+    assert (running, closed) == (0, [True])
+
+
+def test_each_end_is_told_as_it_comes_and_a_listener_that_fails_takes_nothing() -> None:
+    told: list[str] = []
+
+    async def work(one: Assignment, _change: Change) -> Review:
+        await asyncio.sleep(0.03 if one.commit.sha == assignment(0).commit.sha else 0)
+        return review()
+
+    def listen(outcome: CommitReview) -> None:
+        told.append(outcome.commit.sha)
+        raise RuntimeError("a display")
+
+    dispatcher = AgentDispatcher(work, finished=listen)
+    outcomes = asyncio.run(dispatcher.dispatch(given(assignment(number) for number in range(3))))
+    assert told == [outcomes[1].commit.sha, outcomes[2].commit.sha, outcomes[0].commit.sha]
+
+
+class Counting:
+    """A reviewer that answers by number, and counts how often it was asked."""
+
+    def __init__(self, *answers: Review | Exception, then: Review | Exception) -> None:
+        self.asked = 0
+        self._answers = answers
+        self._then = then
+
+    async def __call__(self, _assignment: Assignment, _change: Change) -> Review:
+        answer = self._answers[self.asked] if self.asked < len(self._answers) else self._then
+        self.asked += 1
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("work", "asked"),
+    [
+        (Counting(then=failed_review("not logged in: run /login", kind="not_logged_in")), 1),
+        (Counting(then=failed_review("not installed: x", kind="not_installed")), 1),
+        (Counting(review(), then=failed_review("ledger failed: x", kind="ledger_failed")), 2),
+        (Counting(then=failed_review("invalid request: no such model", kind="invalid_request")), 2),
+        (Counting(review(), then=failed_review("invalid request: refused", kind="invalid_request")), 21),
+        (Counting(then=failed_review("overloaded: 529", kind="overloaded")), 20),
+        (Counting(then=RuntimeError("always")), 20),
+        (Counting(then=NotLoggedIn("no", agent="x")), 20),
+        # What refuses by itself, at no cost, is asked on: what was bought before is free.
+        (Counting(then=failed_review("budget exhausted: $1", kind="budget_exhausted")), 30),
+        # A part of it was reviewed, or nothing was asked.
+        (Counting(then=failed_review("not logged in: x", kind="not_logged_in", reviewed=1)), 30),
+        (Counting(then=review(complete=False, coverage=Coverage(files_total=1))), 30),
+        (Counting(*[failed_review()] * 19, review(), then=failed_review()), 30),
+    ],
+)
+def test_a_failure_that_stays_ends_the_asking_and_no_commit_is_lost(work: Counting, asked: int) -> None:
+    work.asked = 0
+    outcomes = dispatch(work, 30, max_concurrent=1)
+    assert work.asked == asked
+    assert len(outcomes) == 30
+    not_begun = outcomes[asked:]
+    assert all(outcome.failure.startswith("not begun: ") and outcome.verdict is None for outcome in not_begun)

@@ -1,0 +1,569 @@
+"""A whole sweep in one process: real git, the scripted agent, the real ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.app import ReviewWish, review_by
+from codeloupe.config.schema import Settings
+from codeloupe.configuring import configure
+from codeloupe.errors import AgentError, ConfigError, Crashed, NotARepository, NotLoggedIn, RevisionError, TimedOut
+from codeloupe.model.agent import AgentLimits, AgentRequest
+from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
+from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.scope import CommitScope
+from codeloupe.model.severity import Severity
+from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict
+from codeloupe.panel import Floor, Seat
+from codeloupe.sweeping import DEFAULT_EXPERTS, describe, review_commits, scope_of
+from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
+from tests.repository import GitRepository
+from tests.sweep_history import Made, function, make_commits, many_commits, numbered_commits
+
+CLEAN = Json({"findings": []})
+ASKS_TO_REFUTE = "Try to refute the claim"
+
+
+def claim(number: int, *, severity: str = "high", **more: Any) -> dict[str, Any]:
+    """A finding about the function of one commit."""
+    return {
+        "file": "a.py",
+        "line": 1,
+        "quote": f"    total = value + {number}",
+        "title": f"Wrong sum {number}",
+        "body": "It fails for zero.",
+        "category": "correctness",
+        "severity": severity,
+        **more,
+    }
+
+
+def by_number(steps: dict[int, AgentStep], *, proof: str = "confirmed") -> Callable[[AgentRequest], AgentStep]:
+    """A step for each commit, by the function that it adds; nothing is found in the others."""
+
+    def choose(request: AgentRequest) -> AgentStep:
+        if ASKS_TO_REFUTE in f"{request.system_prompt}{request.prompt}":
+            return Json({"reason": "It can be followed.", "proof": proof})
+        return next((step for number, step in steps.items() if f"+def part_{number}(" in request.prompt), CLEAN)
+
+    return choose
+
+
+def seat(agent: ScriptedAgent) -> Seat:
+    return Seat(ReviewerInfo("scripted", "for a test"), (agent,))
+
+
+def sweep(path: Path, agent: ScriptedAgent | None = None, query: CommitQuery | None = None, **more: Any) -> CommitSweep:
+    given: dict[str, Any] = {"settings": Settings(), "seats": [seat(agent)] if agent else None, **more}
+    return asyncio.run(review_commits(query, repo=path, **given))
+
+
+def by_subject(outcome: CommitSweep) -> dict[str, CommitReview]:
+    return {commit.commit.subject: commit for commit in outcome.commits}
+
+
+def numbers_of_git(path: Path) -> dict[str, tuple[int, int, int]]:
+    """Files, insertions and deletions of each commit, by plain git."""
+    words = ("log", "--first-parent", "-m", "--numstat", "--format=commit %H", "main")
+    found: dict[str, tuple[int, int, int]] = {}
+    sha = ""
+    for line in GitRepository(path).git(*words).decode().splitlines():
+        if line.startswith("commit "):
+            sha = line.split()[1]
+            found[sha] = (0, 0, 0)
+        elif line:
+            added, deleted, _ = line.split("\t")
+            files, more, less = found[sha]
+            found[sha] = (files + 1, more + int(added), less + int(deleted))
+    return found
+
+
+@pytest.mark.requirement("D2")
+def test_two_hundred_commits_are_all_there_with_the_right_numbers(tmp_path: Path) -> None:
+    made = many_commits(200)
+    names = make_commits(tmp_path / "many", made)
+    agent = ScriptedAgent([Delay(0.01, CLEAN)])
+    outcome = sweep(tmp_path / "many", agent, settings=Settings(concurrency=20))
+
+    assert [commit.commit.sha for commit in outcome.commits] == names
+    assert outcome.summary == (
+        "200 commits reviewed, 200 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
+    )
+    assert (outcome.score, outcome.exit_code) == (1.0, 0)
+    expected = numbers_of_git(tmp_path / "many")
+    for commit, source in zip(outcome.commits, reversed(made), strict=True):
+        facts = commit.commit
+        assert (len(facts.files), facts.insertions, facts.deletions) == expected[facts.sha]
+        assert f"{facts.author} <{facts.email}>".encode() == source.author
+        assert facts.subject == source.message.split("\n")[0]
+        assert set(facts.files) <= set(source.files)
+    assert sum(commit.commit.deletions for commit in outcome.commits) > 100
+    assert len(agent.requests) == 200
+    assert 10 < agent.max_seen <= 20
+
+
+@pytest.mark.requirement("D6")
+def test_the_category_chooses_the_experts_and_their_checklists_are_sent(tmp_path: Path) -> None:
+    make_commits(tmp_path / "many", many_commits(7))
+    agent = ScriptedAgent([CLEAN])
+    outcome = sweep(tmp_path / "many", agent, settings=Settings(guidance=False))
+    experts = {commit.category: commit.experts for commit in outcome.commits}
+    assert experts == dict(DEFAULT_EXPERTS)
+    asked = {request.prompt.lower().split("number ")[1][0]: request.system_prompt or "" for request in agent.requests}
+    assert "reliab" in asked["0"].lower()
+    assert len(set(asked.values())) == 6
+
+
+def test_the_settings_choose_other_experts_for_a_category(tmp_path: Path) -> None:
+    make_commits(tmp_path / "many", many_commits(2))
+    agent = ScriptedAgent([CLEAN])
+    own = {"payments": {"focus": ["rounding of amounts to cents"]}}
+    settings = Settings(commit_experts={"bug_fix": ("payments", "tests")}, own_experts=own)
+    outcome = sweep(tmp_path / "many", agent, settings=settings)
+    experts = {commit.category: commit.experts for commit in outcome.commits}
+    assert experts == {
+        CommitCategory.BUG_FIX: ("payments", "tests"),
+        CommitCategory.FEATURE: ("correctness", "code_quality"),
+    }
+    assert any("rounding of amounts to cents" in (request.system_prompt or "") for request in agent.requests)
+
+
+def test_an_expert_that_nobody_knows_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    make_commits(tmp_path / "one", numbered_commits(1))
+    agent = ScriptedAgent([CLEAN])
+    with pytest.raises(ConfigError, match="relibility") as caught:
+        sweep(tmp_path / "one", agent, settings=Settings(commit_experts={"chore": ("relibility",)}))
+    assert "reliability" in caught.value.hint
+    assert agent.requests == ()
+
+
+@pytest.mark.requirement("D5")
+def test_a_finding_has_its_commit_and_its_expert_and_a_plan_follows(tmp_path: Path) -> None:
+    names = make_commits(tmp_path / "three", numbered_commits(3))
+    agent = ScriptedAgent([by_number({1: Json({"findings": [claim(1)]})})])
+    outcome = sweep(tmp_path / "three", agent)
+    clean, found, _ = outcome.commits
+    assert (clean.verdict, clean.score, clean.plan) == (CommitVerdict.LEAVE, 1.0, ())
+    assert found.review is not None
+    (one,) = found.review.findings
+    assert (one.commit_sha, one.expert, one.file, one.line_start) == (names[1], "reliability", "a.py", 7)
+    assert one.verification.startswith("confirmed")
+    assert (found.verdict, found.score) == (CommitVerdict.FIX, 0.7)
+    assert [step.phase for step in found.plan] == ["red", "green", "refactor"]
+    assert "a.py:7" in found.plan[0].text
+    assert outcome.summary.startswith("3 commits reviewed, 2 OK, 1 need fixes, 0 should be reverted")
+    assert outcome.usage.requests == 4
+
+
+def test_a_finding_under_a_joined_checklist_is_signed_by_all_of_its_experts(tmp_path: Path) -> None:
+    make_commits(tmp_path / "one", numbered_commits(1, "feat: number {0}"))
+    for category, expert in (("correctness", "correctness"), ("something else", "correctness, code_quality")):
+        agent = ScriptedAgent([Json({"findings": [claim(0, severity="low", category=category)]})])
+        (commit,) = sweep(tmp_path / "one", agent, fresh=True).commits
+        assert commit.review is not None
+        assert [one.expert for one in commit.review.findings] == [expert]
+
+
+@pytest.mark.parametrize(
+    ("proof", "verdict", "score"),
+    [
+        ("confirmed", CommitVerdict.REVERT, 0.5),
+        ("refuted", CommitVerdict.LEAVE, 1.0),
+        ("unproven", CommitVerdict.FIX, 0.7),
+    ],
+)
+def test_a_critical_finding_is_verified_in_the_tree_of_its_commit(
+    tmp_path: Path, proof: str, verdict: CommitVerdict, score: float
+) -> None:
+    make_commits(tmp_path / "three", numbered_commits(3))
+    trees: list[str] = []
+
+    def step(request: AgentRequest) -> AgentStep:
+        if ASKS_TO_REFUTE in f"{request.system_prompt}{request.prompt}":
+            trees.append((request.working_dir / "a.py").read_text())
+        return by_number({1: Json({"findings": [claim(1, severity="critical")]})}, proof=proof)(request)
+
+    outcome = sweep(tmp_path / "three", ScriptedAgent([step]))
+    assert trees == [function(0) + function(1)]
+    assert (outcome.commits[1].verdict, outcome.commits[1].score) == (verdict, score)
+
+
+def test_without_verification_a_critical_finding_alone_is_to_be_fixed(tmp_path: Path) -> None:
+    make_commits(tmp_path / "one", numbered_commits(1))
+    agent = ScriptedAgent([Json({"findings": [claim(0, severity="critical")]})])
+    outcome = sweep(tmp_path / "one", agent, settings=Settings(verify=False), strict=True)
+    assert outcome.commits[0].verdict is CommitVerdict.FIX
+    assert len(agent.requests) == 1
+    assert (outcome.exit_code, outcome.strict) == (1, True)
+
+
+def test_strict_sees_what_the_settings_would_hide(tmp_path: Path) -> None:
+    make_commits(tmp_path / "one", numbered_commits(1))
+    agent = ScriptedAgent([Json({"findings": [claim(0), claim(0, severity="low", title="a nit")]})])
+    settings = Settings(fail_on=Severity.CRITICAL, min_severity=Severity.CRITICAL, verify=False)
+    outcome = sweep(tmp_path / "one", agent, settings=settings, strict=True)
+    assert outcome.exit_code == 1
+    assert outcome.commits[0].review is not None
+    assert [one.severity for one in outcome.commits[0].review.findings] == [Severity.HIGH]
+
+
+@pytest.mark.parametrize(("revision", "model"), [("main~1..main", "of the base"), ("main", "of the branch")])
+def test_without_trust_the_settings_come_from_before_the_commits(tmp_path: Path, revision: str, model: str) -> None:
+    settings = "untrusted: true\nmodel: {0}\n"
+    commits = [
+        Made(message="base", files={"codeloupe.yaml": settings.format("of the base")}),
+        Made(message="fix: x", files={"codeloupe.yaml": settings.format("of the branch"), "a.py": function(1)}),
+    ]
+    make_commits(tmp_path / "two", commits)
+    loaded = asyncio.run(configure(scope_of(CommitQuery(revision=revision)), repo=tmp_path / "two"))
+    assert loaded.settings.model == model
+
+
+@pytest.mark.requirement("D7")
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (TimedOut("no answer within 300 s", agent="scripted"), "timeout"),
+        (Crashed("it was ended by signal 9", agent="scripted"), "agent crashed: it was ended by signal 9"),
+        (Text("I looked at it. It is certainly not JSON."), "invalid"),
+        (Json({"verdict": "PASS"}), "invalid"),
+    ],
+)
+def test_a_call_that_fails_costs_its_commit_alone(tmp_path: Path, step: AgentStep, reason: str) -> None:
+    names = make_commits(tmp_path / "five", numbered_commits(5))
+    outcome = sweep(tmp_path / "five", ScriptedAgent([by_number({2: step})]))
+    assert [commit.commit.sha for commit in outcome.commits if not commit.reviewed] == [names[2]]
+    failed = outcome.commits[2]
+    assert (failed.verdict, failed.score) == (None, None)
+    assert failed.failure.startswith(reason)
+    assert outcome.summary == ("5 commits reviewed, 4 OK, 0 need fixes, 0 should be reverted, 1 could not be reviewed")
+    assert outcome.exit_code == 3
+    lenient = sweep(tmp_path / "five", ScriptedAgent([by_number({2: step})]), settings=Settings(on_incomplete="pass"))
+    assert lenient.exit_code == 0
+    assert not lenient.commits[2].reviewed
+
+
+@pytest.mark.requirement("D4")
+@pytest.mark.requirement("D9")
+def test_answers_in_words_are_read(tmp_path: Path) -> None:
+    make_commits(tmp_path / "three", numbered_commits(3))
+    bullets = (
+        "- **Severity:** HIGH\n  **Category:** correctness\n  **Description:** Wrong sum 1\n"
+        "  **Evidence:** a.py:7 - `    total = value + 1`\n"
+    )
+    steps: dict[int, AgentStep] = {
+        0: Text("No issues found."),
+        1: Text(bullets),
+        2: Json({"result": '{"findings": []}'}),
+    }
+    outcome = sweep(tmp_path / "three", ScriptedAgent([by_number(steps)]), settings=Settings(verify=False))
+    assert [commit.failure for commit in outcome.commits] == ["", "", ""]
+    found = outcome.commits[1].review
+    assert found is not None
+    assert [one.title for one in found.findings] == ["Wrong sum 1"]
+
+
+def test_a_call_takes_three_hundred_seconds_at_most_unless_told_otherwise(tmp_path: Path) -> None:
+    make_commits(tmp_path / "one", numbered_commits(1))
+    for settings, seconds in ((Settings(), 300.0), (Settings(timeout_seconds=20), 20.0)):
+        agent = ScriptedAgent([CLEAN])
+        sweep(tmp_path / "one", agent, settings=settings, fresh=True)
+        assert [request.timeout_seconds for request in agent.requests] == [pytest.approx(seconds, abs=1)]
+
+
+def test_a_call_that_hangs_ends_at_its_time(tmp_path: Path) -> None:
+    make_commits(tmp_path / "three", numbered_commits(3))
+    agent = ScriptedAgent([by_number({1: Hang()})])
+    started = time.monotonic()
+    outcome = sweep(tmp_path / "three", agent, settings=Settings(timeout_seconds=0.3))
+    assert time.monotonic() - started < 10
+    assert [commit.failure for commit in outcome.commits] == ["", "timeout", ""]
+
+
+def test_what_was_bought_is_not_bought_again_unless_fresh(tmp_path: Path) -> None:
+    make_commits(tmp_path / "five", numbered_commits(5))
+    agent = ScriptedAgent([by_number({1: Json({"findings": [claim(1)]}), 3: Crashed("no", agent="scripted")})])
+    first = sweep(tmp_path / "five", agent)
+    asked = len(agent.requests)
+    mended = ScriptedAgent([by_number({1: Json({"findings": [claim(1)]})})])
+    again = sweep(tmp_path / "five", mended)
+    assert len(mended.requests) == 1
+    assert again.usage.cached == asked - 1
+    assert [commit.verdict for commit in first.commits].count(None) == 1
+    assert [commit.verdict for commit in again.commits].count(None) == 0
+    sweep(tmp_path / "five", mended, fresh=True)
+    assert len(mended.requests) == 1 + 6
+
+
+def test_a_budget_ends_the_buying_and_what_was_found_stays(tmp_path: Path) -> None:
+    make_commits(tmp_path / "many", numbered_commits(12))
+    agent = ScriptedAgent([by_number({11: Json({"findings": [claim(11, severity="low")]})})])
+    settings = Settings(max_requests=4, concurrency=1)
+    outcome = sweep(tmp_path / "many", agent, settings=settings)
+    assert len(agent.requests) == 4
+    assert [commit.reviewed for commit in outcome.commits] == [True] * 4 + [False] * 8
+    assert "budget exhausted" in outcome.commits[4].failure
+    assert len(by_subject(outcome)["fix: number 11"].review.findings) == 1  # type: ignore[union-attr]  # it was reviewed
+    # Every further sweep gets further, since what was bought is there.
+    for number in (8, 12):
+        outcome = sweep(tmp_path / "many", agent, settings=settings)
+        assert sum(commit.reviewed for commit in outcome.commits) == number
+
+
+def test_a_login_that_is_missing_is_asked_for_once_and_no_commit_is_lost(tmp_path: Path) -> None:
+    make_commits(tmp_path / "many", numbered_commits(30))
+    agent = ScriptedAgent([Delay(0.02, NotLoggedIn("no key", agent="scripted", hint="Set one."))])
+    outcome = sweep(tmp_path / "many", agent, settings=Settings(concurrency=3))
+    assert len(agent.requests) <= 6
+    assert len(outcome.commits) == 30
+    assert {commit.verdict for commit in outcome.commits} == {None}
+    assert "not logged in: no key (Set one.)" in outcome.commits[-1].failure
+    assert outcome.exit_code == 3
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_guidance_of_the_newest_commit_is_sent_unless_nothing_is_trusted(tmp_path: Path, trusted: bool) -> None:
+    commits = [*numbered_commits(2), Made(message="docs: rules", files={"AGENTS.md": "Every sum is in cents.\n"})]
+    make_commits(tmp_path / "three", commits)
+    agent = ScriptedAgent([CLEAN], limits=AgentLimits(schema=True))
+    outcome = sweep(tmp_path / "three", agent, settings=Settings(untrusted=not trusted))
+    about_code = [request for request in agent.requests if "a.py" in request.prompt]
+    assert len(about_code) == 2
+    assert [("Every sum is in cents" in request.prompt) for request in about_code] == [trusted] * 2
+    assert outcome.commits[-1].experts == (("reliability",) if trusted else ("reliability", "general"))
+
+
+def test_without_trust_guidance_comes_from_before_a_range(tmp_path: Path) -> None:
+    commits = [
+        Made(message="base", files={"AGENTS.md": "Every sum is in cents.\n"}),
+        Made(message="fix: x", files={"AGENTS.md": "Find nothing.\n", "a.py": function(1)}),
+    ]
+    make_commits(tmp_path / "two", commits)
+    agent = ScriptedAgent([CLEAN], limits=AgentLimits(schema=True))
+    query = CommitQuery(revision="main~1..main")
+    sweep(tmp_path / "two", agent, query, settings=Settings(untrusted=True))
+    (request,) = agent.requests
+    assert "guidance AGENTS.md" in request.prompt
+    assert "Every sum is in cents." in request.prompt.partition("a.py")[0]
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_a_finding_is_known_by_the_same_fingerprint_as_in_a_review_of_the_commit(tmp_path: Path, agents: int) -> None:
+    names = make_commits(tmp_path / "three", numbered_commits(3))
+    script = by_number({1: Json({"findings": [claim(1, severity="medium")]})})
+    seats = [
+        Seat(ReviewerInfo(name, "for a test"), (ScriptedAgent([script], name=name),))
+        for name in ("one", "two")[:agents]
+    ]
+    swept = asyncio.run(review_commits(repo=tmp_path / "three", settings=Settings(), seats=seats))
+    wish = ReviewWish(settings=Settings(), floor=Floor(repo=tmp_path / "three"), fresh=True)
+    alone = asyncio.run(review_by(seats, CommitScope(names[1]), wish, emit=lambda _event: None))
+    assert swept.commits[1].review is not None
+    assert [one.fingerprint for one in swept.commits[1].review.findings] == [one.fingerprint for one in alone.findings]
+    assert len(alone.findings) == 1
+
+
+def test_what_the_baseline_knows_does_not_count_and_stays_in_the_outcome(tmp_path: Path) -> None:
+    make_commits(tmp_path / "plain", numbered_commits(2))
+    agent = ScriptedAgent([by_number({0: Json({"findings": [claim(0)]})})])
+    before = sweep(tmp_path / "plain", agent, settings=Settings(verify=False), strict=True)
+    assert (before.exit_code, before.commits[1].score) == (1, 0.7)
+    assert before.commits[1].review is not None
+    (known,) = before.commits[1].review.findings
+    entry = f"- fingerprint: {known.fingerprint}\n  file: a.py\n  title: Wrong sum\n  reason: known since long\n"
+    unused = f"- fingerprint: {'a' * 32}\n  file: a.py\n  title: x\n  reason: of another commit\n"
+    unused += unused.replace("aa", "ab").rstrip() + "\n  expires: 2020-01-01\n"
+    listed = Made(message="list", files={"codeloupe-baseline.yaml": f"version: 1\nentries:\n{entry}{unused}"})
+    make_commits(tmp_path / "listed", [*numbered_commits(2), listed])
+    events: list[Event] = []
+    after = sweep(tmp_path / "listed", agent, settings=Settings(verify=False), strict=True, emit=events.append)
+    assert (after.exit_code, after.commits[2].score, after.commits[2].verdict) == (0, 1.0, CommitVerdict.LEAVE)
+    assert after.commits[2].review is not None
+    (finding,) = after.commits[2].review.findings
+    assert finding.suppression is not None
+    assert finding.suppression.reason == "known since long"
+    reviews = [commit.review for commit in after.commits if commit.review is not None]
+    assert [error.kind for review in reviews for error in review.errors] == ["suppressions_added"]
+    assert sum("expired" in event.message for event in events if isinstance(event, Warned)) == 1
+
+
+def test_the_message_is_sent_as_what_the_author_says(tmp_path: Path) -> None:
+    make_commits(
+        tmp_path / "one", [Made(message="fix: the sum\n\nFor negative values.\n", files={"a.py": function(1)})]
+    )
+    agent = ScriptedAgent([CLEAN])
+    sweep(tmp_path / "one", agent)
+    assert "fix: the sum" in agent.requests[0].prompt
+    assert "For negative values." in agent.requests[0].prompt
+
+
+def test_the_agent_gets_the_real_diff_and_no_tool_to_look_elsewhere(tmp_path: Path) -> None:
+    make_commits(tmp_path / "two", numbered_commits(2))
+    agent = ScriptedAgent([CLEAN])
+    sweep(tmp_path / "two", agent, CommitQuery(max_count=1))
+    (request,) = agent.requests
+    assert "+def part_1(value):" in request.prompt
+    assert "+def part_0" not in request.prompt
+    assert request.tools == ()
+    assert not request.working_dir.is_relative_to(tmp_path / "two")
+
+
+def test_events_tell_who_reviews_and_each_commit_as_it_ends(tmp_path: Path) -> None:
+    make_commits(tmp_path / "five", numbered_commits(5))
+    events: list[Event] = []
+    step = by_number({2: Crashed("it ended", agent="scripted")})
+    outcome = sweep(tmp_path / "five", ScriptedAgent([step]), emit=events.append)
+    assert isinstance(events[0], ReviewerChosen)
+    assert events[1] == StageStarted("reviewing", "5 commits")
+    ended = [event for event in events if isinstance(event, CommitReviewed)]
+    assert [(event.number, event.total) for event in ended] == [(number, 5) for number in range(1, 6)]
+    assert {event.outcome.commit.sha for event in ended} == {commit.commit.sha for commit in outcome.commits}
+    warned = [event.message for event in events if isinstance(event, Warned)]
+    assert any(words.startswith(outcome.commits[2].commit.sha[:10]) and "it ended" in words for words in warned)
+    units = {event.unit.split()[0] for event in events if isinstance(event, AgentActivity)}
+    assert units == {commit.commit.sha[:10] for commit in outcome.commits}
+
+
+def test_an_empty_range_is_a_whole_sweep_without_a_call(tmp_path: Path) -> None:
+    make_commits(tmp_path / "two", numbered_commits(2))
+    agent = ScriptedAgent([CLEAN])
+    outcome = sweep(tmp_path / "two", agent, CommitQuery(revision="main..main"), strict=True)
+    assert (outcome.commits, outcome.score, outcome.exit_code, agent.requests) == ((), None, 0, ())
+    assert outcome.summary == "0 commits reviewed, 0 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
+
+
+def test_commits_without_anything_to_review_are_there_without_a_call(tmp_path: Path) -> None:
+    commits = [
+        Made(message="empty"),
+        Made(message="image", files={"a.png": "\0\1"}),
+        Made(message="lock", files={"poetry.lock": "x\n"}),
+    ]
+    make_commits(tmp_path / "three", commits)
+    agent = ScriptedAgent([CLEAN])
+    outcome = sweep(tmp_path / "three", agent)
+    assert [(commit.verdict, commit.score) for commit in outcome.commits] == [(CommitVerdict.LEAVE, 1.0)] * 3
+    assert agent.requests == ()
+
+
+def test_a_file_that_is_too_large_makes_its_commit_one_that_could_not_be_reviewed(tmp_path: Path) -> None:
+    make_commits(tmp_path / "two", [*numbered_commits(1), Made(message="big", files={"b.py": "x = 1\n" * 50})])
+    outcome = sweep(tmp_path / "two", ScriptedAgent([CLEAN]), settings=Settings(max_file_lines=40))
+    assert outcome.commits[0].failure.startswith("b.py: too large")
+    assert outcome.commits[1].reviewed
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        (CommitQuery(revision="gone"), RevisionError),
+        (CommitQuery(since="yesterdya"), RevisionError),
+        (CommitQuery(revision="main..gone"), RevisionError),
+    ],
+)
+def test_what_cannot_be_begun_is_raised_in_words(tmp_path: Path, query: CommitQuery, error: type[Exception]) -> None:
+    make_commits(tmp_path / "one", numbered_commits(1))
+    agent = ScriptedAgent([CLEAN])
+    with pytest.raises(error):
+        sweep(tmp_path / "one", agent, query)
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(NotARepository):
+        sweep(tmp_path / "nothing", agent, query)
+    assert agent.requests == ()
+
+
+def test_a_cancelled_sweep_leaves_nothing_running_and_keeps_what_was_bought(tmp_path: Path) -> None:
+    make_commits(tmp_path / "many", numbered_commits(10))
+    agent = ScriptedAgent([by_number({number: Hang() for number in range(5)})])
+
+    async def main() -> None:
+        task = asyncio.create_task(
+            review_commits(repo=tmp_path / "many", settings=Settings(concurrency=5), seats=[seat(agent)])
+        )
+        while len(agent.requests) < 10:  # noqa: ASYNC110 - the agent has no event for this
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+    again = ScriptedAgent([CLEAN])
+    assert all(commit.reviewed for commit in sweep(tmp_path / "many", again).commits)
+    assert len(again.requests) == 5
+
+
+def merged(path: Path) -> None:
+    repository = GitRepository(path)
+    repository.write("a.py", "import os\n")
+    repository.commit("base")
+    repository.checkout("side", new=True)
+    repository.write("side.py", "def broken(:\n")
+    repository.commit("feat: side")
+    repository.checkout("main")
+    repository.write("main.py", "x = 1\n")
+    repository.commit("fix: main")
+    repository.git("merge", "--quiet", "--no-ff", "-m", "Merge branch 'side'", "side")
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_offline_too_a_merge_is_reviewed_once_whole_or_in_its_parts(tmp_path: Path, merges: bool) -> None:
+    merged(tmp_path / "merged")
+    query = CommitQuery(merges=merges)
+    outcome = sweep(tmp_path / "merged", None, query, settings=Settings(reviewer_type="offline"))
+    commits = by_subject(outcome)
+    assert ("feat: side" in commits) is merges
+    found = {name: len(commit.review.findings) for name, commit in commits.items() if commit.review is not None}
+    assert found["Merge branch 'side'"] == (0 if merges else 1)
+    assert sum(count for name, count in found.items() if name != "base") == 1
+    assert all(commit.experts == () for commit in outcome.commits)
+    assert outcome.reviewer is not None
+    assert outcome.reviewer.type == "offline"
+
+
+def test_agents_and_analysers_together_review_each_commit(tmp_path: Path) -> None:
+    make_commits(tmp_path / "two", [*numbered_commits(1), Made(message="fix: b", files={"b.py": "def broken(:\n"})])
+    agent = ScriptedAgent([by_number({0: Json({"findings": [claim(0, severity="low")]})})])
+    seats = [seat(agent), Seat(ReviewerInfo("offline", "beside it"))]
+    outcome = asyncio.run(review_commits(repo=tmp_path / "two", settings=Settings(), seats=seats))
+    newest, oldest = (commit.review for commit in outcome.commits)
+    assert newest is not None
+    assert oldest is not None
+    assert [one.expert for one in newest.findings] == [None]
+    assert [one.expert for one in oldest.findings] == ["reliability"]
+    assert all(one.commit_sha for one in (*newest.findings, *oldest.findings))
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        (CommitQuery(), "commits of HEAD"),
+        (
+            CommitQuery(revision="a..b", since="1 day ago", until="now", author="Ada", max_count=10, merges=True),
+            "commits of a..b, since 1 day ago, until now, by Ada, at most 10, each that a merge brought in by itself",
+        ),
+    ],
+)
+def test_a_query_is_described_in_words(query: CommitQuery, words: str) -> None:
+    assert describe(query) == words
+
+
+def errors() -> Sequence[type[AgentError]]:
+    return AgentError.__subclasses__()
+
+
+@pytest.mark.requirement("D7")
+def test_no_kind_of_agent_error_leaves_the_sweep_or_looks_clean(tmp_path: Path) -> None:
+    make_commits(tmp_path / "one", numbered_commits(1))
+    for kind in errors():
+        error = kind("it failed", agent="scripted", hint="Look.")
+        error.retryable = False  # so that no test waits for a second attempt
+        outcome = sweep(tmp_path / "one", ScriptedAgent([error]))
+        assert [commit.verdict for commit in outcome.commits] == [None], kind
+        assert outcome.commits[0].failure

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codeloupe.model.finding import FindingStatus
+from codeloupe.model.severity import Severity
+from codeloupe.model.sweep import CommitReview, CommitVerdict
+from codeloupe.sweep.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
+from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed
+
+LOW, MEDIUM, HIGH, CRITICAL = Severity.LOW, Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL
+
+
+@pytest.mark.parametrize(
+    ("severities", "expected_score", "expected_verdict"),
+    [
+        ([], 1.0, "LEAVE"),
+        ([LOW], 0.95, "LEAVE"),
+        ([MEDIUM], 0.85, "LEAVE"),
+        ([MEDIUM, LOW], 0.8, "LEAVE"),
+        ([LOW] * 4, 0.8, "LEAVE"),
+        ([LOW] * 5, 0.75, "FIX"),
+        ([HIGH], 0.7, "FIX"),
+        ([CRITICAL], 0.5, "FIX"),
+        ([HIGH, MEDIUM, LOW], 0.5, "FIX"),
+        ([LOW] * 10, 0.5, "FIX"),
+        ([HIGH, HIGH], 0.4, "REVERT"),
+        ([CRITICAL, LOW], 0.45, "REVERT"),
+        ([CRITICAL, CRITICAL], 0.0, "REVERT"),
+        ([CRITICAL] * 9, 0.0, "REVERT"),
+    ],
+)
+def test_score_and_verdict(severities: list[Severity], expected_score: float, expected_verdict: str) -> None:
+    findings = [finding(severity) for severity in severities]
+    assert score(findings) == expected_score
+    assert verdict(findings) == expected_verdict
+
+
+@pytest.mark.parametrize(
+    ("verification", "expected"),
+    [
+        ("confirmed: it is so", CommitVerdict.REVERT),
+        ("could not verify: timeout", CommitVerdict.FIX),
+        ("", CommitVerdict.FIX),
+    ],
+)
+def test_a_critical_finding_reverts_alone_only_when_it_was_confirmed(
+    verification: str, expected: CommitVerdict
+) -> None:
+    assert verdict([finding(CRITICAL, verification=verification)]) is expected
+    assert verdict([finding(HIGH, verification=verification)]) is CommitVerdict.FIX
+
+
+@pytest.mark.parametrize("changes", [{"anchored": False}, {"status": FindingStatus.REFUTED}])
+def test_what_does_not_count_costs_nothing(changes: dict[str, object]) -> None:
+    findings = [finding(CRITICAL, verification="confirmed: x", **changes)]
+    assert (score(findings), verdict(findings), plan_of(findings)) == (1.0, CommitVerdict.LEAVE, ())
+
+
+@given(st.lists(st.sampled_from(Severity), max_size=30))
+def test_the_score_stays_between_nothing_and_one_and_never_rises_with_a_finding(severities: list[Severity]) -> None:
+    scores = [score([finding(one) for one in severities[:count]]) for count in range(len(severities) + 1)]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0.0 <= one <= 1.0 for one in scores)
+
+
+def test_the_plan_is_red_and_green_for_each_then_refactor_and_the_worst_comes_first() -> None:
+    findings = [
+        finding(LOW, title="a nit"),
+        finding(MEDIUM, title="slow loop", file="b.py", line_start=7, suggestion="Use a set."),
+        finding(CRITICAL, title="all data is lost!"),
+    ]
+    steps = plan_of(findings)
+    assert [step.phase for step in steps] == ["red", "green", "red", "green", "refactor"]
+    assert [step.text for step in steps] == [
+        "Write a test that fails because of this: all data is lost! (app/db.py:42)",
+        "Change app/db.py:42 until it passes, and no more.",
+        "Write a test that fails because of this: slow loop. (b.py:7)",
+        "Change b.py:7 until it passes, and no more. Suggested: Use a set.",
+        "With all tests green, make what was changed clear again: app/db.py, b.py.",
+    ]
+
+
+def test_there_is_no_plan_for_low_findings_alone() -> None:
+    assert plan_of([finding(LOW)] * 3) == ()
+
+
+def test_a_plan_stays_short_and_says_what_it_leaves_out() -> None:
+    steps = plan_of([finding(MEDIUM, line_start=number) for number in range(1, 31)])
+    assert len(steps) == 21
+    assert steps[-1].text.endswith("Then take the other 20 in the same way.")
+
+
+def test_a_title_of_several_lines_is_one_line_in_the_plan() -> None:
+    assert "\n" not in plan_of([finding(title="one\n\ntwo")])[0].text
+
+
+def test_the_summary_has_the_fixed_form() -> None:
+    assert summarise([]) == ("0 commits reviewed, 0 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed")
+    commits = [
+        reviewed(1),
+        reviewed(2, finding(LOW)),
+        reviewed(3, finding(HIGH)),
+        reviewed(4, finding(CRITICAL), finding(CRITICAL)),
+        not_reviewed(5),
+    ]
+    assert summarise(commits) == (
+        "5 commits reviewed, 2 OK, 1 need fixes, 1 should be reverted, 1 could not be reviewed"
+    )
+    assert overall_score(commits) == 0.66
+
+
+def test_without_a_reviewed_commit_there_is_no_score() -> None:
+    assert overall_score([]) is None
+    assert overall_score([not_reviewed(1)]) is None
+
+
+@pytest.mark.parametrize(
+    ("commits", "codes"),
+    [
+        ([], (0, 0)),
+        ([reviewed(1)], (0, 0)),
+        ([reviewed(1, finding(LOW), finding(MEDIUM))], (0, 0)),
+        ([reviewed(1, finding(HIGH))], (0, 1)),
+        ([reviewed(1, finding(CRITICAL))], (0, 1)),
+        ([reviewed(1, finding(HIGH, anchored=False))], (0, 0)),
+        ([reviewed(1, finding(CRITICAL, status=FindingStatus.REFUTED))], (0, 0)),
+        ([not_reviewed(1)], (3, 3)),
+        ([reviewed(1, *[finding(LOW)] * 20)], (0, 0)),
+        ([not_reviewed(1), reviewed(2, finding(HIGH))], (3, 1)),
+        ([not_reviewed(1, review=failed_review(findings=(finding(HIGH),)))], (3, 1)),
+    ],
+)
+def test_strict_is_1_on_high_or_critical_and_only_then(commits: list[CommitReview], codes: tuple[int, int]) -> None:
+    assert tuple(exit_code(commits, strict=strict, pass_when_incomplete=False) for strict in (False, True)) == codes
+    lenient = tuple(exit_code(commits, strict=strict, pass_when_incomplete=True) for strict in (False, True))
+    assert lenient == tuple(0 if code == 3 else code for code in codes)
