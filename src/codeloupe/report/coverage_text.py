@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from codeloupe.model.review import Coverage, Review, SkippedFile, SkipReason
+from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.report.page import BOLD, DIM, Page
 from codeloupe.report.wording import counted
 
 _INDENT = 2
 _GAP_STYLE = "bold yellow"
 _FILES_NAMED = 3
+_ERRORS_SHOWN = 10
 _NOUNS = {
     SkipReason.BINARY: ("binary file", "binary files"),
     SkipReason.GENERATED: ("generated file", "generated files"),
@@ -52,15 +53,30 @@ def _by_reason(skipped: Iterable[SkippedFile]) -> list[tuple[SkipReason, int]]:
 
 
 def _failed_units(page: Page, coverage: Coverage) -> list[Text]:
-    """One entry for each unit and reason, however many files failed alike."""
-    files: dict[tuple[str, str], list[str]] = defaultdict(list)
+    """One entry for all pieces of the change that failed for one reason, and one for each lane and reason."""
+    pieces: dict[str, list[str]] = defaultdict(list)
+    lanes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for failed in coverage.units_failed:
-        files[failed.unit, failed.reason] += failed.files
-    return [
+        if is_piece(failed):
+            pieces[failed.reason].append(failed.unit)
+        else:
+            lanes[failed.unit, failed.reason] += failed.files
+    alike = [
         line
-        for (unit, reason), names in files.items()
-        for line in _gap(page, unit, reason, files=names if names != [unit] else ())
+        for reason, units in pieces.items()
+        for line in _gap(
+            page, f"{len(units):,} units" if len(units) > 1 else units[0], reason, files=units[1:] and units
+        )
     ]
+    return [
+        *alike,
+        *(line for (lane, reason), files in lanes.items() for line in _gap(page, lane, reason, files=files)),
+    ]
+
+
+def is_piece(failed: FailedUnit) -> bool:
+    """Whether a unit is a piece of the change, named after its file, and not a lane such as an analyser."""
+    return bool(failed.files) and failed.unit.startswith(failed.files[0])
 
 
 def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[Text]:
@@ -100,14 +116,18 @@ def _errors(page: Page, review: Review) -> list[Text]:
     reasons |= {f"{skip.file}: {skip.in_words()}" for skip in coverage.skipped if skip.reason.is_gap}
     told = tuple(reason for reason in reasons if reason)
     errors = [error for error in review.errors if not error.message.endswith(told)]
-    lines = [
-        line
-        for error in errors
-        for line in page.wrap(
-            Text.assemble((page.clean(error.kind), BOLD), "  ", page.clean(error.message)),
-            indent=_INDENT + 2,
-            hang=2,
-            first=Text.assemble(" " * _INDENT, (page.signs.gap, _GAP_STYLE), " "),
-        )
-    ]
+    shown = errors if page.verbose else errors[:_ERRORS_SHOWN]
+    lines = [line for error in shown for line in _error(page, error)]
+    if len(errors) > len(shown):
+        more = f"{page.signs.more} {len(errors) - len(shown):,} more (-v shows them)"
+        lines += page.wrap(Text(more, style=DIM), indent=_INDENT + 2)
     return [Text("Problems", style=BOLD), *lines] if lines else []
+
+
+def _error(page: Page, error: ReviewError) -> list[Text]:
+    return page.wrap(
+        Text.assemble((page.clean(error.kind), BOLD), "  ", page.clean(error.message)),
+        indent=_INDENT + 2,
+        hang=2,
+        first=Text.assemble(" " * _INDENT, (page.signs.gap, _GAP_STYLE), " "),
+    )

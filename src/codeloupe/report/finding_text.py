@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.answer import Proof
+from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
 from codeloupe.report.page import BOLD, DIM, Page, prose
 from codeloupe.report.source_line import source_lines
@@ -24,6 +25,8 @@ _LABEL_CELLS = 5
 _LONGEST_TITLE = 1_000
 _LONGEST_PROSE = 6_000
 _PROSE_LINES = 40
+_LOOKS_NAMED = 4
+_HISTORY = {"open": "still open from an earlier review", "regressed": "back after it was fixed"}
 
 
 def finding_lines(page: Page, finding: Finding) -> list[Text]:
@@ -40,6 +43,7 @@ def finding_lines(page: Page, finding: Finding) -> list[Text]:
         ),
         *_labelled(page, "Why", finding.body, style=BOLD),
         *_labelled(page, "Fix", finding.suggestion or "", style="bold green"),
+        *_verification(page, finding),
     ]
 
 
@@ -91,16 +95,33 @@ def _labelled(page: Page, label: str, text: str, *, style: str) -> list[Text]:
     return lines
 
 
+def _verification(page: Page, finding: Finding) -> list[Text]:
+    """What the attempt to refute it showed."""
+    confirmed = finding.verification.startswith(Proof.CONFIRMED)
+    sign, style = (page.signs.passed, "bold green") if confirmed else ("?", "bold yellow")
+    return _labelled(page, sign, finding.verification.rstrip(": "), style=style)
+
+
 def _origin(page: Page, finding: Finding) -> str:
-    parts = [finding.category, finding.rule or "", finding.reviewer, finding.expert or ""]
+    seen = _agreement(finding)
+    # Who saw it names the reviewer too.
+    reviewer = "" if seen and finding.seen_by else finding.reviewer
+    parts = [finding.category, finding.rule or "", reviewer, finding.expert or "", seen]
     if finding.outside_change:
         parts.append("outside the change")
-    if finding.status is FindingStatus.OPEN:
-        parts.append("still open from an earlier review")
-    if finding.agreement > 1:
-        parts.append(f"found {finding.agreement} times")
+    parts.append(_HISTORY.get(finding.status.value, ""))
     if finding.confidence is not None:
         parts.append(f"confidence {finding.confidence:.0%}")
     if finding.commit_sha:
         parts.append(f"commit {finding.commit_sha[:10]}")
-    return f" {page.signs.bullet} ".join(part for part in parts if part)
+    return f" {page.signs.bullet} ".join(dict.fromkeys(part for part in parts if part))
+
+
+def _agreement(finding: Finding) -> str:
+    if finding.agreement <= 1:
+        return ""
+    if not finding.seen_by:
+        return f"seen {finding.agreement} times"
+    named = ", ".join(finding.seen_by[:_LOOKS_NAMED])
+    rest = len(finding.seen_by) - _LOOKS_NAMED
+    return f"seen by {named}{f' and {rest:,} more' if rest > 0 else ''}"

@@ -1,107 +1,112 @@
-"""The JSON report, version 1: fields are added, never changed, so its types are kept apart from the internal ones."""
+"""The JSON report, version 1: fields are added, never changed, so its types are kept apart from the internal ones.
+
+A reader must expect fields that it does not know: later versions add some.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+from typing import Annotated, Any, Literal, TypedDict
 
 from codeloupe import __version__
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Coverage, Review
+from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
+from codeloupe.report.json_types import schema_of
 from codeloupe.report.sanitise import json_document
 
-# pydantic refuses the lone surrogates that stand for the bytes of a path that is not UTF-8; the text is ours anyway.
-Text = Annotated[str, SkipValidation()]
+SeverityWord = Annotated[str, {"enum": ["critical", "high", "medium", "low"]}]
+ScopeWord = Annotated[str, {"enum": ["uncommitted", "staged", "branch", "range", "commit", "diff_file"]}]
+StatusWord = Annotated[str, {"enum": [status.value for status in FindingStatus]}]
+SuppressionWord = Annotated[str, {"enum": [kind.value for kind in SuppressionKind]}]
+VerdictWord = Annotated[str, {"enum": ["PASS", "NEEDS_WORK", "FAIL"]}]
+Priority = Annotated[int, {"minimum": 0, "maximum": 3}]
 
 
-def _one_of(*words: str) -> Any:
-    """The words a field may hold, in the schema; that our own types hold no others is a test's business."""
-    return Field(json_schema_extra={"enum": list(words)})
-
-
-SeverityWord = Annotated[str, _one_of("critical", "high", "medium", "low")]
-ScopeWord = Annotated[str, _one_of("uncommitted", "staged", "branch", "range", "commit", "diff_file")]
-StatusWord = Annotated[str, _one_of("new", "open", "fixed", "refuted", "dismissed")]
-VerdictWord = Annotated[str, _one_of("PASS", "NEEDS_WORK", "FAIL")]
-Priority = Annotated[int, Field(json_schema_extra={"minimum": 0, "maximum": 3})]
-
-
-class _Part(BaseModel):
-    """A part of the document. A reader must expect fields it does not know: later versions add some."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class ToolV1(_Part):
+class ToolV1(TypedDict):
     """The program that made the document."""
 
     name: Literal["codeloupe"]
-    version: Text
+    version: str
 
 
-class ScopeV1(_Part):
+class ScopeV1(TypedDict):
     """What was reviewed; `head` is null for an index or a working tree."""
 
     kind: ScopeWord
-    base: Text | None
-    head: Text | None
-    description: Text
+    base: str | None
+    head: str | None
+    description: str
 
 
-class ReviewerV1(_Part):
+class ReviewerV1(TypedDict):
     """Who reviewed, and why that one."""
 
-    type: Text
-    model: Text | None
-    why: Text
+    type: str
+    model: str | None
+    why: str
 
 
-class FindingV1(_Part):
-    """One defect. A path that is not UTF-8 holds lone surrogates (`\\udc80` to `\\udcff`), one for each such byte."""
+class SuppressionV1(TypedDict):
+    """Why a finding does not count although it stands; `expires` is the last day (YYYY-MM-DD) on which that holds."""
 
-    fingerprint: Text
-    file: Text
+    kind: SuppressionWord
+    reason: str
+    owner: str | None
+    expires: str | None
+
+
+class FindingV1(TypedDict):
+    """One defect. A path that is not UTF-8 holds lone surrogates (`\\udc80` to `\\udcff`), one for each such byte.
+
+    `seen_by` names each independent look that found it, `agreement` counts them; `verification` says what the attempt
+    to refute it showed, and is empty when none was made. A finding with a `suppression` does not count.
+    """
+
+    fingerprint: str
+    file: str
     line_start: int
     line_end: int
     severity: SeverityWord
     priority: Priority
-    category: Text
-    title: Text
-    body: Text
-    suggestion: Text | None
-    evidence: Text
+    category: str
+    title: str
+    body: str
+    suggestion: str | None
+    evidence: str
     confidence: float | None
-    expert: Text | None
-    reviewer: Text
-    commit_sha: Text | None
+    expert: str | None
+    reviewer: str
+    commit_sha: str | None
     anchored: bool
     outside_change: bool
     status: StatusWord
     agreement: int
-    rule: Text | None
+    rule: str | None
+    seen_by: list[str]
+    verification: str
+    suppression: SuppressionV1 | None
 
 
-class SkippedV1(_Part):
+class SkippedV1(TypedDict):
     """A file that was not reviewed; `reason` is a fixed phrase, `detail` adds numbers or names and may be empty."""
 
-    file: Text
-    reason: Text
-    detail: Text
+    file: str
+    reason: str
+    detail: str
 
 
-class FailedUnitV1(_Part):
+class FailedUnitV1(TypedDict):
     """A piece of the change that could not be reviewed."""
 
-    unit: Text
-    files: list[Text]
-    reason: Text
+    unit: str
+    files: list[str]
+    reason: str
 
 
-class CoverageV1(_Part):
+class CoverageV1(TypedDict):
     """What was looked at and what was not."""
 
     files_total: int
@@ -111,8 +116,11 @@ class CoverageV1(_Part):
     units_failed: list[FailedUnitV1]
 
 
-class UsageV1(_Part):
-    """What the review cost."""
+class UsageV1(TypedDict):
+    """What the review cost; `cached` counts answers that were bought before and came from the ledger.
+
+    `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs.
+    """
 
     requests: int
     cached: int
@@ -120,16 +128,17 @@ class UsageV1(_Part):
     output_tokens: int
     cost_usd: float
     duration_seconds: float
+    unknown_costs: int
 
 
-class ErrorV1(_Part):
+class ErrorV1(TypedDict):
     """Something that went wrong and did not stop the review."""
 
-    kind: Text
-    message: Text
+    kind: str
+    message: str
 
 
-class PolicyV1(_Part):
+class PolicyV1(TypedDict):
     """What decided the exit code."""
 
     fail_on: SeverityWord
@@ -137,19 +146,19 @@ class PolicyV1(_Part):
     pass_when_incomplete: bool
 
 
-class ReviewV1(_Part):
+class ReviewV1(TypedDict):
     """The whole document."""
 
     schema_version: Literal[1]
     tool: ToolV1
-    review_id: Text
+    review_id: str
     scope: ScopeV1
     reviewer: ReviewerV1
     verdict: VerdictWord
     passed: bool
     complete: bool
     exit_code: int
-    summary: Text
+    summary: str
     findings: list[FindingV1]
     coverage: CoverageV1
     usage: UsageV1
@@ -160,7 +169,7 @@ class ReviewV1(_Part):
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the document."""
-    return ReviewV1.model_json_schema(mode="serialization")
+    return schema_of(ReviewV1)
 
 
 def render_json(review: Review) -> str:
@@ -168,7 +177,7 @@ def render_json(review: Review) -> str:
 
     Always valid JSON that can be encoded as UTF-8, whatever the findings and paths hold.
     """
-    data = _document(review).model_dump()
+    data = _document(review)
     return json_document(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
@@ -220,6 +229,18 @@ def _finding(finding: Finding) -> FindingV1:
         status=finding.status.value,
         agreement=finding.agreement,
         rule=finding.rule,
+        seen_by=list(finding.seen_by),
+        verification=finding.verification,
+        suppression=None if finding.suppression is None else _suppression(finding.suppression),
+    )
+
+
+def _suppression(suppression: Suppression) -> SuppressionV1:
+    return SuppressionV1(
+        kind=suppression.kind.value,
+        reason=suppression.reason,
+        owner=suppression.owner or None,
+        expires=None if suppression.expires is None else suppression.expires.isoformat(),
     )
 
 
@@ -244,6 +265,7 @@ def _usage(usage: Usage) -> UsageV1:
         output_tokens=usage.output_tokens,
         cost_usd=_finite(usage.cost_usd),
         duration_seconds=_finite(usage.duration_seconds),
+        unknown_costs=usage.unknown_costs,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Review
+from codeloupe.model.suppression import SuppressionKind
 from codeloupe.report.coverage_text import not_reviewed_lines
 from codeloupe.report.finding_text import counts_by_severity, finding_in_short, finding_lines
 from codeloupe.report.page import BOLD, DIM, NARROWEST, Page, print_lines
@@ -17,6 +18,7 @@ from codeloupe.report.verdict_text import closing_lines
 from codeloupe.report.wording import duration, reviewer_in_words
 
 _BLANK = Text("")
+_SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
 
 
 def render_text(review: Review, *, width: int, color: bool, verbose: bool = False, ascii_only: bool = False) -> str:
@@ -36,7 +38,8 @@ def report_lines(page: Page, review: Review) -> list[Text]:
     sections = [
         *_files(page, [finding for finding in review.findings if finding.can_block]),
         _without_place(page, [finding for finding in review.findings if finding.is_open and not finding.anchored]),
-        _set_aside(page, [finding for finding in review.findings if not finding.is_open]),
+        _refuted(page, [finding for finding in review.findings if finding.status is FindingStatus.REFUTED]),
+        _set_aside(page, [finding for finding in review.findings if _is_set_aside(finding)]),
         not_reviewed_lines(page, review),
         closing_lines(page, review),
     ]
@@ -87,15 +90,36 @@ def _without_place(page: Page, findings: Sequence[Finding]) -> list[Text]:
     """Findings whose quote is not in the file: listed apart, since they never block."""
     if not findings:
         return []
-    heading = _heading(page, "Without a place", Text("quote not found in the file; never blocks", style=DIM))
-    return [*heading, *_spaced([finding_lines(page, finding) for finding in _by_severity(findings)])]
+    note = Text("could not be placed in the code; never block", style=DIM)
+    blocks = [finding_lines(page, finding) for finding in _by_severity(findings)]
+    return [*_heading(page, "Without a place", note), *_spaced(blocks)]
+
+
+def _refuted(page: Page, findings: Sequence[Finding]) -> list[Text]:
+    return _in_short(page, "Refuted", findings, note_of=lambda finding: finding.verification or "refuted")
+
+
+def _is_set_aside(finding: Finding) -> bool:
+    return not finding.is_open and finding.status is not FindingStatus.REFUTED
 
 
 def _set_aside(page: Page, findings: Sequence[Finding]) -> list[Text]:
+    return _in_short(page, "Set aside", findings, note_of=_why_set_aside)
+
+
+def _why_set_aside(finding: Finding) -> str:
+    if finding.suppression is None:
+        return finding.status.value
+    by = _SUPPRESSED_BY[finding.suppression.kind]
+    return f"suppressed by {by}: {finding.suppression.reason}".rstrip(": ")
+
+
+def _in_short(page: Page, title: str, findings: Sequence[Finding], *, note_of: Callable[[Finding], str]) -> list[Text]:
+    """Findings that count for nothing: what, where, and why they do not."""
     if not findings:
         return []
-    short = [finding_in_short(page, finding, note=finding.status.value) for finding in _by_severity(findings)]
-    return [*_heading(page, "Set aside", Text("not counted", style=DIM)), *(line for block in short for line in block)]
+    blocks = [finding_in_short(page, finding, note=note_of(finding)) for finding in _by_severity(findings)]
+    return [*_heading(page, title, Text("not counted", style=DIM)), *(line for block in blocks for line in block)]
 
 
 def _by_severity(findings: Iterable[Finding]) -> list[Finding]:

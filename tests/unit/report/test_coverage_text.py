@@ -56,6 +56,28 @@ def test_files_that_failed_alike_are_one_entry() -> None:
     ]
 
 
+def test_pieces_of_the_change_that_failed_for_one_reason_are_one_entry() -> None:
+    alike = tuple(FailedUnit(f"{name}.py:1-9", (f"{name}.py",), "timeout") for name in "abcde")
+    other = FailedUnit("f.py and 2 more files", ("f.py", "g.py", "h.py"), "invalid answer: empty output")
+    lines = section(Coverage(8, 2, (), 9, (*alike, other)))
+    start = lines.index("Not reviewed")
+    assert lines[start + 1 : start + 4] == [
+        "  ✖ 5 units  timeout  a.py:1-9, b.py:1-9, c.py:1-9 and 2 more",
+        "  ✖ f.py and 2 more files  invalid answer: empty output",
+        "",
+    ]
+    full = section(Coverage(8, 2, (), 9, (*alike, other)), verbose=True)
+    assert "  ✖ 5 units  timeout  a.py:1-9, b.py:1-9, c.py:1-9, d.py:1-9, e.py:1-9" in full
+
+
+def test_many_problems_are_cut_and_shown_whole_when_asked() -> None:
+    errors = tuple(ReviewError("not_verified", f"number {number}") for number in range(25))
+    brief = section(Coverage(1, 1), errors=errors)
+    assert "    … 15 more (-v shows them)" in brief
+    assert sum("not_verified" in line for line in brief) == 10
+    assert sum("not_verified" in line for line in section(Coverage(1, 1), errors=errors, verbose=True)) == 25
+
+
 def test_errors_are_told_once() -> None:
     failed = FailedUnit("ruff", ("a.py",), "timed out")
     errors = (

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from datetime import date
+from typing import Any, TypedDict
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,10 +24,13 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
-from codeloupe.report.json_v1 import ReviewV1, json_schema, render_json
+from codeloupe.report.json_types import schema_of
+from codeloupe.report.json_v1 import json_schema, render_json
 from tests.unit.report.examples import finding, review
 
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
 ANYTHING = st.text(st.characters(exclude_categories=()))
 
 
@@ -35,7 +40,17 @@ def rendered(*args: Any, **changes: Any) -> Any:
 
 def test_the_document_has_every_field_of_version_1_in_its_order() -> None:
     document = rendered(
-        finding(fingerprint="f1", confidence=0.8, expert="sql"),
+        finding(
+            fingerprint="f1",
+            confidence=0.8,
+            expert="sql",
+            agreement=2,
+            seen_by=("codex", "offline"),
+            verification="confirmed: the value is the user's",
+            suppression=Suppression(
+                kind=SuppressionKind.BASELINE, reason="legacy", owner="payments", expires=date(2030, 1, 31)
+            ),
+        ),
         complete=False,
         summary="One finding",
         hidden_findings=2,
@@ -79,8 +94,16 @@ def test_the_document_has_every_field_of_version_1_in_its_order() -> None:
                 "anchored": True,
                 "outside_change": False,
                 "status": "new",
-                "agreement": 1,
+                "agreement": 2,
                 "rule": "S608",
+                "seen_by": ["codex", "offline"],
+                "verification": "confirmed: the value is the user's",
+                "suppression": {
+                    "kind": "baseline",
+                    "reason": "legacy",
+                    "owner": "payments",
+                    "expires": "2030-01-31",
+                },
             }
         ],
         "coverage": {
@@ -97,13 +120,14 @@ def test_the_document_has_every_field_of_version_1_in_its_order() -> None:
             "output_tokens": 0,
             "cost_usd": 0.0,
             "duration_seconds": 1.25,
+            "unknown_costs": 0,
         },
         "errors": [{"kind": "analyser_failed", "message": "ruff: timeout"}],
         "hidden_findings": 2,
         "policy": {"fail_on": "high", "min_severity": "low", "pass_when_incomplete": False},
     }
     assert list(document)[:4] == ["schema_version", "tool", "review_id", "scope"]
-    assert list(document["findings"][0])[-3:] == ["status", "agreement", "rule"]
+    assert list(document["findings"][0])[-5:] == ["agreement", "rule", "seen_by", "verification", "suppression"]
 
 
 def test_it_is_indented_by_two_ends_with_a_newline_and_is_the_same_every_time() -> None:
@@ -150,7 +174,7 @@ def test_whatever_a_review_holds_the_document_is_valid_and_lossless(
     one = finding(title=title, body=body, file=path, severity=severity, status=status)
     skipped = Coverage(skipped=(SkippedFile(path, reason, body),))
     document = json.loads(render_json(review(one, coverage=skipped)).encode("utf-8"))
-    assert ReviewV1.model_validate(document).model_dump() == document
+    VALIDATOR.validate(document)
     shown = document["findings"][0]
     # Two lone surrogates that happen to form a pair are one character in any JSON.
     expected = json.loads(json.dumps([title, body, path]))
@@ -168,6 +192,31 @@ def test_the_schema_names_the_words_that_our_types_use() -> None:
     assert json_schema()["properties"]["verdict"]["enum"] == [verdict.value for verdict in Verdict]
 
 
+def test_every_field_of_the_document_is_in_the_schema_and_must_be_there() -> None:
+    schema = json_schema()
+    VALIDATOR.check_schema(schema)
+    document = rendered(finding())
+    assert list(schema["properties"]) == schema["required"] == list(document)
+    fields = schema["$defs"]["FindingV1"]
+    assert list(fields["properties"]) == fields["required"] == list(document["findings"][0])
+
+
+@pytest.mark.parametrize(
+    "broken", [{"schema_version": 2}, {"verdict": "OK"}, {"findings": [{}]}, {"usage": None}, {"exit_code": "0"}]
+)
+def test_the_schema_refuses_what_is_no_review(broken: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate({**rendered(finding()), **broken})
+
+
+def test_the_schema_of_a_type_that_json_does_not_have_is_refused() -> None:
+    class Odd(TypedDict):
+        when: complex
+
+    with pytest.raises(TypeError, match="JSON has no"):
+        schema_of(Odd)
+
+
 def test_the_schema_lets_later_versions_add_fields() -> None:
     schema = json_schema()
     assert "additionalProperties" not in schema
@@ -183,3 +232,14 @@ def test_the_policy_and_a_missing_base_are_told() -> None:
     assert document["scope"] == {"kind": "diff_file", "base": None, "head": None, "description": "a diff"}
     assert document["reviewer"] == {"type": "agent_sdk", "model": "some-model", "why": "found"}
     assert document["policy"] == {"fail_on": "low", "min_severity": "medium", "pass_when_incomplete": True}
+
+
+def test_a_suppression_without_owner_and_day_and_unknown_costs_are_told() -> None:
+    aside = Suppression(kind=SuppressionKind.INLINE, reason="checked")
+    document = rendered(finding(suppression=aside), finding(), usage=Usage(requests=3, unknown_costs=2))
+    assert [each["suppression"] for each in document["findings"]] == [
+        {"kind": "inline", "reason": "checked", "owner": None, "expires": None},
+        None,
+    ]
+    assert document["usage"]["unknown_costs"] == 2
+    VALIDATOR.validate(document)

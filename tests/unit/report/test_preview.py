@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.preview import Preview, PreviewFile
 from codeloupe.model.review import SkippedFile, SkipReason
-from codeloupe.report.preview import render_preview_json, render_preview_text
+from codeloupe.report.preview import render_preview_json
+from codeloupe.report.preview_text import render_preview_text
 
 HUNK = Hunk(3, 2, 3, 4, b"-a\n-b\n+c\n+d\n+e\n+f\n", added=4, deleted=2)
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "two commits of topic")
@@ -83,8 +86,14 @@ def test_the_text_says_what_would_be_reviewed_what_not_and_why() -> None:
         "",
         "2 of 3 files would be reviewed, +8 -4 lines, 3 units, about 1,234 prompt tokens.",
         "Nothing was run or spent.",
+        "An agent is asked once a unit; --effort low makes fewer units, high more, which",
+        "find and cost more.",
         "",
     ]
+
+
+def test_a_single_unit_needs_no_word_about_effort() -> None:
+    assert "--effort" not in render_preview_text(preview(modified("a.py")), width=80, color=False)
 
 
 def test_an_empty_change_is_told_in_one_line() -> None:
@@ -100,3 +109,9 @@ def test_the_text_obeys_no_path_and_has_no_escapes_without_colour() -> None:
     assert "日本.bin  binary" in text
     assert "\x1b[" in render_preview_text(hostile, width=40, color=True)
     assert render_preview_text(hostile, width=40, color=False, ascii_only=True).isascii()
+
+
+def test_the_json_loads_without_the_library_that_draws() -> None:
+    program = "import sys, codeloupe.report.preview, codeloupe.report.json_v1; print('rich' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -8,6 +9,7 @@ from rich.cells import cell_len
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import Coverage, ReviewerInfo, Verdict
 from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.report.text import render_text
 from tests.unit.report.examples import ESCAPE, finding, review
@@ -105,11 +107,74 @@ def test_refuted_dismissed_and_fixed_findings_are_listed_apart_and_not_counted()
         width=100,
         color=False,
     )
-    assert text.index("Counts") < text.index("Set aside") < text.index("Was w")
+    order = ["Counts", "Refuted ──", "Was wrong", "Set aside ──", "Was waived"]
+    assert sorted(order, key=text.index) == order
     assert "app/db.py:42  refuted" in text
     assert "app/db.py:42  dismissed" in text
     assert "still open from an earlier review" in text
-    assert "Findings  1 medium; 2 set aside" in text
+    assert "Findings  1 medium; 1 refuted; 1 set aside" in text
+
+
+def test_a_refuted_finding_says_what_refuted_it() -> None:
+    one = finding(status=FindingStatus.REFUTED, verification="refuted: the caller checks it")
+    text = render_text(review(one, verdict=Verdict.PASS, exit_code=0), width=100, color=False)
+    assert "app/db.py:42  refuted: the caller checks it\n" in text
+    assert "cursor.execute" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(SuppressionKind.BASELINE, "the baseline"), (SuppressionKind.INLINE, "a comment in the code")],
+)
+def test_a_suppressed_finding_says_by_what_and_why(kind: SuppressionKind, words: str) -> None:
+    one = finding(suppression=Suppression(kind=kind, reason="known since May"))
+    text = render_text(review(one, verdict=Verdict.PASS, exit_code=0), width=100, color=False)
+    assert f"app/db.py:42  suppressed by {words}: known since May\n" in text
+    assert "Findings  none; 1 set aside" in text
+
+
+@pytest.mark.parametrize(
+    ("verification", "shown"),
+    [
+        ("confirmed: no caller cleans it", "  ✔    confirmed: no caller cleans it\n"),
+        ("confirmed: ", "  ✔    confirmed\n"),
+        ("unproven: the caller is not to be seen", "  ?    unproven: the caller is not to be seen\n"),
+        ("could not verify: rate limited", "  ?    could not verify: rate limited\n"),
+    ],
+)
+def test_what_the_attempt_to_refute_it_showed_is_told_below_the_finding(verification: str, shown: str) -> None:
+    assert shown in render_text(review(finding(verification=verification)), width=100, color=False)
+
+
+def test_a_finding_that_was_not_verified_says_nothing_about_it() -> None:
+    assert "✔" not in render_text(review(finding()), width=100, color=False)
+
+
+def test_who_saw_a_finding_is_told_when_several_did() -> None:
+    looks = ("agent_sdk/security#1", "agent_sdk/security#2", "codex", "gemini", "api", "offline")
+    text = render_text(review(finding(agreement=6, seen_by=looks)), width=100, color=False)
+    named = "seen by agent_sdk/security#1, agent_sdk/security#2, codex, gemini and 2 more"
+    assert f"security · S608 · {named}" in " ".join(text.split())
+    assert "seen" not in render_text(review(finding(agreement=1, seen_by=("codex",))), width=100, color=False)
+
+
+def test_what_says_the_same_twice_is_told_once() -> None:
+    text = render_text(review(finding(category="security", expert="security", rule=None)), width=100, color=False)
+    assert "app/db.py:42  security · ruff\n" in text
+
+
+@pytest.mark.parametrize("status", [status for status in FindingStatus if finding(status=status).is_open])
+def test_a_finding_that_is_not_new_says_what_it_was_before(status: FindingStatus) -> None:
+    words = {"new": "", "open": " · still open from an earlier review", "regressed": " · back after it was fixed"}
+    text = render_text(review(finding(status=status)), width=100, color=False)
+    assert f"app/db.py:42  security · S608 · ruff{words[status.value]}\n" in text
+    assert "Findings  1 high\n" in text
+
+
+def test_several_reviewers_are_named_together() -> None:
+    several = ReviewerInfo("agent_sdk+codex+offline", "asked for")
+    text = render_text(review(reviewer=several), width=100, color=False)
+    assert lines_of(text)[0] == "Review by agent_sdk, codex and offline: asked for"
 
 
 def test_where_a_finding_comes_from_is_told_beside_its_place() -> None:
@@ -119,7 +184,7 @@ def test_where_a_finding_comes_from_is_told_beside_its_place() -> None:
     text = render_text(review(one), width=100, color=False)
     shown = " ".join(text.split())
     assert "app/db.py:42 to 44" in shown
-    assert "security · ruff · sql · outside the change · found 3 times · confidence 80% · commit cccccccccc" in shown
+    assert "security · ruff · sql · seen 3 times · outside the change · confidence 80% · commit cccccccccc" in shown
 
 
 def test_a_place_is_never_broken_so_that_a_terminal_can_open_it() -> None:
@@ -199,7 +264,29 @@ def test_no_line_of_a_report_is_a_command_to_a_ci_system() -> None:
     assert ": :add-mask::y" in text
 
 
-def test_agent_usage_is_told_with_the_time() -> None:
-    spent = Usage(requests=9, cached=2, input_tokens=41_000, output_tokens=234, cost_usd=0.314, duration_seconds=83.4)
-    text = render_text(review(usage=spent), width=100, color=False)
-    assert "Time      1 min 23 s; 9 requests (2 from the ledger), 41,234 tokens, $0.31\n" in text
+@pytest.mark.parametrize(
+    ("usage", "spent"),
+    [
+        (
+            Usage(requests=9, cached=2, input_tokens=41_000, output_tokens=234, cost_usd=0.314),
+            "9 calls (2 more from the ledger), 41,000 tokens in, 234 out, $0.31",
+        ),
+        (
+            Usage(requests=1, input_tokens=7, output_tokens=1, cost_usd=0.0012),
+            "1 call, 7 tokens in, 1 out, $0.0012",
+        ),
+        (Usage(cached=1), "no call bought, 1 answer from the ledger"),
+        (Usage(requests=2, unknown_costs=2), "2 calls, 0 tokens in, 0 out, cost unknown"),
+        (
+            Usage(requests=3, cost_usd=1.5, unknown_costs=1),
+            "3 calls, 0 tokens in, 0 out, $1.50 and the unknown cost of 1 call",
+        ),
+    ],
+)
+def test_what_was_spent_is_told_at_the_end(usage: Usage, spent: str) -> None:
+    text = render_text(review(usage=replace(usage, duration_seconds=83.4)), width=100, color=False)
+    assert text.endswith(f"Spent     {spent}\nTime      1 min 23 s\n")
+
+
+def test_a_review_without_calls_spent_nothing() -> None:
+    assert "Spent" not in render_text(review(), width=100, color=False)

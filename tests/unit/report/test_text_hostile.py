@@ -50,6 +50,9 @@ def findings(draw: st.DrawFn) -> Finding:
         anchored=draw(st.booleans()),
         status=draw(st.sampled_from(FindingStatus)),
         agreement=draw(NUMBERS),
+        seen_by=tuple(draw(st.lists(HOSTILE, max_size=6))),
+        verification=draw(HOSTILE),
+        expert=draw(st.none() | HOSTILE),
     )
 
 
@@ -60,7 +63,10 @@ def reviews(draw: st.DrawFn) -> Review:
         files_reviewed=draw(NUMBERS),
         skipped=(SkippedFile(draw(HOSTILE), draw(st.sampled_from(SkipReason)), draw(HOSTILE)),),
         units_total=3,
-        units_failed=(FailedUnit(draw(HOSTILE), (draw(HOSTILE), draw(HOSTILE)), draw(HOSTILE)),),
+        units_failed=tuple(
+            FailedUnit(draw(HOSTILE) or file, (file, draw(HOSTILE)), draw(HOSTILE))
+            for file in draw(st.lists(HOSTILE, max_size=3))
+        ),
     )
     return review(
         *draw(st.lists(findings(), max_size=3)),

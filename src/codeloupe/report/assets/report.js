@@ -1,0 +1,167 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const byId = (id) => document.getElementById(id);
+  const cards = Array.from(document.querySelectorAll("article.finding"));
+  const groups = Array.from(document.querySelectorAll("[data-group]"));
+  const choices = Array.from(document.querySelectorAll("button.choice"));
+  const search = byId("search");
+  const panel = byId("filters");
+  const dialog = byId("keys");
+  const chosen = { severity: new Set(), file: new Set(), expert: new Set() };
+  const words = new Map();
+  let current = null;
+
+  root.classList.add("scripted");
+
+  // Storage is closed to pages opened from some places; the theme then lasts as long as the page.
+  const remembered = (value) => {
+    try {
+      if (value === undefined) return localStorage.getItem("codeloupe-theme");
+      localStorage.setItem("codeloupe-theme", value);
+    } catch {
+      return null;
+    }
+    return value;
+  };
+
+  const isDark = () =>
+    root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+
+  const switchTheme = () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    remembered(root.dataset.theme);
+  };
+
+  const textOf = (card) => {
+    if (!words.has(card)) words.set(card, `${card.dataset.file} ${card.textContent}`.toLowerCase());
+    return words.get(card);
+  };
+
+  const matches = (card, sought) =>
+    Object.entries(chosen).every(([kind, values]) => values.size === 0 || values.has(card.dataset[kind])) &&
+    sought.every((word) => textOf(card).includes(word));
+
+  const filter = () => {
+    const sought = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let count = 0;
+    for (const card of cards) {
+      card.hidden = !matches(card, sought);
+      count += card.hidden ? 0 : 1;
+    }
+    for (const group of groups) group.hidden = !group.querySelector("article.finding:not([hidden])");
+    byId("shown").textContent = `${count} of ${cards.length}`;
+    const isFiltered = sought.length > 0 || Object.values(chosen).some((values) => values.size > 0);
+    byId("clear").hidden = !isFiltered;
+    byId("open-filters").textContent = isFiltered ? `Filter: ${count} of ${cards.length}` : "Filter";
+    byId("nothing-left").hidden = count > 0 || cards.length === 0;
+    if (current && current.hidden) mark(null);
+  };
+
+  const toggle = (choice) => {
+    const values = chosen[choice.dataset.kind];
+    const isPressed = !values.delete(choice.dataset.value);
+    if (isPressed) values.add(choice.dataset.value);
+    choice.setAttribute("aria-pressed", String(isPressed));
+    filter();
+  };
+
+  const clear = () => {
+    search.value = "";
+    for (const values of Object.values(chosen)) values.clear();
+    for (const choice of choices) choice.setAttribute("aria-pressed", "false");
+    filter();
+  };
+
+  const mark = (card) => {
+    if (current) current.classList.remove("current");
+    current = card;
+    if (!card) return;
+    card.classList.add("current");
+    card.focus({ preventScroll: true });
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    card.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+  };
+
+  const step = (by) => {
+    const visible = cards.filter((card) => !card.hidden);
+    if (!visible.length) return;
+    const at = visible.indexOf(current);
+    const next = at < 0 ? (by > 0 ? 0 : visible.length - 1) : at + by;
+    mark(visible[Math.min(Math.max(next, 0), visible.length - 1)]);
+  };
+
+  const showFilters = (isOpen) => {
+    panel.classList.toggle("open", isOpen);
+    byId("open-filters").setAttribute("aria-expanded", String(isOpen));
+  };
+
+  const showKeys = () => (dialog.open ? dialog.close() : dialog.showModal());
+
+  const goToAnchor = () => {
+    const card = cards.find((one) => `#${one.id}` === location.hash);
+    if (!card) return;
+    if (card.hidden) clear();
+    mark(card);
+  };
+
+  const severities = ["critical", "high", "medium", "low"];
+  const keys = {
+    j: () => step(1),
+    k: () => step(-1),
+    "/": () => {
+      showFilters(true);
+      search.focus();
+      search.select();
+    },
+    x: clear,
+    t: switchTheme,
+    "?": showKeys,
+  };
+  severities.forEach((severity, index) => {
+    keys[index + 1] = () => {
+      const choice = choices.find((one) => one.dataset.kind === "severity" && one.dataset.value === severity);
+      if (choice) toggle(choice);
+    };
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target === search) {
+      if (event.key === "Escape") {
+        clear();
+        search.blur();
+      } else if (event.key === "Enter") {
+        search.blur();
+        step(1);
+      }
+      return;
+    }
+    if (dialog.open && event.key !== "?") return;
+    if (Object.hasOwn(keys, event.key)) {
+      event.preventDefault();
+      keys[event.key]();
+    }
+  });
+
+  const theme = remembered();
+  if (theme === "light" || theme === "dark") root.dataset.theme = theme;
+  for (const choice of choices) choice.addEventListener("click", () => toggle(choice));
+  for (const card of cards) {
+    card.addEventListener("click", () => {
+      if (current) current.classList.remove("current");
+      current = card;
+      card.classList.add("current");
+    });
+  }
+  search.addEventListener("input", filter);
+  byId("clear").addEventListener("click", clear);
+  byId("theme").addEventListener("click", switchTheme);
+  byId("help").addEventListener("click", showKeys);
+  byId("close-help").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  byId("open-filters").addEventListener("click", () => showFilters(!panel.classList.contains("open")));
+  byId("open-filters").hidden = panel.hidden;
+  addEventListener("hashchange", goToAnchor);
+  goToAnchor();
+})();

@@ -1,0 +1,111 @@
+"""GitLab's Code Quality report: a list of issues, in the few fields that GitLab reads.
+
+GitLab knows open issues only, and tells two apart by their fingerprints. So what counts for nothing (refuted,
+suppressed, dismissed, fixed) is left out, and a finding without a place is listed as information, at the top of its
+file. What could not be reviewed is an issue of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import TypedDict
+
+from codeloupe.model.finding import Finding
+from codeloupe.model.review import Review
+from codeloupe.model.severity import Severity
+from codeloupe.report.gaps import Gap, gaps_of
+from codeloupe.report.sanitise import json_document
+from codeloupe.report.sanitise_plain import is_inside, plain_line, plain_path
+from codeloupe.report.standing import Standing, check_name, standing_of
+
+_SEVERITIES = {
+    Severity.CRITICAL: "blocker",
+    Severity.HIGH: "critical",
+    Severity.MEDIUM: "major",
+    Severity.LOW: "minor",
+}
+_UNPLACED_SEVERITY = "info"
+_GAP_SEVERITY = "critical"
+_LONGEST = 2_000
+_MOST_FILES = 20
+# GitLab wants a path for each issue; this one stands for the repository as a whole.
+_NO_FILE = "."
+
+
+class Lines(TypedDict):
+    """The first line of an issue."""
+
+    begin: int
+
+
+class Location(TypedDict):
+    """A file, and where in it."""
+
+    path: str
+    lines: Lines
+
+
+class Issue(TypedDict):
+    """One entry of the report."""
+
+    description: str
+    check_name: str
+    fingerprint: str
+    severity: str
+    location: Location
+
+
+def render_gitlab(review: Review) -> str:
+    """The review as a Code Quality report; an empty list when there is nothing to tell."""
+    gaps = [issue for gap in gaps_of(review) for issue in _gap(gap)]
+    findings = [_finding(finding) for finding in review.findings if finding.is_open]
+    issues = list(_told_apart([*gaps, *findings]))
+    return json_document(json.dumps(issues, indent=2, ensure_ascii=False)) + "\n"
+
+
+def _finding(finding: Finding) -> Issue:
+    title = plain_line(finding.title, longest=_LONGEST) or check_name(finding)
+    unplaced = standing_of(finding) is Standing.UNPLACED
+    named = "" if is_inside(finding.file) or not finding.file else f" in {plain_path(finding.file[:_LONGEST])}"
+    note = f" (could not be placed in the code{named})" if unplaced else ""
+    return Issue(
+        description=title + note,
+        check_name=check_name(finding),
+        fingerprint=plain_line(finding.fingerprint, longest=200) or _hash(finding.file, finding.category, title),
+        severity=_UNPLACED_SEVERITY if unplaced else _SEVERITIES[finding.severity],
+        location=_location(finding.file, 1 if unplaced else finding.line_start),
+    )
+
+
+def _gap(gap: Gap) -> list[Issue]:
+    """An issue for each file that a gap concerns."""
+    words = plain_line(f"Not reviewed: {gap.in_words()}", longest=_LONGEST)
+    return [
+        Issue(
+            description=words,
+            check_name=f"codeloupe/{gap.kind.value}",
+            fingerprint=_hash(gap.kind.value, gap.name, file),
+            severity=_GAP_SEVERITY,
+            location=_location(file, 1),
+        )
+        for file in gap.files[:_MOST_FILES] or (_NO_FILE,)
+    ]
+
+
+def _location(file: str, line: int) -> Location:
+    return Location(path=plain_path(file) if is_inside(file) else _NO_FILE, lines=Lines(begin=max(line, 1)))
+
+
+def _told_apart(issues: Iterable[Issue]) -> Iterable[Issue]:
+    """GitLab shows only one of several issues that share a fingerprint."""
+    seen: dict[str, int] = {}
+    for issue in issues:
+        fingerprint = issue["fingerprint"]
+        count = seen[fingerprint] = seen.get(fingerprint, 0) + 1
+        yield issue if count == 1 else {**issue, "fingerprint": _hash(fingerprint, str(count))}
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

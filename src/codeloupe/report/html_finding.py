@@ -1,0 +1,124 @@
+"""A finding as a card of the HTML report, and the findings of a file or of a kind as a section."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+from codeloupe.model.answer import Proof
+from codeloupe.model.finding import Finding
+from codeloupe.model.severity import Severity
+from codeloupe.report.html_code import Excerpts
+from codeloupe.report.html_markup import Child, Html, element, joined
+from codeloupe.report.html_prose import inline, prose
+from codeloupe.report.shown_diff import ShownDiff
+from codeloupe.report.standing import Standing, check_name, origin_of, standing_of, why_not_counted
+from codeloupe.report.wording import place_in_words
+
+_LONGEST_TITLE = 600
+_LONGEST_TAG = 200
+
+
+class Cards:
+    """Makes the cards of one page, each with a name of its own, and puts them together."""
+
+    def __init__(self, diff: ShownDiff | None) -> None:
+        self._excerpts = Excerpts(diff)
+        self._names: Counter[str] = Counter()
+
+    def of_file(self, path: str, findings: Sequence[Finding]) -> Html:
+        """The findings of one file, by line, under its name."""
+        ordered = sorted(findings, key=lambda f: (f.line_start, f.severity.priority, f.line_end, f.title))
+        folder, slash, name = path.rpartition("/")
+        heading = element(
+            "h2", element("span", f"{folder}{slash}", class_="folder") if slash else None, element("bdi", name or "?")
+        )
+        return self._section(joined([heading, severity_counts(findings)]), ordered, kind="file")
+
+    def of_kind(self, title: str, note: str, findings: Sequence[Finding]) -> Html | None:
+        """Findings of a kind that is listed apart, with a word on why; None without any."""
+        heading = joined([element("h2", title), element("p", note, class_="note")])
+        return self._section(heading, findings, kind="file apart") if findings else None
+
+    def _section(self, heading: Html, findings: Sequence[Finding], *, kind: str) -> Html:
+        cards = joined(_card(finding, self._excerpts, name=self._name(finding)) for finding in findings)
+        return element("section", element("header", heading), cards, class_=kind, data_group=True)
+
+    def _name(self, finding: Finding) -> str:
+        """A name that stays as long as the finding does; those that would share one are numbered."""
+        identity = finding.fingerprint or f"{finding.file}\0{finding.line_start}\0{finding.title}"
+        name = "f-" + hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        self._names[name] += 1
+        return name if self._names[name] == 1 else f"{name}-{self._names[name]}"
+
+
+def severity_counts(findings: Sequence[Finding]) -> Html:
+    """A dot and a number for each severity that is there."""
+    counts = Counter(finding.severity for finding in findings)
+    dots = [
+        element("span", str(counts[step]), class_=f"dot {step.label}", title=f"{counts[step]} {step.label}")
+        for step in Severity
+        if counts[step]
+    ]
+    return element("span", joined(dots), class_="dots")
+
+
+def expert_of(finding: Finding) -> str:
+    """Who found it, as a reader would choose by: the expert, or else the reviewer."""
+    return finding.expert or finding.reviewer or "?"
+
+
+def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
+    counted = finding.is_open
+    return element(
+        "article",
+        _head(finding, name),
+        element("p", element("span", place_in_words(finding), class_="path"), _lines(finding), class_="place"),
+        None if counted else element("p", inline(why_not_counted(finding)), class_="aside"),
+        excerpts.table(finding),
+        element("div", prose(finding.body), class_="prose") if finding.body.strip() else None,
+        _labelled("Fix", finding.suggestion or "", kind="fix"),
+        _verification(finding) if counted else None,
+        _tags(finding),
+        class_=f"finding {finding.severity.label}{'' if counted else ' closed'}",
+        id=name,
+        tabindex=-1,
+        data_severity=finding.severity.label,
+        data_file=finding.file or "?",
+        data_expert=expert_of(finding),
+    )
+
+
+def _head(finding: Finding, name: str) -> Html:
+    severity = finding.severity
+    title = finding.title if len(finding.title) <= _LONGEST_TITLE else f"{finding.title[:_LONGEST_TITLE]}…"
+    return element(
+        "header",
+        element("span", severity.label, element("b", f"P{severity.priority}"), class_=f"badge {severity.label}"),
+        element("h3", inline(" ".join(title.split()) or check_name(finding))),
+        element("a", "#", class_="permalink", href=f"#{name}", aria_label="Link to this finding"),
+    )
+
+
+def _lines(finding: Finding) -> Child:
+    has_more = finding.anchored and finding.line_end > finding.line_start > 0
+    return element("span", f" to {finding.line_end}", class_="to") if has_more else None
+
+
+def _labelled(label: str, words: str, *, kind: str) -> Html | None:
+    shown = prose(words)
+    return element("div", element("h4", label), shown, class_=f"labelled prose {kind}") if shown else None
+
+
+def _verification(finding: Finding) -> Html | None:
+    words = finding.verification.strip(": \n")
+    confirmed = words.startswith(Proof.CONFIRMED)
+    return _labelled("Verified" if confirmed else "Verification", words, kind="proof sure" if confirmed else "proof")
+
+
+def _tags(finding: Finding) -> Html:
+    tags = [*origin_of(finding)]
+    if standing_of(finding) is Standing.UNPLACED:
+        tags.append("without a place")
+    return element("ul", joined(element("li", tag[:_LONGEST_TAG]) for tag in tags), class_="tags")

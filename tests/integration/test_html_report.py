@@ -1,0 +1,267 @@
+"""The HTML report in a real browser: what a reader sees and does, and what a stranger's text cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codeloupe.report.html import render_html
+from tests.chromium import Browser
+from tests.telling_reviews import ATTACK, hostile_review, shown_diff, telling_review
+from tests.unit.report.examples import finding, review
+
+VISIBLE = (
+    "Array.from(document.querySelectorAll('article.finding')).filter((card) => card.offsetParent !== null)"
+    ".map((card) => card.querySelector('h3').textContent)"
+)
+CURRENT = "document.querySelector('article.current h3')?.textContent ?? null"
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+# The smallest contrast of all text that is seen, by the formula of WCAG, and where it is.
+CONTRAST = """(() => {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 1;
+  const paint = canvas.getContext("2d", { willReadFrequently: true });
+  const over = (colors) => {
+    paint.clearRect(0, 0, 1, 1);
+    for (const color of colors) { paint.fillStyle = color; paint.fillRect(0, 0, 1, 1); }
+    return Array.from(paint.getImageData(0, 0, 1, 1).data.slice(0, 3));
+  };
+  const light = (rgb) => {
+    const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = rgb.map((part) => linear(part / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  let worst = [99, ""];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const holder = node.parentElement;
+    if (!node.data.trim() || ["SCRIPT", "STYLE"].includes(holder.tagName)) continue;
+    if (!holder.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
+    if (holder.closest(".none, .permalink")) continue;
+    const grounds = [];
+    for (let one = holder; one; one = one.parentElement) grounds.unshift(getComputedStyle(one).backgroundColor);
+    const ground = over(grounds), ink = over([...grounds, getComputedStyle(holder).color]);
+    const [high, low] = [light(ground), light(ink)].sort((a, b) => b - a);
+    const contrast = (high + 0.05) / (low + 0.05);
+    if (contrast < worst[0]) worst = [contrast, `${holder.tagName}.${holder.className}: ${node.data.slice(0, 40)}`];
+  }
+  return worst;
+})()"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "report.html"
+    path.write_text(render_html(telling_review(), diff=shown_diff()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_and_nothing_asked(browser: Browser) -> Iterator[None]:
+    browser.console.clear()
+    browser.requests.clear()
+    yield
+    assert browser.console == []
+    assert [address for address in browser.requests.values() if not address.startswith(("file://", "data:"))] == []
+    browser.run("localStorage.clear()")
+
+
+def opened(browser: Browser, page: Path, **how: bool) -> list[str]:
+    browser.open(page, **how)
+    return list(browser.run(VISIBLE))
+
+
+def test_all_findings_are_seen_at_first(browser: Browser, page: Path) -> None:
+    assert opened(browser, page) == [
+        *("Blocks", "Stays", "Is back", "Could be better", "Is a nit", "Is nowhere"),
+        *("Was wrong", "Is accepted", "Is waved", "Was dismissed", "Was fixed"),
+    ]
+    assert browser.run("document.title").startswith("FAIL: ")
+    assert browser.run("document.querySelector('#shown').textContent") == "11 of 11"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "left"),
+    [
+        ("severity", "critical", ["Blocks"]),
+        ("severity", "low", ["Is a nit"]),
+        ("file", "app/api.py", ["Could be better", "Is a nit"]),
+        ("file", "app/old.py", ["Is back"]),
+        ("expert", "style", ["Is a nit"]),
+        ("expert", "security", ["Blocks"]),
+    ],
+)
+def test_a_filter_leaves_only_what_it_names(
+    browser: Browser, page: Path, kind: str, value: str, left: list[str]
+) -> None:
+    everything = opened(browser, page)
+
+    browser.click(f'button[data-kind="{kind}"][data-value="{value}"]')
+    assert browser.run(VISIBLE) == left
+    assert browser.run("document.querySelector('#shown').textContent") == f"{len(left)} of 11"
+    assert browser.run("document.querySelectorAll('[data-group]:not([hidden])').length") == 1
+
+    browser.click("#clear")
+    assert browser.run(VISIBLE) == everything
+
+
+def test_filters_of_one_kind_add_and_of_two_kinds_narrow(browser: Browser, page: Path) -> None:
+    opened(browser, page)
+
+    browser.click('button[data-value="low"]')
+    browser.click('button[data-value="medium"]')
+    assert browser.run(VISIBLE) == ["Could be better", "Is a nit"]
+    browser.click('button[data-value="style"]')
+    assert browser.run(VISIBLE) == ["Is a nit"]
+    browser.click('button[data-value="low"]')
+    assert browser.run(VISIBLE) == []
+    assert browser.run("document.querySelector('#nothing-left').offsetParent !== null")
+
+
+def test_the_slash_searches_in_all_that_a_finding_says(browser: Browser, page: Path) -> None:
+    opened(browser, page)
+
+    browser.press("/")
+    browser.type("KNOWN since")
+    assert browser.run(VISIBLE) == ["Is accepted"]
+    browser.press("Escape")
+    assert len(browser.run(VISIBLE)) == 11
+
+
+def test_keys_go_from_finding_to_finding(browser: Browser, page: Path) -> None:
+    first, second, *_ = opened(browser, page)
+
+    browser.press("j")
+    assert browser.run(CURRENT) == first
+    browser.press("j")
+    assert browser.run(CURRENT) == second
+    assert 0 <= browser.run("document.querySelector('article.current').getBoundingClientRect().top") < 200
+    browser.press("k")
+    browser.press("k")
+    assert browser.run(CURRENT) == first
+    assert browser.run("document.activeElement === document.querySelector('article.current')")
+
+
+def test_keys_skip_what_the_filter_hides(browser: Browser, page: Path) -> None:
+    opened(browser, page)
+
+    browser.press("4")
+    browser.press("j")
+    assert browser.run(CURRENT) == "Is a nit"
+    browser.press("x")
+    assert len(browser.run(VISIBLE)) == 11
+
+
+def test_the_question_mark_shows_the_keys(browser: Browser, page: Path) -> None:
+    opened(browser, page)
+
+    browser.press("?")
+    assert browser.run("document.querySelector('#keys').open")
+    browser.press("j")
+    assert browser.run(CURRENT) is None
+    browser.click("#close-help")
+    assert not browser.run("document.querySelector('#keys').open")
+
+
+def test_the_page_is_dark_or_light_as_the_reader_wishes_and_remembers_a_change(browser: Browser, page: Path) -> None:
+    opened(browser, page)
+    light = browser.run(BACKGROUND)
+    opened(browser, page, dark=True)
+    dark = browser.run(BACKGROUND)
+    assert light != dark
+
+    browser.click("#theme")
+    assert browser.run(BACKGROUND) == light
+    opened(browser, page, dark=True)
+    assert browser.run(BACKGROUND) == light
+    browser.press("t")
+    assert browser.run(BACKGROUND) == dark
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_all_text_can_be_read_in_both_themes(browser: Browser, page: Path, dark: bool) -> None:
+    opened(browser, page, dark=dark)
+
+    contrast, where = browser.run(CONTRAST)
+    assert contrast >= 4.5, where
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_page_is_a_picture_with_more_than_its_background(browser: Browser, page: Path, dark: bool) -> None:
+    opened(browser, page, dark=dark)
+
+    assert len(browser.picture()) > 20_000
+
+
+def test_a_phone_shows_the_page_without_scrolling_sideways(browser: Browser, page: Path) -> None:
+    page.write_text(render_html(hostile_review()), encoding="utf-8")
+    opened(browser, page, phone=True)
+
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+    assert browser.run("document.querySelector('#filters').offsetParent") is None
+    browser.click("#open-filters")
+    assert browser.run("document.querySelector('#filters').offsetParent !== null")
+
+
+def test_a_phone_filters_too(browser: Browser, page: Path) -> None:
+    opened(browser, page, phone=True)
+
+    browser.click("#open-filters")
+    browser.click('button[data-value="critical"]')
+    assert browser.run(VISIBLE) == ["Blocks"]
+    assert browser.run("document.querySelector('#open-filters').textContent") == "Filter: 1 of 11"
+
+
+def test_an_address_with_a_finding_leads_to_it(browser: Browser, page: Path) -> None:
+    opened(browser, page)
+    name = browser.run("document.querySelectorAll('article.finding')[2].id")
+
+    browser.press("1")
+    browser.run(f"location.hash = '#{name}'")
+    assert browser.run(f"new Promise((done) => setTimeout(() => done({CURRENT}), 50))") == "Is back"
+
+
+def test_a_strangers_text_stays_text(browser: Browser, page: Path) -> None:
+    page.write_text(render_html(review(finding(title=ATTACK, body=ATTACK, evidence=ATTACK))), encoding="utf-8")
+
+    assert opened(browser, page) == [ATTACK]
+    assert browser.run("document.body.dataset.owned") is None
+    assert browser.run("document.querySelectorAll('script').length") == 1
+
+
+def test_a_page_full_of_attacks_works_as_any_other(browser: Browser, page: Path) -> None:
+    page.write_text(render_html(hostile_review(), diff=shown_diff()), encoding="utf-8")
+
+    assert len(opened(browser, page)) == 4
+    browser.click('button[data-kind="file"]')
+    assert 0 < len(browser.run(VISIBLE)) < 4
+    assert browser.run("document.body.dataset.owned") is None
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "await fetch('https://evil.test/');",
+        "const one = new Image(); one.src = 'https://evil.test/x.png'; await one.decode();",
+        "document.body.innerHTML = '<p>';",
+        "document.body.setAttribute('onclick', 'window.owned = 1');",
+        "eval('1');",
+    ],
+    ids=["request", "image", "markup", "handler", "eval"],
+)
+def test_even_code_on_the_page_could_not(browser: Browser, page: Path, attempt: str) -> None:
+    opened(browser, page)
+
+    tried = f"(async () => {{ try {{ {attempt} return 'done'; }} catch {{ return 'refused'; }} }})()"
+    assert browser.run(tried) == "refused"
+    # The browser tells on its console what it refused.
+    assert all("Content Security Policy" in line or "Trusted" in line for line in browser.console)
+    browser.console.clear()

@@ -1,0 +1,59 @@
+"""`codeloupe review` in several formats at once, through the front door."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from codeloupe.report.format_names import FORMAT_NAMES
+from tests.program import codeloupe
+from tests.repository import GitRepository
+
+FAULTY = "import subprocess\n\n\ndef run(name):\n    subprocess.call('ls ' + name, shell=True)\n"
+
+
+@pytest.fixture
+def project(repository: GitRepository) -> GitRepository:
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    repository.write("a.py", FAULTY)
+    repository.commit()
+    return repository
+
+
+def test_several_formats_are_written_at_once_and_say_the_same(project: GitRepository, tmp_path: Path) -> None:
+    pairs = [word for name in FORMAT_NAMES for word in ("--format", name, "-o", str(tmp_path / f"report.{name}"))]
+    ended = codeloupe("review", "--commit", "HEAD", "--reviewer", "offline", *pairs, cwd=project.path)
+    assert ended.exit_code == 1, ended.stderr
+    written = {name: (tmp_path / f"report.{name}").read_text(encoding="utf-8") for name in FORMAT_NAMES}
+    found = json.loads(written["json"])["findings"]
+    assert found
+    [run] = json.loads(written["sarif"])["runs"]
+    assert len(run["results"]) == len(found)
+    assert run["invocations"][0]["executionSuccessful"] is True
+    assert len(json.loads(written["gitlab-codequality"])) == len(found)
+    assert len(json.loads(written["rdjson"])["diagnostics"]) == len(found)
+    assert len(written["rdjsonl"].splitlines()) == len(found)
+    assert len(list(ET.fromstring(written["junit"]).iter("failure"))) >= 1
+    assert all(finding["title"] in written["text"] for finding in found)
+    assert written["html"].startswith("<!doctype html>")
+    assert "::error file=a.py" in written["github"]
+    assert "FAIL" in written["markdown"]
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_reviewed(project: GitRepository) -> None:
+    ended = codeloupe(
+        "review", "--commit", "HEAD", "--format", "sarif", "-o", "missing/folder/a.sarif", cwd=project.path
+    )
+    assert ended.exit_code == 2
+    assert "missing/folder" in ended.stderr
+
+
+def test_a_saved_review_is_rendered_again_in_another_format(project: GitRepository) -> None:
+    codeloupe("review", "--commit", "HEAD", "--reviewer", "offline", cwd=project.path)
+    again = codeloupe("history", "render", "last", "--format", "sarif", "--fail-on", "critical", cwd=project.path)
+    assert again.exit_code == 0, again.stderr
+    assert again.json()["runs"][0]["results"]
