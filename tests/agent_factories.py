@@ -35,10 +35,11 @@ class AgentFactory:
 
     `make` gets the address of the stand-in server and the environment. `credentials` are variables that count as a
     login; without them `login_hint` stands in the hint. `model` is one that the agent takes. `read` and `write` are
-    the calls of its own tools on a file; None where it has none that can be scripted. `plain_command` starts its
-    program as a user would who takes no care, so that a trap is shown to be one; `address_variable` names the server,
-    or URL in the command stands for it. `runs_repository` is false for a program that even then runs nothing of a
-    repository, though it reads its texts. `as_sent` is how a prompt reaches the model.
+    the calls of its own tools on a file; None where it has none that can be scripted. `search` is one that looks for
+    "text" in the files of a folder, for an agent that reads nothing outside its working directory. `plain_command`
+    starts its program as a user would who takes no care, so that a trap is shown to be one; `address_variable` names
+    the server, or URL in the command stands for it. `runs_repository` is false for a program that even then runs
+    nothing of a repository, though it reads its texts. `as_sent` is how a prompt reaches the model.
     """
 
     name: str
@@ -48,6 +49,7 @@ class AgentFactory:
     model: str
     read: Callable[[Path], ToolUse] | None = None
     write: Callable[[Path, str], ToolUse] | None = None
+    search: Callable[[Path], ToolUse] | None = None
     write_tool: str = ""
     keeps_turns: bool = False
     keeps_budget: bool = False
@@ -151,6 +153,7 @@ def _claude_factory(name: str, make: Callable[[str, Mapping[str, str]], Agent]) 
         model="claude-haiku-4-5",
         read=lambda file: ToolUse("Read", {"file_path": str(file)}),
         write=lambda file, text: ToolUse("Write", {"file_path": str(file), "content": text}),
+        search=lambda folder: ToolUse("Grep", {"pattern": "text", "path": str(folder), "output_mode": "content"}),
         write_tool="Write",
         keeps_turns=True,
         keeps_budget=True,
@@ -205,6 +208,7 @@ def _gemini_factory() -> AgentFactory:
         model="gemini-2.5-flash",
         read=lambda file: ToolUse("read_file", {"file_path": str(file)}),
         write=lambda file, text: ToolUse("write_file", {"file_path": str(file), "content": text}),
+        search=lambda folder: ToolUse("grep_search", {"pattern": "text", "dir_path": str(folder)}),
         write_tool="write_file",
         keeps_turns=True,
         tells_retry_after=True,

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         UncommittedScope,
     )
     from codeloupe.model.severity import Severity
+    from codeloupe.model.sweep import CommitQuery, CommitSweep
+    from codeloupe.orchestration import CodeReviewer, WorkdirReviewer, make_reviewer, make_workdir_reviewer
+    from codeloupe.sweeping import review_commits
     from codeloupe.switchboard import run_agent
 
 _HOMES = {
@@ -35,8 +38,11 @@ _HOMES = {
     "AgentRequest": "codeloupe.model.agent",
     "AgentResult": "codeloupe.model.agent",
     "BaseScope": "codeloupe.model.scope",
+    "CodeReviewer": "codeloupe.orchestration",
     "CodeloupeError": "codeloupe.errors",
+    "CommitQuery": "codeloupe.model.sweep",
     "CommitScope": "codeloupe.model.scope",
+    "CommitSweep": "codeloupe.model.sweep",
     "DefaultScope": "codeloupe.model.scope",
     "DiffScope": "codeloupe.model.scope",
     "Finding": "codeloupe.model.finding",
@@ -48,8 +54,12 @@ _HOMES = {
     "StagedScope": "codeloupe.model.scope",
     "UncommittedScope": "codeloupe.model.scope",
     "Verdict": "codeloupe.model.review",
+    "WorkdirReviewer": "codeloupe.orchestration",
+    "make_reviewer": "codeloupe.orchestration",
+    "make_workdir_reviewer": "codeloupe.orchestration",
     "preview": "codeloupe.app",
     "review": "codeloupe.app",
+    "review_commits": "codeloupe.sweeping",
     "run_agent": "codeloupe.switchboard",
 }
 
@@ -58,8 +68,11 @@ __all__ = [
     "AgentRequest",
     "AgentResult",
     "BaseScope",
+    "CodeReviewer",
     "CodeloupeError",
+    "CommitQuery",
     "CommitScope",
+    "CommitSweep",
     "DefaultScope",
     "DiffScope",
     "Finding",
@@ -71,9 +84,13 @@ __all__ = [
     "StagedScope",
     "UncommittedScope",
     "Verdict",
+    "WorkdirReviewer",
     "__version__",
+    "make_reviewer",
+    "make_workdir_reviewer",
     "preview",
     "review",
+    "review_commits",
     "run_agent",
 ]
 

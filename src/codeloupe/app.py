@@ -5,29 +5,36 @@ A review, from top to bottom: settings, reviewer, intake (scope, change, selecti
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from codeloupe.analysers.ast_grep import AstGrepAnalyser
-from codeloupe.analysers.interface import Analyser
-from codeloupe.analysers.offline import OfflineReviewer
-from codeloupe.analysers.ruff import RuffAnalyser
-from codeloupe.analysers.secrets import SecretsAnalyser
+from codeloupe.baseline.revision import read_baseline
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
+from codeloupe.continuing import begin_round
 from codeloupe.demo.repository import make_repository
 from codeloupe.diagnosis import diagnose
-from codeloupe.intake import take_in
+from codeloupe.git.guidance import guidance_changed
+from codeloupe.historian.keeping import keep
+from codeloupe.intake import Intake, take_in
 from codeloupe.model.diagnosis import Diagnosis
-from codeloupe.model.events import Event, ReviewerChosen, StageStarted
+from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.preview import Preview, PreviewFile
-from codeloupe.model.review import Policy, Review
+from codeloupe.model.review import Review
 from codeloupe.model.scope import DefaultScope, ScopeRequest
-from codeloupe.ports import EventSink, Reviewer, ReviewTask
+from codeloupe.model.unit import Unit
+from codeloupe.panel import Floor, Seat, choose_seats, default_analysers, experts_of, seated
+from codeloupe.ports import EventSink
+from codeloupe.review.asking import Transcript
+from codeloupe.review.plan import plan_units
+from codeloupe.review.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
 from codeloupe.review.runner import ReviewPlan, run_review
-from codeloupe.review.selection import SelectionRules
-from codeloupe.review.tokens import estimate_tokens
+from codeloupe.review.tokens import tokens_of
 from codeloupe.switchboard import AGENT_NAMES, make_agent
+from codeloupe.terms import policy_of, rules_of
 
 __all__ = ["configure", "demo", "doctor", "preview", "review"]
 
@@ -36,35 +43,97 @@ def _ignore(_event: Event) -> None:
     """Take an event and do nothing with it."""
 
 
-async def review(
+async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     scope: ScopeRequest | None = None,
     *,
     repo: Path | str = ".",
     settings: Settings | None = None,
     emit: EventSink = _ignore,
+    context: str = "",
+    fresh: bool = False,
+    since_last: bool = False,
+    transcript: Transcript | None = None,
+    session_id: str | None = None,
 ) -> Review:
     """Review a change and return the outcome; nothing is printed.
 
-    Without `settings` they are loaded as the program would. Raises UsageError for what the caller can mend and
-    ProcessError when git fails; a failing analyser is in the outcome, which is then not complete.
+    Without `settings` they are loaded as the program would. `context` is what the reviewers should know beside the
+    change, as data. What an agent saw in the last review of this branch, and what was paid for before, is not asked
+    again, unless `fresh`; `since_last` leaves out of the outcome what the last review saw. `transcript` gets every
+    prompt and raw answer, as they were before secrets were masked. `session_id` names the caller's session to an
+    external gate. Raises UsageError for what the caller can mend and ProcessError when git fails; a reviewer that
+    fails is in the outcome, which is then not complete.
     """
-    started = time.monotonic()
     request = scope or DefaultScope()
     chosen = settings or (await configure(request, repo=repo)).settings
-    reviewer = choose_reviewer(chosen)
-    emit(ReviewerChosen(reviewer.info))
+    floor = Floor(repo=Path(repo), transcript=transcript, session_id=session_id)
+    how = ReviewWish(settings=chosen, floor=floor, context=context, fresh=fresh, since_last=since_last)
+    return await review_by(await choose_seats(chosen), request, how, emit=emit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewWish:
+    """How a review is to be made; as in `review`."""
+
+    settings: Settings
+    floor: Floor
+    context: str = ""
+    fresh: bool = False
+    since_last: bool = False
+
+
+async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWish, *, emit: EventSink) -> Review:
+    """Review a change by those who sit there. Raises as `review` does."""
+    started = time.monotonic()
+    chosen, repo = wish.settings, wish.floor.repo
+    for seat in seats:
+        emit(ReviewerChosen(seat.info))
     emit(StageStarted("reading", "the change"))
-    async with take_in(request, Path(repo), base_branch=chosen.base_branch, rules=_rules(chosen)) as intake:
-        task = ReviewTask(
-            change=intake.change,
-            files=intake.selection.files,
-            snapshot=intake.snapshot,
+    with seated(seats, chosen, floor=wish.floor, fresh=wish.fresh) as panel:
+        # Who cannot review as the settings want it is found out before anything is read or bought.
+        reviewers = panel.reviewers()
+        async with take_in(
+            request,
+            repo,
+            base_branch=chosen.base_branch,
+            rules=rules_of(chosen),
             trusted=not chosen.untrusted,
-            timeout_seconds=chosen.timeout_seconds,
-            without_content=intake.without_content,
-        )
-        plan = ReviewPlan(task=task, selection=intake.selection, reviewer=reviewer, policy=_policy(chosen))
-        return await run_review(plan, clock=time.monotonic, started=started, emit=emit)
+            with_tree=any(seat.reads_tree for seat in seats),
+            with_guidance=chosen.guidance and any(seat.agents for seat in seats),
+            context=wish.context,
+        ) as intake:
+            emit(ChangeRead(intake.change))
+            _warn_of_changed_rules(intake, chosen, emit)
+            round_ = await begin_round(intake, seats, chosen, repo=repo, fresh=wish.fresh, since_last=wish.since_last)
+            for note in round_.notes:
+                emit(Warned(note))
+            plan = ReviewPlan(
+                task=intake.task(trusted=not chosen.untrusted, timeout_seconds=chosen.timeout_seconds),
+                selection=intake.selection,
+                reviewers=round_.over(reviewers, seats),
+                verifier=panel.verifier(),
+                policy=policy_of(chosen),
+                baseline=await read_baseline(intake.change.scope, repo=repo, trusted=not chosen.untrusted),
+                earlier=round_.earlier,
+            )
+            outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
+            if not chosen.keep_history:
+                return outcome
+            return await keep(
+                outcome,
+                repo=repo,
+                prompt_version=PROMPT_VERSION if any(seat.agents for seat in seats) else "",
+                terms=round_.terms,
+                seen=round_.seen(plan.task, outcome),
+                emit=emit,
+            )
+
+
+def _warn_of_changed_rules(intake: Intake, settings: Settings, emit: EventSink) -> None:
+    """A stranger's change to what steers reviews does not steer this one, and whoever merges it should know."""
+    changed = guidance_changed(intake.change) if settings.untrusted else ()
+    if changed:
+        emit(Warned(f"the change edits {', '.join(changed)}; the base's version was used for this review"))
 
 
 async def preview(
@@ -73,60 +142,42 @@ async def preview(
     """What a review would look at and what not, without running it. Raises as `review` does."""
     request = scope or DefaultScope()
     chosen = settings or (await configure(request, repo=repo)).settings
-    async with take_in(request, Path(repo), base_branch=chosen.base_branch, rules=_rules(chosen)) as intake:
+    async with take_in(request, Path(repo), base_branch=chosen.base_branch, rules=rules_of(chosen)) as intake:
         reasons = {skip.file: skip for skip in intake.selection.skipped}
         listed = tuple(PreviewFile(file, reasons.pop(file.path, None)) for file in intake.change.files)
+        units = plan_units(
+            intake.selection.files,
+            effort=chosen.effort,
+            experts=experts_of(chosen),
+            passes=chosen.passes,
+            apart=len(chosen.experts) > 1,
+        )
         return Preview(
             scope=intake.change.scope,
             files=listed,
-            units=len(intake.selection.files),
-            prompt_tokens_estimate=estimate_tokens(intake.selection.files),
+            units=len(units),
+            prompt_tokens_estimate=_prompt_tokens(units),
         )
 
 
-def default_analysers() -> tuple[Analyser, ...]:
-    """The analysers of the offline lane."""
-    return (RuffAnalyser(), AstGrepAnalyser(), SecretsAnalyser())
-
-
-def choose_reviewer(settings: Settings) -> Reviewer:
-    """The reviewer the settings ask for. `auto` is offline until agents can review."""
-    analysers = default_analysers()
-    names = ", ".join(analyser.name for analyser in analysers)
-    asked = "asked for" if settings.reviewer_type == "offline" else "the only reviewer of this version"
-    return OfflineReviewer(analysers, why=f"{names}; {asked}")
-
-
-def _rules(settings: Settings) -> SelectionRules:
-    return SelectionRules(
-        include=settings.include,
-        exclude=settings.exclude,
-        max_file_bytes=settings.max_file_bytes,
-        max_file_lines=settings.max_file_lines,
-        skip_generated=settings.skip_generated,
-        skip_vendored=settings.skip_vendored,
-        skip_lock_files=settings.skip_lock_files,
-        skip_minified=settings.skip_minified,
-        believe_content=not settings.untrusted,
-    )
-
-
-def _policy(settings: Settings) -> Policy:
-    return Policy(
-        fail_on=settings.fail_on,
-        min_severity=settings.min_severity,
-        pass_when_incomplete=settings.on_incomplete == "pass",
-    )
+def _prompt_tokens(units: Sequence[Unit]) -> int:
+    """About how many tokens all prompts are: the diff, and what stands around it in each of them."""
+    if not units:
+        return 0
+    sample = review_prompt(units[0], PromptMaterial(fence=new_fence()))
+    around = tokens_of(sample.system) + tokens_of(json.dumps(FINDINGS_SCHEMA)) + tokens_of(sample.text)
+    return sum(unit.tokens for unit in units) + max(0, around - units[0].tokens) * len(units)
 
 
 async def doctor(*, repo: Path | str = ".", settings: Settings) -> Diagnosis:
     """What is here, what is missing, and who would review."""
-    reviewer = choose_reviewer(settings)
+    seats = await choose_seats(settings)
     agents = [make_agent(name, settings) for name in AGENT_NAMES]
-    return await diagnose(default_analysers(), agents, reviewer.info, repo=Path(repo), base_branch=settings.base_branch)
+    return await diagnose(default_analysers(), agents, seats[0].info, repo=Path(repo), base_branch=settings.base_branch)
 
 
 async def demo(directory: Path, *, settings: Settings, emit: EventSink = _ignore) -> Review:
-    """Make the demo's repository in an empty directory and review its change."""
+    """Make the demo's repository in an empty directory and review its change offline, at no cost."""
     await make_repository(directory)
-    return await review(DefaultScope(), repo=directory, settings=settings, emit=emit)
+    offline = replace(settings, reviewer_type="offline", reviewers=(), keep_history=False)
+    return await review(DefaultScope(), repo=directory, settings=offline, emit=emit)

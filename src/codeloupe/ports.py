@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
-from codeloupe.model.agent_events import AgentEvent
-from codeloupe.model.change import Change, FileChange
-from codeloupe.model.events import Event
-from codeloupe.model.finding import Finding
-from codeloupe.model.material import GuidanceFile, Intent
-from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
+from codeloupe.model.material import Intent
 from codeloupe.model.usage import Usage
 
-EventSink = Callable[[Event], None]
-AgentEventSink = Callable[[AgentEvent], None]
+# Every agent call and every review loads this module, and each of these costs a start some milliseconds.
+if TYPE_CHECKING:
+    from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
+    from codeloupe.model.agent_events import AgentEvent
+    from codeloupe.model.change import Change, FileChange, ScopeKind
+    from codeloupe.model.events import Event
+    from codeloupe.model.finding import Finding
+    from codeloupe.model.history import (
+        Dismissal,
+        HistoryQuery,
+        Listing,
+        PruneRule,
+        Removed,
+        ReviewRecord,
+        Sighting,
+        SweepOutline,
+        SweepRecord,
+        TrendKey,
+        Trends,
+    )
+    from codeloupe.model.material import GuidanceFile
+    from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
+    from codeloupe.model.sweep import CommitReview
+
+EventSink = Callable[["Event"], None]
+AgentEventSink = Callable[["AgentEvent"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +61,14 @@ class ReviewTask:
 
 @dataclass(frozen=True, slots=True)
 class ReviewerOutcome:
-    """What a reviewer found, and what it could not do."""
+    """What a reviewer found, and what it could not do. `unreviewed` names the files about which it can say nothing."""
 
     findings: tuple[Finding, ...] = ()
     units_total: int = 0
     units_failed: tuple[FailedUnit, ...] = ()
     errors: tuple[ReviewError, ...] = ()
     usage: Usage = Usage()
+    unreviewed: frozenset[str] = frozenset()
 
 
 class Reviewer(Protocol):
@@ -119,3 +138,62 @@ class Ledger(Protocol):
 
     def release(self, key: str) -> None:
         """End our claim without a result."""
+
+
+class History(Protocol):
+    """Saved reviews and sweeps, and each finding's life across them. Safe between processes; raises StoreError.
+
+    `repositories` are the names of one repository; None means all of them.
+    """
+
+    def save(self, record: ReviewRecord, *, raw_outputs: Mapping[str, str] = ...) -> None:
+        """Save a review durably and whole, in the place of the one with its id."""
+
+    def save_sweep(self, record: SweepRecord) -> None:
+        """Save a sweep with its commits and their reviews."""
+
+    def add_commit(self, record: SweepRecord, commit: CommitReview) -> None:
+        """Save one more commit of a sweep that goes on."""
+
+    def get(self, review_id: str) -> ReviewRecord | None:
+        """A saved review, or None."""
+
+    def raw_outputs(self, review_id: str) -> Mapping[str, str]:
+        """What agents printed for a review, by unit."""
+
+    def get_sweep(self, sweep_id: str) -> SweepRecord | None:
+        """A saved sweep with its reviews, or None."""
+
+    def outline(self, sweep_id: str) -> SweepOutline | None:
+        """A saved sweep without the findings of its reviews, or None."""
+
+    def last(
+        self, repositories: Sequence[str], *, branch: str | None = None, scope: ScopeKind | None = None
+    ) -> ReviewRecord | None:
+        """The newest review of a repository, of a branch and a kind of scope; none of a sweep."""
+
+    def list(self, query: HistoryQuery) -> Listing:
+        """The newest entries; no payload is read."""
+
+    def matching(self, prefix: str, *, limit: int = 10) -> Listing:
+        """Reviews, also those of sweeps, and sweeps whose id begins so."""
+
+    def findings_of(
+        self, fingerprints: Sequence[str], *, repositories: Sequence[str] | None = None
+    ) -> tuple[Sighting, ...]:
+        """Every time these findings were seen, the oldest first."""
+
+    def dismiss(self, dismissal: Dismissal) -> None:
+        """Keep that a person set a finding aside, in the place of an earlier word on it."""
+
+    def take_back(self, fingerprint: str, *, repositories: Sequence[str]) -> bool:
+        """Forget that a finding was dismissed; False when it was not."""
+
+    def dismissals(self, repositories: Sequence[str]) -> tuple[Dismissal, ...]:
+        """What persons set aside in a repository, the oldest first."""
+
+    def trends(self, by: Sequence[TrendKey], *, repositories: Sequence[str] | None = None) -> tuple[Trends, ...]:
+        """Findings, cost, time and what was fixed, for each key by which they are wanted."""
+
+    def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Removed:
+        """Remove what the rule names and tell what went; with `dry_run`, what would."""

@@ -19,8 +19,8 @@ RESERVED_IMPORTS = {
     "argparse": ("cli/*",),
     "shtab": ("cli/*",),
     "rich": ("report/*", "cli/*", "demo/*"),
-    "pydantic": ("config/*", "report/json_v1.py"),
-    "yaml": ("config/*", "analysers/*"),
+    "pydantic": (),
+    "yaml": ("config/*", "analysers/*", "experts/*", "baseline/*"),
     "detect_secrets": ("analysers/secret*.py",),
     "pickle": (),
     "marshal": (),
@@ -124,7 +124,7 @@ def test_yaml_that_can_make_any_object_is_found(call: str) -> None:
     [
         ("process/running.py", "import subprocess\nimport os\nos.execv('x', [])"),
         ("cli/main.py", "import argparse\nfrom rich.console import Console"),
-        ("config/loading.py", "import yaml\nimport pydantic\nyaml.safe_load(x)\nyaml.load(x, Loader=yaml.CSafeLoader)"),
+        ("config/loading.py", "import yaml\nyaml.safe_load(x)\nyaml.load(x, Loader=yaml.CSafeLoader)"),
         ("review/parts.py", "import os\nimport pydantic_core\nos.execution = 1\nmodel.eval()\nre.compile('x')"),
     ],
 )

@@ -17,14 +17,15 @@ from codeloupe.config.files import (
     repository_root,
     user_file_path,
 )
+from codeloupe.config.json_schema import json_schema
 from codeloupe.config.loading import load_settings, load_settings_from_disk
 from codeloupe.config.problems import escape
 from codeloupe.config.provenance import LoadedSettings
-from codeloupe.config.schema import json_schema
 from codeloupe.config.template import initial_text
-from codeloupe.config.values import value_text
+from codeloupe.config.values import plain_values, value_text
 from codeloupe.errors import OutputError, UsageError
 
+_WIDEST_VALUE = 56
 _FILE_NAME = REPOSITORY_FILE_NAMES[0]
 
 
@@ -103,7 +104,7 @@ def _show(root: Path, *, as_json: bool) -> int:
 
 
 def _as_json(loaded: LoadedSettings) -> str:
-    values = loaded.settings.model_dump(mode="json")
+    values = plain_values(loaded.settings)
     settings = {
         key: {"value": values[key], "origin": {"kind": origin.kind, "where": origin.where or None, "line": origin.line}}
         for key, origin in loaded.origins.items()
@@ -112,11 +113,16 @@ def _as_json(loaded: LoadedSettings) -> str:
 
 
 def _as_table(loaded: LoadedSettings) -> str:
-    values = loaded.settings.model_dump(mode="json")
+    values = plain_values(loaded.settings)
     rows = [("KEY", "VALUE", "FROM")]
-    rows += [(key, value_text(values[key]), escape(str(origin))) for key, origin in loaded.origins.items()]
+    rows += [(key, _cut(value_text(values[key])), escape(str(origin))) for key, origin in loaded.origins.items()]
     key_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
     return "\n".join(f"{key:<{key_width}}  {value:<{value_width}}  {origin}" for key, value, origin in rows)
+
+
+def _cut(text: str) -> str:
+    """A long value would push the column behind it off the screen; `--json` has it whole."""
+    return text if len(text) <= _WIDEST_VALUE else text[: _WIDEST_VALUE - 1] + "…"
 
 
 def _validate(root: Path, file: Path | None) -> int:

@@ -37,7 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         tempfile.TemporaryDirectory(prefix="codeloupe-demo-") as directory,
         ProgressDisplay(stream=sys.stderr, mode=mode) as display,
     ):
-        review = run_to_end(app.demo(Path(directory), settings=Settings(), emit=display.emit))
+        settings = Settings(reviewer_type="offline")
+        review = run_to_end(app.demo(Path(directory), settings=settings, emit=display.emit))
     _show(review, arguments)
     return 0 if review.complete else review.exit_code
 

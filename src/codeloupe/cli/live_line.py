@@ -6,15 +6,18 @@ It only shows. A stream that cannot be written to any more disturbs nobody.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO, cast
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.text import Text
+
+# One line in pieces, each with its style.
+Row = Sequence[tuple[str, str]]
 
 _DUMB_TERMINALS = ("", "dumb", "unknown")
 _FALSE_WORDS = ("", "0", "false", "no", "off")
@@ -41,10 +44,14 @@ def choose_mode(*, quiet: bool, stream: TextIO, environment: Mapping[str, str]) 
     return ProgressMode.LIVE
 
 
-class LiveLine:
-    """The line, as a context; `status` says what stands in it. It is gone and the cursor back when the block ends.
+def _nothing() -> Sequence[Row]:
+    return ()
 
-    NO_COLOR is respected.
+
+class LiveLine:
+    """The line, as a context; `status` says what stands in it, `above` gives a few rows that stand over it.
+
+    It is gone and the cursor back when the block ends. NO_COLOR is respected.
     """
 
     def __init__(
@@ -53,11 +60,13 @@ class LiveLine:
         stream: TextIO,
         mode: ProgressMode,
         status: Callable[[], str],
+        above: Callable[[], Sequence[Row]] = _nothing,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream = _LastingStream(stream)
         self._mode = mode
         self._status = status
+        self._above = above
         self._clock = clock
         self._console: Console | None = None
         self._live = ExitStack()
@@ -99,14 +108,20 @@ class LiveLine:
         )
         self._live.enter_context(live)
 
-    def _live_line(self) -> Text | str:
+    def _live_line(self) -> Group | str:
         if self._console is None:
             return ""
+        from rich.console import Group
+
         frame = self._frames[int(self._clock() * _REFRESHES_PER_SECOND) % len(self._frames)]
-        line = self._console.render_str(self._stream.shown(f"{frame} {self._status()}"), overflow="ellipsis")
-        line.no_wrap = True
-        line.stylize("cyan", 0, 1)
-        return line
+        status = self._fitted([(frame, "cyan"), (f" {self._status()}", "")])
+        return Group(*(self._fitted([("  ", ""), *row]) for row in self._above()), status)
+
+    def _fitted(self, row: Row) -> Text:
+        from rich.text import Text
+
+        pieces = [(self._stream.shown(text), style) for text, style in row]
+        return Text.assemble(*pieces, no_wrap=True, overflow="ellipsis")
 
 
 class _LastingStream:

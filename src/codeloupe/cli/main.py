@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
+import os
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple, NoReturn
@@ -14,15 +18,39 @@ from codeloupe.errors import CodeloupeError
 
 
 class Verb(NamedTuple):
-    """A verb's module and its line in the help; the module loads only when the verb is used."""
+    """A verb's module and its line in the help; the module loads only when the verb is used.
+
+    The module has `configure`, which adds the verb's options, and `run`. A verb whose `run` needs much to be loaded
+    has `configure` in a module of its own, `options`, so that its help and mistakes in its options come at once.
+    """
 
     module: str
     help: str
+    options: str = ""
 
 
 VERBS = {
-    "review": Verb("codeloupe.cli.review", "review a change and give a verdict"),
-    "agent": Verb("codeloupe.cli.agent", "ask a coding agent, or list those that are here"),
+    "review": Verb(
+        "codeloupe.cli.review", "review a change and give a verdict", options="codeloupe.cli.review_options"
+    ),
+    "commits": Verb(
+        "codeloupe.cli.commits",
+        "review many commits, each by itself: leave, fix or revert",
+        options="codeloupe.cli.commits_options",
+    ),
+    "agent": Verb(
+        "codeloupe.cli.agent", "ask a coding agent, or list those that are here", options="codeloupe.cli.agent_options"
+    ),
+    "history": Verb(
+        "codeloupe.cli.history",
+        "show, compare and judge anew what was reviewed",
+        options="codeloupe.cli.history_options",
+    ),
+    "baseline": Verb(
+        "codeloupe.cli.baseline",
+        "keep the list of findings that do not count",
+        options="codeloupe.cli.baseline_options",
+    ),
     "demo": Verb("codeloupe.cli.demo", "review a small faulty change, to see what it looks like"),
     "doctor": Verb("codeloupe.cli.doctor", "tell what is installed, what is missing and who would review"),
     "config": Verb("codeloupe.cli.config", "write, show and check the configuration"),
@@ -42,6 +70,7 @@ first steps:
 exit codes: 0 passed, 1 findings, 2 usage, 3 could not review everything, 4 internal error, 130 interrupted
 """
 INTERRUPTED = 130
+_OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
 class Parser(argparse.ArgumentParser):
@@ -77,15 +106,27 @@ def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
             name, help=verb.help, description=verb.help.capitalize() + ".", allow_abbrev=False
         )
         if name in verbs:
-            module = import_module(verb.module)
-            module.configure(command)
-            command.set_defaults(run=module.run)
+            import_module(verb.options or verb.module).configure(command)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; no exception leaves."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Run one command and return its exit code; no exception leaves. As the program, without `argv`, end with it."""
+    if argv is not None:
+        return _run(list(argv))
+    # To load a verb makes tens of thousands of objects, and hardly any garbage that it would pay to look for.
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    try:
+        exit_code = _run(sys.argv[1:])
+    except SystemExit as end:  # of argparse, when it has shown the help or what is wrong with the words
+        if not isinstance(end.code, int):
+            raise
+        exit_code = end.code
+    _leave(exit_code)
+    return exit_code
+
+
+def _run(words: list[str]) -> int:
     try:
         return _dispatch(words)
     except CodeloupeError as error:
@@ -108,6 +149,23 @@ def _dispatch(words: list[str]) -> int:
     if arguments.verb is None:
         parser.print_help()
         return 0
-    exit_code = arguments.run(arguments)
+    exit_code = import_module(VERBS[arguments.verb].module).run(arguments)
     sys.stdout.flush()
     return int(exit_code)
+
+
+def _leave(exit_code: int) -> None:
+    """End the process at once: to take the interpreter apart takes longer than many a command, and serves nobody.
+
+    What was registered for the exit is done before, and what was written is flushed. Comes back when a thread is
+    left or the output cannot be flushed: then the interpreter's own way out is the right one.
+    """
+    if threading.active_count() > 1:
+        return
+    atexit._run_exitfuncs()  # noqa: SLF001 - as the interpreter does it; coverage and logging rely on it
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except (OSError, ValueError, AttributeError):
+        return
+    os._exit(exit_code)

@@ -39,11 +39,11 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
         "what to review (default: this branch and its working tree against the base branch)"
     )
     group.add_argument("range", nargs="?", metavar="A..B", help="B against A; A...B: B since it left A")
-    group.add_argument("--uncommitted", action="store_true", help="what is not committed yet, untracked files included")
+    group.add_argument("--uncommitted", action="store_true", help="what is not committed, untracked files too")
     group.add_argument("--staged", action="store_true", help="the index: what the next commit would hold")
     group.add_argument("--base", metavar="REF", help="the working tree since it left REF")
     group.add_argument("--commit", metavar="SHA", help="one commit against its first parent")
-    group.add_argument("--diff-file", metavar="FILE", help="a diff made elsewhere; - reads it from standard input")
+    group.add_argument("--diff-file", metavar="FILE", help="a diff made elsewhere; - is standard input")
     group.add_argument("--include", metavar="GLOB", action="append", help="only files that match (may be repeated)")
     group.add_argument("--exclude", metavar="GLOB", action="append", help="no files that match (may be repeated)")
 

@@ -1,110 +1,144 @@
-"""`codeloupe review`: review a change, show the result, return the exit code."""
+"""`codeloupe review`: review a change, show the result, return the exit code. Its options are in `review_options`."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from codeloupe import app
-from codeloupe.cli.options import add_repo_option, add_scope_options, look_of, scope_of
-from codeloupe.cli.progress import ProgressDisplay, choose_mode
-from codeloupe.cli.running import output_file, run_to_end, set_up_logging, write_result
+from codeloupe.cli.options import look_of, scope_of
+from codeloupe.cli.outputs import Output, deliver, outputs_of
+from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
+from codeloupe.cli.review_options import configure, context_of, flags_of
+from codeloupe.cli.running import run_to_end, set_up_logging
 from codeloupe.config.schema import Settings
+from codeloupe.errors import UsageError
+from codeloupe.model.change import Change
+from codeloupe.model.events import ChangeRead, Event
 from codeloupe.model.preview import Preview
 from codeloupe.model.review import Review
 from codeloupe.model.scope import ScopeRequest
-from codeloupe.report.json_v1 import render_json
-from codeloupe.report.preview import render_preview_json, render_preview_text
-from codeloupe.report.text import render_text
+from codeloupe.model.usage import Usage
+from codeloupe.redaction import redact
+from codeloupe.report.formats import FORMATS, Layout
+from codeloupe.report.shown_diff import ShownDiff
+from codeloupe.report.wording import counted
+
+__all__ = ["configure", "run"]
+
+_PREVIEW_FORMATS = ("text", "json")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Every option of the verb."""
-    add_scope_options(parser)
-    add_repo_option(parser)
-    judging = parser.add_argument_group("judging")
-    judging.add_argument("--fail-on", metavar="SEVERITY", help="exit 1 from this severity on (default: high)")
-    judging.add_argument("--min-severity", metavar="SEVERITY", help="show from this severity on (default: low)")
-    judging.add_argument(
-        "--on-incomplete", choices=["fail", "pass"], help="exit 3 or 0 when not everything was reviewed"
-    )
-    judging.add_argument("--reviewer", metavar="TYPE", help="auto or offline (default: auto)")
-    judging.add_argument("--untrusted", action="store_true", help="the change is a stranger's: believe nothing it says")
-    judging.add_argument(
-        "--timeout", metavar="SECONDS", type=float, help="end an analyser after this time (default: 300)"
-    )
-    showing = parser.add_argument_group("showing")
-    showing.add_argument("--format", choices=["text", "json"], default="text", help="how to show the result")
-    showing.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the result to a file")
-    showing.add_argument("--preview", action="store_true", help="show what would be reviewed, and review nothing")
-    showing.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour the text")
-    loudness = showing.add_mutually_exclusive_group()
-    loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr, and name every skipped file")
-    loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the result")
+class _Reviewed(NamedTuple):
+    """The outcome, and the change it is about, where it came so far."""
+
+    review: Review
+    change: Change | None
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Review or preview, and write the result where it belongs."""
-    set_up_logging(verbose=arguments.verbose)
+    set_up_logging(verbose=arguments.verbose, debug=arguments.debug)
+    context = context_of(arguments)
     scope = scope_of(arguments)
-    settings = run_to_end(app.configure(scope, repo=arguments.repo, flags=_flags(arguments))).settings
-    with ExitStack() as opened:
-        pieces = opened.enter_context(output_file(arguments.output)) if arguments.output else []
+    settings = run_to_end(app.configure(scope, repo=arguments.repo, flags=flags_of(arguments))).settings
+    outputs = outputs_of(arguments)
+    ended: list[int] = []
+
+    def make() -> Callable[[Output], str]:
         if arguments.preview:
             preview = run_to_end(app.preview(scope, repo=arguments.repo, settings=settings))
-            text, exit_code = _render_preview(preview, arguments), 0
-        else:
-            review = _review(scope, settings, arguments)
-            text, exit_code = _render(review, arguments), review.exit_code
-        pieces.append(text)
-    _deliver(text, arguments)
-    return exit_code
+            ended.append(0)
+            return lambda output: _render_preview(preview, output, arguments)
+        review, change = _review(scope, settings, context, arguments)
+        ended.append(review.exit_code)
+        return lambda output: FORMATS[output.format](review, _layout(output, arguments, change))
+
+    if arguments.preview and any(output.format not in _PREVIEW_FORMATS for output in outputs):
+        raise UsageError("a preview is text or JSON", hint="leave --preview out, or take --format json")
+    deliver(outputs, make, quiet=arguments.quiet)
+    return ended[0]
 
 
-def _review(scope: ScopeRequest, settings: Settings, arguments: argparse.Namespace) -> Review:
-    mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
-    with ProgressDisplay(stream=sys.stderr, mode=mode) as display:
-        review = run_to_end(app.review(scope, repo=arguments.repo, settings=settings, emit=display.emit))
+def _review(scope: ScopeRequest, settings: Settings, context: str, arguments: argparse.Namespace) -> _Reviewed:
+    seen: list[Change] = []
+    with ProgressDisplay(stream=sys.stderr, mode=_mode(arguments)) as display:
+
+        def emit(event: Event) -> None:
+            if isinstance(event, ChangeRead):
+                seen.append(event.change)
+            display.emit(event)
+
+        work = app.review(
+            scope,
+            repo=arguments.repo,
+            settings=settings,
+            emit=emit,
+            context=context,
+            fresh=arguments.fresh,
+            since_last=arguments.since_last,
+            transcript=_log_transcript if arguments.debug else None,
+        )
+        try:
+            review = run_to_end(work)
+        except KeyboardInterrupt:
+            if display.tally.units_done:
+                display.say("what was answered so far is kept; `codeloupe review --resume` buys only the rest")
+            raise
     if not review.complete and review.passed:
         print("codeloupe: not everything was reviewed; on_incomplete lets it pass", file=sys.stderr)
-    return review
+    if arguments.resume and not arguments.quiet:
+        print(f"codeloupe: {_resumed(review.usage)}", file=sys.stderr)
+    return _Reviewed(review, seen[0] if seen else None)
 
 
-def _render(review: Review, arguments: argparse.Namespace) -> str:
-    if arguments.format == "json":
-        return render_json(review)
-    look = look_of(arguments.color, to_file=arguments.output is not None)
-    return render_text(
-        review, width=look.width, color=look.color, ascii_only=look.ascii_only, verbose=arguments.verbose
+def _log_transcript(title: str, text: str) -> None:
+    # The log of `--debug` redacts what passes through it.
+    logging.getLogger("codeloupe.transcript").debug("%s:\n%s", title, text)
+
+
+def _mode(arguments: argparse.Namespace) -> ProgressMode:
+    mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
+    # A log writes to the same terminal, and would tear a line that is redrawn.
+    logs = arguments.verbose or arguments.debug
+    return ProgressMode.PLAIN if logs and mode is ProgressMode.LIVE else mode
+
+
+def _resumed(usage: Usage) -> str:
+    asked = usage.requests + usage.cached
+    if not asked:
+        return "there was nothing to ask an agent"
+    if not usage.cached:
+        return "nothing of this review was in the ledger, so it was made anew"
+    return f"resumed: {usage.cached:,} of {counted(asked, 'answer', 'answers')} came from the ledger"
+
+
+def _layout(output: Output, arguments: argparse.Namespace, change: Change | None) -> Layout:
+    look = look_of(arguments.color, to_file=output.path is not None)
+    return Layout(
+        width=look.width,
+        color=look.color,
+        ascii_only=look.ascii_only,
+        verbose=arguments.verbose,
+        diff=None if change is None else ShownDiff({file.path: file for file in change.files}, redact),
     )
 
 
-def _render_preview(preview: Preview, arguments: argparse.Namespace) -> str:
-    if arguments.format == "json":
-        return render_preview_json(preview)
-    look = look_of(arguments.color, to_file=arguments.output is not None)
-    return render_preview_text(preview, width=look.width, color=look.color, ascii_only=look.ascii_only)
+def _render_preview(preview: Preview, output: Output, arguments: argparse.Namespace) -> str:
+    if output.format == "json":
+        return str(_report("preview").render_preview_json(preview))
+    look = look_of(arguments.color, to_file=output.path is not None)
+    text = _report("preview_text").render_preview_text(
+        preview, width=look.width, color=look.color, ascii_only=look.ascii_only
+    )
+    return str(text)
 
 
-def _deliver(text: str, arguments: argparse.Namespace) -> None:
-    if arguments.output is None:
-        write_result(text)
-    elif not arguments.quiet:
-        print(f"wrote {arguments.output}", file=sys.stderr)
-
-
-def _flags(arguments: argparse.Namespace) -> dict[str, object]:
-    """The options that are settings too; None means not given."""
-    return {
-        "include": arguments.include,
-        "exclude": arguments.exclude,
-        "fail_on": arguments.fail_on,
-        "min_severity": arguments.min_severity,
-        "on_incomplete": arguments.on_incomplete,
-        "reviewer_type": arguments.reviewer,
-        "timeout_seconds": arguments.timeout,
-        "untrusted": arguments.untrusted or None,
-    }
+def _report(name: str) -> Any:
+    """The module of a report: only the one that is asked for is loaded, since text brings a library along."""
+    return import_module(f"codeloupe.report.{name}")

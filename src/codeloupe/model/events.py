@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.change import Change
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.sweep import CommitReview
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,13 @@ class StageStarted:
 
     stage: str
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRead:
+    """The change under review is known, with its lines: reports show findings among them."""
+
+    change: Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +87,18 @@ class AgentActivity:
     event: AgentEvent
 
 
+@dataclass(frozen=True, slots=True)
+class CommitReviewed:
+    """One commit of a sweep is done, well or not: the `number`th of `total`, in the order in which they ended."""
+
+    outcome: CommitReview
+    number: int
+    total: int
+
+
 Event = (
-    ReviewerChosen
+    ChangeRead
+    | ReviewerChosen
     | StageStarted
     | LaneFinished
     | Warned
@@ -87,4 +106,5 @@ Event = (
     | UnitFinished
     | FindingVerified
     | AgentActivity
+    | CommitReviewed
 )

@@ -11,6 +11,7 @@ from types import MappingProxyType
 class Expert:
     """What to look for and what to leave alone. `paths` are globs; empty means every file.
 
+    A glob that begins with `!` leaves files out; where there are only such globs, every other file is in.
     `severity_guide` says, by the label of a severity, what deserves it.
     """
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import Suppression
 
 
 class FindingStatus(StrEnum):
@@ -16,6 +17,7 @@ class FindingStatus(StrEnum):
     FIXED = "fixed"
     REFUTED = "refuted"
     DISMISSED = "dismissed"
+    REGRESSED = "regressed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,7 @@ class Finding:
 
     `seen_by` names each independent look that found it (reviewer, expert, pass); `agreement` counts them.
     `verification` is what the attempt to refute it showed, in words, or empty when none was made.
+    A finding with a `suppression` is kept and shown as suppressed, and does not count.
     """
 
     file: str
@@ -47,11 +50,13 @@ class Finding:
     agreement: int = 1
     seen_by: tuple[str, ...] = ()
     verification: str = ""
+    suppression: Suppression | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether it still counts towards the verdict."""
-        return self.status in (FindingStatus.NEW, FindingStatus.OPEN)
+        counting = (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED)
+        return self.suppression is None and self.status in counting
 
     @property
     def can_block(self) -> bool:

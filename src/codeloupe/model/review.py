@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from codeloupe.model.change import Scope
@@ -78,10 +78,14 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class ReviewError:
-    """Something that went wrong and did not stop the review; `kind` is a short stable word."""
+    """Something that went wrong and did not stop the review; `kind` is a short stable word.
+
+    `detail` is what there is to look into it, such as an answer that could not be read; no report shows it.
+    """
 
     kind: str
     message: str
+    detail: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """The outcome. `findings` holds what is at or above `min_severity`; `hidden_findings` counts the rest."""
+    """The outcome. `findings` holds what is at or above `min_severity`; `hidden_findings` counts the rest.
+
+    `hidden` are those, where they are known: kept so that the review can be judged by another policy later.
+    """
 
     review_id: str
     scope: Scope
@@ -119,6 +126,7 @@ class Review:
     coverage: Coverage = Coverage()
     usage: Usage = Usage()
     errors: tuple[ReviewError, ...] = ()
+    hidden: tuple[Finding, ...] = ()
 
     @property
     def passed(self) -> bool:

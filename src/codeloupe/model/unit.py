@@ -24,10 +24,15 @@ class Effort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UnitPart:
-    """Some hunks of one file, in order. A hunk that is too large for a unit appears in pieces, each a hunk itself."""
+    """Some hunks of one file, in order. A hunk that is too large for a unit appears in pieces, each a hunk itself.
+
+    `repeated_rows` counts the rows at the beginning of the first hunk's body that stand in the piece before it too,
+    changed lines among them: they are there to be seen, and are covered by the unit of that piece.
+    """
 
     file: FileChange
     hunks: tuple[Hunk, ...]
+    repeated_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,25 @@
-"""One review from selected files to outcome: reviewer, identity, verdict, in that order."""
+"""One review from files to outcome: reviewers, merge, identity, suppressions, verification, verdict, in that order."""
 
 from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-from codeloupe.model.events import StageStarted, Warned
-from codeloupe.model.finding import Finding
+from codeloupe.model.baseline import Baseline
+from codeloupe.model.events import Event, StageStarted, Warned
+from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, ReviewError
-from codeloupe.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask
+from codeloupe.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
+from codeloupe.review.failures import NOT_VERIFIED
 from codeloupe.review.identity import with_fingerprints
+from codeloupe.review.lanes import joined_info, review_in_lanes
+from codeloupe.review.reviewed_text import TextReader
+from codeloupe.review.rounds import EarlierRounds
 from codeloupe.review.selection import Selection
+from codeloupe.review.suppression_step import suppress
 from codeloupe.review.verdict import exit_code, judge, summarise
 
 _log = logging.getLogger(__name__)
@@ -19,40 +27,119 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewPlan:
-    """All that a run needs: the task, what was left out, who reviews, and the policy."""
+    """All that a run needs: the task, what was left out, who reviews, who verifies, and the policy.
+
+    `reviewers` all review the same files at the same time; there is at least one. `baseline` holds the findings that
+    are known and do not count; of an untrusted change it must not come from the change itself. `earlier` is what
+    earlier rounds of this review found.
+    """
 
     task: ReviewTask
     selection: Selection
-    reviewer: Reviewer
     policy: Policy
+    reviewers: tuple[Reviewer, ...]
+    verifier: Verifier | None = None
+    baseline: Baseline = Baseline()  # noqa: RUF009 - frozen
+    earlier: EarlierRounds | None = None
+
+    def __post_init__(self) -> None:
+        if not self.reviewers:
+            raise ValueError("a review needs a reviewer")
 
 
 async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: EventSink) -> Review:
-    """Review the plan's files. A failed part makes the review incomplete; only cancellation is raised."""
-    info = plan.reviewer.info
+    """Review the plan's files. A failed part makes the review incomplete; only cancellation is raised.
+
+    A change without files to review is concluded at once, and nobody is asked.
+    """
+    sink = _Sink(emit)
+    for lane in plan.reviewers:
+        _log.info("Initializing code reviewer: %s (%s)", lane.info.type, lane.info.why)
     outcome = ReviewerOutcome()
     if plan.task.files:
         count = len(plan.task.files)
-        emit(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
-        outcome = await plan.reviewer.review(plan.task, emit)
-    review = _conclude(plan, info, outcome)
+        sink(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
+        found = await review_in_lanes(plan.reviewers, plan.task, sink)
+        named = _named(plan, found.outcome)
+        # What does not count need not be verified, which costs a call for each.
+        counted = suppress(named, plan.task, baseline=plan.baseline, today=datetime.now(UTC).date())
+        outcome = await _verified(plan, counted, found.exact, sink)
+    review = _conclude(plan, joined_info([lane.info for lane in plan.reviewers]), outcome)
     for error in review.errors:
-        _log.warning("%s: %s", error.kind, error.message)
+        if error.message not in sink.warnings:
+            _log.warning("%s: %s", error.kind, error.message)
     for gap in _gaps(review.coverage):
-        emit(Warned(gap.message))
+        sink(Warned(gap.message))
     return replace(review, usage=replace(outcome.usage, duration_seconds=clock() - started))
+
+
+def _named(plan: ReviewPlan, outcome: ReviewerOutcome) -> ReviewerOutcome:
+    """The outcome with fingerprints, and with the status of each finding where earlier rounds are known."""
+    findings = with_fingerprints(outcome.findings, context=TextReader(plan.task).read)
+    if plan.earlier is not None:
+        failed = (file for unit in outcome.units_failed for file in unit.files)
+        unreviewed = frozenset((*outcome.unreviewed, *failed))
+        findings = plan.earlier.settle(findings, plan.task, unreviewed=unreviewed)
+    return replace(outcome, findings=findings)
+
+
+class _Sink:
+    """Passes events on. A listener that fails takes nothing from the review; `warnings` are those already told."""
+
+    def __init__(self, emit: EventSink) -> None:
+        self._emit = emit
+        self._broken = False
+        self.warnings: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            self.warnings.add(event.message)
+        try:
+            self._emit(event)
+        except Exception:  # noqa: BLE001 - a display may fail at anything, and what was bought for the review is not lost for it
+            if not self._broken:
+                _log.warning("an event of the review could not be shown", exc_info=True)
+            self._broken = True
+
+
+async def _verified(
+    plan: ReviewPlan, outcome: ReviewerOutcome, exact: frozenset[str], emit: EventSink
+) -> ReviewerOutcome:
+    """The outcome with its findings verified; those of analysers are exact and are left alone."""
+    claimed = [finding for finding in outcome.findings if exact.isdisjoint((finding.reviewer, *finding.seen_by))]
+    if plan.verifier is None or not claimed:
+        return outcome
+    try:
+        verification = await plan.verifier.verify(claimed, plan.task, emit)
+        _check_nothing_is_lost(claimed, verification.findings)
+    except Exception as error:  # noqa: BLE001 - a verifier that fails takes nothing from what was found
+        _log.warning("the findings could not be verified", exc_info=True)
+        told = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {type(error).__name__}: {error}")
+        return replace(outcome, errors=(*outcome.errors, told))
+    became = {finding.fingerprint: finding for finding in verification.findings}
+    return replace(
+        outcome,
+        findings=tuple(became.get(finding.fingerprint, finding) for finding in outcome.findings),
+        errors=(*outcome.errors, *verification.errors),
+        usage=outcome.usage.plus(verification.usage),
+    )
+
+
+def _check_nothing_is_lost(given: Sequence[Finding], returned: Sequence[Finding]) -> None:
+    if [finding.fingerprint for finding in given] != [finding.fingerprint for finding in returned]:
+        raise ValueError("the verifier returned other findings than it was given")
 
 
 def _conclude(plan: ReviewPlan, info: ReviewerInfo, outcome: ReviewerOutcome) -> Review:
     coverage = Coverage(
         files_total=plan.selection.total,
-        files_reviewed=len(plan.task.files),
+        files_reviewed=sum(file.path not in outcome.unreviewed for file in plan.task.files),
         skipped=plan.selection.skipped,
         units_total=outcome.units_total,
         units_failed=outcome.units_failed,
     )
-    everything = with_fingerprints(outcome.findings)
-    findings = tuple(finding for finding in everything if _shown(finding, plan.policy))
+    findings = tuple(finding for finding in outcome.findings if _shown(finding, plan.policy))
+    hidden = tuple(finding for finding in outcome.findings if not _shown(finding, plan.policy))
     complete = coverage.complete
     return Review(
         review_id=uuid.uuid4().hex,
@@ -61,13 +148,26 @@ def _conclude(plan: ReviewPlan, info: ReviewerInfo, outcome: ReviewerOutcome) ->
         verdict=judge(findings),
         complete=complete,
         exit_code=exit_code(findings, plan.policy, complete=complete),
-        summary=summarise(findings, coverage, complete=complete),
+        summary=summarise(findings, coverage, complete=complete) + _converged(plan, findings, complete=complete),
         policy=plan.policy,
         findings=findings,
-        hidden_findings=len(everything) - len(findings),
+        hidden_findings=len(hidden),
+        hidden=hidden,
         coverage=coverage,
         errors=outcome.errors + _gaps(coverage),
     )
+
+
+def _converged(plan: ReviewPlan, findings: Sequence[Finding], *, complete: bool) -> str:
+    """A word on whether a further round is worth its price: this one brought nothing new that could block."""
+    if plan.earlier is None or not plan.task.files:
+        return ""
+    if plan.earlier.is_first or not complete:
+        return plan.earlier.remark
+    fresh = (finding for finding in findings if finding.status in (FindingStatus.NEW, FindingStatus.REGRESSED))
+    if any(finding.can_block and finding.severity.at_least(plan.policy.fail_on) for finding in fresh):
+        return plan.earlier.remark
+    return f"{plan.earlier.remark}; converged: nothing new of {plan.policy.fail_on.label} or above"
 
 
 def _shown(finding: Finding, policy: Policy) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Coverage, Policy, Verdict
@@ -40,9 +40,21 @@ def summarise(findings: tuple[Finding, ...], coverage: Coverage, *, complete: bo
         if parts
         else "No findings"
     )
+    aside = "".join(f"; {words}" for words in _set_aside(findings))
     files = f"{coverage.files_reviewed} of {coverage.files_total} {_plural('file', coverage.files_total)} reviewed"
     missing = "" if complete else "; could not review everything"
-    return f"{found}; {files}{missing}"
+    return f"{found}{aside}; {files}{missing}"
+
+
+def _set_aside(findings: Iterable[Finding]) -> Iterator[str]:
+    """What was found and does not count, so that nothing found is left unsaid."""
+    listed = tuple(findings)
+    aside = (finding for finding in listed if not finding.is_open)
+    counts = Counter("suppressed" if finding.suppression else finding.status.value for finding in aside)
+    yield from (f"{count} {status}" for status, count in counts.items())
+    unplaced = sum(finding.is_open and not finding.anchored for finding in listed)
+    if unplaced:
+        yield f"{unplaced} without a place in the code"
 
 
 def _plural(noun: str, count: int) -> str:

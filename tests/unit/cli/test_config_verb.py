@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from codeloupe.cli import config
-from codeloupe.config.schema import KEYS, Settings, json_schema
+from codeloupe.config.json_schema import json_schema
+from codeloupe.config.schema import KEYS, Settings
 from codeloupe.config.template import initial_text
+from codeloupe.config.values import plain_values
 from codeloupe.errors import ConfigError, OutputError, UsageError
 
 
@@ -119,13 +121,27 @@ def test_show_lists_every_key_with_value_and_origin(
     assert table["timeout_seconds"].split() == ["300", "default"]
 
 
+def test_show_cuts_what_would_push_the_origins_off_the_screen(
+    root: Path, user_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = "\n".join(f"  - {{paths: [a], text: rule number {number}}}" for number in range(9))
+    (root / "codeloupe.yaml").write_text(f"instructions:\n{rules}\n", encoding="utf-8")
+    assert run("show", "--repo", root) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, shown)) <= 120
+    (row,) = [line for line in shown if line.startswith("instructions ")]
+    assert row.endswith("…  codeloupe.yaml:1")
+    assert run("show", "--json", "--repo", root) == 0
+    assert len(json.loads(capsys.readouterr().out)["settings"]["instructions"]["value"]) == 9
+
+
 def test_show_prints_json_for_machines(root: Path, user_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "codeloupe.yaml").write_text("fail_on: P0\n", encoding="utf-8")
     assert run("show", "--json", "--repo", root) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["schema_version"] == 1
     assert {key: entry["value"] for key, entry in shown["settings"].items()} == {
-        **Settings().model_dump(mode="json"),
+        **plain_values(Settings()),
         "fail_on": "critical",
     }
     assert shown["settings"]["fail_on"]["origin"] == {"kind": "repository", "where": "codeloupe.yaml", "line": 1}

@@ -12,8 +12,22 @@ from typing import TextIO
 import pytest
 
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
-from codeloupe.model.events import Event, LaneFinished, ReviewerChosen, StageStarted, Warned
+from codeloupe.model.agent_events import AttemptFailed, AttemptStarted, FellBack, QuotaEnded, ToolUsed, TurnTaken
+from codeloupe.model.events import (
+    AgentActivity,
+    Event,
+    FindingVerified,
+    LaneFinished,
+    ReviewerChosen,
+    StageStarted,
+    UnitFinished,
+    UnitsPlanned,
+    Warned,
+)
+from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.severity import Severity
+from tests.unit.report.examples import finding
 
 EVENTS: list[Event] = [
     ReviewerChosen(ReviewerInfo("offline", "asked for")),
@@ -22,6 +36,15 @@ EVENTS: list[Event] = [
     LaneFinished("ruff", 3, 0.42),
     LaneFinished("ast-grep", 0, 61.0, failure="timed out"),
     Warned("ast-grep timed out"),
+]
+FOUND = UnitFinished("agent_sdk", "app/db.py", (finding(), finding(severity=Severity.LOW, title="Nit")), 4.2)
+REVIEWING: list[Event] = [
+    UnitsPlanned("agent_sdk", 23, 34_000),
+    StageStarted("reviewing", "12 files"),
+    FOUND,
+    UnitFinished("agent_sdk", "a.py:1-40", (), 0.01, from_ledger=True),
+    UnitFinished("agent_sdk", "b.py", (), 60.0, failure="timeout: no answer in time"),
+    FindingVerified(finding(status=FindingStatus.REFUTED), "refuted"),
 ]
 SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 
@@ -84,6 +107,89 @@ def test_plain_mode_writes_one_line_for_each_event() -> None:
     ]
 
 
+def test_plain_mode_tells_each_unit_and_each_finding_as_it_appears() -> None:
+    assert shown(ProgressMode.PLAIN, *REVIEWING).split("\n") == [
+        "codeloupe: agent_sdk: 23 units, about 34,000 tokens of diff",
+        "codeloupe: Reviewing 12 files",
+        "codeloupe: unit 1/23 app/db.py done in 4.2 s, 2 findings",
+        "  high  app/db.py:42  Statement is built from a variable",
+        "  low  app/db.py:42  Nit",
+        "codeloupe: unit 2/23 a.py:1-40 from the ledger, 0 findings",
+        "codeloupe: unit 3/23 b.py failed after 1 min 0 s: timeout: no answer in time",
+        "codeloupe: refuted: high app/db.py:42 Statement is built from a variable",
+        "",
+    ]
+
+
+def test_a_finding_without_a_place_is_told_without_a_line() -> None:
+    unit = UnitFinished("codex", "a.py", (finding(anchored=False), finding(file="", line_start=0)), 1.0)
+    text = shown(ProgressMode.PLAIN, unit)
+    assert "\n  high  app/db.py  Statement" in text
+    assert "\n  high  ?  Statement" in text
+
+
+def test_a_unit_with_endless_findings_does_not_fill_the_log() -> None:
+    lines = shown(ProgressMode.PLAIN, UnitFinished("codex", "a.py", (finding(),) * 1_234, 1.0)).split("\n")
+    assert (len(lines), lines[-2]) == (53, "  and 1,184 more")
+
+
+def test_hundreds_of_units_do_not_fill_the_log() -> None:
+    quiet = [UnitFinished("codex", f"{number}.py", (), 1.0) for number in range(1, 500)]
+    troubled = UnitFinished("codex", "bad.py", (), 1.0, failure="timeout")
+    text = shown(ProgressMode.PLAIN, UnitsPlanned("codex", 502, 1_000_000), *quiet, FOUND, troubled, quiet[0])
+    lines = [line for line in text.split("\n") if "unit " in line]
+    assert 20 < len(lines) < 40
+    assert "app/db.py" in text
+    assert "bad.py failed" in text
+    assert "unit 502/502" in lines[-1]
+
+
+def test_why_a_unit_failed_is_not_told_twice_when_a_warning_told_it() -> None:
+    warning = Warned("agent_sdk could not review b.py: timeout: no answer in time")
+    lines = shown(ProgressMode.PLAIN, warning, REVIEWING[4]).split("\n")
+    assert lines[0] == "codeloupe: warning: agent_sdk could not review b.py: timeout: no answer in time"
+    assert lines[1] == "codeloupe: unit 1/1 b.py failed after 1 min 0 s"
+
+
+def test_plain_mode_tells_of_a_call_only_what_holds_it_up() -> None:
+    activity: list[Event] = [
+        AgentActivity("a.py", event)
+        for event in (
+            AttemptStarted("codex", 1, 3),
+            TurnTaken("codex", 1),
+            ToolUsed("codex", "Read", "b.py"),
+            AttemptFailed("codex", 1, "Overloaded", "no room", 2.0),
+            AttemptFailed("codex", 2, "Overloaded", "no room"),
+            QuotaEnded("codex", None, waiting=True),
+            FellBack("codex", "gemini", "not logged in"),
+        )
+    ]
+    assert shown(ProgressMode.PLAIN, *activity).split("\n") == [
+        "codeloupe: warning: a.py: codex: attempt 1 failed: no room; again in 2.0 s",
+        "codeloupe: warning: a.py: codex: its quota ended; it opens again later, waiting for it",
+        "codeloupe: warning: a.py: gemini: takes over from codex: not logged in",
+        "",
+    ]
+
+
+def test_an_event_that_cannot_be_shown_disturbs_nobody() -> None:
+    broken: list[Event] = [
+        UnitFinished("codex", "a.py", (None,), 1.0),  # type: ignore[arg-type]  # that it is survived is the test
+        LaneFinished("ruff", 1, None),  # type: ignore[arg-type]  # as above
+        None,  # type: ignore[list-item]  # as above
+        Warned("still here"),
+    ]
+    assert shown(ProgressMode.PLAIN, *broken).endswith("codeloupe: warning: still here\n")
+
+
+def test_what_is_said_stays_in_every_mode_but_silence() -> None:
+    for mode, text in ((ProgressMode.PLAIN, "codeloupe: a\\x1bb\n"), (ProgressMode.SILENT, "")):
+        stream = io.StringIO()
+        with ProgressDisplay(stream=stream, mode=mode) as display:
+            display.say("a\x1bb")
+        assert stream.getvalue() == text
+
+
 def test_silent_mode_writes_nothing_not_even_warnings() -> None:
     assert shown(ProgressMode.SILENT, *EVENTS) == ""
 
@@ -95,13 +201,17 @@ def test_plain_mode_obeys_no_string_of_an_event() -> None:
         LaneFinished("##[group]x", 1, 0.1),
         StageStarted("\x07", "\x9b"),
         Warned("x" * 100_000),
+        UnitFinished("c", "\x1b[2J", (finding(title="::error::\n::add-mask::x\x9b" + "y" * 9_999, file="##[x"),), 1.0),
+        AgentActivity("::u", FellBack("\x07", "##[group]", "\u202e\n")),
+        ReviewerChosen(ReviewerInfo("\x1b", "::stop")),
     )
     lines = text.split("\n")
     assert lines[0] == "codeloupe: warning: \\x1b[2J::error::a ::add-mask::b\\u202e"
     assert lines[1].startswith("codeloupe: ## [group]x done")
-    assert "\x1b" not in text
-    assert len(lines) == 5
-    assert len(text) < 3_000
+    assert not [character for character in text if character != "\n" and not character.isprintable()]
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
+    assert len(lines) == 9
+    assert len(text) < 3_500
 
 
 def test_plain_lines_fit_the_encoding_of_the_stream() -> None:
@@ -147,11 +257,34 @@ def test_the_live_line_says_stage_lanes_and_time(terminal: Terminal) -> None:
         assert display.status() == "Analysing 12 files  ruff done  ast-grep failed  2.5 s"
 
 
-def test_many_lanes_are_counted_and_not_named() -> None:
+def test_the_live_line_says_units_findings_calls_and_what_an_agent_does() -> None:
     display = ProgressDisplay(stream=io.StringIO(), mode=ProgressMode.PLAIN, clock=lambda: 0.0)
-    for number in range(7):
-        display.emit(LaneFinished(f"unit {number}", 0, 0.1))
-    assert display.status() == "Starting  7 lanes done  0.0 s"
+    for event in REVIEWING[:3]:
+        display.emit(event)
+    display.emit(AgentActivity("c.py", AttemptStarted("codex", 1, 3)))
+    assert display.status() == "Reviewing 12 files  1/23 units  1 high, 1 low  1 call running  0.0 s"
+    display.emit(AgentActivity("c.py", ToolUsed("codex", "Read", "src/\x1b.py")))
+    assert display.status().endswith("1 call running  0.0 s  c.py: Read src/\\x1b.py")
+    display.emit(StageStarted("verifying", "1 finding"))
+    assert display.status() == "Verifying 1 finding  1/23 units  1 high, 1 low  1 call running  0.0 s"
+
+
+def test_the_live_line_has_only_the_latest_findings_above_it() -> None:
+    display = ProgressDisplay(stream=io.StringIO(), mode=ProgressMode.PLAIN, clock=lambda: 0.0)
+    for number in range(9):
+        display.emit(UnitFinished("codex", "a.py", (finding(title=f"Number {number}"),), 1.0))
+    rows = ["".join(text for text, _ in row) for row in display.latest()]
+    assert rows == [f"high      app/db.py:42  Number {number}" for number in range(4, 9)]
+
+
+def test_findings_appear_above_the_live_line_and_are_gone_at_the_end(terminal: Terminal) -> None:
+    with ProgressDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
+        display.emit(FOUND)
+        time.sleep(0.3)  # the live line is drawn anew ten times a second
+    text = terminal.text()
+    assert "Statement is built from a variable" in text
+    assert "codeloupe: unit" not in text
+    assert text.endswith("\x1b[2K")
 
 
 def test_the_live_line_is_drawn_and_gone_at_the_end_with_the_cursor_back(terminal: Terminal) -> None:

@@ -48,8 +48,9 @@ class TestCoverage:
 
 class TestFinding:
     @pytest.mark.parametrize("status", FindingStatus)
-    def test_it_counts_while_it_is_new_or_open(self, status: FindingStatus) -> None:
-        assert finding(status=status).is_open == (status in (FindingStatus.NEW, FindingStatus.OPEN))
+    def test_it_counts_while_it_is_new_or_open_or_came_back(self, status: FindingStatus) -> None:
+        counting = (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED)
+        assert finding(status=status).is_open == (status in counting)
 
     def test_it_blocks_only_when_open_and_anchored(self) -> None:
         assert finding().can_block

@@ -36,7 +36,7 @@ def run(
     selection = select_by_diff(whole, rules or SelectionRules())
     task = ReviewTask(whole, selection.files, Path(), trusted=True, timeout_seconds=1)
     reviewer = ScriptedReviewer(outcome)
-    plan = ReviewPlan(task=task, selection=selection, reviewer=reviewer, policy=policy or Policy())
+    plan = ReviewPlan(task=task, selection=selection, reviewers=(reviewer,), policy=policy or Policy())
     events: list[Event] = []
     review = asyncio.run(run_review(plan, clock=lambda: 5.0, started=3.0, emit=events.append))
     return review, reviewer, events

@@ -1,15 +1,64 @@
 from __future__ import annotations
 
-from codeloupe.review.tokens import estimate_tokens
+import time
+from pathlib import Path
+
+import pytest
+
+from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.review.tokens import estimate_tokens, header_tokens, hunk_tokens, tokens_of
+from tests.unit.review.plan_samples import added_file
 from tests.unit.review.samples import changed
+
+SOURCES = sorted((Path(__file__).parents[3] / "src" / "codeloupe").rglob("*.py"))
 
 
 def test_no_files_cost_nothing() -> None:
     assert estimate_tokens(()) == 0
+    assert tokens_of("") == tokens_of(b"") == 0
 
 
 def test_the_estimate_grows_linearly_with_the_diff() -> None:
     small = estimate_tokens([changed("a.py", b"+x = 1\n" * 100)])
     large = estimate_tokens([changed("a.py", b"+x = 1\n" * 1000)])
-    assert 100 < small < 300
+    assert 300 < small < 600
     assert 9 * small < large < 10 * small
+
+
+def test_source_code_has_three_to_four_bytes_a_token() -> None:
+    code = b"".join(path.read_bytes() for path in SOURCES)
+    assert 3.3 < len(code) / tokens_of(code) < 4.2
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        # Counted by hand as the vendors' tokenizers cut: words with the space before them, marks, runs of digits.
+        ("The review of a change is complete when every file was read.", 13),
+        ("    if total is None:\n        return compute(first, second)\n", 15),
+        ('{"name": "a", "line": 12, "severity": "high"}\n', 19),
+    ],
+)
+def test_an_estimate_is_near_what_a_tokenizer_counts(text: str, tokens: int) -> None:
+    assert abs(tokens_of(text) - tokens) <= 3
+
+
+def test_indentation_is_nearly_free() -> None:
+    assert tokens_of("\n" + " " * 40 + "x") == tokens_of("\nx")
+
+
+def test_text_and_its_bytes_weigh_the_same_whatever_is_in_them() -> None:
+    assert tokens_of("中文 é\udcff") == tokens_of("中文 é\udcff".encode("utf-8", "surrogatepass")) > 3
+
+
+def test_a_change_is_its_hunks_and_the_names_above_them() -> None:
+    file = added_file("src/a.py", 20)
+    assert estimate_tokens([file, file]) == 2 * (header_tokens(file) + hunk_tokens(file.hunks[0]))
+    renamed = FileChange("a", "b", FileStatus.RENAMED)
+    assert estimate_tokens([renamed]) == header_tokens(renamed) < 12
+
+
+def test_ten_megabytes_are_estimated_at_once() -> None:
+    started = time.process_time()
+    assert tokens_of(b"+    value = (a, b)  # \xff\n" * 400_000) > 1_000_000
+    assert time.process_time() - started < 1

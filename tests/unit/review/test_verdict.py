@@ -65,3 +65,14 @@ def test_the_summary_counts_and_says_what_is_missing() -> None:
     coverage = Coverage(files_total=3, files_reviewed=2)
     assert summarise(findings, coverage, complete=True) == "3 findings (1 high, 2 low); 2 of 3 files reviewed"
     assert summarise((), coverage, complete=False).endswith("could not review everything")
+
+
+def test_the_summary_names_what_was_found_and_does_not_count() -> None:
+    findings = (
+        finding(Severity.LOW),
+        finding(Severity.HIGH, status=FindingStatus.REFUTED),
+        finding(Severity.HIGH, anchored=False),
+    )
+    assert summarise(findings, Coverage(files_total=1, files_reviewed=1), complete=True) == (
+        "1 finding (1 low); 1 refuted; 1 without a place in the code; 1 of 1 file reviewed"
+    )

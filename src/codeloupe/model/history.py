@@ -1,0 +1,260 @@
+"""What history keeps: reviews and sweeps as they were saved, and what lists, trends and comparisons show of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.review import Review
+from codeloupe.model.severity import Severity
+from codeloupe.model.sweep import CommitSweep
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryIdentity:
+    """The names of one repository, the most lasting first, and what people call it.
+
+    A review is saved under the first name and looked for under all of them.
+    """
+
+    names: tuple[str, ...]
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewRecord:
+    """A review as it is saved, with what a later look at it needs. `saved_at` has a time zone.
+
+    `repository` is the first name of the repository's identity. `problems` are set when it is read back: what of it
+    cannot be read. `terms` names what the agents were asked with, and `seen` the hunks that they saw whole, so that a
+    later review on the same terms need not ask about them again.
+    """
+
+    review: Review
+    saved_at: datetime
+    repository: str
+    repository_label: str = ""
+    branch: str | None = None
+    tool_version: str = ""
+    prompt_version: str = ""
+    sweep_id: str | None = None
+    problems: tuple[str, ...] = ()
+    terms: str = ""
+    seen: tuple[str, ...] = ()
+
+    @property
+    def hidden(self) -> tuple[Finding, ...]:
+        """The findings below the review's `min_severity` that were kept."""
+        return self.review.hidden
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings of the review, also those below its `min_severity` that were kept."""
+        return self.review.findings + self.review.hidden
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRecord:
+    """A sweep as it is saved. One that is not `finished` holds the commits that were reviewed until then."""
+
+    sweep: CommitSweep
+    saved_at: datetime
+    repository: str
+    repository_label: str = ""
+    branch: str | None = None
+    tool_version: str = ""
+    prompt_version: str = ""
+    finished: bool = True
+    problems: tuple[str, ...] = ()
+
+    def record_of(self, review: Review) -> ReviewRecord:
+        """The record of one of its reviews."""
+        return ReviewRecord(
+            review=review,
+            saved_at=self.saved_at,
+            repository=self.repository,
+            repository_label=self.repository_label,
+            branch=self.branch,
+            tool_version=self.tool_version,
+            prompt_version=self.prompt_version,
+            sweep_id=self.sweep.sweep_id,
+        )
+
+
+class EntryKind(StrEnum):
+    """What an entry of the list stands for."""
+
+    REVIEW = "review"
+    SWEEP = "sweep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeverityCounts:
+    """How many findings count, by severity."""
+
+    critical: int = 0
+    high: int = 0
+    medium: int = 0
+    low: int = 0
+
+    def of(self, severity: Severity) -> int:
+        """How many there are of one severity."""
+        return (self.critical, self.high, self.medium, self.low)[severity.value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One line of the list: a review, or a sweep with its commits.
+
+    `scope` is the scope's kind. `verdict` is the review's, None for a sweep, whose `summary` says it all. `counts`
+    holds what counts towards the verdict; `set_aside` counts the rest. `commits` is 0 for a review.
+    """
+
+    entry_id: str
+    kind: EntryKind
+    saved_at: datetime
+    repository_label: str
+    branch: str | None
+    scope: str
+    description: str
+    verdict: str | None
+    complete: bool
+    exit_code: int
+    summary: str
+    counts: SeverityCounts
+    set_aside: int = 0
+    commits: int = 0
+    reviewer: str = ""
+    cost_usd: float = 0.0
+    unknown_costs: int = 0
+    duration_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryQuery:
+    """Which entries: of these names of a repository (None: of all), of a branch; the newest so many."""
+
+    repositories: tuple[str, ...] | None = None
+    branch: str | None = None
+    limit: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Entries, the newest first; `problems` say in words which ones cannot be read."""
+
+    entries: tuple[HistoryEntry, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOutline:
+    """A sweep without its reviews' findings: `record` has its commits, `reviews` the entry of each one's review."""
+
+    record: SweepRecord
+    reviews: tuple[HistoryEntry | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One finding in one saved review, as far as its life across reviews needs it."""
+
+    fingerprint: str
+    review_id: str
+    saved_at: datetime
+    status: FindingStatus
+    severity: Severity
+    file: str
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dismissal:
+    """A finding that a person set aside for good, and why. `repository` is the first name of its identity."""
+
+    fingerprint: str
+    repository: str
+    reason: str
+    who: str
+    at: datetime
+
+
+class TrendKey(StrEnum):
+    """What trends are told by."""
+
+    WEEK = "week"
+    EXPERT = "expert"
+    REVIEWER = "reviewer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendRow:
+    """One week, expert or reviewer. A finding counts once, where it was seen first; `fixed` are those gone since.
+
+    `reviews`, `cost_usd` and `duration_seconds` are None where they cannot be told apart: experts share a review.
+    `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs.
+    """
+
+    key: str
+    findings: int
+    fixed: int
+    reviews: int | None = None
+    cost_usd: float | None = None
+    unknown_costs: int = 0
+    duration_seconds: float | None = None
+
+    @property
+    def fixed_share(self) -> float | None:
+        """Fixed findings by all that were found, None when there are none."""
+        return self.fixed / self.findings if self.findings else None
+
+
+@dataclass(frozen=True, slots=True)
+class Trends:
+    """Rows in the order they are to be shown; `problems` say in words what could not be read."""
+
+    by: TrendKey
+    rows: tuple[TrendRow, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneRule:
+    """What goes: entries from before a moment, all but the newest `keep_last`, the oldest beyond `max_bytes`.
+
+    With both `older_than` and `keep_last`, the newest `keep_last` stay however old they are. `repositories` limits
+    it to the names of one repository.
+    """
+
+    older_than: datetime | None = None
+    keep_last: int | None = None
+    max_bytes: int | None = None
+    repositories: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What was removed, or would be. `size_bytes` is what the entries took as they were stored."""
+
+    reviews: int = 0
+    sweeps: int = 0
+    findings: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What became of findings from one review to a later one; each is taken from the later where that has it.
+
+    `set_aside` were open and are refuted, dismissed or suppressed now. `unknown` are those of the earlier one that the
+    later could not see again: it looked at another change, or did not review their file.
+    """
+
+    new: tuple[Finding, ...] = ()
+    still_open: tuple[Finding, ...] = ()
+    fixed: tuple[Finding, ...] = ()
+    regressed: tuple[Finding, ...] = ()
+    set_aside: tuple[Finding, ...] = ()
+    unknown: tuple[Finding, ...] = ()

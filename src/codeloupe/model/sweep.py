@@ -1,0 +1,101 @@
+"""A sweep: many commits, each reviewed by itself, with a score and a word on what to do with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from codeloupe.model.commit import Commit
+from codeloupe.model.review import Review, ReviewerInfo
+from codeloupe.model.usage import Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitQuery:
+    """Which commits: of a branch or range (default HEAD), since and until in git's words, newest first.
+
+    By default only first parents are followed, and a merge is one change, against its first parent: all that it
+    brought in. With `merges`, or an author, the commits that merges brought in are there too, each by itself, and a
+    merge is only what it changed itself, such as a conflict that it settled. So no change comes twice or is missing.
+    """
+
+    revision: str = "HEAD"
+    since: str | None = None
+    until: str | None = None
+    author: str | None = None
+    max_count: int | None = None
+    merges: bool = False
+
+    @property
+    def looks_into_merges(self) -> bool:
+        """Whether commits that merges brought in are meant; somebody's commits are theirs, whoever merged them."""
+        return self.merges or self.author is not None
+
+
+class CommitCategory(StrEnum):
+    """What kind of work a commit is; it chooses the experts."""
+
+    BUG_FIX = "bug_fix"
+    FEATURE = "feature"
+    REFACTOR = "refactor"
+    TEST_CHANGE = "test_change"
+    DOCUMENTATION = "documentation"
+    CHORE = "chore"
+    OTHER = "other"
+
+
+class CommitVerdict(StrEnum):
+    """What to do with a commit."""
+
+    LEAVE = "LEAVE"
+    FIX = "FIX"
+    REVERT = "REVERT"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One step of a test-first plan: `red` writes a failing test, `green` mends, `refactor` cleans."""
+
+    phase: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitReview:
+    """One commit of a sweep. `verdict` and `score` are None when it could not be reviewed; `failure` says why.
+
+    `review` is there also when it is not complete: what was found is kept, and the commit still counts as one that
+    could not be reviewed.
+    """
+
+    commit: Commit
+    category: CommitCategory
+    experts: tuple[str, ...]
+    review: Review | None = None
+    failure: str = ""
+    score: float | None = None
+    verdict: CommitVerdict | None = None
+    plan: tuple[PlanStep, ...] = ()
+
+    @property
+    def reviewed(self) -> bool:
+        """Whether all of it was looked at."""
+        return self.review is not None and self.review.complete and not self.failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSweep:
+    """The outcome of a sweep. `score` is the mean of the commits that were reviewed, None when there is none.
+
+    `strict` tells whether an open finding of high or above makes the exit code 1.
+    """
+
+    sweep_id: str
+    description: str
+    commits: tuple[CommitReview, ...]
+    summary: str
+    exit_code: int
+    reviewer: ReviewerInfo | None = None
+    strict: bool = False
+    score: float | None = None
+    usage: Usage = Usage()

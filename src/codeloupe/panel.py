@@ -1,0 +1,242 @@
+"""Who reviews: from settings to reviewers and the verifier, with one caller of agents for the whole run.
+
+`auto` takes the first agent of the settings that is here and logged in, and goes offline when there is none. The
+offline lane and the external reviewers load with their first use: most runs have neither, and each costs a start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from codeloupe.agents.caller import AgentCaller
+from codeloupe.agents.model_choice import same_vendor
+from codeloupe.config.schema import Settings
+from codeloupe.errors import ConfigError
+from codeloupe.experts.loading import default_experts, load_experts
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.expert import Expert
+from codeloupe.model.review import ReviewerInfo
+from codeloupe.ports import Agent, AgentEventSink, AskAgent, Reviewer, Verifier
+from codeloupe.redaction import redact
+from codeloupe.review.agent_reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.review.asking import Transcript
+from codeloupe.review.verify import AgentVerifier, VerifyOptions
+from codeloupe.store.location import state_directory
+from codeloupe.switchboard import agent_caller, make_agent, review_key
+
+if TYPE_CHECKING:
+    from codeloupe.analysers.interface import Analyser
+
+_ANALYSERS = (("ruff", "RuffAnalyser"), ("ast_grep", "AstGrepAnalyser"), ("secrets", "SecretsAnalyser"))
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One reviewer to be: its type, why it was chosen, and the agents behind it, the first of which is asked first."""
+
+    info: ReviewerInfo
+    agents: tuple[Agent, ...] = ()
+
+    @property
+    def reads_tree(self) -> bool:
+        """Whether it may read more than the diff."""
+        return any(agent.limits.tools for agent in self.agents) or self.info.type in ("command", "cerberus")
+
+
+async def choose_seats(settings: Settings) -> tuple[Seat, ...]:
+    """Who would review under these settings. Costs nothing; at least one."""
+    wanted = settings.reviewers or (settings.reviewer_type,)
+    if settings.lanes == ("offline",) and not settings.reviewers:
+        wanted = ("offline",)
+    seats: list[Seat] = []
+    for name in dict.fromkeys(wanted):
+        first = next((seat.info.type for seat in seats if seat.agents), None)
+        seats.append(await _seat(name, settings, first=first))
+    if "offline" in settings.lanes and all(seat.info.type != "offline" for seat in seats):
+        seats.append(_offline_seat("its own lane, as the settings ask"))
+    return tuple(seats)
+
+
+async def _seat(name: str, settings: Settings, *, first: str | None) -> Seat:
+    match name:
+        case "auto":
+            return await _best_seat(settings, first=first)
+        case "offline":
+            return _offline_seat("asked for")
+        case "command" | "cerberus":
+            return Seat(ReviewerInfo(type=name, why="asked for"))
+        case _:
+            return Seat(_info(name, "asked for", settings, first=first), (make_agent(name, settings),))
+
+
+async def _best_seat(settings: Settings, *, first: str | None) -> Seat:
+    missing: list[str] = []
+    for position, name in enumerate(settings.agents):
+        agent = make_agent(name, settings)
+        found = await agent.check()
+        if found.usable:
+            why = "installed and logged in" if found.logged_in else "installed"
+            info = _info(name, f"{why}{_passed_over(missing)}", settings, first=first)
+            others = (make_agent(other, settings) for other in settings.agents[position + 1 :])
+            return Seat(info, (agent, *others))
+        missing.append(f"{name} is {'not logged in' if found.found else 'not installed'}")
+    return _offline_seat(f"no agent can be used here: {', '.join(missing)}")
+
+
+def _passed_over(missing: Sequence[str]) -> str:
+    return f"; {', '.join(missing)}" if missing else ""
+
+
+def _offline_seat(why: str) -> Seat:
+    names = ", ".join(analyser.name for analyser in default_analysers())
+    return Seat(ReviewerInfo(type="offline", why=f"{names}; {why}"))
+
+
+def _info(name: str, why: str, settings: Settings, *, first: str | None) -> ReviewerInfo:
+    """Who sits there. `first` is the first reviewer with an agent, if one sits already: the model was named for it."""
+    is_meant = first is None or same_vendor(name, first)
+    model = _model(name, settings, settings.model if is_meant else None)
+    if settings.model is not None and not is_meant:
+        asked = "its own default model" if model is None else model
+        why = f"{why}; asked for {asked}, since {settings.model} is meant for {first}"
+    return ReviewerInfo(type=name, why=why, model=model)
+
+
+def _model(name: str, settings: Settings, named: str | None) -> str | None:
+    if name == "agent_sdk" and settings.agent_sdk_reviewer_model is not None:
+        return settings.agent_sdk_reviewer_model
+    return settings.api_model if name == "api" and named is None else named
+
+
+def default_analysers() -> tuple[Analyser, ...]:
+    """The analysers of the offline lane."""
+    return tuple(_late(f"analysers.{module}", kind)() for module, kind in _ANALYSERS)
+
+
+def _late(module: str, name: str) -> Any:
+    return getattr(import_module(f"codeloupe.{module}"), name)
+
+
+def experts_of(settings: Settings) -> tuple[Expert, ...]:
+    """The experts the settings name, or the default checklist. Raises ConfigError for one that nobody knows."""
+    if not settings.experts:
+        return default_experts()
+    folder = Path(settings.experts_folder) if settings.experts_folder else None
+    return load_experts(settings.experts, own=settings.own_experts, folder=folder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """Where a run happens: the repository, who gets the prompts and raw answers, and the caller's own session."""
+
+    repo: Path
+    transcript: Transcript | None = None
+    session_id: str | None = None
+
+
+class Panel:
+    """The reviewers of a run on their seats, and who tries to refute what they find."""
+
+    def __init__(self, seats: Sequence[Seat], settings: Settings, caller: AgentCaller | None, *, floor: Floor) -> None:
+        self._seats = tuple(seats)
+        self._settings = settings
+        self._caller = caller
+        self._floor = floor
+
+    def reviewers(self, experts: Sequence[Expert] | None = None) -> tuple[Reviewer, ...]:
+        """The reviewers: with the experts of the settings, or with others. Raises ConfigError for unknown ones."""
+        apart = experts is None and len(self._settings.experts) > 1
+        chosen = experts_of(self._settings) if experts is None else tuple(experts)
+        return tuple(self._reviewer(seat, chosen, apart=apart) for seat in self._seats)
+
+    def verifier(self) -> Verifier | None:
+        """The first agent that can read the code; one that sees no more than the finder did would prove nothing."""
+        if not self._settings.verify:
+            return None
+        for seat in self._seats:
+            if seat.agents and seat.agents[0].limits.tools:
+                return AgentVerifier(
+                    self._asking(seat),
+                    limits=seat.agents[0].limits,
+                    options=VerifyOptions(calls=self._options(seat).calls),
+                    transcript=self._floor.transcript,
+                )
+        return None
+
+    def _reviewer(self, seat: Seat, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
+        if seat.info.type in ("offline", "command", "cerberus"):
+            return self._other_reviewer(seat)
+        return AgentReviewer(
+            seat.info.type,
+            self._asking(seat),
+            limits=seat.agents[0].limits,
+            info=seat.info,
+            options=replace(self._options(seat), experts=experts, apart=apart),
+            mask=redact,
+            transcript=self._floor.transcript,
+        )
+
+    def _other_reviewer(self, seat: Seat) -> Reviewer:
+        """One that asks no agent of ours."""
+        settings = self._settings
+        reviewer: Reviewer
+        if seat.info.type == "offline":
+            reviewer = _late("analysers.offline", "OfflineReviewer")(default_analysers(), why=seat.info.why)
+        elif seat.info.type == "command":
+            reviewer = _late("external.command", "CommandReviewer")(_review_command(settings), info=seat.info)
+        else:
+            place = _late("external.cerberus", "GatePlace")(
+                repo=self._floor.repo,
+                state_directory=state_directory(os.environ),
+                session_id=self._floor.session_id,
+            )
+            gate = _late("external.cerberus", "CerberusReviewer")
+            reviewer = gate(settings.review_gate_path, settings.review_gate_arguments, info=seat.info, place=place)
+        return reviewer
+
+    def _options(self, seat: Seat) -> AgentReviewOptions:
+        settings = self._settings
+        is_sdk = seat.info.type == "agent_sdk"
+        return AgentReviewOptions(
+            model=seat.info.model,
+            effort=settings.effort,
+            passes=settings.passes,
+            call_timeout_seconds=settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds,
+            instructions=settings.instructions,
+            units_at_once=max(64, settings.concurrency),
+        )
+
+    def _asking(self, seat: Seat) -> AskAgent:
+        caller = self._caller
+        if caller is None:
+            raise AssertionError(f"nobody was hired to call {seat.info.type}")
+
+        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+            return await caller.call(request, agent=seat.agents, emit=emit)
+
+        return ask
+
+
+@contextmanager
+def seated(seats: Sequence[Seat], settings: Settings, *, floor: Floor, fresh: bool = False) -> Iterator[Panel]:
+    """The reviewers on their seats; limits, budget and ledger are one for all of them."""
+    if not any(seat.agents for seat in seats):
+        yield Panel(seats, settings, None, floor=floor)
+        return
+    with agent_caller(settings, fresh=fresh, key_of=review_key) as caller:
+        yield Panel(seats, settings, caller, floor=floor)
+
+
+def _review_command(settings: Settings) -> tuple[str, ...]:
+    if not settings.review_command:
+        raise ConfigError(
+            "reviewer_type is command, but review_command names none",
+            hint="set it in your own configuration file: review_command: [my-reviewer, --json]",
+        )
+    return settings.review_command

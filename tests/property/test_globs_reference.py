@@ -1,0 +1,63 @@
+"""Globs against an obvious and slow reading of the same patterns: every way to fit, one character after the other."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from codeloupe.model.path_pattern import OneOf, Piece, Wildcard, parse_pattern
+from codeloupe.review.globs import Globs
+
+PATTERNS = st.lists(
+    st.sampled_from(["a", "b", "/", "*", "**", "**/", "/**/", "?", "[ab]", "[!a]", "ab", "b/a", "["]),
+    min_size=1,
+    max_size=9,
+).map("".join)
+PATHS = st.text("aab/", min_size=1, max_size=14)
+
+
+def fits(pattern: str, path: str) -> bool:
+    """Whether a pattern covers a path: it fits the whole of it, or all of it up to a slash."""
+    parsed = parse_pattern(pattern)
+    reached = {0}
+    for piece in parsed.pieces if parsed.anchored else (Wildcard.FOLDERS, *parsed.pieces):
+        reached = {end for start in reached for end in ends(piece, path, start)}
+    return any(path[end : end + 1] in ("", "/") for end in reached)
+
+
+def ends(piece: Piece, path: str, start: int) -> list[int]:
+    """Where a piece may end that begins at some place of a path."""
+    places = range(start, len(path) + 1)
+    if piece is Wildcard.FOLDERS:
+        return [start, *(end for end in places if path[start:end].endswith("/"))]
+    if piece is Wildcard.ANYTHING:
+        return list(places)
+    if piece is Wildcard.WITHIN:
+        return [end for end in places if "/" not in path[start:end]]
+    return [start + 1] if start < len(path) and fits_one(piece, path[start]) else []
+
+
+def fits_one(piece: Piece, character: str) -> bool:
+    """Whether a piece that is one character fits this one."""
+    if isinstance(piece, str):
+        return character == piece
+    if isinstance(piece, OneOf):
+        return character != "/" and any(low <= character <= high for low, high in piece.ranges) is not piece.negated
+    return character != "/"
+
+
+@given(PATTERNS, PATHS)
+@example("*b*a**ab", "b/ba/aab")
+@example("**/a*/**/b", "aa/a/ab/b")
+def test_a_pattern_fits_what_its_pieces_fit_one_after_the_other(pattern: str, path: str) -> None:
+    assert (Globs((), (pattern,)).unwanted(path) is not None) is fits(pattern, path)
+
+
+@given(st.text(), st.text())
+def test_no_pattern_fails_on_any_path(pattern: str, path: str) -> None:
+    assert Globs((pattern,), ()).unwanted(path) in (None, "no include pattern fits")
+
+
+@given(st.text("ab*?/[]!-\\^", max_size=12), st.text("ab/", max_size=10))
+def test_any_mix_of_signs_fits_what_its_pieces_fit(pattern: str, path: str) -> None:
+    assert (Globs((), (pattern,)).unwanted(path) is not None) is fits(pattern, path)

@@ -1,0 +1,172 @@
+"""Generated programs: what edits, renames, reformatting and rewording leave of a fingerprint, and must not join."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codeloupe.model.finding import Finding
+from codeloupe.model.severity import Severity
+from codeloupe.review.anchor import Anchorer
+from codeloupe.review.folding import fold
+from codeloupe.review.identity import with_fingerprints
+from tests.unit.review.anchor_material import ORIGIN, changed_file, claim
+
+_NAMES = st.text(string.ascii_lowercase, min_size=4, max_size=7)
+_STATEMENTS = st.builds("{} = {}({}, 1)".format, _NAMES, _NAMES, _NAMES)
+_COMMENTS = st.builds("# {} {}".format, _NAMES, _NAMES)
+_TEXT = st.text(max_size=40)
+_BEHAVIOUR = st.sampled_from(["correctness", "bug", "Logic", "reliability", "concurrency", "error handling", ""])
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function with some statements, the last of them within a condition."""
+
+    name: str
+    statements: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        *first, last = self.statements
+        return [f"def {self.name}(self):", *(f"    {line}" for line in first), "    if ready:", f"        {last}", ""]
+
+
+_FUNCTIONS = st.lists(
+    st.builds(Function, _NAMES, st.lists(_STATEMENTS, min_size=1, max_size=5).map(tuple)),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda function: function.name,
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The lines of a program, and the number of the statement that is reviewed."""
+
+    lines: tuple[str, ...]
+    number: int
+
+    @property
+    def quote(self) -> str:
+        return self.lines[self.number - 1]
+
+    @property
+    def content(self) -> bytes:
+        return "\n".join(self.lines).encode()
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    lines = tuple(line for function in draw(_FUNCTIONS) for line in function.lines())
+    return Program(
+        lines, draw(st.sampled_from([at for at, line in enumerate(lines, start=1) if "(" in line and "=" in line]))
+    )
+
+
+def reviewed(program: Program, *, file: str = "a.py", category: str = "bug", title: str = "wrong") -> Finding:
+    """The finding of the program's statement, placed by its quote."""
+    change = changed_file(file, None, program.content)
+    claimed = replace(claim(program.quote, file=file, line=program.number, title=title), category=category)
+    found = Anchorer([change], {file: program.content}.get).place(claimed, ORIGIN)
+    assert (found.anchored, found.line_start) == (True, program.number)
+    return found
+
+
+def fingerprint(
+    program: Program, *others: Finding, file: str = "a.py", category: str = "bug", title: str = "wrong"
+) -> str:
+    """The fingerprint of the statement's finding in a review with some other findings."""
+    found = reviewed(program, file=file, category=category, title=title)
+    named = with_fingerprints([*others, found], context={file: program.content}.get)
+    return next(one.fingerprint for one in named if replace(one, fingerprint="") == found)
+
+
+@given(program=programs(), data=st.data())
+def test_lines_put_in_anywhere_keep_it(program: Program, data: st.DataObject) -> None:
+    lines, number = list(program.lines), program.number
+    for line in data.draw(st.lists(_STATEMENTS | _COMMENTS | st.just(""), max_size=5)):
+        at = data.draw(st.integers(0, len(lines)))
+        if fold(line) in {fold(known) for known in lines}:
+            continue
+        # An edit keeps the indentation of its place, as a program would not run otherwise.
+        below = next((known for known in lines[at:] if known and not known.startswith("#")), "")
+        indent = " " * (len(below) - len(below.lstrip())) if not line.startswith("#") else ""
+        lines.insert(at, indent + line if line else "")
+        number += at < number
+    assert fingerprint(Program(tuple(lines), number)) == fingerprint(program)
+
+
+@given(program=programs(), file=_NAMES.map("lib/{}.py".format))
+def test_a_new_name_of_the_file_keeps_it(program: Program, file: str) -> None:
+    assert fingerprint(program, file=file) == fingerprint(program)
+
+
+@given(
+    program=programs(),
+    indent=st.sampled_from(["\t", "  ", "      "]),
+    spaces=st.sampled_from(["", "  "]),
+    end=st.sampled_from(["", " ", "\r"]),
+)
+def test_other_white_space_keeps_it(program: Program, indent: str, spaces: str, end: str) -> None:
+    reformatted = (line.replace("    ", indent).replace(" = ", f"{spaces}={spaces}") + end for line in program.lines)
+    assert fingerprint(Program(tuple(reformatted), program.number)) == fingerprint(program)
+
+
+@given(program=programs(), title=_TEXT, category=_BEHAVIOUR)
+def test_other_words_keep_it(program: Program, title: str, category: str) -> None:
+    assert fingerprint(program, title=title, category=category) == fingerprint(program)
+
+
+@given(program=programs(), others=st.lists(st.tuples(programs(), st.sampled_from(["b.py", "Z.py"])), max_size=3))
+def test_findings_elsewhere_keep_it(program: Program, others: list[tuple[Program, str]]) -> None:
+    elsewhere = [reviewed(other, file=file) for other, file in others if fold(other.quote) != fold(program.quote)]
+    assert fingerprint(program, *elsewhere) == fingerprint(program)
+
+
+@given(program=programs(), titles=st.lists(_TEXT, min_size=2, max_size=4, unique=True))
+def test_several_defects_on_one_line_keep_as_many(program: Program, titles: list[str]) -> None:
+    findings = [reviewed(program, title=title) for title in titles]
+    named = with_fingerprints(findings, context={"a.py": program.content}.get)
+    assert len({one.fingerprint for one in named}) == len(titles)
+    assert named == with_fingerprints(reversed(findings), context={"a.py": program.content}.get)
+
+
+@given(program=programs(), rule=st.sampled_from([None, "S608"]), known=st.booleans())
+def test_a_defect_that_is_pasted_twice_keeps_two(program: Program, rule: str | None, known: bool) -> None:
+    lines = list(program.lines)
+    lines.insert(program.number, program.quote)
+    pasted = "\n".join(lines).encode()
+    first = replace(reviewed(program), rule=rule)
+    second = replace(first, line_start=program.number + 1, line_end=program.number + 1)
+    named = with_fingerprints([second, first], context={"a.py": pasted}.get if known else None)
+    assert len({one.fingerprint for one in named}) == 2
+    assert (
+        named[0].fingerprint
+        == with_fingerprints([first], context={"a.py": pasted}.get if known else None)[0].fingerprint
+    )
+
+
+_ANYTHING = st.builds(
+    Finding,
+    file=st.sampled_from(["a.py", "b\udcff"]),
+    line_start=st.integers(-3, 40),
+    line_end=st.integers(-3, 10**12),
+    severity=st.sampled_from(Severity),
+    category=_TEXT,
+    title=_TEXT,
+    body=_TEXT,
+    evidence=st.text(max_size=60) | st.just("\ud800"),
+    reviewer=st.just("r"),
+    rule=st.none() | _TEXT,
+    anchored=st.booleans(),
+)
+
+
+@given(findings=st.lists(_ANYTHING, max_size=6), content=st.none() | st.binary(max_size=200))
+def test_whatever_is_found_gets_a_name_of_its_own(findings: list[Finding], content: bytes | None) -> None:
+    named = with_fingerprints(findings, context=lambda _: content)
+    assert len({one.fingerprint for one in named}) == len(findings)
+    assert sorted(one.title for one in named) == sorted(one.title for one in findings)

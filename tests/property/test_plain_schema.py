@@ -1,0 +1,143 @@
+"""What is told without jsonschema is what jsonschema would tell."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codeloupe.agents.plain_schema import fits, is_plain
+from codeloupe.review.prompt_schema import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
+
+NAMES = st.sampled_from(["a", "b", "line", "", "é"])
+SCALARS = st.one_of(
+    NAMES, st.text(max_size=3), st.integers(-2, 2), st.floats(-2, 2), st.booleans(), st.none(), st.just(1.0)
+)
+VALUES = st.recursive(
+    SCALARS, lambda parts: st.lists(parts, max_size=3) | st.dictionaries(NAMES, parts, max_size=3), max_leaves=8
+)
+
+
+def plain_schemas(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Schemas of the known words, with and without each, and now and then with a wrong value for one."""
+    return st.fixed_dictionaries(
+        {"type": st.sampled_from(["object", "array", "string", "integer", "number", "boolean", "null"])},
+        optional={
+            "properties": st.dictionaries(NAMES, parts, max_size=3),
+            "required": st.lists(NAMES, max_size=2),
+            "items": parts,
+            "enum": st.lists(NAMES, max_size=3),
+            "additionalProperties": st.booleans(),
+            "description": st.just("words"),
+        },
+    )
+
+
+PLAIN = st.recursive(
+    st.fixed_dictionaries({"type": st.sampled_from(["string", "integer", "number", "boolean", "null"])}),
+    plain_schemas,
+    max_leaves=6,
+)
+ANY_SCHEMA = st.dictionaries(
+    st.sampled_from(["type", "properties", "required", "items", "enum", "additionalProperties", "title", "pattern"]),
+    VALUES | PLAIN | st.sampled_from(["object", "array", "string"]),
+    max_size=4,
+)
+
+
+@given(PLAIN, VALUES)
+def test_what_fits_is_valid(schema: dict[str, Any], value: Any) -> None:
+    if is_plain(schema):
+        jsonschema.Draft202012Validator.check_schema(schema)
+        if fits(value, schema):
+            jsonschema.Draft202012Validator(schema).validate(value)
+
+
+@given(ANY_SCHEMA, VALUES)
+def test_what_is_called_plain_is_a_valid_schema_whatever_it_looks_like(schema: dict[str, Any], value: Any) -> None:
+    if is_plain(schema):
+        jsonschema.Draft202012Validator.check_schema(schema)
+        if fits(value, schema):
+            jsonschema.Draft202012Validator(schema).validate(value)
+
+
+@given(PLAIN, st.data())
+def test_what_is_valid_mostly_fits_so_that_jsonschema_need_not_load(
+    schema: dict[str, Any], data: st.DataObject
+) -> None:
+    value = data.draw(conforming(schema))
+    if is_plain(schema) and jsonschema.Draft202012Validator(schema).is_valid(value):
+        assert fits(value, schema)
+
+
+def conforming(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Values that conform, but for some objects that lack a required name."""
+    match schema["type"]:
+        case "object":
+            properties = {name: conforming(part) for name, part in schema.get("properties", {}).items()}
+            return st.fixed_dictionaries({}, optional=properties)
+        case "array":
+            return st.lists(conforming(schema["items"]) if "items" in schema else SCALARS, max_size=3)
+        case "string":
+            return st.sampled_from(schema["enum"]) if schema.get("enum") else st.text(max_size=3)
+        case kind:
+            plain = {"integer": st.integers(), "number": st.floats(-2, 2), "boolean": st.booleans(), "null": st.none()}
+            return plain[kind]
+
+
+@pytest.mark.parametrize("schema", [FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA])
+def test_the_schemas_of_reviewing_calls_are_plain(schema: dict[str, Any]) -> None:
+    assert is_plain(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        True,
+        None,
+        {"type": ["string", "null"]},
+        {"type": "text"},
+        {"type": []},
+        {"type": "string", "pattern": "("},
+        {"type": "object", "required": ["a", "a"]},
+        {"type": "object", "required": "a"},
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": {"a": True}},
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "integer", "enum": [1]},
+        {"type": "string", "enum": ["a", 1]},
+        {"type": "string", "description": 1},
+        {"type": "array", "items": [{"type": "string"}]},
+        {"$ref": "#"},
+        {"type": "string", "$schema": "http://json-schema.org/draft-04/schema#"},
+    ],
+    ids=str,
+)
+def test_what_is_not_known_for_sure_is_not_plain(schema: object) -> None:
+    assert not is_plain(schema)
+
+
+def test_a_schema_nested_without_end_is_not_plain_and_no_crash() -> None:
+    schema: dict[str, Any] = {"type": "array"}
+    for _ in range(5000):
+        schema = {"type": "array", "items": schema}
+    assert not is_plain(schema)
+
+
+def test_a_good_answer_to_a_plain_schema_loads_no_jsonschema() -> None:
+    program = (
+        "import sys; from codeloupe.agents.schema_check import *; from codeloupe.model.agent import AgentResult\n"
+        "schema = {'type': 'object', 'properties': {'a': {'type': 'integer'}}, 'required': ['a']}\n"
+        "check_schema(schema)\n"
+        "for text in ('{\"a\": 1}', 'Here: {\"a\": 1}'):\n"
+        "    check_output(AgentResult(success=True, output=text, agent='x'), schema)\n"
+        "print('jsonschema' in sys.modules)\n"
+    )
+    ended = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"

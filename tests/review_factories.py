@@ -1,0 +1,113 @@
+"""Changes, tasks, agents' answers and reviewers for the tests of a review by agents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from codeloupe.agents.caller import AgentCaller
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
+from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
+from codeloupe.model.expert import Expert
+from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.unit import Effort
+from codeloupe.ports import Agent, AgentEventSink, AskAgent, ReviewTask
+from codeloupe.review.agent_reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.testing import AgentStep, Json, ScriptedAgent
+
+SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
+LIMITS = AgentLimits(schema=True, turns=True, tools=True)
+CORRECTNESS = Expert(name="correctness", description="Does it do what it should?", focus=("wrong results",))
+SECURITY = Expert(name="security", description="Can it be abused?", focus=("injection",))
+
+
+def source(name: str, *, lines: int = 60) -> str:
+    """The text of a file, of about one unit at high effort, whose lines are told apart by its name."""
+    return "".join(f"value_{number} = compute('{name}', {number}, 'some text to fill it')\n" for number in range(lines))
+
+
+def added(path: str, text: str) -> FileChange:
+    """A file that the change adds."""
+    rows = text.encode("utf-8", "surrogateescape").splitlines()
+    hunk = Hunk(0, 0, 1, len(rows), b"".join(b"+" + row + b"\n" for row in rows), added=len(rows))
+    return FileChange(None, path, FileStatus.ADDED, new_mode="100644", hunks=(hunk,))
+
+
+def make_task(root: Path, files: Mapping[str, str], *, trusted: bool = True, with_tree: bool = False) -> ReviewTask:
+    """A task whose change adds some files, with their content in a snapshot below `root`."""
+    snapshot = root / "snapshot"
+    snapshot.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).write_text(text, encoding="utf-8")
+    changes = tuple(added(name, text) for name, text in files.items())
+    return ReviewTask(
+        Change(SCOPE, changes),
+        changes,
+        snapshot,
+        trusted=trusted,
+        timeout_seconds=30.0,
+        tree=snapshot if with_tree else None,
+    )
+
+
+def claim(
+    name: str, number: int = 3, *, severity: str = "high", title: str = "wrong result", **more: Any
+) -> dict[str, Any]:
+    """A finding as a model reports it, about a line of `source(name)`."""
+    return {
+        "file": name,
+        "line": number + 1,
+        "quote": f"value_{number} = compute('{name}', {number}, 'some text to fill it')",
+        "title": title,
+        "body": "It fails for zero.",
+        "category": "correctness",
+        "severity": severity,
+        **more,
+    }
+
+
+def answer(*claims: Mapping[str, Any]) -> Json:
+    """What a model answers in the form that is asked for."""
+    return Json({"findings": [dict(one) for one in claims]})
+
+
+def by_file(steps: Mapping[str, AgentStep], otherwise: AgentStep) -> Callable[[AgentRequest], AgentStep]:
+    """A step that depends on the file in the question; about any other file it is `otherwise`."""
+
+    def choose(request: AgentRequest) -> AgentStep:
+        return next((step for name, step in steps.items() if f"=== {name} " in request.prompt), otherwise)
+
+    return choose
+
+
+def direct(agent: Agent) -> AskAgent:
+    """Ask an agent with nothing around the call."""
+
+    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        return await agent.run(request, emit)
+
+    return ask
+
+
+def through(caller: AgentCaller, agent: Agent) -> AskAgent:
+    """Ask an agent through a caller, with its limits, budget and retries."""
+
+    async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        return await caller.call(request, agent=agent, emit=emit)
+
+    return ask
+
+
+def make_reviewer(ask: AskAgent | ScriptedAgent, *, limits: AgentLimits = LIMITS, **options: Any) -> AgentReviewer:
+    """A reviewer named `scripted` with one expert, which cuts finely."""
+    chosen: dict[str, Any] = {"effort": Effort.HIGH, "experts": (CORRECTNESS,), **options}
+    asking = direct(ask) if isinstance(ask, ScriptedAgent) else ask
+    info = ReviewerInfo("scripted", "for a test")
+    return AgentReviewer("scripted", asking, limits=limits, info=info, options=AgentReviewOptions(**chosen))
+
+
+def named(names: Sequence[str]) -> dict[str, str]:
+    """Files of about one unit each."""
+    return {name: source(name) for name in names}

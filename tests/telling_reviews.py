@@ -1,0 +1,143 @@
+"""Reviews that hold every kind of finding, gap and text that a report must cope with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from codeloupe.model.change import FileChange, FileStatus, Hunk
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason, Verdict
+from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.model.usage import Usage
+from codeloupe.report.shown_diff import ShownDiff
+from tests.unit.report.examples import finding, review
+
+ATTACK = "</script><svg onload=\"document.body.dataset.owned='yes'\"><img src=x onerror=alert(1)>"
+HOSTILE = (
+    f"{ATTACK} ![i](http://evil.test/x.png) [l](javascript:alert(1)) @everyone #1 \x00\x1b[31m\u202e\ud800\udcff "
+    "]]> & &#64; ::error::x ##[error] ```\n::stop-commands::x\n# Verdict: PASS\n/close\r\n`` ` | $x$ \ufffe{0} ${x}"
+)
+ODD_PATH = "a b/ü#?%:'\"<&>\udcff\u202e.py"
+FAILED = FailedUnit("app/slow.py#2", ("app/slow.py",), "timeout after 300 s")
+TOO_LARGE = SkippedFile("data/dump.sql", SkipReason.TOO_LARGE, "4 MB, the limit is 1 MB")
+LOCK_FILE = SkippedFile("poetry.lock", SkipReason.LOCK_FILE)
+GAPS = Coverage(files_total=6, files_reviewed=4, skipped=(TOO_LARGE, LOCK_FILE), units_total=9, units_failed=(FAILED,))
+
+
+def open_findings() -> tuple[Finding, ...]:
+    """A blocking one, two that do not block, one from an earlier review and one that is back."""
+    return (
+        finding(title="Blocks", fingerprint="f-blocks", severity=Severity.CRITICAL, expert="security", agreement=2),
+        finding(title="Stays", fingerprint="f-stays", status=FindingStatus.OPEN, line_start=50, line_end=52),
+        finding(title="Is back", fingerprint="f-back", status=FindingStatus.REGRESSED, file="app/old.py"),
+        finding(title="Could be better", fingerprint="f-medium", severity=Severity.MEDIUM, file="app/api.py"),
+        finding(
+            title="Is a nit", fingerprint="f-low", severity=Severity.LOW, file="app/api.py", rule=None, expert="style"
+        ),
+    )
+
+
+def closed_findings() -> tuple[Finding, ...]:
+    """One of each kind that counts for nothing."""
+    baseline = Suppression(
+        kind=SuppressionKind.BASELINE, reason="known since spring", owner="the team", expires=date(2030, 1, 2)
+    )
+    return (
+        finding(title="Was wrong", status=FindingStatus.REFUTED, verification="refuted: it is checked above"),
+        finding(title="Is accepted", suppression=baseline),
+        finding(title="Is waved", suppression=Suppression(kind=SuppressionKind.INLINE, reason="by hand")),
+        finding(title="Was dismissed", status=FindingStatus.DISMISSED),
+        finding(title="Was fixed", status=FindingStatus.FIXED),
+    )
+
+
+def unplaced_finding(**changes: Any) -> Finding:
+    """A finding whose quote is not in the file."""
+    return finding(title="Is nowhere", anchored=False, fingerprint="f-nowhere", **changes)
+
+
+def telling_review(**changes: Any) -> Review:
+    """An incomplete review with findings of every kind."""
+    found = (*open_findings(), unplaced_finding(), *closed_findings())
+    whole = review(
+        *found,
+        complete=False,
+        coverage=GAPS,
+        hidden_findings=2,
+        errors=(ReviewError("agent", "app/slow.py#2: timeout after 300 s"), ReviewError("history", "is not writable")),
+        usage=Usage(requests=9, cached=2, input_tokens=41_000, output_tokens=900, cost_usd=0.31, duration_seconds=75.5),
+    )
+    return replace(whole, **changes)
+
+
+def passed_review() -> Review:
+    """A whole review without findings."""
+    return review()
+
+
+def empty_review() -> Review:
+    """A review of no change at all."""
+    return review(coverage=Coverage(), summary="No changes to review")
+
+
+def incomplete_review(**changes: Any) -> Review:
+    """Nothing found, and not everything looked at."""
+    return review(complete=False, exit_code=3, coverage=GAPS, **changes)
+
+
+def hostile_review() -> Review:
+    """Every text that a stranger or a model may have written is an attack."""
+    bad = finding(
+        file=ODD_PATH,
+        title=HOSTILE,
+        body=HOSTILE,
+        evidence=HOSTILE,
+        suggestion=HOSTILE,
+        verification=HOSTILE,
+        category=HOSTILE,
+        rule=HOSTILE,
+        reviewer=HOSTILE,
+        expert=HOSTILE,
+        fingerprint=HOSTILE,
+        commit_sha=HOSTILE,
+        seen_by=(HOSTILE,) * 3,
+        agreement=3,
+    )
+    waved = Suppression(kind=SuppressionKind.BASELINE, reason=HOSTILE, owner=HOSTILE)
+    whole = telling_review()
+    return replace(
+        whole,
+        findings=(
+            bad,
+            replace(bad, anchored=False, file=HOSTILE),
+            replace(bad, status=FindingStatus.REFUTED),
+            replace(bad, suppression=waved),
+        ),
+        scope=replace(whole.scope, description=HOSTILE),
+        reviewer=replace(whole.reviewer, why=HOSTILE, model=HOSTILE),
+        coverage=Coverage(
+            files_total=2,
+            units_failed=(FailedUnit(HOSTILE, (ODD_PATH, HOSTILE), HOSTILE),),
+            skipped=(SkippedFile(HOSTILE, SkipReason.UNREADABLE, HOSTILE), SkippedFile(ODD_PATH, SkipReason.BINARY)),
+        ),
+        errors=(ReviewError(HOSTILE, HOSTILE),),
+        review_id=HOSTILE,
+        summary=HOSTILE,
+        verdict=Verdict.FAIL,
+    )
+
+
+def shown_diff(path: str = "app/db.py", *, first_line: int = 40) -> ShownDiff:
+    """A change of five lines around line 42 of a file."""
+    rows = (
+        b" def find(name):",
+        b"     # all of them",
+        b"-    cursor.run(query)",
+        b"+    cursor.execute(query + name)",
+        b" ",
+    )
+    hunk = Hunk(first_line, 4, first_line, 4, b"".join(row + b"\n" for row in rows), added=1, deleted=1)
+    return ShownDiff({path: FileChange(path, path, FileStatus.MODIFIED, hunks=(hunk,))})

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from codeloupe.baseline.file import read_working_file
+from codeloupe.cli.baseline import run
+from codeloupe.cli.baseline_options import configure
+from codeloupe.cli.main import Parser
+from codeloupe.errors import ConfigError, UsageError
+from codeloupe.historian.keeping import keep
+from codeloupe.historian.opening import opened_history
+from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry
+from codeloupe.model.review import Review, ReviewError
+from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.report.json_v1 import render_json
+from tests.repository import GitRepository
+from tests.unit.report.examples import finding, review
+
+ONE = "11111111aaaa22223333444455556666"
+TWO = "22222222bbbb22223333444455556666"
+FOUND = review(finding(fingerprint=ONE, file="a.py", line_start=3), finding(fingerprint=TWO, file="b.py"))
+LATER = str(datetime.now(UTC).date() + timedelta(days=30))
+
+
+def baseline(repository: GitRepository, *words: str) -> int:
+    """Run the verb as the program does."""
+    parser = Parser()
+    configure(parser)
+    arguments = parser.parse_args([*words, "--repo", str(repository.path)])
+    return run(arguments)
+
+
+def report(repository: GitRepository, made: Review = FOUND) -> list[str]:
+    """The option that takes a review from a file."""
+    path = repository.path.parent / "report.json"
+    path.write_text(render_json(made))
+    return ["--from", str(path)]
+
+
+def entries(repository: GitRepository) -> list[BaselineEntry]:
+    return list(read_working_file(repository.path).baseline.entries)
+
+
+def test_findings_become_entries(repository: GitRepository, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["add", "22222222", "a.py:3", "--reason", " legacy  code ", "--owner", "me", "--expires", LATER]
+    assert baseline(repository, *words, *report(repository)) == 0
+    assert [(each.fingerprint, each.reason, each.owner, str(each.expires)) for each in entries(repository)] == [
+        (ONE, "legacy code", "me", LATER),
+        (TWO, "legacy code", "me", LATER),
+    ]
+    assert "Added 2 entries in codeloupe-baseline.yaml" in capsys.readouterr().out
+
+
+def test_an_entry_is_renewed_when_it_is_named_and_kept_when_all_are_adopted(
+    repository: GitRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = report(repository)
+    baseline(repository, "add", ONE, "--reason", "first", *source)
+    baseline(repository, "add", ONE, "--reason", "second", *source)
+    assert "Renewed 1 entry" in capsys.readouterr().out
+    baseline(repository, "add", "--all", "--reason", "third", *source)
+    assert [each.reason for each in entries(repository)] == ["second", "third"]
+    baseline(repository, "add", "--all", "--reason", "fourth", *source)
+    assert "Nothing to add" in capsys.readouterr().out
+
+
+def test_an_expired_entry_is_renewed_when_all_are_adopted(repository: GitRepository) -> None:
+    text = f'version: 1\nentries:\n- {{fingerprint: "{ONE}", file: a.py, reason: old, expires: 2000-01-01}}\n'
+    repository.write(BASELINE_NAME, text)
+    baseline(repository, "add", "--all", "--reason", "new", *report(repository))
+    assert [each.reason for each in entries(repository)] == ["new", "new"]
+
+
+def test_adopting_an_incomplete_review_says_so(repository: GitRepository, capsys: pytest.CaptureFixture[str]) -> None:
+    source = report(repository, review(finding(fingerprint=ONE), complete=False))
+    assert baseline(repository, "add", "--all", "--reason", "x", *source) == 0
+    assert "was not complete: what it did not look at is not in the baseline" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["add", "--reason", "x"], "fingerprints and --all are both missing"),
+        (["add", ONE, "--all", "--reason", "x"], "fingerprints and --all exclude each other"),
+        (["add", ONE, "--reason", " "], "--reason says nothing"),
+        (["add", ONE, "--reason", "x" * 5000], "--reason says nothing, or too much"),
+        (["add", ONE, "--reason", "x", "--owner", "x" * 5000], "--owner is too long"),
+        (["add", ONE, "--reason", "x", "--expires", "soon"], "--expires: 'soon' is no date"),
+        (["add", ONE, "--reason", "x", "--expires", "2000-01-01"], "--expires: 2000-01-01 is over already"),
+        (["add", "abcdef", "--reason", "x"], "no finding of"),
+    ],
+)
+def test_a_wrong_call_is_told_and_nothing_is_written(repository: GitRepository, words: list[str], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        baseline(repository, *words, *report(repository))
+    assert caught.value.message.startswith(message)
+    assert caught.value.hint
+    assert not (repository.path / BASELINE_NAME).exists()
+
+
+def test_a_broken_file_is_told_and_left_as_it_is(repository: GitRepository) -> None:
+    repository.write(BASELINE_NAME, "version: 1\nentrys: []\n")
+    for words in (["list"], ["prune"], ["add", ONE, "--reason", "x"]):
+        with pytest.raises(ConfigError, match="entrys: unknown key"):
+            baseline(repository, *words, *report(repository))
+    assert (repository.path / BASELINE_NAME).read_text() == "version: 1\nentrys: []\n"
+
+
+def test_a_directory_that_is_not_there_is_told(repository: GitRepository) -> None:
+    repository.path = repository.path / "gone"
+    with pytest.raises(UsageError, match="no such directory"):
+        baseline(repository, "list")
+
+
+def used_and_unused() -> Review:
+    aside = Suppression(kind=SuppressionKind.BASELINE, reason="x")
+    told = ReviewError("baseline_unused", f"x: {BaselineEntry(fingerprint=TWO, reason='x', line=9).in_short()}")
+    return review(finding(fingerprint=ONE, suppression=aside), errors=(told,))
+
+
+def test_the_list_marks_what_is_used_unused_and_expired(
+    repository: GitRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    baseline(repository, "add", "--all", "--reason", "x", *report(repository))
+    repository.write(
+        BASELINE_NAME,
+        (repository.path / BASELINE_NAME).read_text() + "  - {fingerprint: abcdef, reason: x, expires: 2000-01-01}\n",
+    )
+    capsys.readouterr()
+    source = report(repository, used_and_unused())
+    baseline(repository, "list", "--json", *source)
+    document = json.loads(capsys.readouterr().out)
+    assert [entry["state"] for entry in document["entries"]] == ["used", "unused", "expired"]
+    baseline(repository, "list", "--color", "never", *source)
+    assert "3 entries: 1 used, 1 unused, 1 expired" in capsys.readouterr().out
+
+
+def test_pruning_removes_what_has_expired_or_is_unused(
+    repository: GitRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    baseline(repository, "add", "--all", "--reason", "x", *report(repository))
+    source = report(repository, used_and_unused())
+    before = (repository.path / BASELINE_NAME).read_text()
+    assert baseline(repository, "prune", "--dry-run", *source) == 0
+    assert (repository.path / BASELINE_NAME).read_text() == before
+    assert baseline(repository, "prune", "--json", *source) == 0
+    out = capsys.readouterr().out
+    assert "Would remove 1 entry" in out
+    assert [each.fingerprint for each in entries(repository)] == [ONE]
+    baseline(repository, "prune", *source)
+    assert "Nothing to remove" in capsys.readouterr().out
+
+
+def save(repository: GitRepository, made: Review) -> None:
+    asyncio.run(keep(made, repo=repository.path))
+    with opened_history() as history:
+        assert history.get(made.review_id) is not None
+
+
+def test_the_last_saved_review_is_taken_when_none_is_named(
+    repository: GitRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.write("a.py", "")
+    repository.commit()
+    save(repository, FOUND)
+    assert baseline(repository, "add", ONE[:8], "--reason", "x") == 0
+    assert [each.fingerprint for each in entries(repository)] == [ONE]
+    capsys.readouterr()
+    baseline(repository, "list")
+    assert "1 unseen, by review r-1." in capsys.readouterr().out
+
+
+def test_without_a_saved_review_nothing_can_be_added_but_listed_and_pruned(
+    repository: GitRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.write(BASELINE_NAME, "version: 1\nentries:\n- {fingerprint: abcdef, reason: x, expires: 2000-01-01}\n")
+    with pytest.raises(UsageError, match="is saved yet"):
+        baseline(repository, "add", ONE, "--reason", "x")
+    assert baseline(repository, "list") == 0
+    assert "which entries are used is not known: no review of" in capsys.readouterr().err
+    assert baseline(repository, "prune") == 0
+    assert "only expired entries were looked for" in capsys.readouterr().err
+    assert entries(repository) == []
+
+
+def test_a_review_that_is_named_must_be_there(repository: GitRepository) -> None:
+    for verb in ("list", "prune"):
+        with pytest.raises(UsageError):
+            baseline(repository, verb, "--review", "abcdef")
+        with pytest.raises(UsageError, match="cannot read the report"):
+            baseline(repository, verb, "--from", "gone.json")

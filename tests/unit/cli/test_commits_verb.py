@@ -1,0 +1,234 @@
+"""The verb `commits` in this process, with a scripted agent on the only seat."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from codeloupe.cli.commits import run
+from codeloupe.cli.commits_options import configure
+from codeloupe.config.schema import Settings
+from codeloupe.errors import NotLoggedIn, OutputError, RevisionError
+from codeloupe.historian.opening import opened_history
+from codeloupe.model.agent import AgentRequest
+from codeloupe.model.review import ReviewerInfo
+from codeloupe.panel import Seat
+from codeloupe.testing import AgentStep, Json, ScriptedAgent
+from tests.sweep_history import Made, make_commits, numbered_commits
+
+CLEAN = Json({"findings": []})
+FIVE_CLEAN = "5 commits reviewed, 5 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
+FORMS = ("text", "json", "markdown", "xml")
+Scripted = Callable[..., ScriptedAgent]
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    """Who reviews is chosen among the programs of the machine; here it is a scripted agent."""
+
+    def sit(*steps: AgentStep) -> ScriptedAgent:
+        agent = ScriptedAgent(steps)
+
+        async def only_seat(_settings: Settings) -> tuple[Seat, ...]:
+            return (Seat(ReviewerInfo("scripted", "for a test"), (agent,)),)
+
+        monkeypatch.setattr("codeloupe.sweeping.choose_seats", only_seat)
+        return agent
+
+    return sit
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_commits(tmp_path / "project", numbered_commits(5))
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def commits(*words: str) -> int:
+    parser = argparse.ArgumentParser(prog="codeloupe commits")
+    configure(parser)
+    return run(parser.parse_args(words))
+
+
+def claim(number: int, severity: str = "high") -> dict[str, Any]:
+    return {
+        "file": "a.py",
+        "line": 1,
+        "quote": f"    total = value + {number}",
+        "title": f"Wrong sum {number}",
+        "body": "It fails for zero.",
+        "category": "correctness",
+        "severity": severity,
+    }
+
+
+def about(number: int, step: AgentStep) -> Callable[[AgentRequest], AgentStep]:
+    """A step about the commit of that number; nothing is found in the others."""
+    return lambda request: step if f"+def part_{number}(" in request.prompt else CLEAN
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("form", FORMS)
+def test_the_result_is_saved_whole_in_every_form(
+    scripted: Scripted, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted(CLEAN)
+    target = tmp_path / f"out.{form}"
+    target.write_text("old")
+    assert commits("--max", "5", "--output", form, "--save", str(target)) == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.endswith(f"codeloupe: {FIVE_CLEAN}\nwrote {target}\n")
+    saved = target.read_text(encoding="utf-8")
+    assert FIVE_CLEAN in saved
+    assert "\x1b" not in saved
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+    assert [file.name for file in tmp_path.iterdir() if "out" in file.name] == [f"out.{form}"]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_bought(
+    scripted: Scripted, tmp_path: Path
+) -> None:
+    agent = scripted(CLEAN)
+    with pytest.raises(OutputError, match="cannot write the result"):
+        commits("--max", "5", "--save", str(tmp_path / "nowhere" / "out.txt"))
+    assert agent.requests == ()
+
+
+@pytest.mark.usefixtures("project")
+def test_a_sweep_that_cannot_begin_leaves_the_old_file_alone(scripted: Scripted, tmp_path: Path) -> None:
+    scripted(CLEAN)
+    (tmp_path / "out.json").write_text("old")
+    with pytest.raises(RevisionError):
+        commits("gone..main", "--output", "json", "--save", str(tmp_path / "out.json"))
+    assert (tmp_path / "out.json").read_text() == "old"
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("severity", "words", "exit_code"),
+    [
+        ("critical", ["--strict"], 1),
+        ("high", ["--strict"], 1),
+        ("medium", ["--strict"], 0),
+        ("low", ["--strict"], 0),
+        ("critical", [], 0),
+    ],
+)
+def test_strict_is_1_on_high_or_critical_and_only_then(
+    scripted: Scripted, severity: str, words: list[str], exit_code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted(about(2, Json({"findings": [claim(2, severity)]})))
+    assert commits("--max", "5", "--output", "json", "--no-verify", *words) == exit_code
+    document = json.loads(capsys.readouterr().out)
+    assert (document["exit_code"], document["strict"]) == (exit_code, bool(words))
+    assert [finding["severity"] for finding in document["findings"]] == [severity]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("form", FORMS)
+def test_an_empty_range_is_an_empty_document_and_no_failure(
+    scripted: Scripted, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = scripted(CLEAN)
+    assert commits("--output", form, "--strict") == 0
+    told = capsys.readouterr()
+    assert "0 commits reviewed, 0 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed" in told.out
+    assert "there are no commits to review: commits of HEAD, since 24 hours ago" in told.err
+    assert agent.requests == ()
+    if form == "json":
+        assert json.loads(told.out)["commits"] == []
+    if form == "xml":
+        assert ET.fromstring(told.out).findall("commits/commit") == []
+    assert commits("--output", form, "-q") == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.requirement("D7")
+@pytest.mark.parametrize("form", FORMS)
+def test_when_every_commit_fails_the_documents_are_valid_and_say_so(
+    scripted: Scripted, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted(NotLoggedIn("no key", agent="scripted", hint="Set one."))
+    assert commits("--max", "5", "--output", form) == 3
+    shown = capsys.readouterr().out
+    assert "0 OK, 0 need fixes, 0 should be reverted, 5 could not be reviewed" in shown
+    assert shown.count("not logged in: no key") >= 5
+    if form == "json":
+        assert [commit["verdict"] for commit in json.loads(shown)["commits"]] == [None] * 5
+    if form == "xml":
+        assert len(ET.fromstring(shown).findall("commits/commit/failure")) == 5
+    assert commits("--max", "5", "--output", form, "--on-incomplete", "pass", "-q") == 0
+    assert "on_incomplete lets it pass" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("words", "count"),
+    [
+        (["--max", "2"], 2),
+        (["--branch", "main", "--max", "3"], 3),
+        (["HEAD~1..HEAD"], 1),
+        (["HEAD~4..HEAD", "--author", "nobody at all"], 0),
+        (["--since", "20 years ago", "--until", "19 years ago"], 0),
+        (["--since", "20 years ago", "--author", "ada@example"], 5),
+    ],
+)
+def test_limits_and_authors_choose_the_commits(
+    scripted: Scripted, words: list[str], count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted(CLEAN)
+    assert commits("--output", "json", *words) == 0
+    assert len(json.loads(capsys.readouterr().out)["commits"]) == count
+
+
+def test_text_that_would_act_is_shown_and_does_nothing(
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "fix: \x1b]0;owned\x07 ::error::x <script>alert(1)</script> ![x](http://example.invalid) @everyone | \u202e"
+    made = [Made(message=f"{evil}\n\n##[error]x", files={"a.py": "x = 1\n"}, author=b"E|vil script <e@x|y>")]
+    make_commits(tmp_path / "evil", made)
+    monkeypatch.chdir(tmp_path / "evil")
+    lines = {"quote": "x = 1\n::error::z", "title": evil, "body": f"{evil}\n\n# heading\n::error::y"}
+    hostile = {**claim(1, "low"), **lines}
+    scripted(Json({"findings": [hostile]}))
+    shown = {}
+    for form in FORMS:
+        assert commits("--max", "1", "--output", form) == 0
+        told = capsys.readouterr()
+        shown[form] = told.out
+        for stream in told:
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", stream)
+            assert not re.search(r"(?m)^\s*::error", stream)
+    assert json.loads(shown["json"])["commits"][0]["subject"] == evil
+    assert ET.fromstring(shown["xml"]).findtext("commits/commit/author") == "E|vil script"
+    assert "<script" not in shown["markdown"]
+
+
+@pytest.mark.usefixtures("project")
+def test_a_sweep_is_in_the_history_and_an_answer_is_bought_once(
+    scripted: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = scripted(CLEAN)
+    for cached in (0, 5):
+        assert commits("--max", "5", "--output", "json") == 0
+        document = json.loads(capsys.readouterr().out)
+        assert (document["usage"]["requests"], document["usage"]["cached"]) == (5 - cached, cached)
+        with opened_history() as history:
+            saved = history.get_sweep(document["sweep_id"])
+        assert saved is not None
+        assert saved.finished
+        assert saved.sweep.summary == FIVE_CLEAN
+        assert [commit.commit.sha for commit in saved.sweep.commits] == [one["sha"] for one in document["commits"]]
+    assert len(agent.requests) == 5

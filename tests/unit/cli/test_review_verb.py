@@ -1,0 +1,213 @@
+"""The verb `review` with a review that is made up: what it asks for, where it writes, what it says."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe import app
+from codeloupe.cli import review as verb
+from codeloupe.cli.live_line import ProgressMode
+from codeloupe.cli.running import set_up_logging
+from codeloupe.config.schema import Settings
+from codeloupe.errors import UsageError
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.events import UnitFinished, Warned
+from codeloupe.model.preview import Preview
+from codeloupe.model.review import Policy, Review
+from codeloupe.model.scope import DefaultScope
+from codeloupe.model.usage import Usage
+from tests.repository import GitRepository
+from tests.unit.report.examples import finding
+from tests.unit.report.examples import review as example
+
+GITHUB_TOKEN = "gh" + "p_" + "a1B2" * 9
+
+
+@pytest.fixture(autouse=True)
+def quiet_logger() -> Iterator[None]:
+    """Logging as it was, whatever a test sets up."""
+    logger = logging.getLogger("codeloupe")
+    before, level = list(logger.handlers), logger.level
+    yield
+    logger.handlers[:] = before
+    logger.setLevel(level)
+
+
+class Stage:
+    """Stands in for the app's review: remembers what was asked and answers with `outcome`."""
+
+    def __init__(self) -> None:
+        self.outcome: Review | BaseException = example(finding())
+        self.asked: dict[str, Any] = {}
+        self.events: list[Any] = []
+
+    async def review(self, scope: object, **asked: Any) -> Review:
+        self.asked = {"scope": scope, **asked}
+        for event in self.events:
+            asked["emit"](event)
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+    async def preview(self, scope: object, **asked: Any) -> Preview:
+        self.asked = {"scope": scope, **asked}
+        return Preview(scope=Scope(ScopeKind.BRANCH, None, None, "topic"), files=())
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, repository: GitRepository) -> Stage:
+    # The review itself has its own tests; here it would only stand in the way of asking for every outcome.
+    standing_in = Stage()
+    monkeypatch.setattr(app, "review", standing_in.review)
+    monkeypatch.setattr(app, "preview", standing_in.preview)
+    monkeypatch.chdir(repository.path)
+    return standing_in
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser(prog="codeloupe review")
+    verb.configure(parser)
+    return verb.run(parser.parse_args(words))
+
+
+def test_the_options_reach_the_review(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "why.md").write_text("Faster.")
+    run("-q", "--reviewer", "codex", "--passes", "2", "--fresh", "--context-file", str(tmp_path / "why.md"))
+    assert stage.asked["scope"] == DefaultScope()
+    assert stage.asked["settings"] == Settings(reviewer_type="codex", passes=2)
+    assert (stage.asked["context"], stage.asked["fresh"]) == ("Faster.", True)
+
+
+def test_without_options_nothing_is_asked_anew_and_there_is_no_context(stage: Stage) -> None:
+    run("-q")
+    assert (stage.asked["context"], stage.asked["fresh"]) == ("", False)
+    assert stage.asked["settings"] == Settings()
+
+
+def test_the_exit_code_is_that_of_the_review(stage: Stage, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run("-q") == 1
+    stage.outcome = example(complete=False, exit_code=3)
+    assert run("-q") == 3
+    captured = capsysbinary.readouterr()
+    assert b"Statement is built from a variable" in captured.out
+    assert captured.err == b""
+
+
+def test_json_goes_to_standard_output_and_findings_appear_on_stderr_as_they_are_found(
+    stage: Stage, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    stage.events = [UnitFinished("codex", "app/db.py", (finding(),), 1.0)]
+    run("--format", "json")
+    captured = capsysbinary.readouterr()
+    assert json.loads(captured.out)["findings"][0]["title"] == "Statement is built from a variable"
+    assert b"\n  high  app/db.py:42  Statement is built from a variable\n" in captured.err
+
+
+def test_a_wrong_context_file_stops_it_before_anything_is_asked(stage: Stage) -> None:
+    with pytest.raises(UsageError, match="cannot read the context file nowhere: no such file"):
+        run("--context-file", "nowhere")
+    assert stage.asked == {}
+
+
+@pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        (Usage(requests=2, cached=7), "codeloupe: resumed: 7 of 9 answers came from the ledger"),
+        (Usage(), "codeloupe: there was nothing to ask an agent"),
+        (Usage(requests=2), "codeloupe: nothing of this review was in the ledger, so it was made anew"),
+    ],
+)
+def test_a_resumed_review_says_what_came_from_the_ledger(
+    stage: Stage, usage: Usage, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.outcome = example(usage=usage)
+    run("--resume", "-o", "out.txt")
+    assert words in capsys.readouterr().err
+    run("-o", "out.txt")
+    assert words not in capsys.readouterr().err
+    run("--resume", "-q", "-o", "out.txt")
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupted_review_says_how_to_go_on_when_there_is_something_to_go_on_with(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.outcome = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert "--resume" not in capsys.readouterr().err
+    stage.events = [UnitFinished("codex", "a.py", (), 1.0)]
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert "what was answered so far is kept; `codeloupe review --resume` buys only the rest" in capsys.readouterr().err
+
+
+def test_a_review_with_gaps_that_may_pass_says_so(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.outcome = example(complete=False, policy=Policy(pass_when_incomplete=True))
+    assert run("-q", "-o", "out.txt") == 0
+    assert "not everything was reviewed; on_incomplete lets it pass" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--format", "json"], []])
+def test_a_preview_spends_nothing(stage: Stage, words: list[str], capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run("--preview", "--effort", "high", *words) == 0
+    assert stage.asked["settings"] == replace(Settings(), effort="high")  # type: ignore[arg-type]  # as a file has it
+    assert "emit" not in stage.asked
+    assert capsysbinary.readouterr().out.startswith(b"{" if words else b"Preview: topic")
+
+
+def test_verbose_logs_one_line_a_record_without_secrets_and_no_debug(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logging(verbose=True)
+    logger = logging.getLogger("codeloupe.review.sample")
+    logger.info("sent %s\n::error::forged \x1b[2J", GITHUB_TOKEN)
+    logger.debug("the whole prompt")
+    assert capsys.readouterr().err == ("INFO codeloupe.review.sample: sent [redacted]\\x0a::error::forged \\x1b[2J\n")
+
+
+def test_debug_logs_prompts_and_answers_readably_without_secrets_or_forged_records(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    set_up_logging(verbose=False, debug=True)
+    logger = logging.getLogger("codeloupe.review.sample")
+    logger.debug("prompt of a.py:\nkey %s\nINFO codeloupe: forged\n::error::x\x1b", GITHUB_TOKEN)
+    assert capsys.readouterr().err.split("\n") == [
+        "DEBUG codeloupe.review.sample: prompt of a.py:",
+        "    key [redacted]",
+        "    INFO codeloupe: forged",
+        "    : :error::x\\x1b",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "mode"),
+    [([], ProgressMode.LIVE), (["-v"], ProgressMode.PLAIN), (["--debug"], ProgressMode.PLAIN)],
+)
+def test_a_log_on_the_terminal_leaves_no_line_that_is_redrawn(
+    words: list[str], mode: ProgressMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("CI", raising=False)
+    parser = argparse.ArgumentParser()
+    verb.configure(parser)
+    assert verb._mode(parser.parse_args(words)) is mode
+
+
+def test_the_review_logs_nothing_without_being_asked(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.events = [Warned("degraded")]
+    run("-q", "-o", "out.txt")
+    logging.getLogger("codeloupe.sample").warning("not shown")
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,102 @@
+"""What the program loads before it works, and how it ends: both cost every user time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codeloupe.cli.main import VERBS, main
+from codeloupe.switchboard import AGENT_NAMES
+from tests.program import PROGRAM
+
+HEAVY = ("pydantic", "rich", "yaml", "jsonschema", "claude_agent_sdk", "importlib.metadata", "email", "http", "uuid")
+
+
+def loaded_by(program: str) -> set[str]:
+    """The modules that are loaded when a piece of Python has run in an interpreter of its own."""
+    code = f"import sys\n{program}\nprint(*sys.modules)"
+    ended = subprocess.run((sys.executable, "-I", "-c", code), capture_output=True, text=True, check=True)
+    return set(ended.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("verb", [name for name, verb in VERBS.items() if verb.options])
+def test_the_options_of_a_heavy_verb_load_without_the_verb(verb: str) -> None:
+    module, options = VERBS[verb].module, VERBS[verb].options
+    loaded = loaded_by(f"from codeloupe.cli.main import build_parser; build_parser([{verb!r}])")
+    assert options in loaded
+    assert loaded.isdisjoint({module, "asyncio", "sqlite3", "codeloupe.switchboard", "codeloupe.app", *HEAVY})
+
+
+def test_the_help_loads_no_verb_at_all() -> None:
+    loaded = loaded_by("from codeloupe.cli.main import build_parser; build_parser(['']).format_help()")
+    assert loaded.isdisjoint({verb.module for verb in VERBS.values()})
+    assert loaded.isdisjoint({"asyncio", "dataclasses", "json", *HEAVY})
+
+
+def test_an_agent_call_loads_only_what_it_needs() -> None:
+    loaded = loaded_by("import codeloupe.cli.agent, codeloupe.agents.claude_cli")
+    assert loaded.isdisjoint(HEAVY)
+    others = {f"codeloupe.agents.{name}" for name in AGENT_NAMES if name != "claude_cli"}
+    assert loaded.isdisjoint({*others, "codeloupe.app", "codeloupe.analysers", "codeloupe.review", "codeloupe.testing"})
+
+
+def test_the_help_names_every_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["agent", "run", "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in AGENT_NAMES)
+
+
+class TestTheEnd:
+    """With a `sitecustomize` that does something in the program's own process before it starts."""
+
+    def ended(self, tmp_path: Path, custom: str, *words: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "sitecustomize.py").write_text(custom)
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            (str(PROGRAM), *words), capture_output=True, text=True, check=False, env=environment, timeout=20
+        )
+
+    def test_what_was_registered_for_the_exit_is_done(self, tmp_path: Path) -> None:
+        ended = self.ended(tmp_path, "import atexit; atexit.register(print, 'at the exit')", "version")
+        assert ended.returncode == 0
+        assert ended.stdout.splitlines()[1:] == ["at the exit"]
+
+    def test_a_thread_that_is_left_is_waited_for(self, tmp_path: Path) -> None:
+        custom = "import threading; threading.Timer(0.5, lambda: print('last', flush=True)).start()"
+        assert self.ended(tmp_path, custom, "version").stdout.splitlines()[1:] == ["last"]
+
+    @pytest.mark.parametrize(
+        ("words", "code"), [(["version"], 0), (["--help"], 0), (["agent"], 2), (["nonsense"], 2), (["--nonsense"], 2)]
+    )
+    def test_the_interpreter_is_not_taken_apart_and_the_exit_code_stays(
+        self, tmp_path: Path, words: list[str], code: int
+    ) -> None:
+        custom = (
+            "import os, sys\n"
+            "class Last:\n"
+            "    def __del__(self, write=os.write): write(2, b'taken apart')\n"
+            "sys.last_of_all = Last()\n"
+        )
+        ended = self.ended(tmp_path, custom, *words)
+        assert ended.returncode == code
+        assert "taken apart" not in ended.stderr
+
+    def test_a_reader_that_left_is_no_crash(self) -> None:
+        with subprocess.Popen((str(PROGRAM), "--help"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+            assert program.stdout is not None
+            program.stdout.close()
+            _, errors = program.communicate(timeout=20)
+        assert b"Traceback" not in errors
+        assert program.returncode in (0, 141, -signal.SIGPIPE)
+
+    def test_all_of_a_long_text_arrives(self) -> None:
+        shown = subprocess.run((str(PROGRAM), "completion", "bash"), capture_output=True, text=True, check=True)
+        assert shown.stdout.rstrip().endswith("codeloupe")
+        assert len(shown.stdout) > 4096

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.config.schema import Settings
+from codeloupe.errors import ConfigError
+from codeloupe.model.agent import AgentLimits
+from codeloupe.model.review import ReviewerInfo
+from codeloupe.panel import Floor, Seat, choose_seats, experts_of, seated
+from codeloupe.ports import Reviewer
+from codeloupe.review.agent_reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.testing import ScriptedAgent
+
+READS = AgentLimits(schema=True, tools=True)
+READS_NOTHING = AgentLimits(schema=True)
+
+
+def chosen(**settings: Any) -> tuple[Seat, ...]:
+    return asyncio.run(choose_seats(Settings(**settings)))
+
+
+def types(seats: Sequence[Seat]) -> list[str]:
+    return [seat.info.type for seat in seats]
+
+
+def scripted(name: str, limits: AgentLimits = READS) -> Seat:
+    return Seat(ReviewerInfo(name, "for a test"), (ScriptedAgent(name=name, limits=limits),))
+
+
+def options_of(reviewer: Reviewer) -> AgentReviewOptions:
+    assert isinstance(reviewer, AgentReviewer)
+    return reviewer._options
+
+
+@pytest.fixture
+def logged_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up-" + "for-tests")
+
+
+def test_auto_takes_the_first_agent_that_can_be_used_and_says_who_was_passed_over(logged_in: None) -> None:
+    [seat] = chosen(agents=("codex", "api", "gemini"), codex_path="/nowhere/codex", api_model="anthropic:some")
+    assert seat.info.type == "api"
+    assert seat.info.model == "anthropic:some"
+    assert "codex is not installed" in seat.info.why
+    assert [agent.name for agent in seat.agents] == ["api", "gemini"]
+
+
+def test_without_any_agent_it_is_offline_and_says_why_for_each() -> None:
+    [seat] = chosen(agents=("codex", "gemini"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
+    assert (seat.info.type, seat.agents, seat.reads_tree) == ("offline", (), False)
+    assert "codex is not installed, gemini is not installed" in seat.info.why
+
+
+def test_several_reviewers_sit_in_their_order() -> None:
+    assert types(chosen(reviewers=("codex", "offline", "api"))) == ["codex", "offline", "api"]
+
+
+def test_reviewers_take_the_place_of_the_reviewer_type() -> None:
+    assert types(chosen(reviewer_type="gemini", reviewers=("codex",))) == ["codex"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"lanes": ("offline",)}, ["offline"]),
+        ({"lanes": ("offline", "agent"), "reviewer_type": "codex"}, ["codex", "offline"]),
+        ({"lanes": ("offline", "agent"), "reviewer_type": "offline"}, ["offline"]),
+        ({"lanes": ("agent",), "reviewer_type": "codex"}, ["codex"]),
+        ({"lanes": ("offline", "agent"), "agents": ("codex",), "codex_path": "/nowhere/codex"}, ["offline"]),
+    ],
+)
+def test_lanes_put_the_analysers_beside_the_agents_and_never_twice(
+    settings: dict[str, Any], expected: list[str]
+) -> None:
+    assert types(chosen(**settings)) == expected
+
+
+def test_the_sdk_has_a_model_and_a_time_limit_of_its_own(tmp_path: Path) -> None:
+    settings = Settings(
+        reviewers=("agent_sdk", "codex"),
+        agent_sdk_reviewer_model="special",
+        agent_sdk_review_timeout=77,
+        review_timeout_seconds=88,
+    )
+    seats = asyncio.run(choose_seats(settings))
+    assert [seat.info.model for seat in seats] == ["special", None]
+    with seated(seats, settings, floor=Floor(repo=tmp_path)) as panel:
+        options = [options_of(reviewer) for reviewer in panel.reviewers()]
+    assert [(one.model, one.call_timeout_seconds) for one in options] == [("special", 77), (None, 88)]
+
+
+def test_the_settings_reach_the_reviewer(tmp_path: Path) -> None:
+    settings = Settings(experts=("security", "tests"), passes=3, concurrency=100)
+    with seated([scripted("one")], settings, floor=Floor(repo=tmp_path)) as panel:
+        [reviewer] = panel.reviewers()
+    options = options_of(reviewer)
+    assert [expert.name for expert in options.experts] == ["security", "tests"]
+    assert (options.apart, options.passes, options.units_at_once) == (True, 3, 100)
+
+
+@pytest.mark.parametrize(
+    ("seats", "settings", "expected"),
+    [
+        ([scripted("one", READS_NOTHING)], {}, False),
+        ([scripted("one")], {"verify": False}, False),
+        ([scripted("one")], {}, True),
+        ([scripted("one", READS_NOTHING), scripted("two")], {}, True),
+        ([Seat(ReviewerInfo("offline", ""))], {}, False),
+    ],
+)
+def test_only_an_agent_that_can_read_the_code_verifies(
+    tmp_path: Path, seats: list[Seat], settings: dict[str, Any], expected: bool
+) -> None:
+    with seated(seats, Settings(**settings), floor=Floor(repo=tmp_path)) as panel:
+        assert (panel.verifier() is not None) is expected
+
+
+def test_a_command_reviewer_without_a_command_is_a_mistake_in_the_settings(tmp_path: Path) -> None:
+    settings = Settings(reviewer_type="command")
+    seats = asyncio.run(choose_seats(settings))
+    with (
+        seated(seats, settings, floor=Floor(repo=tmp_path)) as panel,
+        pytest.raises(ConfigError, match="review_command"),
+    ):
+        panel.reviewers()
+
+
+def test_an_unknown_expert_is_a_mistake_in_the_settings() -> None:
+    with pytest.raises(ConfigError, match="astrology"):
+        experts_of(Settings(experts=("astrology",)))
+
+
+def test_a_model_is_asked_for_from_the_first_agent_and_who_it_is_not_meant_for_says_so() -> None:
+    seats = chosen(reviewers=("codex", "gemini"), model="some-model")
+    assert [seat.info.model for seat in seats] == ["some-model", None]
+    assert "some-model is meant for codex" in seats[1].info.why
