@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import agents, offline, parse, start
+from bench import agents, extraction, history, offline, parse, review, start, sweep
 from bench.table import BenchRow
 
 _RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -16,7 +16,7 @@ _RESULTS = Path(__file__).with_name("RESULTS.md")
 def main() -> int:
     """Measure, show, save; exit 1 when a limit is broken."""
     measured: list[BenchRow] = []
-    for suite in (start, parse, offline, agents):
+    for suite in (start, parse, extraction, offline, agents, review, sweep, history):
         for row in suite.rows():
             print(_line(row), flush=True)
             measured.append(row)
