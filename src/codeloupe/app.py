@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from codeloupe.answers import Answers
 from codeloupe.baseline.revision import read_baseline
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
@@ -89,7 +90,8 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
     for seat in seats:
         emit(ReviewerChosen(seat.info))
     emit(StageStarted("reading", "the change"))
-    with seated(seats, chosen, floor=wish.floor, fresh=wish.fresh) as panel:
+    answers = Answers(wish.floor.transcript)
+    with seated(seats, chosen, floor=replace(wish.floor, transcript=answers), fresh=wish.fresh) as panel:
         # Who cannot review as the settings want it is found out before anything is read or bought.
         reviewers = panel.reviewers()
         async with take_in(
@@ -122,6 +124,7 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             return await keep(
                 outcome,
                 repo=repo,
+                raw_outputs=answers.texts,
                 prompt_version=PROMPT_VERSION if any(seat.agents for seat in seats) else "",
                 terms=round_.terms,
                 seen=round_.seen(plan.task, outcome),

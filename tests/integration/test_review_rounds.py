@@ -139,6 +139,14 @@ def test_since_last_without_an_earlier_review_says_that_all_is_reviewed(
     assert len(ended.json()["findings"]) == 1
 
 
+def test_the_raw_answers_are_kept_with_the_review(server: StandInServer, project: GitRepository) -> None:
+    review(server, project)
+    shown = codeloupe("history", "show", "last", "--raw", cwd=project.path)
+    assert shown.exit_code == 0, shown.stderr
+    assert "answer of shop/average.py" in shown.stdout
+    assert "Division by zero for no prices" in shown.stdout
+
+
 def test_other_terms_ask_again(server: StandInServer, project: GitRepository) -> None:
     review(server, project)
     asked = server.count(auxiliary=False)
