@@ -14,7 +14,8 @@ from codeloupe.cli.agent_options import flags_of, request_of
 from codeloupe.cli.agent_progress import AgentProgress
 from codeloupe.cli.live_line import choose_mode
 from codeloupe.cli.options import is_ascii_only
-from codeloupe.cli.running import run_to_end, set_up_logging, write_result
+from codeloupe.cli.running import run_to_end, set_up_logging
+from codeloupe.cli.writing import write_result
 from codeloupe.configuring import configure as configure_settings
 from codeloupe.errors import AgentError
 from codeloupe.model.agent import AgentResult, Availability

@@ -13,7 +13,8 @@ from typing import Any
 from codeloupe.cli.commits_options import configure, flags_of, query_of
 from codeloupe.cli.options import look_of
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
-from codeloupe.cli.running import output_file, run_to_end, set_up_logging, write_result
+from codeloupe.cli.running import run_to_end, set_up_logging
+from codeloupe.cli.writing import output_file, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure as settings_for
 from codeloupe.historian.keeping import keeping_sweep

@@ -11,7 +11,8 @@ from pathlib import Path
 from codeloupe import app
 from codeloupe.cli.options import look_of
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
-from codeloupe.cli.running import output_file, run_to_end, set_up_logging, write_result
+from codeloupe.cli.running import run_to_end, set_up_logging
+from codeloupe.cli.writing import output_file, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.model.review import Review
 from codeloupe.report.svg import svg

@@ -8,7 +8,8 @@ from dataclasses import asdict
 
 from codeloupe import app
 from codeloupe.cli.options import add_repo_option, is_ascii_only
-from codeloupe.cli.running import run_to_end, set_up_logging, write_result
+from codeloupe.cli.running import run_to_end, set_up_logging
+from codeloupe.cli.writing import write_result
 from codeloupe.model.diagnosis import Check, Diagnosis
 from codeloupe.report.sanitise import terminal
 

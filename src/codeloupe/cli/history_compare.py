@@ -6,7 +6,7 @@ import argparse
 
 from codeloupe.cli.history_place import here, laid_out
 from codeloupe.cli.options import look_of
-from codeloupe.cli.running import write_result
+from codeloupe.cli.writing import write_result
 from codeloupe.historian.comparing import compare
 from codeloupe.historian.lookup import find_review
 from codeloupe.report.history_compare import render_comparison

@@ -7,7 +7,7 @@ import sys
 
 from codeloupe.cli.history_place import at_least, identity_of, laid_out, nothing_yet
 from codeloupe.cli.options import look_of
-from codeloupe.cli.running import write_result
+from codeloupe.cli.writing import write_result
 from codeloupe.model.history import HistoryQuery, Listing
 from codeloupe.report.history_json import list_json
 from codeloupe.report.history_list import render_list

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from codeloupe.cli.history_place import at_least, identity_of
-from codeloupe.cli.running import write_result
+from codeloupe.cli.writing import write_result
 from codeloupe.errors import UsageError
 from codeloupe.model.history import PruneRule, Removed
 from codeloupe.report.history_json import removed_json

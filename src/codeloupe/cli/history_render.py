@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from codeloupe.cli.history_place import here
 from codeloupe.cli.options import look_of
-from codeloupe.cli.running import output_file, write_result
+from codeloupe.cli.writing import output_file, write_result
 from codeloupe.errors import UsageError
 from codeloupe.historian.judging import changed_policy, judged
 from codeloupe.historian.lookup import find_review

@@ -7,7 +7,7 @@ import argparse
 from codeloupe.cli.history_place import here, laid_out
 from codeloupe.cli.history_render import tell_problems
 from codeloupe.cli.options import look_of
-from codeloupe.cli.running import write_result
+from codeloupe.cli.writing import write_result
 from codeloupe.errors import UsageError
 from codeloupe.historian.judging import judged
 from codeloupe.historian.lookup import SHORT_ID, find_entry, review_of

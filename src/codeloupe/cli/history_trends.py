@@ -6,7 +6,7 @@ import argparse
 
 from codeloupe.cli.history_place import at_least, identity_of, laid_out, nothing_yet
 from codeloupe.cli.options import look_of
-from codeloupe.cli.running import write_result
+from codeloupe.cli.writing import write_result
 from codeloupe.model.history import TrendKey, Trends
 from codeloupe.report.history_json import trends_json
 from codeloupe.report.history_trends import render_trends

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from codeloupe.cli.running import output_file, write_result
+from codeloupe.cli.writing import output_file, write_result
 from codeloupe.errors import UsageError
 from codeloupe.report.format_names import FORMAT_NAMES
 
