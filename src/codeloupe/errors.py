@@ -7,6 +7,8 @@
     │   ├── RevisionError           a revision is unknown, ambiguous or has no merge base
     │   ├── RepositoryBusy          unresolved conflicts stand in the way
     │   ├── DiffSyntaxError         what was given as a diff is none
+    │   ├── RunNotFound             no run of a pipeline has this name
+    │   ├── RunBusy                 another process works on this run
     │   └── OutputError             a result cannot be written where it was asked for
     ├── ProcessError                a child process did not do what it should (exit 3)
     │   ├── ProgramNotFound         it is not installed (exit 2)
@@ -16,6 +18,14 @@
     │       └── GitFailed           git did
     ├── AnalyserFailed              an offline analyser could not do its work
     ├── StoreError                  the database cannot be opened or written (exit 3)
+    ├── PipelineError               a run of a pipeline could not go on (exit 3)
+    │   ├── AgentExecutionError     a stage's agent gave no result; the cause is kept
+    │   ├── ArtifactError           a stage's artifacts are missing or not as asked
+    │   ├── WorkspaceError          a workspace cannot be made, kept or put together
+    │   └── ForbiddenTransition     a stage or a run cannot go from one state to another
+    ├── ForgeError                  the service with the pull request did not do what it should (exit 3)
+    │   ├── ForgeRefused            it wants another token, or other rights (exit 2)
+    │   └── HeadMoved               the pull request has newer commits than the review
     └── AgentError                  an agent call did not give an answer (exit 3)
         ├── InvalidRequest          the request is wrong; nothing was started (exit 2)
         ├── NotInstalled            the program or package is not here (exit 2)
@@ -83,6 +93,14 @@ class OutputError(UsageError):
     """The result cannot be written."""
 
 
+class RunNotFound(UsageError):
+    """No run of a pipeline has this name, or its state cannot be read."""
+
+
+class RunBusy(UsageError):
+    """Another process works on this run."""
+
+
 class ProcessError(CodeloupeError):
     """A child process did not do what it should, so the change could not be reviewed. `program` is its short name."""
 
@@ -134,6 +152,54 @@ class StoreError(CodeloupeError):
     """The database cannot be opened, read or written; the message names its file."""
 
     exit_code = 3
+
+
+class PipelineError(CodeloupeError):
+    """A run of a pipeline could not go on. `stage` is the stage's name, or empty."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, stage: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.stage = stage
+
+
+class AgentExecutionError(PipelineError):
+    """A stage gave no result: its files could not be read, or its agent failed. The cause is `__cause__`."""
+
+
+class ArtifactError(PipelineError):
+    """Required artifacts are missing, or an artifact does not fit its schema; the message names them."""
+
+
+class WorkspaceError(PipelineError):
+    """A workspace cannot be made or kept, or two stages changed the same file in different ways."""
+
+
+class ForbiddenTransition(PipelineError):
+    """A state that cannot follow the one before."""
+
+    exit_code = 4
+
+
+class ForgeError(CodeloupeError):
+    """A service such as GitHub did not do what it should. `status` is its HTTP status, where there was an answer."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, status: int | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class ForgeRefused(ForgeError):
+    """The token is missing, wrong, or may not do this."""
+
+    exit_code = 2
+
+
+class HeadMoved(ForgeError):
+    """The pull request has other commits now than those that were reviewed, so nothing was posted."""
 
 
 class AgentError(CodeloupeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         Trends,
     )
     from codeloupe.model.material import GuidanceFile
+    from codeloupe.model.pipeline import Approval, Critique, GateDefinition, PipelineEvent, RunRecord
     from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
     from codeloupe.model.sweep import CommitReview
 
@@ -197,3 +199,89 @@ class History(Protocol):
 
     def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Removed:
         """Remove what the rule names and tell what went; with `dry_run`, what would."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTree:
+    """What a workspace held, by name in its store, and the files that are not in it, each with the reason."""
+
+    tree: str
+    left_out: Mapping[str, str]
+
+
+class WorkspaceStore(Protocol):
+    """Keeps what the workspaces of one run hold, by content. Methods raise WorkspaceError in words."""
+
+    async def beginning(self) -> str:
+        """The tree with which the run begins: empty, or the repository's."""
+
+    async def merged(self, base: str, trees: Sequence[str]) -> str:
+        """One tree with what each of `trees` changed since `base`.
+
+        Raises WorkspaceError, which names the files, when two changed the same one differently.
+        """
+
+    async def put(self, tree: str, directory: Path) -> None:
+        """Make a directory hold exactly a tree; whatever else was in it is gone."""
+
+    async def keep(self, directory: Path) -> KeptTree:
+        """Keep what a directory holds now. Links that leave it, special files and too large ones are left out."""
+
+    async def changed(self, before: str, after: str) -> tuple[str, ...]:
+        """The files that differ between two trees, sorted."""
+
+    async def diff(self, before: str, after: str) -> str:
+        """The difference of two trees as a patch that `git apply` takes."""
+
+
+class RunStore(Protocol):
+    """The runs of pipelines on disk. Methods raise StoreError, or RunNotFound for an unknown run."""
+
+    def create(self, run: RunRecord) -> Path:
+        """Make a new run's directory, which is returned, with its first state. Raises StoreError if it is there."""
+
+    def directory(self, run_id: str) -> Path:
+        """Where a run keeps its files."""
+
+    def save(self, run: RunRecord, *events: PipelineEvent) -> None:
+        """Write the state atomically and durably, then append to the journal; whoever calls holds the lock."""
+
+    def load(self, run_id: str) -> RunRecord:
+        """A run's last state."""
+
+    def journal(self, run_id: str) -> tuple[PipelineEvent, ...]:
+        """What happened, the oldest first; a torn last line is left out."""
+
+    def list(self) -> tuple[tuple[RunRecord, ...], Mapping[str, str]]:
+        """All runs, the newest first, and the runs that cannot be read, each with the reason."""
+
+    def put_approval(self, run_id: str, approval: Approval) -> None:
+        """Leave a person's word for a run, also while another process holds the lock."""
+
+    def take_approval(self, run_id: str, stage: str) -> Approval | None:
+        """The word that was left on a stage, which is then gone; None when there is none."""
+
+    def lock(self, run_id: str) -> AbstractContextManager[None]:
+        """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateTask:
+    """What a gate judges: an attempt's workspace, what changed in it, and what the stage was to do."""
+
+    stage: str
+    attempt: int
+    workspace: Path
+    requirements: str
+    artifacts: tuple[Path, ...]
+    files_changed: tuple[str, ...]
+    diff: str
+    output: str
+    earlier: tuple[Critique, ...] = ()
+
+
+class Gate(Protocol):
+    """Decides on one attempt. Raises a CodeloupeError when it could not decide, which is never a PASS."""
+
+    async def __call__(self, gate: GateDefinition, task: GateTask) -> Critique:
+        """Its word on the attempt."""

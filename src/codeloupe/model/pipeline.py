@@ -1,0 +1,376 @@
+"""A pipeline of agent stages: how it is defined, what a stage is asked and gives, and what is known of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from codeloupe.model.usage import Usage
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+DEFAULT_ARTIFACTS = ("*.md", "*.json", "*.txt", "*.yaml", "*.yml")
+
+
+class GateKind(StrEnum):
+    """What decides whether the result of a stage goes on."""
+
+    CRITIC = "critic"
+    REVIEW = "review"
+    COMMAND = "command"
+    APPROVAL = "approval"
+
+
+class WorkspaceKind(StrEnum):
+    """Where the stages of a run work.
+
+    DIRECTORY is empty at first; WORKTREE holds the repository at a commit; both are the run's own. CHECKOUT is the
+    user's own working tree, in which one stage works at a time.
+    """
+
+    DIRECTORY = "directory"
+    WORKTREE = "worktree"
+    CHECKOUT = "checkout"
+
+
+class OnFailure(StrEnum):
+    """What becomes of a run when a stage failed for good: stop for a person, fail, or go on without the stage."""
+
+    ESCALATE = "escalate"
+    FAIL = "fail"
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactRule:
+    """Which files of the workspace are a stage's artifacts.
+
+    `patterns` are globs of names, below the workspace's top only unless `recursive`. `required` are names or globs of
+    which each must be there. `schemas` are JSON Schemas by name or glob, for artifacts that hold JSON or YAML.
+    """
+
+    patterns: tuple[str, ...] = DEFAULT_ARTIFACTS
+    recursive: bool = False
+    required: tuple[str, ...] = ()
+    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateDefinition:
+    """The gate behind a stage. Which fields count depends on the kind.
+
+    `step` is the critic's file of instructions, None for the built-in one; `agent` and `model` are the critic's.
+    `command` are the words of a program, which no shell reads. `fail_on` and `experts` are those of a review.
+    Scores go from 0 to 100: a result below `min_score` escalates.
+    """
+
+    kind: GateKind
+    step: Path | None = None
+    agent: str | None = None
+    model: str | None = None
+    command: tuple[str, ...] = ()
+    prompt: str = ""
+    fail_on: str | None = None
+    experts: tuple[str, ...] = ()
+    timeout_seconds: float = 600.0
+    max_attempts: int = 3
+    min_score: int = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDefinition:
+    """One stage. `step` and `agent_definition` are files; `needs` are the stages whose work it builds on.
+
+    `agent` None is the first usable one of the settings. `retries` is how often a failed call is tried again before
+    its session is resumed. `inputs` are those of the pipeline that the stage is told, None for all.
+    """
+
+    name: str
+    step: Path
+    agent_definition: Path | None = None
+    agent: str | None = None
+    model: str | None = None
+    writes: bool = True
+    tools: tuple[str, ...] | None = None
+    needs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] | None = None
+    artifacts: ArtifactRule = ArtifactRule()
+    output_schema: Mapping[str, Any] | None = None
+    timeout_seconds: float = 1800.0
+    max_budget_usd: float | None = None
+    max_turns: int | None = None
+    retries: int = 1
+    gates: tuple[GateDefinition, ...] = ()
+    on_failure: OnFailure = OnFailure.ESCALATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputDefinition:
+    """A value that a run is given. Without a default it has to be."""
+
+    name: str
+    description: str = ""
+    default: str | None = None
+
+    @property
+    def required(self) -> bool:
+        """Whether a run cannot begin without it."""
+        return self.default is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineDefinition:
+    """A pipeline as its file says, checked: stage names are unique, needs exist and have no cycle.
+
+    `file` is the pipeline's own, absolute; relative paths in it were read from its folder. `stages` keep the order of
+    the file. `digest` names the content of the file and of every file that it names, so that a change is noticed.
+    """
+
+    name: str
+    file: Path
+    stages: tuple[StageDefinition, ...]
+    description: str = ""
+    inputs: tuple[InputDefinition, ...] = ()
+    workspace: WorkspaceKind = WorkspaceKind.DIRECTORY
+    max_parallel: int = 4
+    max_budget_usd: float | None = None
+    digest: str = ""
+
+
+class CriticVerdict(StrEnum):
+    """What a gate says of a result."""
+
+    PASS = "PASS"  # noqa: S105 - a verdict
+    REWORK = "REWORK"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Critique:
+    """A gate's word on one attempt. `score` is None where the gate gives none (a command, an approval)."""
+
+    verdict: CriticVerdict
+    gate: GateKind
+    score: int | None = None
+    summary: str = ""
+    blockers: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
+    confidence: float | None = None
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastAttempt:
+    """An earlier attempt as the next one is told of it: what was wrong with it."""
+
+    number: int
+    critiques: tuple[Critique, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRequest:
+    """What a stage is asked. `agent_definition` may be absent; `prior_artifacts` are paths, not contents."""
+
+    stage: str
+    step_file: Path
+    agent_definition: Path | None = None
+    prior_artifacts: tuple[Path, ...] = ()
+    elicitation_context: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    attempt_history: tuple[PastAttempt, ...] = ()
+
+
+class StageStatus(StrEnum):
+    """How an execution ended. One that failed raises instead."""
+
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """What a stage gave. `artifacts` are absolute paths, sorted. `session_id` is empty where the agent has none.
+
+    `notes` say in words what was not as asked, such as a file that was left out and why.
+    """
+
+    status: StageStatus
+    artifacts: tuple[Path, ...]
+    session_id: str
+    duration_seconds: float
+    usage: Usage
+    output: str = ""
+    agent: str = ""
+    model: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class StageState(StrEnum):
+    """Where a stage, or a whole run, is. `pipeline.states` has the table of allowed transitions."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    GATING = "gating"
+    REWORKING = "reworking"
+    RECOVERING = "recovering"
+    AWAITING_APPROVAL = "awaiting_approval"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+class RecoveryStep(StrEnum):
+    """How a try of a stage was made, in the order in which they are taken."""
+
+    FIRST = "first"
+    RETRY = "retry"
+    RESUME = "resume"
+    FRESH = "fresh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRecord:
+    """One attempt of a stage: an execution that gave a result, and what the gates said of it.
+
+    `tree` names in the workspace store what the workspace held after it; `artifacts` are relative to the workspace.
+    `accepted_by` is empty, or says who took it: a gate, or a person. A call that failed is in `failures`, in words.
+    """
+
+    number: int
+    step: RecoveryStep
+    tree: str = ""
+    artifacts: tuple[str, ...] = ()
+    files_changed: tuple[str, ...] = ()
+    diff_file: str = ""
+    session_id: str = ""
+    agent: str = ""
+    model: str | None = None
+    duration_seconds: float = 0.0
+    usage: Usage = Usage()
+    critiques: tuple[Critique, ...] = ()
+    notes: tuple[str, ...] = ()
+    output_file: str = ""
+
+    @property
+    def score(self) -> int | None:
+        """The lowest score that a gate gave it, or None when none did."""
+        scores = [critique.score for critique in self.critiques if critique.score is not None]
+        return min(scores) if scores else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTry:
+    """A call of a stage that gave no result: what kind of error, in words, and what it cost."""
+
+    step: RecoveryStep
+    kind: str
+    message: str
+    hint: str = ""
+    session_id: str = ""
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRecord:
+    """What is known of one stage of a run. `chosen` is the number of the attempt whose work goes on.
+
+    `start_tree` is what the workspace held before its first attempt. `reason` says why it waits, failed or stopped.
+    `wants_approval` names what a person has to decide: "gate" for an approval gate, "escalation" after all else.
+    """
+
+    name: str
+    state: StageState = StageState.PENDING
+    attempts: tuple[AttemptRecord, ...] = ()
+    failures: tuple[FailedTry, ...] = ()
+    chosen: int | None = None
+    start_tree: str = ""
+    reason: str = ""
+    wants_approval: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """All that its calls and gates cost."""
+        total = Usage()
+        for attempt in self.attempts:
+            total = total.plus(attempt.usage)
+            for critique in attempt.critiques:
+                total = total.plus(critique.usage)
+        for failure in self.failures:
+            total = total.plus(failure.usage)
+        return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
+
+    `digest` is the definition's when the run began. `repository` is where a worktree or a checkout comes from.
+    """
+
+    run_id: str
+    pipeline: str
+    file: Path
+    digest: str
+    state: StageState
+    stages: tuple[StageRecord, ...]
+    inputs: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    workspace: WorkspaceKind = WorkspaceKind.DIRECTORY
+    repository: Path | None = None
+    base_tree: str = ""
+    reason: str = ""
+    started_at: datetime
+    updated_at: datetime
+    version: int = 1
+
+    @property
+    def usage(self) -> Usage:
+        """All that its stages cost."""
+        total = Usage()
+        for stage in self.stages:
+            total = total.plus(stage.usage)
+        return total
+
+    def stage(self, name: str) -> StageRecord:
+        """The stage of that name. Raises KeyError."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise KeyError(name)
+
+
+class Decision(StrEnum):
+    """What a person decided about a stage that waits."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    RETRY = "retry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A person's word on a stage that waits. `note` goes to the next attempt of a stage that is to be tried again."""
+
+    stage: str
+    decision: Decision
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineEvent:
+    """Something that happened in a run, as the journal keeps it and a display shows it.
+
+    `kind` is one of: run_started, run_resumed, stage_state, attempt_started, attempt_finished, try_failed, recovery,
+    critique, approval_wanted, approval_given, note, run_ended. `facts` are plain values.
+    """
+
+    at: datetime
+    kind: str
+    stage: str = ""
+    message: str = ""
+    facts: Mapping[str, str | int | float | bool | None] = field(default_factory=lambda: _NOTHING)
