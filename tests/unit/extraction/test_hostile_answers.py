@@ -11,6 +11,9 @@ from codeloupe.extraction.review_answer import read_review_answer
 from codeloupe.extraction.verification import read_verification
 from tests.unit.extraction.review_shapes import FINDINGS, JSON_SHAPES, dumped, own_item
 
+# Counting lines would take several times as long as running them, and other tests show the same lines.
+pytestmark = pytest.mark.no_cover
+
 PIECES = [
     "[",
     "{",

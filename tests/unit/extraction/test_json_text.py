@@ -97,6 +97,7 @@ def test_a_text_beyond_the_cap_is_refused() -> None:
         list(candidates(" " * (MAX_TEXT_CHARACTERS + 1)))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("piece", ["[", "{", '{"', " ", '"', '\\"', "[]", "{]", '"\\', "[1],", "```json\n", "{}\n"])
 def test_a_megabyte_of_anything_ends_soon(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
@@ -120,6 +121,7 @@ JSON_VALUES = st.recursive(
 )
 
 
+@pytest.mark.no_cover
 @given(st.dictionaries(st.text(), JSON_VALUES, min_size=1), st.sampled_from(["", "So: ", "```json\n"]))
 def test_every_object_is_found_behind_prose(value: dict[str, object], before: str) -> None:
     assert value in found(f"{before}{json.dumps(value)}\n")

@@ -14,6 +14,9 @@ from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.severity import Severity
 from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES, dumped
 
+# Counting lines would take several times as long as running them, and other tests show the same lines.
+pytestmark = pytest.mark.no_cover
+
 # Short, so that every place can be tried; with what looks like the end of something.
 FINDINGS = tuple(
     ClaimedFinding(
