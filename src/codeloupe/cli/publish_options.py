@@ -1,0 +1,82 @@
+"""The options of `codeloupe publish`. Apart from the verb, so that its help comes at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from codeloupe.cli.options import add_repo_option
+
+_EPILOG = """\
+The token comes from GITHUB_TOKEN or GH_TOKEN, or from a GitHub App (--app-id, --app-key). No model is asked.
+Run it again after each push: one summary, no comment twice, fixed threads are answered and resolved.
+To set a finding aside on the pull request, a maintainer replies `dismiss: why`, or reacts with a thumb down.
+
+exit codes: 0 posted, 2 usage or missing rights, 3 could not (part of it, or the pull request has newer commits)
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the places to publish at to the parser of `publish`."""
+    parser.description = "Post a saved review on a pull request."
+    places = parser.add_subparsers(dest="place", metavar="github", required=True)
+    github = places.add_parser(
+        "github",
+        help="on a pull request of GitHub",
+        description="Post a saved review on a pull request of GitHub.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_what(github)
+    _add_how(github)
+    _add_login(github)
+
+
+def _add_what(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pr",
+        metavar="N|URL",
+        default="",
+        help="the pull request: its number, OWNER/NAME#N, or its page (default: that of the GitHub Actions event)",
+    )
+    parser.add_argument(
+        "--repo-name",
+        metavar="OWNER/NAME",
+        default="",
+        help="its repository (default: that of the event, or of the clone's origin)",
+    )
+    parser.add_argument(
+        "--review",
+        metavar="ID|FILE",
+        default="last",
+        help="a saved review by its id, or a JSON report; - is standard input (default: the last of this repository)",
+    )
+    add_repo_option(parser)
+
+
+def _add_how(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="read the pull request and tell what would be done")
+    parser.add_argument(
+        "--max-comments",
+        metavar="N",
+        type=int,
+        default=20,
+        help="so many threads open at a time, the most severe first; the rest is in the summary (default: 20)",
+    )
+    parser.add_argument("--approve", action="store_true", help="approve when all was reviewed and nothing blocks")
+    parser.add_argument("--request-changes", action="store_true", help="request changes when something blocks")
+    parser.add_argument("--no-resolve", action="store_true", help="answer in threads, and leave them as they are")
+    parser.add_argument(
+        "--status",
+        choices=["check", "commit", "none"],
+        help="a check run (Actions and Apps), a commit status, or nothing (default: by the token)",
+    )
+    parser.add_argument("--json", action="store_true", help="tell for programs what was done")
+
+
+def _add_login(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--app-id", metavar="ID", default="", help="log in as this GitHub App (or CODELOUPE_APP_ID)")
+    parser.add_argument(
+        "--app-key", metavar="FILE", type=Path, help="the App's private key (or CODELOUPE_APP_KEY_FILE)"
+    )

@@ -1,0 +1,101 @@
+"""What stands in a comment on a pull request. All that a reviewer or a repository wrote passes the sanitiser."""
+
+from __future__ import annotations
+
+import re
+
+from codeloupe.forge.diff_places import Place
+from codeloupe.forge.marker import Mark, Marker, MarkKind, key_of, word_of
+from codeloupe.forge.redacting import redacted
+from codeloupe.model.finding import Finding
+from codeloupe.model.publication import AnswerKind, Opinion
+from codeloupe.model.review import Review
+from codeloupe.model.severity import Severity
+from codeloupe.redaction import redact
+from codeloupe.report.replacement import exact_replacement
+from codeloupe.report.sanitise_markdown import code_span, markdown_line, markdown_prose
+from codeloupe.report.standing import check_name, origin_of
+from codeloupe.report.wording import counted
+
+# GitHub counts characters.
+LONGEST_BODY = 65_536
+_CUT = "\n\n… cut here: GitHub takes no more than 65,536 characters; the saved review has the rest."
+_SIGNS = {Severity.CRITICAL: "🟥", Severity.HIGH: "🟧", Severity.MEDIUM: "🟨", Severity.LOW: "🟦"}
+_LONGEST_TITLE = 300
+_LONGEST_PROSE = 6_000
+_LONGEST_NOTE = 600
+_SHORT_COMMIT = 12
+_HOW_TO_DISMISS = "<sub>To set it aside: reply <code>dismiss: why</code>, or react with 👎.</sub>"
+
+
+def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker) -> str:
+    """A finding as a comment on its lines, without secrets, with its fix as an edit where it is one."""
+    finding = redacted(found)
+    severity = f"{_SIGNS[finding.severity]} **{finding.severity.label} P{finding.severity.priority}**"
+    origin = " · ".join(markdown_line(part, longest=_LONGEST_NOTE) for part in origin_of(finding))
+    parts = [
+        marker.line(Mark(MarkKind.FINDING, key_of(found), word_of(review.reviewer.type))),
+        f"{severity} · {title_of(finding)}",
+        markdown_prose(finding.body, longest=_LONGEST_PROSE),
+        _fix(finding, place),
+        _labelled("Verification", finding.verification.strip(": \n")),
+        origin,
+        _HOW_TO_DISMISS,
+    ]
+    return fitted_body("\n\n".join(part for part in parts if part))
+
+
+def title_of(finding: Finding) -> str:
+    """The title as one line of Markdown, or the name of the check."""
+    return markdown_line(finding.title, longest=_LONGEST_TITLE) or check_name(finding)
+
+
+def answer_body(kind: AnswerKind, key: str, *, head: str, why: str, marker: Marker) -> str:
+    """What is said in a thread of ours; `why` is plain text."""
+    words = {
+        AnswerKind.GONE: "Not found any more",
+        AnswerKind.BACK: "Found again",
+        AnswerKind.ASIDE: "Does not count any more",
+    }[kind]
+    reason = f": {markdown_line(redact(why), longest=_LONGEST_NOTE)}" if why else "."
+    return f"{marker.line(Mark(MarkKind(kind.value), key))}\n{words} at {code_span(head[:_SHORT_COMMIT])}{reason}"
+
+
+def review_body(opinion: Opinion, comments: int, *, head: str, marker: Marker) -> str:
+    """What stands above the new comments of one run."""
+    new = counted(comments, "new finding", "new findings") if comments else ""
+    said = {
+        Opinion.COMMENT: "",
+        Opinion.APPROVE: "nothing blocks this change",
+        Opinion.REQUEST_CHANGES: "findings block this change",
+    }[opinion]
+    told = "; ".join(part for part in (said, new) if part) or "reviewed"
+    words = f"{told[:1].upper()}{told[1:]} at {code_span(head[:_SHORT_COMMIT])}. The summary comment tells the whole."
+    return f"{marker.line(Mark(MarkKind.REVIEW, head))}\n**codeloupe**: {words}"
+
+
+def fitted_body(body: str) -> str:
+    """The body, cut to what GitHub takes, with words about it."""
+    if len(body) <= LONGEST_BODY:
+        return body
+    kept = body[: LONGEST_BODY - len(_CUT) - 10]
+    # An open block of code would swallow the words; whichever fence it has, this closes it.
+    fences = re.findall(r"(?m)^ {0,3}(`{3,})", kept)
+    closing = f"\n{fences[-1]}" if len(fences) % 2 and len(fences[-1]) < 8 else ""
+    return f"{kept}{closing}{_CUT}"
+
+
+def _fix(finding: Finding, place: Place) -> str:
+    edit = exact_replacement(finding) if place.is_whole else None
+    if edit is None or (edit.line_start, edit.line_end) != (place.first, place.last):
+        return _labelled("Fix", finding.suggestion or "")
+    runs = re.findall(r"`+", edit.text)
+    fence = "`" * max(3, max(map(len, runs), default=0) + 1)
+    return f"{fence}suggestion\n{edit.text}\n{fence}"
+
+
+def _labelled(label: str, text: str) -> str:
+    prose = markdown_prose(text, longest=_LONGEST_PROSE)
+    if not prose:
+        return ""
+    return f"**{label}:**\n\n{prose}" if prose[0] in "`-*" or prose[:1].isdigit() else f"**{label}:** {prose}"

@@ -1,0 +1,159 @@
+"""Which GitHub, which repository and which pull request: from what people, variables and event files say."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from codeloupe.errors import UsageError
+
+_DEFAULT_API = "https://api.github.com"
+_ENTERPRISE_PATH = "/api/v3"
+_OWNER = r"[A-Za-z0-9_-]{1,100}"
+_NAME = r"[A-Za-z0-9._-]{1,100}"
+_FULL_NAME = re.compile(rf"({_OWNER})/({_NAME})")
+_NUMBER = re.compile(r"#?([1-9][0-9]{0,8})")
+_SHORT = re.compile(rf"({_OWNER})/({_NAME})#([1-9][0-9]{{0,8}})")
+_PAGE = re.compile(rf"/({_OWNER})/({_NAME})/pull/([1-9][0-9]{{0,8}})(?:/.*)?")
+_HOW = "give --pr a number, OWNER/NAME#NUMBER, or the address of the pull request's page"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where GitHub answers: the addresses of its REST and its GraphQL API, and the host of its pages."""
+
+    api: str
+    graphql: str
+    page_host: str
+
+    def knows(self, url: str) -> bool:
+        """Whether an address is one of this GitHub, to which a token may be sent."""
+        return _origin(urlsplit(url)) in (_origin(urlsplit(self.api)), _origin(urlsplit(self.graphql)))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is known so far of the pull request that is meant.
+
+    `branch` is `OWNER:BRANCH` and `head` a commit, where GitHub says that it is the pull request with these.
+    """
+
+    owner: str = ""
+    repository: str = ""
+    number: int | None = None
+    branch: str = ""
+    head: str = ""
+
+    def completed(self, other: Target) -> Target:
+        """This, with what it lacks from another; of another repository nothing is taken."""
+        if self.owner and (self.owner.lower(), self.repository.lower()) != (
+            other.owner.lower(),
+            other.repository.lower(),
+        ):
+            return self
+        return Target(
+            self.owner or other.owner,
+            self.repository or other.repository,
+            self.number or other.number,
+            self.branch or other.branch,
+            self.head or other.head,
+        )
+
+    def check(self) -> None:
+        """Raise UsageError when it cannot be told which one is meant."""
+        if self.number is None and not self.branch:
+            raise UsageError("which pull request is meant is not known", hint=_HOW)
+        if not self.owner:
+            raise UsageError("which repository is meant is not known", hint="give --repo-name OWNER/NAME")
+
+
+def endpoints_of(environment: Mapping[str, str]) -> Endpoints:
+    """From GITHUB_API_URL and GITHUB_GRAPHQL_URL. Raises UsageError for an address that is not safe for a token."""
+    api = _checked("GITHUB_API_URL", environment.get("GITHUB_API_URL", "").strip() or _DEFAULT_API)
+    named = environment.get("GITHUB_GRAPHQL_URL", "").strip()
+    if api.path == _ENTERPRISE_PATH:
+        default = api._replace(path="/api/graphql").geturl()
+    else:
+        default = api._replace(path=f"{api.path}/graphql").geturl()
+    graphql = _checked("GITHUB_GRAPHQL_URL", named or default)
+    return Endpoints(api.geturl(), graphql.geturl(), _page_host(api))
+
+
+def _checked(name: str, text: str) -> SplitResult:
+    try:
+        address = urlsplit(text.rstrip("/"))
+        host, port = address.hostname or "", address.port
+    except ValueError as error:
+        raise UsageError(f"{name} is no address", hint=f"an example: {_DEFAULT_API}") from error
+    if address.scheme not in ("https", "http") or not host or port == 0:
+        raise UsageError(f"{name} is no web address", hint=f"an example: {_DEFAULT_API}")
+    if address.username is not None or address.query or address.fragment:
+        raise UsageError(f"{name} holds more than an address", hint="give it without user, password, ? and #")
+    if address.scheme == "http" and not _is_loopback(host):
+        raise UsageError(
+            f"{name} is not encrypted, so the token could be read on its way", hint="give an address with https://"
+        )
+    return address
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _origin(address: SplitResult) -> tuple[str, str, int | None]:
+    default = {"https": 443, "http": 80}.get(address.scheme)
+    try:
+        return address.scheme, (address.hostname or "").lower(), address.port or default
+    except ValueError:
+        return "", "", None
+
+
+def _page_host(api: SplitResult) -> str:
+    host = (api.hostname or "").lower()
+    return host.removeprefix("api.") if api.path != _ENTERPRISE_PATH else host
+
+
+def parse_pull_request(text: str, endpoints: Endpoints) -> Target:
+    """A number, `OWNER/NAME#NUMBER` or the address of a page. Raises UsageError."""
+    word = text.strip()
+    if found := _NUMBER.fullmatch(word):
+        return Target(number=int(found[1]))
+    if found := _SHORT.fullmatch(word):
+        return Target(found[1], found[2], int(found[3]))
+    try:
+        address = urlsplit(word)
+        host = (address.hostname or "").lower()
+    except ValueError as error:
+        raise UsageError(f"{word!r} names no pull request", hint=_HOW) from error
+    page = _PAGE.fullmatch(address.path) if address.scheme in ("https", "http") else None
+    if page is None:
+        raise UsageError(f"{word!r} names no pull request", hint=_HOW)
+    if host != endpoints.page_host:
+        raise UsageError(
+            f"the pull request is on {host}, and the token is for {endpoints.page_host}",
+            hint="set GITHUB_API_URL to the API of that host, such as https://HOST/api/v3",
+        )
+    return Target(page[1], page[2], int(page[3]))
+
+
+def parse_repository(text: str) -> Target:
+    """`OWNER/NAME`. Raises UsageError."""
+    found = _FULL_NAME.fullmatch(text.strip())
+    if found is None or found[2] in (".", ".."):
+        raise UsageError(f"{text!r} is not the name of a repository", hint="give --repo-name OWNER/NAME")
+    return Target(found[1], found[2])
+
+
+def repository_at(address: str, endpoints: Endpoints) -> Target:
+    """The repository that a clone's address, written as `host/owner/name`, means on this GitHub; or nothing."""
+    host, _, rest = address.partition("/")
+    found = _FULL_NAME.fullmatch(rest)
+    return Target(found[1], found[2]) if found and host.lower() == endpoints.page_host else Target()

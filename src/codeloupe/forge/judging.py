@@ -1,0 +1,47 @@
+"""A saved review as it counts on the pull request: without what maintainers dismissed there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.publication import Conclusion
+from codeloupe.model.review import Review, Verdict
+from codeloupe.model.severity import Severity
+from codeloupe.report.outcome import blocks
+
+_PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3
+
+
+def judged_without(review: Review, dismissed: Collection[Finding]) -> Review:
+    """The review with these findings of it as dismissed, its verdict and exit code from what is left.
+
+    A file may claim anything: what blocks is seen from the findings, and what is missing from the coverage.
+    """
+    findings = tuple(_dismissed(finding) if finding in dismissed else finding for finding in review.findings)
+    complete = review.complete and review.coverage.complete
+    was_blocked_by_hidden = review.exit_code == _BLOCKED and not any(blocks(review, each) for each in review.findings)
+    judged = replace(review, findings=findings, complete=complete, verdict=_verdict(findings))
+    if was_blocked_by_hidden or any(blocks(judged, finding) for finding in findings):
+        return replace(judged, exit_code=_BLOCKED)
+    passes = complete or review.policy.pass_when_incomplete
+    return replace(judged, exit_code=_PASSED if passes else _INCOMPLETE)
+
+
+def conclusion_of(review: Review) -> Conclusion:
+    """Failure when something blocks, neutral when not everything could be reviewed, else success."""
+    if review.exit_code == _BLOCKED:
+        return Conclusion.FAILURE
+    return Conclusion.SUCCESS if review.complete and review.exit_code == _PASSED else Conclusion.NEUTRAL
+
+
+def _dismissed(finding: Finding) -> Finding:
+    return replace(finding, status=FindingStatus.DISMISSED) if finding.is_open else finding
+
+
+def _verdict(findings: Collection[Finding]) -> Verdict:
+    severities = {finding.severity for finding in findings if finding.can_block}
+    if any(severity.at_least(Severity.HIGH) for severity in severities):
+        return Verdict.FAIL
+    return Verdict.NEEDS_WORK if severities else Verdict.PASS

@@ -1,0 +1,119 @@
+"""The hidden mark on what we post, by which it is found again: what it stands for, signed.
+
+A mark counts only on the first line of a comment, which is ours; so code that is quoted further down cannot bring one
+in. It holds for one pull request of one repository. The signature keeps others from making one, as far as the key is
+a secret: see `SigningKey`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from codeloupe.errors import UsageError
+from codeloupe.model.finding import Finding
+
+_PREFIX = "<!-- codeloupe:1 "
+_DIGITS = 32
+_LONGEST_LINE = 400
+_SHORTEST_SECRET = 16
+_WORD = r"[0-9A-Za-z._+-]{1,128}"
+_MARK = re.compile(rf"<!-- codeloupe:1 ([a-z]{{1,16}}) ({_WORD}) ({_WORD}) ([0-9a-f]{{{_DIGITS}}}) -->")
+_FINGERPRINT = re.compile(r"[0-9A-Za-z._+-]{8,128}")
+
+
+class MarkKind(StrEnum):
+    """What a mark stands on."""
+
+    SUMMARY = "summary"
+    REVIEW = "review"
+    FINDING = "finding"
+    GONE = "gone"
+    ASIDE = "aside"
+    BACK = "back"
+    CHECK = "check"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a comment is about: a finding's key, or a commit; `detail` says more, `-` is nothing."""
+
+    kind: MarkKind
+    key: str
+    detail: str = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """What marks are signed with.
+
+    Made from a secret, nobody else can make a mark, also no other program that posts under the same account. Without
+    one it is made from public facts: then a mark tells only that a comment belongs to this pull request, and that it
+    is ours is known by its author alone.
+    """
+
+    material: bytes = field(repr=False)
+    is_secret: bool
+
+    @classmethod
+    def from_secret(cls, secret: str) -> SigningKey:
+        """Raises UsageError for a secret that is too short to be one."""
+        if len(secret.strip()) < _SHORTEST_SECRET:
+            raise UsageError(
+                f"the signing key has fewer than {_SHORTEST_SECRET} characters",
+                hint="give a long random text, such as that of `openssl rand -hex 32`",
+            )
+        return cls(hashlib.sha256(b"codeloupe publish\0" + secret.strip().encode()).digest(), is_secret=True)
+
+    @classmethod
+    def public(cls) -> SigningKey:
+        """The one that anybody can make."""
+        return cls(hashlib.sha256(b"codeloupe publish, without a secret").digest(), is_secret=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Makes and reads the marks of one pull request. The repository goes by its number, which outlives its name."""
+
+    key: SigningKey
+    repository_id: int
+    number: int
+
+    def line(self, mark: Mark) -> str:
+        """The first line of a comment."""
+        return f"{_PREFIX}{mark.kind.value} {mark.key} {mark.detail} {self._signature(mark)} -->"
+
+    def read(self, body: str) -> Mark | None:
+        """The mark on a comment, or None when it has none of ours."""
+        if not body.startswith(_PREFIX):
+            return None
+        found = _MARK.fullmatch(body[:_LONGEST_LINE].split("\n", 1)[0].rstrip())
+        if found is None or found[1] not in MarkKind.__members__.values():
+            return None
+        mark = Mark(MarkKind(found[1]), found[2], found[3])
+        return mark if hmac.compare_digest(self._signature(mark), found[4]) else None
+
+    def looks_marked(self, body: str) -> bool:
+        """Whether there is a mark that another key may have signed."""
+        return body.startswith(_PREFIX) and self.read(body) is None
+
+    def _signature(self, mark: Mark) -> str:
+        parts = (str(self.repository_id), str(self.number), mark.kind.value, mark.key, mark.detail)
+        return hmac.new(self.key.material, "\0".join(parts).encode(), hashlib.sha256).hexdigest()[:_DIGITS]
+
+
+def key_of(finding: Finding) -> str:
+    """The name under which a finding is known on the pull request: its fingerprint, or what stands in for one."""
+    if _FINGERPRINT.fullmatch(finding.fingerprint):
+        return finding.fingerprint
+    parts = (finding.fingerprint, finding.file, finding.category, finding.title, finding.evidence)
+    text = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return f"x{hashlib.sha256(text).hexdigest()[:_DIGITS]}"
+
+
+def word_of(text: str) -> str:
+    """A text as one word of a mark."""
+    return re.sub(r"[^0-9A-Za-z._+-]", "_", text[:100]) or "-"

@@ -1,0 +1,253 @@
+"""A review on a pull request: what stands there, what is to be done, and what was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from codeloupe.model.finding import Finding
+from codeloupe.model.review import Review
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequestName:
+    """Which pull request of which repository."""
+
+    owner: str
+    repository: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.owner}/{self.repository}#{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file of the pull request. `patch` is None where the forge does not show one: binary, too large."""
+
+    path: str
+    patch: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadComment:
+    """A comment in a thread. `is_ours` is the forge's word on who wrote it; `disliked_by` are names."""
+
+    comment_id: int
+    body: str
+    is_ours: bool
+    author: str = ""
+    association: str = "NONE"
+    disliked_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A conversation on lines of the diff, the oldest comment first."""
+
+    thread_id: str
+    path: str
+    is_resolved: bool
+    comments: tuple[ThreadComment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostedComment:
+    """A comment on the pull request as a whole."""
+
+    comment_id: int
+    body: str
+    is_ours: bool
+    url: str = ""
+
+
+class Opinion(StrEnum):
+    """What a review on the forge says of the whole change."""
+
+    COMMENT = "COMMENT"
+    APPROVE = "APPROVE"
+    REQUEST_CHANGES = "REQUEST_CHANGES"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingOpinion:
+    """An approval of ours, or a request of ours for changes, that still holds."""
+
+    review_id: int
+    opinion: Opinion
+    head: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequest:
+    """A pull request as it stands. `head` is its newest commit; `merge_commit` the trial merge, where there is one.
+
+    `maintainers` are the people of `threads` who are known to have the right to write to the repository; `unasked`
+    counts those whose rights were not asked for, since there are too many of them.
+    """
+
+    name: PullRequestName
+    repository_id: int
+    head: str
+    is_open: bool
+    changed_files: int
+    commits: int
+    merge_commit: str | None = None
+    files: tuple[ChangedFile, ...] = ()
+    comments: tuple[PostedComment, ...] = ()
+    threads: tuple[Thread, ...] = ()
+    opinions: tuple[StandingOpinion, ...] = ()
+    maintainers: frozenset[str] = frozenset()
+    unasked: int = 0
+
+
+class StatusKind(StrEnum):
+    """How the outcome is shown beside the commit."""
+
+    CHECK = "check"
+    COMMIT = "commit"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOptions:
+    """What may be done beyond comments. `max_comments` limits the threads of ours that are open at a time."""
+
+    max_comments: int = 20
+    approve: bool = False
+    request_changes: bool = False
+    resolve: bool = True
+    status: StatusKind = StatusKind.COMMIT
+
+
+class Conclusion(StrEnum):
+    """What the review comes to for a gate; neutral is "could not review"."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    NEUTRAL = "neutral"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InlineComment:
+    """A finding on lines of the new side. `start_line` is None for a single line."""
+
+    key: str
+    finding: Finding
+    path: str
+    line: int
+    start_line: int | None
+    body: str = field(repr=False)
+
+
+class AnswerKind(StrEnum):
+    """What is told in a thread of ours: its finding is gone, set aside, or back."""
+
+    GONE = "gone"
+    ASIDE = "aside"
+    BACK = "back"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadAnswer:
+    """What to do with a thread of ours. `body` is None when it was said before; `resolved` is how it is to be then.
+
+    `resolved` is None for a thread that stays as it is.
+    """
+
+    thread_id: str
+    comment_id: int
+    kind: AnswerKind
+    path: str
+    body: str | None = field(repr=False)
+    resolved: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutComment:
+    """A finding that counts and has no comment of its own, and why."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DismissedFinding:
+    """A finding that a maintainer set aside on the pull request."""
+
+    finding: Finding
+    who: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that is to be done. `review` is the saved one without what maintainers dismissed.
+
+    `notes` are for people and for the summary: what was left alone, and why.
+    """
+
+    pull_request: PullRequest
+    review: Review
+    options: PublishOptions
+    conclusion: Conclusion
+    opinion: Opinion
+    comments: tuple[InlineComment, ...] = ()
+    answers: tuple[ThreadAnswer, ...] = ()
+    withdrawn: tuple[StandingOpinion, ...] = ()
+    known: tuple[Finding, ...] = ()
+    without_comment: tuple[WithoutComment, ...] = ()
+    dismissed: tuple[DismissedFinding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def posts_review(self) -> bool:
+        """Whether there is a review to post: new comments, or an opinion."""
+        return bool(self.comments) or self.opinion is not Opinion.COMMENT
+
+
+class SummaryChange(StrEnum):
+    """What happened to the one summary."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    UNCHANGED = "unchanged"
+    NOT_WRITTEN = "not written"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishProblem:
+    """Something that could not be done; the rest was. `is_refusal` tells that other rights would mend it.
+
+    A `is_minor` one is told, and the publication counts as done without it.
+    """
+
+    message: str
+    hint: str = ""
+    is_refusal: bool = False
+    is_minor: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What was done on the pull request, or would be (`dry_run`)."""
+
+    plan: Plan
+    dry_run: bool = False
+    posted: tuple[InlineComment, ...] = ()
+    refused: tuple[WithoutComment, ...] = ()
+    opinion: Opinion | None = None
+    answered: tuple[ThreadAnswer, ...] = ()
+    withdrawn: tuple[StandingOpinion, ...] = ()
+    summary: SummaryChange = SummaryChange.NOT_WRITTEN
+    summary_url: str = ""
+    status: StatusKind = StatusKind.NONE
+    problems: tuple[PublishProblem, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all that matters was done; 2 when only rights are missing for the rest; else 3."""
+        grave = [problem for problem in self.problems if not problem.is_minor]
+        if not grave:
+            return 0
+        return 2 if all(problem.is_refusal for problem in grave) else 3

@@ -1,0 +1,121 @@
+"""Reviews and pull requests to publish: one small file in three states, its findings, and a call of the publisher."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from codeloupe.forge.github_waiting import Patience
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.finding import Finding
+from codeloupe.model.publication import Publication, PublishOptions, StatusKind
+from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
+from codeloupe.model.severity import Severity
+from codeloupe.model.usage import Usage
+from codeloupe.publishing import PublishRequest, publish_github
+from codeloupe.report.json_v1 import render_json
+from tests.github_server import GitHubServer
+
+BASE = "b" * 40
+FIRST, SECOND, THIRD = "1" * 40, "2" * 40, "3" * 40
+ROWS = tuple(f"value_{number} = compute({number})" for number in range(1, 41))
+
+
+def patch(rows: Sequence[str] = ROWS, *, start: int = 1) -> str:
+    """The patch of a file that the change adds, or of a hunk that begins further down."""
+    added = "\n".join(f"+{row}" for row in rows)
+    return f"@@ -{0 if start == 1 else start},0 +{start},{len(rows)} @@\n{added}"
+
+
+def finding(line: int = 4, *, file: str = "app.py", **changes: Any) -> Finding:
+    """A finding of high severity about one line of `ROWS`."""
+    ordinary = Finding(
+        file=file,
+        line_start=line,
+        line_end=line,
+        severity=Severity.HIGH,
+        category="correctness",
+        title=f"Wrong result in line {line}",
+        body="It fails for zero.",
+        evidence=ROWS[(line - 1) % len(ROWS)],
+        reviewer="scripted",
+        fingerprint=f"{file.replace('/', '.')}-fingerprint-{line:04}",
+    )
+    return replace(ordinary, **changes)
+
+
+def review(*findings: Finding, head: str | None = FIRST, **changes: Any) -> Review:
+    """A whole review of a range that ends at `head`."""
+    blocking = any(each.can_block and each.severity.at_least(Severity.HIGH) for each in findings)
+    whole = Review(
+        review_id="abcdef0123456789",
+        scope=Scope(ScopeKind.RANGE, BASE, head, "main...topic"),
+        reviewer=ReviewerInfo("scripted", "for a test"),
+        verdict=Verdict.FAIL if blocking else Verdict.NEEDS_WORK if findings else Verdict.PASS,
+        complete=True,
+        exit_code=1 if blocking else 0,
+        summary="",
+        policy=Policy(),
+        findings=findings,
+        coverage=Coverage(files_total=2, files_reviewed=2, units_total=2),
+        usage=Usage(requests=2, input_tokens=1_000, output_tokens=200, cost_usd=0.12, duration_seconds=3.0),
+    )
+    return replace(whole, **changes)
+
+
+@dataclass
+class Sleeper:
+    """Sleeps of no time, kept."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+def publish(
+    server: GitHubServer,
+    reviewed: Review,
+    directory: Path,
+    *,
+    pull_request: str = "octo/demo#1",
+    sleeper: Sleeper | None = None,
+    status: StatusKind | None = None,
+    environment: dict[str, str] | None = None,
+    dry_run: bool = False,
+    app_id: str = "",
+    app_key_file: Path | None = None,
+    **options: Any,
+) -> Publication:
+    """Publish a review, from a report in a file, without waiting."""
+    report = directory / "review.json"
+    report.write_text(render_json(reviewed), encoding="utf-8")
+    request = PublishRequest(
+        repo=directory,
+        pull_request=pull_request,
+        review=str(report),
+        options=PublishOptions(**options),
+        status=status,
+        dry_run=dry_run,
+        app_id=app_id,
+        app_key_file=app_key_file,
+    )
+    variables = {"GITHUB_TOKEN": server.token, "GITHUB_API_URL": server.url, **(environment or {})}
+    patience = Patience(sleep=sleeper or Sleeper())
+    return asyncio.run(publish_github(request, environment=variables, patience=patience))
+
+
+def write_report(path: Path, reviewed: Review) -> Path:
+    """A report in a file, as `codeloupe review --format json` writes it."""
+    path.write_text(render_json(reviewed), encoding="utf-8")
+    return path
+
+
+def event_file(path: Path, **event: Any) -> Path:
+    """An event file of GitHub Actions."""
+    path.write_text(json.dumps(event), encoding="utf-8")
+    return path

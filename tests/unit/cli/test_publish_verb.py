@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from codeloupe.cli.main import main
+from codeloupe.cli.publish_text import publication_json, render_publication
+from codeloupe.forge.planning import make_plan
+from codeloupe.model.publication import (
+    Opinion,
+    Publication,
+    PublishOptions,
+    PublishProblem,
+    PullRequest,
+    StandingOpinion,
+    StatusKind,
+    SummaryChange,
+    WithoutComment,
+)
+from codeloupe.model.review import Review
+from tests.publish_material import FIRST, finding, review
+from tests.publish_states import MARKER, disliked, pull_request, thread_about
+
+REFUSAL = PublishProblem("the token may not", "give it", is_refusal=True)
+FAILURE = PublishProblem("could not")
+MINOR = replace(REFUSAL, is_minor=True)
+
+
+def published(reviewed: Review, pull: PullRequest | None = None, **changes: Any) -> Publication:
+    plan = make_plan(reviewed, pull or pull_request(), marker=MARKER, options=PublishOptions(approve=True))
+    whole = Publication(
+        plan=plan,
+        posted=plan.comments,
+        answered=plan.answers,
+        opinion=plan.opinion,
+        withdrawn=plan.withdrawn,
+        summary=SummaryChange.CREATED,
+        summary_url="https://github.com/octo/demo/pull/1#issuecomment-9",
+        status=StatusKind.COMMIT,
+    )
+    return replace(whole, **changes)
+
+
+def test_what_was_done_is_told_in_a_few_lines() -> None:
+    pull = pull_request(
+        thread_about(finding(1)), thread_about(finding(2)), disliked(thread_about(finding(3)), "maintainer")
+    )
+    told = render_publication(published(review(finding(1), finding(3), finding(4), finding(400)), pull))
+    assert told.splitlines() == [
+        "octo/demo#1 at 111111111111: failure",
+        "  1 new comment, 1 known before",
+        "    app.py:4  Wrong result in line 4",
+        "  1 fixed finding answered",
+        "  1 finding that does not count any more closed",
+        "  1 finding only in the summary",
+        "    app.py:400  its lines are not in the pull request's diff",
+        "  1 finding dismissed by maintainers",
+        "  summary created, commit status set",
+        "  https://github.com/octo/demo/pull/1#issuecomment-9",
+    ]
+
+
+def test_long_lists_are_cut_and_the_rest_is_counted() -> None:
+    told = render_publication(published(review(*(finding(line) for line in range(1, 16)))))
+    assert "    and 5 more" in told
+
+
+def test_a_dry_run_tells_what_would_be_done() -> None:
+    done = Publication(plan=published(review(finding(4))).plan, dry_run=True)
+    told = render_publication(done)
+    assert "(dry run: nothing was posted)" in told
+    assert "1 new comment" in told
+    assert "summary" not in told
+    assert json.loads(publication_json(done))["dry_run"] is True
+
+
+def test_opinions_are_told() -> None:
+    old = StandingOpinion(review_id=1, opinion=Opinion.REQUEST_CHANGES, head=FIRST)
+    told = render_publication(published(review(), pull_request(opinions=(old,))))
+    assert "  approved\n" in told
+    assert "  1 earlier opinion withdrawn\n" in told
+
+
+def test_programs_get_everything() -> None:
+    refused = WithoutComment(finding(9), "GitHub took no comment on its lines")
+    done = published(review(finding(4), finding(9)), refused=(refused,), problems=(FAILURE,))
+    document = json.loads(publication_json(done))
+    assert document["pull_request"] == "octo/demo#1"
+    assert document["conclusion"] == "failure"
+    assert document["posted"][0]["fingerprint"] == finding(4).fingerprint
+    assert document["in_summary"][0]["reason"] == "GitHub took no comment on its lines"
+    assert document["problems"] == [{"message": "could not", "hint": "", "minor": False}]
+    assert document["exit_code"] == 3
+
+
+def test_no_secret_and_no_command_to_a_log_is_told() -> None:
+    secret = "ghp_" + "A1b2" * 9
+    done = published(review(finding(4, title=f"::error::{secret}\n::warning::x", file="::x.py")))
+    for told in (render_publication(done), publication_json(done)):
+        assert secret not in told
+        assert not any(line.strip().startswith("::") for line in told.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("problems", "code"),
+    [
+        ((), 0),
+        ((REFUSAL,), 2),
+        ((FAILURE,), 3),
+        ((REFUSAL, FAILURE), 3),
+        ((REFUSAL, REFUSAL), 2),
+        ((MINOR,), 0),
+        ((MINOR, REFUSAL), 2),
+    ],
+)
+def test_the_exit_code_tells_what_is_missing(problems: tuple[PublishProblem, ...], code: int) -> None:
+    assert published(review(), problems=problems).exit_code == code
+
+
+def test_the_help_names_token_exit_codes_and_how_to_dismiss(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["publish", "github", "--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    for words in ("GITHUB_TOKEN", "--dry-run", "--request-changes", "--no-resolve", "exit codes: 0 posted", "dismiss"):
+        assert words in shown
+
+
+@pytest.mark.parametrize("words", [[], ["gitlab"], ["github", "--status", "purple"]])
+def test_other_words_are_exit_2(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["publish", *words])
+    assert end.value.code == 2
