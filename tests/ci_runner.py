@@ -1,0 +1,126 @@
+"""Runs the steps of our composite action as a GitHub runner would: same shell, same variables, same files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.ci_expression import evaluated, inserted
+
+PROJECT = Path(__file__).resolve().parent.parent
+ACTION = PROJECT / "action.yml"
+_BASH = ("bash", "--noprofile", "--norc", "-e", "-o", "pipefail")
+
+
+def read_yaml(path: Path) -> Any:
+    """A file of CI. YAML takes the word `on` for true."""
+    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if isinstance(document, dict) and True in document:
+        document["on"] = document.pop(True)
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """How one step ended."""
+
+    name: str
+    exit_code: int
+    said: str
+    outputs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionEnd:
+    """How the action ended: the steps that ran, its outputs, and the summary of the job."""
+
+    steps: tuple[StepEnd, ...]
+    outputs: Mapping[str, str]
+    summary: str
+
+    @property
+    def exit_code(self) -> int:
+        """That of the step that failed, or 0."""
+        return next((step.exit_code for step in self.steps if step.exit_code), 0)
+
+    def step(self, name: str) -> StepEnd:
+        """One of those that ran."""
+        return next(step for step in self.steps if step.name == name)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A runner with a checkout, the event of a job in the `github` context, and variables of that job.
+
+    `path` are folders in front of the PATH. `temporary` is RUNNER_TEMP.
+    """
+
+    checkout: Path
+    temporary: Path
+    github: Mapping[str, Any]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    path: tuple[Path, ...] = (Path(sys.executable).parent,)
+
+    def run(self, **inputs: str) -> ActionEnd:
+        """Run the action with inputs, whose names have `_` where the file has `-`."""
+        action = read_yaml(ACTION)
+        declared = action["inputs"]
+        given = {name.replace("_", "-"): value for name, value in inputs.items()}
+        unknown = given.keys() - declared.keys()
+        assert not unknown, f"the action has no such inputs: {unknown}"
+        values = {name: given.get(name, about.get("default", "")) for name, about in declared.items()}
+        self.temporary.mkdir(exist_ok=True)
+        contexts: dict[str, Any] = {"inputs": values, "github": self.github, "steps": {}}
+        ended: list[StepEnd] = []
+        for step in action["runs"]["steps"]:
+            failed = any(one.exit_code for one in ended)
+            if failed or not evaluated(step.get("if", "'yes'"), contexts):
+                continue
+            ended.append(self._step(step, contexts))
+            if "id" in step:
+                contexts["steps"][step["id"]] = {"outputs": ended[-1].outputs}
+        outputs = {name: inserted(about["value"], contexts) for name, about in action["outputs"].items()}
+        summary = self.temporary / "summary"
+        return ActionEnd(tuple(ended), outputs, summary.read_text(encoding="utf-8") if summary.exists() else "")
+
+    def _step(self, step: Mapping[str, Any], contexts: Mapping[str, Any]) -> StepEnd:
+        script = self.temporary / "script.sh"
+        script.write_text(step["run"], encoding="utf-8")
+        output = self.temporary / "output"
+        output.write_text("", encoding="utf-8")
+        assert step["shell"] == "bash"
+        completed = subprocess.run(
+            (*_BASH, str(script)),
+            cwd=self.checkout,
+            env={**self._environment(output), **{k: inserted(v, contexts) for k, v in step.get("env", {}).items()}},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        rows = [line.partition("=") for line in output.read_text(encoding="utf-8").splitlines()]
+        return StepEnd(
+            step["name"],
+            completed.returncode,
+            completed.stdout.decode("utf-8", "replace"),
+            {name: value for name, _, value in rows},
+        )
+
+    def _environment(self, output: Path) -> dict[str, str]:
+        return {
+            **os.environ,
+            "CI": "true",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_OUTPUT": str(output),
+            "GITHUB_STEP_SUMMARY": str(self.temporary / "summary"),
+            "GITHUB_ACTION_PATH": str(PROJECT),
+            "RUNNER_TEMP": str(self.temporary),
+            **self.variables,
+            "PATH": os.pathsep.join((*map(str, self.path), os.environ["PATH"])),
+        }

