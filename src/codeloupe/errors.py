@@ -25,6 +25,7 @@
     │   └── ForbiddenTransition     a stage or a run cannot go from one state to another
     ├── ForgeError                  the service with the pull request did not do what it should (exit 3)
     │   ├── ForgeRefused            it wants another token, or other rights (exit 2)
+    │   ├── ForgeUncertain          a request was cut off, so nobody knows whether it was done
     │   └── HeadMoved               the pull request has newer commits than the review
     └── AgentError                  an agent call did not give an answer (exit 3)
         ├── InvalidRequest          the request is wrong; nothing was started (exit 2)
@@ -196,6 +197,12 @@ class ForgeRefused(ForgeError):
     """The token is missing, wrong, or may not do this."""
 
     exit_code = 2
+
+
+class ForgeUncertain(ForgeError):
+    """A request may have been done, or not: whoever sent it has to look before it is sent again."""
+
+    retryable = True
 
 
 class HeadMoved(ForgeError):

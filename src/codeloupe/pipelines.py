@@ -1,1 +1,386 @@
 """Pipelines put together: from a file to a run, with agents, workspaces, gates and the store of runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+
+from codeloupe.app import review
+from codeloupe.config.schema import Settings
+from codeloupe.configuring import configure
+from codeloupe.errors import ConfigError, PipelineError, UsageError
+from codeloupe.gates.approval import word_of_a_person
+from codeloupe.gates.command import command_gate
+from codeloupe.gates.critic import CriticGate
+from codeloupe.gates.program_output import without_secrets
+from codeloupe.gates.review import ReviewGate
+from codeloupe.git.command import Place, git
+from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.workspace_store import GitWorkspaceStore
+from codeloupe.model.agent import AgentRequest
+from codeloupe.model.pipeline import (
+    Approval,
+    GateDefinition,
+    GateKind,
+    PipelineDefinition,
+    PipelineEvent,
+    RunRecord,
+    StageDefinition,
+    StageRecord,
+    StageState,
+    WorkspaceKind,
+)
+from codeloupe.model.records import dataclass
+from codeloupe.model.review import Review
+from codeloupe.model.scope import RangeScope
+from codeloupe.model.severity import Severity
+from codeloupe.pipeline.crew import Asking, Crew
+from codeloupe.pipeline.definition import input_values, load_pipeline
+from codeloupe.pipeline.descent import Descent
+from codeloupe.pipeline.engine import Engine
+from codeloupe.pipeline.logbook import Logbook, Watch
+from codeloupe.pipeline.places import Places
+from codeloupe.pipeline.purse import Purse
+from codeloupe.pipeline.surroundings import Surroundings
+from codeloupe.ports import Agent, GateTask
+from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
+from codeloupe.store.location import state_directory
+from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
+from codeloupe.switchboard import AGENT_NAMES, agent_caller, make_agent
+
+__all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
+
+AskPerson = Callable[[StageRecord, str], Awaitable[Approval | None]]
+
+_NO_AGENTS: Mapping[str, Agent] = MappingProxyType({})
+_NO_INPUTS: Mapping[str, str] = MappingProxyType({})
+_STORE = "store.git"
+# What a stage may add to its workspace in all. The patch of it is held in memory.
+_MOST_WORK_BYTES = 256 * 1024**2
+# No request holds a NUL, so no text can be taken for this.
+_SOME_FENCE = "\0fence\0"
+_IDENTITY = ("user.name=codeloupe", "user.email=codeloupe@example.invalid", "commit.gpgSign=false")
+
+
+def _ignore(_run: RunRecord, _event: PipelineEvent) -> None:
+    """Take an event and do nothing with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a run is made.
+
+    `repo` is where a worktree or a checkout comes from, and whose settings count unless `settings` are given. `agents`
+    are those of the caller by name, beside the built-in ones or in the place of one. `agent` and `model` are for stages
+    that name none. `ask_person` asks on a terminal; without it, or when nobody answers there, an approval is waited for
+    as long as its gate says, unless `wait_for_approval` is off: then the run stops at once. `accept_changes` resumes a
+    run though the pipeline's files have changed since it began.
+    """
+
+    repo: Path = Path()
+    settings: Settings | None = None
+    agents: Mapping[str, Agent] = field(default_factory=lambda: _NO_AGENTS)
+    agent: str | None = None
+    model: str | None = None
+    ask_person: AskPerson | None = None
+    wait_for_approval: bool = True
+    watch: Watch = _ignore
+    state_directory: Path | None = None
+    accept_changes: bool = False
+
+
+class Pipeline:
+    """A pipeline of agent stages, checked, ready to be run as often as wished."""
+
+    def __init__(self, definition: PipelineDefinition) -> None:
+        self.definition = definition
+
+    @classmethod
+    def load(cls, file: Path | str) -> Pipeline:
+        """The pipeline that a YAML file defines. Raises ConfigError, which tells every mistake with its line."""
+        return cls(load_pipeline(Path(file)))
+
+    async def run(
+        self,
+        inputs: Mapping[str, str] = _NO_INPUTS,
+        *,
+        options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+        run_id: str | None = None,
+    ) -> RunRecord:
+        """Begin a run and go on until it is completed, failed or waits for a person; its record tells which.
+
+        Raises UsageError for what the caller can mend, before anything is spent. A cancellation is raised when every
+        agent is gone; such a run, and one whose process was killed, is picked up by `resume_run`.
+        """
+        values = input_values(self.definition, inputs)
+        settings = options.settings or (await configure(repo=options.repo)).settings
+        _crew(options, settings).check(self.definition)
+        repository = await _repository(self.definition.workspace, options.repo)
+        now = datetime.now(UTC)
+        record = RunRecord(
+            run_id=run_id or f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
+            pipeline=self.definition.name,
+            file=self.definition.file,
+            digest=self.definition.digest,
+            state=StageState.PENDING,
+            stages=tuple(_new_record(stage) for stage in self.definition.stages),
+            inputs=values,
+            workspace=self.definition.workspace,
+            repository=None if repository is None else repository.root,
+            started_at=now,
+            updated_at=now,
+        )
+        store = open_run_store(options.state_directory)
+        store.create(record)
+        with store.lock(record.run_id):
+            return await _Run(self.definition, store, _Wish(options, settings, repository)).go_on(record)
+
+
+def _new_record(stage: StageDefinition) -> StageRecord:
+    """A stage before it began, with what a display tells of its place and its limit."""
+    judged = (gate.max_attempts for gate in stage.gates if gate.kind is not GateKind.APPROVAL)
+    return StageRecord(name=stage.name, needs=stage.needs, max_attempts=max(judged, default=1))
+
+
+async def resume_run(run_id: str, *, options: RunOptions = RunOptions()) -> RunRecord:  # noqa: B008 - frozen
+    """Go on with a run that waits, was interrupted or whose process died; nothing that is finished is done again.
+
+    One that is at its end is returned as it is, unless a person had one of its failed stages tried again. Raises
+    RunNotFound, RunBusy while another process works on it, and UsageError when the pipeline's files have changed.
+    """
+    store = open_run_store(options.state_directory)
+    with store.lock(run_id):
+        record = store.load(run_id)
+        definition = _definition_of(record)
+        if definition.digest != record.digest:
+            record = _with_changes(record, definition, accepted=options.accept_changes)
+        settings = options.settings or (await configure(repo=record.repository or options.repo)).settings
+        _crew(options, settings).check(definition)
+        repository = await _repository(record.workspace, record.repository or options.repo)
+        return await _Run(definition, store, _Wish(options, settings, repository)).go_on(record)
+
+
+def open_run_store(state_directory: Path | None = None) -> DirectoryRunStore:
+    """The runs of this machine's user, or those below another directory."""
+    return DirectoryRunStore((state_directory or _state_directory()) / RUNS_DIRECTORY)
+
+
+def _state_directory() -> Path:
+    return state_directory(os.environ)
+
+
+def _definition_of(record: RunRecord) -> PipelineDefinition:
+    if not record.file.is_file():
+        raise ConfigError(
+            f"the run {record.run_id} cannot go on: its pipeline's file {record.file} is not there any more",
+            hint="put it back where it was",
+        )
+    return load_pipeline(record.file)
+
+
+def _with_changes(record: RunRecord, definition: PipelineDefinition, *, accepted: bool) -> RunRecord:
+    """The record under a definition that has changed, if that is accepted: what has begun must still be there."""
+    known = {stage.name: stage for stage in record.stages}
+    wanted = {stage.name for stage in definition.stages}
+    lost = [name for name, stage in known.items() if name not in wanted and stage.state is not StageState.PENDING]
+    if not accepted or lost or definition.workspace is not record.workspace:
+        more = f"; {', '.join(lost)} had begun and is no longer in it" if lost else ""
+        raise UsageError(
+            f"{record.file}, or a file that it names, has changed since the run {record.run_id} began{more}",
+            hint="put the files back as they were, begin a new run, or resume this one with the changes accepted",
+        )
+    stages = tuple(known.get(stage.name) or _new_record(stage) for stage in definition.stages)
+    return replace(record, stages=stages, digest=definition.digest, inputs=input_values(definition, record.inputs))
+
+
+async def _repository(kind: WorkspaceKind, repo: Path) -> Repository | None:
+    return None if kind is WorkspaceKind.DIRECTORY else await open_repository(repo)
+
+
+def _crew(options: RunOptions, settings: Settings) -> Crew:
+    return Crew(
+        own=options.agents,
+        built_in=AGENT_NAMES,
+        make=lambda name: make_agent(name, settings),
+        usual=settings.agents if options.agent is None else (options.agent,),
+        model=options.model or settings.model,
+        keeps_sessions=settings.keep_sessions,
+    )
+
+
+class _Keys:
+    """The ledger's keys of reading calls: each covers what the agent can read."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[str, int]] = {}
+
+    def tell(self, workspace: Path, tree: str, failures: int) -> None:
+        """A workspace holds this tree now; so many calls on it have failed, and the next must not be one of them."""
+        self._known[workspace] = (tree, failures)
+
+    def key_of(self, request: AgentRequest, agent: Agent) -> str | None:
+        """The key, or None for a call that changes files, or on files whose content is not known."""
+        reads_files = agent.limits.tools and request.tools != ()
+        tree, failures = self._known.get(request.working_dir, (None, 0))
+        if not is_repeatable(request) or (reads_files and tree is None):
+            return None
+        own: str | None = getattr(agent, "default_model", None)
+        return content_key(
+            _without_fence(request),
+            agent=agent.name,
+            model=request.model if own is None else f"{request.model} {own}",
+            version=request.labels.get("prompt_version", f"stage {CALL_VERSION}"),
+            tree=tree if reads_files else None,
+            extra={"failures": str(failures)},
+        )
+
+
+def _without_fence(request: AgentRequest) -> AgentRequest:
+    fence = request.labels.get("fence", "")
+    return replace(request, prompt=request.prompt.replace(fence, _SOME_FENCE)) if fence else request
+
+
+class _Reviewing:
+    """Reviews what a stage changed: two commits of the run's own trees, in a repository that is made for it.
+
+    The change is the agent's and not the user's, so it is not trusted: no word in it can keep the review from finding.
+    """
+
+    def __init__(self, settings: Settings, purse: Purse, directory: Path) -> None:
+        self._settings = settings
+        self._purse = purse
+        self._directory = directory
+
+    async def review(self, gate: GateDefinition, task: GateTask) -> Review:
+        """The review. Raises PipelineError when it takes longer than the gate allows, and as `app.review` does."""
+        settings = replace(
+            self._settings,
+            untrusted=True,
+            keep_history=False,
+            on_incomplete="fail",
+            max_budget_usd=self._purse.left_usd(task.stage),
+            experts=gate.experts or self._settings.experts,
+            fail_on=Severity.parse(gate.fail_on) if gate.fail_on else self._settings.fail_on,
+        )
+        with _emptied(self._directory / "stages" / task.stage / "review") as root:
+            change = await _committed(root, self._directory / _STORE, task)
+            try:
+                async with asyncio.timeout(gate.timeout_seconds):
+                    return await review(change, repo=root, settings=settings, context=task.requirements)
+            except TimeoutError as error:
+                raise PipelineError(
+                    f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s",
+                    stage=task.stage,
+                    hint="allow the gate more time; what was reviewed is not bought again",
+                ) from error
+
+
+@contextmanager
+def _emptied(folder: Path) -> Iterator[Path]:
+    """An empty folder, which is removed at the end; what a process that died left in it too."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _committed(root: Path, store: Path, task: GateTask) -> RangeScope:
+    """A repository with what the stage began with and what the attempt left, as one commit upon another."""
+    place = Place(root / ".git", work_tree=root, settings=_IDENTITY)
+    kind = "sha256" if len(task.tree) == 64 else "sha1"
+    await git(place, "init", "--quiet", "--template=", f"--object-format={kind}")
+    alternates = root / ".git" / "objects" / "info" / "alternates"
+    alternates.parent.mkdir(parents=True, exist_ok=True)
+    alternates.write_bytes(os.fsencode(store / "objects") + b"\n")
+    base = (await git(place, "commit-tree", "-m", "before", task.start_tree)).decode("ascii").strip()
+    head = (await git(place, "commit-tree", "-m", f"attempt {task.attempt}", "-p", base, task.tree)).decode("ascii")
+    return RangeScope(f"{base}..{head.strip()}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """How a run is to be made, and the repository from which its workspaces come."""
+
+    options: RunOptions
+    settings: Settings
+    repository: Repository | None
+
+
+class _Run:
+    """One run with all that it needs, in one process that holds its lock."""
+
+    def __init__(self, definition: PipelineDefinition, store: DirectoryRunStore, wish: _Wish) -> None:
+        limits = [most for most in (definition.max_budget_usd, wish.settings.max_budget_usd) if most is not None]
+        self._definition = replace(definition, max_budget_usd=min(limits) if limits else None)
+        self._store = store
+        self._options, self._settings, self._repository = wish.options, wish.settings, wish.repository
+
+    async def go_on(self, record: RunRecord) -> RunRecord:
+        """Run it from where its record stands."""
+        directory = self._store.directory(record.run_id)
+        (directory / _STORE).mkdir(mode=0o700, exist_ok=True)
+        places = Places(directory, checkout=self._checkout(record))
+        workspaces = GitWorkspaceStore(directory / _STORE, source=self._repository, max_total_bytes=_MOST_WORK_BYTES)
+        book = Logbook(self._store, record, watch=self._options.watch, mask=without_secrets)
+        record = await _begun(book, workspaces, places)
+        purse, keys = Purse(self._definition, book), _Keys()
+        crew = _crew(self._options, self._settings)
+        with agent_caller(self._call_settings(record), key_of=keys.key_of, watch_files=None) as caller:
+            asking = Asking(self._definition, crew, purse, caller)
+            around = Surroundings(
+                definition=self._definition,
+                book=book,
+                purse=purse,
+                places=places,
+                workspaces=workspaces,
+                descent=Descent(self._definition, workspaces, base=record.base_tree),
+                ask=asking.of_stage,
+                can_resume=crew.can_resume,
+                tell_tree=keys.tell,
+                gates={
+                    GateKind.CRITIC: CriticGate(asking.critic, can_read=asking.critic_can_read),
+                    GateKind.REVIEW: ReviewGate(_Reviewing(self._settings, purse, directory).review),
+                    GateKind.COMMAND: command_gate,
+                },
+                word=lambda stage, question, seconds: self._word(record.run_id, stage, question, seconds),
+                left_word=lambda stage: self._store.take_approval(record.run_id, stage),
+            )
+            return await Engine(around).run()
+
+    def _checkout(self, record: RunRecord) -> Path | None:
+        is_checkout = record.workspace is WorkspaceKind.CHECKOUT
+        return self._repository.root if is_checkout and self._repository is not None else None
+
+    def _call_settings(self, record: RunRecord) -> Settings:
+        """The settings for calls: their budget is what is left of the run's. Where nothing is, no call is made."""
+        most = self._definition.max_budget_usd
+        left = None if most is None else most - record.usage.cost_usd
+        return replace(self._settings, max_budget_usd=left if left is not None and left > 0 else None)
+
+    async def _word(self, run_id: str, stage: StageRecord, question: str, seconds: float) -> Approval | None:
+        ask_person = self._options.ask_person
+        return await word_of_a_person(
+            lambda: self._store.take_approval(run_id, stage.name),
+            None if ask_person is None else lambda: ask_person(stage, question),
+            timeout_seconds=seconds if self._options.wait_for_approval else 0.0,
+        )
+
+
+async def _begun(book: Logbook, workspaces: GitWorkspaceStore, places: Places) -> RunRecord:
+    """The record with the tree on which all work of the run is built."""
+    if book.run.base_tree:
+        return book.run
+    base = await workspaces.beginning()
+    if places.checkout is not None:
+        base = (await workspaces.keep(places.checkout)).tree
+    return book.move_run(book.run.state, base_tree=base)

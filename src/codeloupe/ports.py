@@ -267,7 +267,10 @@ class RunStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateTask:
-    """What a gate judges: an attempt's workspace, what changed in it, and what the stage was to do."""
+    """What a gate judges: an attempt's workspace, what changed in it, and what the stage was to do.
+
+    `start_tree` and `tree` name in the workspace store what the stage began with and what the attempt left.
+    """
 
     stage: str
     attempt: int
@@ -278,6 +281,8 @@ class GateTask:
     diff: str
     output: str
     earlier: tuple[Critique, ...] = ()
+    start_tree: str = ""
+    tree: str = ""
 
 
 class Gate(Protocol):

@@ -264,7 +264,11 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTry:
-    """A call of a stage that gave no result: what kind of error, in words, and what it cost."""
+    """A call of a stage that gave no result: what kind of error, in words, and what it cost.
+
+    `attempt` is the number of the attempt it was made for. `gate` is the place of the gate that could not decide, None
+    for the stage's own call. `tree` is what the call left in the workspace, kept where its session can be resumed.
+    """
 
     step: RecoveryStep
     kind: str
@@ -272,6 +276,12 @@ class FailedTry:
     hint: str = ""
     session_id: str = ""
     usage: Usage = Usage()
+    attempt: int = 0
+    gate: int | None = None
+    agent: str = ""
+    retryable: bool = False
+    resumable: bool = False
+    tree: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +290,9 @@ class StageRecord:
 
     `start_tree` is what the workspace held before its first attempt. `reason` says why it waits, failed or stopped.
     `wants_approval` names what a person has to decide: "gate" for an approval gate, "escalation" after all else.
+    `person_note` is what a person said who had it tried again; the attempts and failures before that, whose numbers are
+    `attempts_before` and `failures_before`, no longer count towards its limits. `needs` and `max_attempts` are those of
+    its definition when the run began; 0 is not known.
     """
 
     name: str
@@ -292,6 +305,11 @@ class StageRecord:
     wants_approval: str = ""
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    person_note: str = ""
+    attempts_before: int = 0
+    failures_before: int = 0
+    needs: tuple[str, ...] = ()
+    max_attempts: int = 0
 
     @property
     def usage(self) -> Usage:

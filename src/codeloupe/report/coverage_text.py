@@ -25,6 +25,7 @@ _NOUNS = {
     SkipReason.SUBMODULE: ("submodule", "submodules"),
     SkipReason.TOO_LARGE: ("file too large", "files too large"),
     SkipReason.UNREADABLE: ("unreadable file", "unreadable files"),
+    SkipReason.NOTHING_TO_READ: ("file without changed lines", "files without changed lines"),
 }
 
 

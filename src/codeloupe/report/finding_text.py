@@ -26,6 +26,8 @@ _LONGEST_TITLE = 1_000
 _LONGEST_PROSE = 6_000
 _PROSE_LINES = 40
 _LOOKS_NAMED = 4
+# So much of a fingerprint tells findings apart; the verbs that take one take its beginning.
+_DIGITS = 12
 _HISTORY = {"open": "still open from an earlier review", "regressed": "back after it was fixed"}
 
 
@@ -75,7 +77,8 @@ def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
     place.append(f"{path}:{finding.line_start}" if finding.line_start > 0 else path, style="cyan")
     if finding.line_end > finding.line_start > 0:
         place.append(f" to {finding.line_end}", style=DIM)
-    shown = Text(page.clean(note), style=DIM)
+    parts = [note, f"fingerprint {finding.fingerprint[:_DIGITS]}" if page.verbose and finding.fingerprint else ""]
+    shown = Text(page.clean(f" {page.signs.bullet} ".join(part for part in parts if part)), style=DIM)
     if place.cell_len + 2 + shown.cell_len <= page.measure:
         return [Text.assemble(place, "  ", shown)]
     return [place, *page.wrap(shown, indent=_INDENT)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.report.shown_diff import ShownDiff
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.report.gaps import Gap, errors_beside_gaps, gaps_of

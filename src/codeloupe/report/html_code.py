@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codeloupe.model.change import Hunk, LineKind
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.report.html_highlight import highlighted
 from codeloupe.report.html_markup import Html, element, joined
 from codeloupe.report.shown_diff import ShownDiff

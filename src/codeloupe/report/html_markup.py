@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from html import escape
 
+from codeloupe.model.records import dataclass
 from codeloupe.report.sanitise import terminal
 
 _VOID = frozenset({"meta", "link", "br", "input"})

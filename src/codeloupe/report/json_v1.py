@@ -10,6 +10,7 @@ import math
 from typing import Annotated, Any, Literal, TypedDict
 
 from codeloupe import __version__
+from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Coverage, Review
 from codeloupe.model.suppression import Suppression, SuppressionKind
@@ -18,7 +19,7 @@ from codeloupe.report.json_types import schema_of
 from codeloupe.report.sanitise import json_document
 
 SeverityWord = Annotated[str, {"enum": ["critical", "high", "medium", "low"]}]
-ScopeWord = Annotated[str, {"enum": ["uncommitted", "staged", "branch", "range", "commit", "diff_file"]}]
+ScopeWord = Annotated[str, {"enum": [kind.value for kind in ScopeKind]}]
 StatusWord = Annotated[str, {"enum": [status.value for status in FindingStatus]}]
 SuppressionWord = Annotated[str, {"enum": [kind.value for kind in SuppressionKind]}]
 VerdictWord = Annotated[str, {"enum": ["PASS", "NEEDS_WORK", "FAIL"]}]

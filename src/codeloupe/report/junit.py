@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.report.gaps import errors_beside_gaps, gaps_of
 from codeloupe.report.outcome import blocks, outcome_of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from codeloupe.model.finding import Finding
-from codeloupe.model.review import Review, Verdict
+from codeloupe.model.records import dataclass
+from codeloupe.model.review import Review, SkipReason, Verdict
 from codeloupe.report.wording import counted
 
 
@@ -66,6 +66,9 @@ def _why_passed(review: Review) -> str:
     if nothing_to_review(review):
         return "no changes to review"
     if not review.coverage.files_reviewed:
+        reasons = {skip.reason for skip in review.coverage.skipped}
+        if reasons == {SkipReason.NOTHING_TO_READ}:
+            return "no line of any file was changed, so there was nothing to read"
         return "no file of this change was reviewed"
     if review.findings:
         return "nothing found that counts against the change"

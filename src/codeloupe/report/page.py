@@ -6,15 +6,18 @@ A line is a rich `Text` that holds no newline and is already fitted, so that pri
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from io import StringIO
 from itertools import chain, repeat
+from typing import TYPE_CHECKING, cast
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
 from rich.text import Text
 
-from codeloupe.report.sanitise import terminal, without_log_commands
+from codeloupe.model.records import dataclass
+from codeloupe.report.sanitise import in_ascii, terminal, without_log_commands
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 NARROWEST = 20
 _LONGEST_PROSE_LINE = 100
@@ -23,11 +26,9 @@ _LONGEST_TEXT = 5_000
 DIM = "dim"
 BOLD = "bold"
 
-_IN_ASCII = str.maketrans(
-    {"—": "-", "–": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "·": "-", "×": "x", "→": "->", "\xa0": " "}
-)
-# rich wants a console to wrap with, and takes nothing from it that would depend on the machine.
-_WRAPPING = Console(file=StringIO(), width=NARROWEST, force_terminal=False, force_jupyter=False)
+# rich wants a console to wrap with, and looks at it only to justify, which is not done here. To load what makes one
+# takes longer than to lay out a report.
+_NO_CONSOLE = cast("Console", None)
 _INLINE_CODE = re.compile(r"`[^`\n]+`")
 
 
@@ -76,7 +77,7 @@ class Page:
         shown = terminal(text[:longest], keep_newlines=keep_newlines) + cut
         if not self.ascii_only or shown.isascii():
             return shown
-        return shown.translate(_IN_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+        return in_ascii(shown)
 
     def wrap(self, text: Text, *, indent: int = 0, hang: int = 0, first: Text | None = None) -> list[Text]:
         """Lines of at most the page's width, indented; all but the first hang further in.
@@ -84,11 +85,12 @@ class Page:
         `first`, of exactly `indent` cells, takes the place of the first line's indentation.
         """
         room = max(self.measure - indent - hang, NARROWEST // 2)
-        prefixes = chain([first or Text(" " * indent)], repeat(Text(" " * (indent + hang))))
-        return [
-            Text.assemble(prefix, line)
-            for prefix, line in zip(prefixes, text.wrap(_WRAPPING, room, tab_size=1), strict=False)
-        ]
+        start = first or Text(" " * indent)
+        if text.cell_len <= room and "\n" not in text.plain and "\t" not in text.plain:
+            return [Text.assemble(start, text)]
+        prefixes = chain([start], repeat(Text(" " * (indent + hang))))
+        lines = text.wrap(_NO_CONSOLE, room, tab_size=1)
+        return [Text.assemble(prefix, line) for prefix, line in zip(prefixes, lines, strict=False)]
 
     def cut(self, text: str, cells: int) -> str:
         """The text in at most so many cells, its end replaced by an ellipsis when it is longer."""
@@ -114,6 +116,9 @@ def prose(text: str) -> Text:
 
 def console_for(page: Page, *, record: bool = False) -> Console:
     """A console that writes to memory, asks the environment nothing, and knows no markup, emoji or highlighting."""
+    # Heavy, and needed for colour alone.
+    from rich.console import Console  # noqa: PLC0415 - see above
+
     return Console(
         file=StringIO(),
         width=page.width,

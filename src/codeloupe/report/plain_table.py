@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from codeloupe.report.sanitise import terminal, without_log_commands
+from codeloupe.model.records import dataclass
+from codeloupe.report.sanitise import in_ascii, terminal, without_log_commands
 
 _STYLES = {
     "bold": "1",
@@ -18,7 +18,6 @@ _STYLES = {
     "blue": "1;94",
     "cyan": "36",
 }
-_IN_ASCII = str.maketrans({"–": "-", "—": "-", "…": "...", "·": "-", "×": "x", "→": "->", "’": "'", "‘": "'"})
 _LONGEST_TEXT = 2_000
 _GAP = 2
 
@@ -51,7 +50,7 @@ class Sheet:
         shown = terminal(text[:_LONGEST_TEXT].replace("\n", " "))
         if not self.ascii_only or shown.isascii():
             return shown
-        return shown.translate(_IN_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+        return in_ascii(shown)
 
     def paint(self, text: str, style: str) -> str:
         """The text in a style, where there is colour."""

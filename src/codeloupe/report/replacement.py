@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.report.sanitise import terminal
 from codeloupe.report.sanitise_plain import is_masked
 

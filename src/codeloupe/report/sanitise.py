@@ -28,6 +28,19 @@ _FORBIDDEN = (
 )
 _FORBIDDEN_OUTSIDE_ASCII = rf"\x7f|(?![\x00-\x7f])(?:{_FORBIDDEN})"
 _LOG_COMMAND = r"(?m)^([^\S\n]*):(?=:)|##(?=\w*\[)"
+_IN_ASCII = str.maketrans(
+    {"—": "-", "–": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "·": "-", "×": "x", "→": "->", "\xa0": " "}
+)
+
+
+def plain_signs(text: str) -> str:
+    """The text with the nearest sign of ASCII in the place of dashes, quotes and the like."""
+    return text.translate(_IN_ASCII)
+
+
+def in_ascii(text: str) -> str:
+    """The text without anything outside of ASCII: plain signs, and escapes for what has none."""
+    return plain_signs(text).encode("ascii", "backslashreplace").decode("ascii")
 
 
 @cache

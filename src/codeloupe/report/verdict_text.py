@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.text import Text
 
 from codeloupe.model.finding import FindingStatus
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Coverage, Review
 from codeloupe.report.coverage_text import is_piece, skipped_in_words
 from codeloupe.report.finding_text import counts_by_severity

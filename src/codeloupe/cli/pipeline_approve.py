@@ -1,0 +1,31 @@
+"""`codeloupe pipeline approve` and `reject`: a person's word on a stage that waits."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from codeloupe.cli.pipeline_answers import leave_word, stage_for
+from codeloupe.cli.pipeline_place import as_shown, find_run, open_store
+from codeloupe.model.pipeline import Decision, StageState
+from codeloupe.report.sanitise import terminal
+
+_DECISIONS = {"approve": Decision.APPROVE, "reject": Decision.REJECT}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Leave the word; a process that waits for it goes on at once. With --resume, else go on here."""
+    store = open_store()
+    run_id = find_run(store, arguments.run)
+    record, holder = as_shown(store, run_id)
+    stage = stage_for(record, arguments.stage, [StageState.AWAITING_APPROVAL], refusal="and waits for nobody")
+    decision = _DECISIONS[arguments.action]
+    told = leave_word(store, record, stage, decision, note=arguments.note, holder=holder)
+    if holder is None and arguments.resume:
+        # What runs pipelines takes long to load, and most answers need none of it.
+        carry = import_module("codeloupe.cli.pipeline_carrying").carry
+        resume_run = import_module("codeloupe.pipelines").resume_run
+        exit_code: int = carry(lambda options: resume_run(run_id, options=options), arguments)
+        return exit_code
+    print(terminal(told))
+    return 0

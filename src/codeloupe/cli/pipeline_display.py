@@ -1,0 +1,195 @@
+"""What a person sees while a pipeline runs: a tree that is redrawn on a terminal, a line for each step elsewhere.
+
+The display only listens and never raises into the run.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self, TextIO
+
+from codeloupe.cli.live_line import LiveLine, ProgressMode
+from codeloupe.cli.live_line import Row as LiveRow
+from codeloupe.model.pipeline import GateKind, PipelineEvent, RunRecord, StageState
+from codeloupe.report.pipeline_rows import Row, Tree, cut_row
+from codeloupe.report.pipeline_words import attempt_in_words, run_seconds, spent_on, state_in_words, took
+from codeloupe.report.plain_table import Sheet
+from codeloupe.report.sanitise import log_line
+
+_LONGEST_MESSAGE = 2_000
+_SHORT_REASON = 60
+# A brief tree does not wrap; its rows are cut at the edge of the terminal.
+_ENDLESS = 100_000
+# Below the tree stands the live line, and a terminal that is full to its last line scrolls.
+_LINES_BESIDE = 2
+_INDENT = 2
+_AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.CANCELLED)
+
+
+class PipelineDisplay:
+    """A sink for what happens in a run: `with PipelineDisplay(stream=…, mode=…) as display: … watch=display.watch`.
+
+    `run` is the last state that was seen, or None.
+    """
+
+    def __init__(self, *, stream: TextIO, mode: ProgressMode, clock: Callable[[], float] = time.monotonic) -> None:
+        self._line = LiveLine(stream=stream, mode=mode, status=self.status, above=self.tree, clock=clock)
+        self._mode = mode
+        self._stream = stream
+        self._sheet = Sheet(width=_ENDLESS, ascii_only=not _can_draw(stream))
+        self._told = ""
+        self.run: RunRecord | None = None
+
+    def __enter__(self) -> Self:
+        self._line.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._line.__exit__(kind, error, trace)
+
+    def watch(self, run: RunRecord, event: PipelineEvent) -> None:
+        """Take a step of the run. Cheap; never raises."""
+        self.run = run
+        try:
+            self.tell(event_in_words(run, self._without_what_was_told(event)))
+        except Exception:  # noqa: BLE001 - whatever an event holds, a display that cannot show it ends no run
+            return
+
+    def _without_what_was_told(self, event: PipelineEvent) -> PipelineEvent:
+        """A long reason goes with a failure through several steps; it is told at the first of them."""
+        if len(self._told) > _SHORT_REASON and self._told in event.message:
+            return replace(event, message=event.message.replace(self._told, "").rstrip(": "))
+        self._told = event.message
+        return event
+
+    def tell(self, words: str) -> None:
+        """Tell a step that the tree shows, where there is no tree."""
+        if self._mode is ProgressMode.PLAIN:
+            self.say(words)
+
+    def say(self, words: str) -> None:
+        """Tell something that stays, whatever the mode but silence."""
+        if self._mode is not ProgressMode.SILENT and words:
+            self._line.print(f"codeloupe: {one_line(words)}")
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While a person is asked something, nothing is drawn."""
+        self._line.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            self._line.__enter__()
+
+    def tree(self) -> Sequence[LiveRow]:
+        """The run as rows that have room on the terminal, for above the live line."""
+        if self.run is None:
+            return ()
+        try:
+            size = _size_of(self._stream)
+            rows = self._rows(self.run, most=size.lines - _LINES_BESIDE)
+            return [cut_row(row, self._sheet, size.columns - _INDENT - 1) for row in rows]
+        except Exception:  # noqa: BLE001 - called by the thread that draws, where nobody could catch it
+            return ()
+
+    def _rows(self, run: RunRecord, *, most: int) -> list[Row]:
+        """All of the tree, or of one that is too high what is neither done nor to come, and how much else there is."""
+        draw = Tree(sheet=self._sheet, now=datetime.now(UTC), brief=True).rows
+        if len(rows := draw(run)) <= most:
+            return rows
+        states = Counter(stage.state for stage in run.stages)
+        under_way = tuple(stage for stage in run.stages if stage.state not in _AT_REST)
+        rest = ", ".join(f"{states[state]} {state_in_words(state)}" for state in _AT_REST if states[state])
+        return [*draw(replace(run, stages=under_way))[: most - 1], ((f"and {rest}", "dim"),)]
+
+    def headline(self) -> str:
+        """The run in one line, for when its tree is not shown."""
+        return "" if self.run is None else f"{self.run.pipeline} {self.run.run_id}  {self.status()}"
+
+    def status(self) -> str:
+        """What the live line says: how many stages are done, what they cost, and the time so far."""
+        run = self.run
+        if run is None:
+            return "Starting"
+        done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
+        waiting = sum(stage.state is StageState.AWAITING_APPROVAL for stage in run.stages)
+        parts = [
+            f"{done}/{len(run.stages)} stages",
+            f"{waiting} waiting for a person" if waiting else "",
+            spent_on(run.usage),
+            took(run_seconds(run, datetime.now(UTC))),
+        ]
+        return "  ".join(part for part in parts if part)
+
+
+def event_in_words(run: RunRecord, event: PipelineEvent) -> str:
+    """One line about a step: `write: gating`, `write: critic REWORK 50: No source.`; empty for what others tell.
+
+    That an attempt begins or ends, and that a person is wanted, is told by the state that follows it, and what a person
+    said once, not again as the word of a gate.
+    """
+    match event.kind:
+        case "attempt_started" | "attempt_finished" | "approval_wanted":
+            return ""
+        case "critique" if event.facts.get("gate") == GateKind.APPROVAL:
+            return ""
+        case "run_started" | "run_resumed":
+            parts = [f"run {run.run_id} {event.kind.removeprefix('run_')}", event.message]
+        case "run_ended":
+            parts = [f"run {run.run_id} {state_in_words(run.state)}", event.message]
+        case "stage_state":
+            parts = [event.stage, _state_of(run, event), event.message]
+        case "critique":
+            words = (event.facts.get(name) for name in ("gate", "verdict", "score"))
+            parts = [event.stage, " ".join(str(word) for word in words if word is not None), event.message]
+        case "try_failed":
+            parts = [event.stage, "call failed", event.message]
+        case _:
+            parts = [event.stage, event.message] if event.message else []
+    return ": ".join(part for part in parts if part)
+
+
+def _state_of(run: RunRecord, event: PipelineEvent) -> str:
+    try:
+        stage = run.stage(event.stage)
+    except KeyError:
+        return ""
+    is_later = stage.state is StageState.RUNNING and stage.attempts
+    return f"{state_in_words(stage.state)} {attempt_in_words(stage)}" if is_later else state_in_words(stage.state)
+
+
+def one_line(words: str) -> str:
+    """Safe on a terminal and in a CI log."""
+    return log_line(" ".join(words[:_LONGEST_MESSAGE].split()))
+
+
+def _size_of(stream: TextIO) -> os.terminal_size:
+    try:
+        known = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        known = os.terminal_size((80, 24))
+    # As whoever draws sees it: the environment has the first word.
+    columns, lines = (os.environ.get(name, "") for name in ("COLUMNS", "LINES"))
+    return os.terminal_size(
+        (
+            int(columns) if columns.isdecimal() else known.columns or 80,
+            int(lines) if lines.isdecimal() else known.lines or 24,
+        )
+    )
+
+
+def _can_draw(stream: TextIO) -> bool:
+    try:
+        "╰─✔▸↻·…".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -1,0 +1,126 @@
+"""The options of `codeloupe pipeline`. Apart from the verbs, so that help and mistakes in the options come at once."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from codeloupe.cli.options import add_repo_option
+
+_RUN = "a run's id, the beginning of one, or `last`"
+_EPILOG = """\
+exit codes: 0 completed, 1 a gate failed it, 2 usage or configuration, 3 waits for a person or could not go on,
+130 interrupted (`resume` goes on)
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the verbs below `pipeline` to its parser."""
+    parser.description = "Run stages of agents with gates between them; look at runs, answer them, go on with them."
+    parser.epilog = _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    verbs = parser.add_subparsers(dest="action", metavar="|".join(_VERBS), required=True)
+    for name, (add_options, about) in _VERBS.items():
+        add_options(verbs.add_parser(name, help=about, description=about.capitalize() + ".", allow_abbrev=False))
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="the pipeline's YAML file")
+    parser.add_argument(
+        "--input", metavar="NAME=VALUE", action="append", default=[], help="an input of the pipeline (may be repeated)"
+    )
+    add_repo_option(parser)
+    parser.set_defaults(accept_changes=False)
+    _add_running(parser)
+
+
+def _add_resume(parser: argparse.ArgumentParser) -> None:
+    _add_run_name(parser)
+    parser.add_argument("--retry", metavar="STAGE", help="have a stage tried again that waits or failed")
+    parser.add_argument("--note", metavar="TEXT", default="", help="with --retry: what its next attempt is told")
+    parser.add_argument(
+        "--accept-changes", action="store_true", help="go on though the pipeline's files have changed since it began"
+    )
+    _add_running(parser)
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--agent", metavar="NAME", help="the agent of stages that name none")
+    parser.add_argument("--model", metavar="NAME", help="the model of stages that name none")
+    parser.add_argument("--no-wait", action="store_true", help="stop where a person has to decide, and do not ask")
+    _add_json(parser, "the final state for programs, on standard output")
+    loudness = parser.add_mutually_exclusive_group()
+    loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr, and show every attempt whole")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the final state")
+    _add_color(parser)
+
+
+def _add_status(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", nargs="?", default="last", help=f"{_RUN} (default: last)")
+    parser.add_argument(
+        "--follow", action="store_true", help="show how it goes on, until it stops; its exit code is ours"
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="every attempt whole, with its artifacts")
+    _add_json(parser)
+    _add_color(parser)
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", metavar="N", type=int, default=20, help="so many at most (default: 20)")
+    _add_json(parser)
+    _add_color(parser)
+
+
+def _add_validate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a pipeline's YAML file")
+    _add_json(parser)
+
+
+def _add_answer(parser: argparse.ArgumentParser) -> None:
+    _add_run_name(parser)
+    parser.add_argument("stage", metavar="STAGE", help="the stage that waits")
+    parser.add_argument("--note", metavar="TEXT", default="", help="why; it is kept with the run")
+    parser.add_argument("--resume", action="store_true", help="go on with the run here, when no process works on it")
+    # What --resume needs besides, as `resume` has it by default.
+    parser.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False, accept_changes=False)
+    _add_json(parser, "with --resume: the final state for programs")
+    _add_color(parser)
+
+
+def _add_schema(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "of",
+        nargs="?",
+        choices=["file", "status", "list"],
+        default="file",
+        help="of a pipeline's file (default), or of what `status --json` and `list --json` print",
+    )
+
+
+def _add_remove(parser: argparse.ArgumentParser) -> None:
+    _add_run_name(parser)
+
+
+def _add_run_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=_RUN)
+
+
+def _add_json(parser: argparse.ArgumentParser, about: str = "for programs") -> None:
+    parser.add_argument("--json", action="store_true", help=about)
+
+
+def _add_color(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour the text")
+
+
+_VERBS = {
+    "run": (_add_run, "run a pipeline"),
+    "resume": (_add_resume, "go on with a run that was interrupted, or that a person answered"),
+    "status": (_add_status, "show one run as a tree"),
+    "list": (_add_list, "show all runs, the newest first"),
+    "validate": (_add_validate, "check pipelines' files, at no cost"),
+    "approve": (_add_answer, "say yes to a stage that waits for a person"),
+    "reject": (_add_answer, "say no to a stage that waits for a person"),
+    "schema": (_add_schema, "print the JSON Schema of a pipeline's file"),
+    "remove": (_add_remove, "remove a run with all its files"),
+}

@@ -1,0 +1,116 @@
+"""What the verbs about runs share: the store, which run is meant, and how a run is shown."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from codeloupe.cli.options import look_of
+from codeloupe.cli.writing import write_result
+from codeloupe.errors import RunNotFound, StoreError, UsageError
+from codeloupe.model.pipeline import RunRecord
+from codeloupe.report.history_words import moment
+from codeloupe.report.pipeline_json import run_json
+from codeloupe.report.pipeline_text import Places, render_run
+from codeloupe.report.pipeline_words import as_it_stands, state_in_words
+from codeloupe.store.location import state_directory
+from codeloupe.store.run_lock import Holder
+from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
+
+LAST = "last"
+FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"
+_LIST = "`codeloupe pipeline list` shows what there is"
+_CANDIDATES = 8
+
+
+def open_store() -> DirectoryRunStore:
+    """The runs of this user. Nothing is made or read yet. Raises StoreError when nothing names a place."""
+    return DirectoryRunStore(state_directory(os.environ) / RUNS_DIRECTORY)
+
+
+def find_run(store: DirectoryRunStore, word: str) -> str:
+    """The id of the run that a word names: an id, the beginning of one, or `last`. Raises RunNotFound in words.
+
+    Whether the state of that run can be read is not looked at, but for `last`.
+    """
+    if word == LAST:
+        return _last(store)
+    found = store.matching(word)
+    if word in found:
+        return word
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = "".join(f"\n  {name}" for name in found[:_CANDIDATES])
+        more = "\n  and more" if len(found) > _CANDIDATES else ""
+        raise UsageError(f"{word!r} is the beginning of several runs:{names}{more}", hint="give more characters of one")
+    raise _unknown(store, word)
+
+
+def as_shown(store: DirectoryRunStore, run_id: str) -> tuple[RunRecord, Holder | None]:
+    """A run as it really is, and the process that works on it."""
+    # Asked first: whoever works on it may end between the two, and has then written the last state before.
+    holder = store.holder(run_id)
+    return as_it_stands(store.load(run_id), busy=holder is not None), holder
+
+
+def places_of(directory: Path) -> Places:
+    """Where the result and the patch of a run are, as far as they are there."""
+    result, patch = directory / "result", directory / "result.patch"
+    return Places(
+        directory=directory,
+        result=result if result.is_dir() else None,
+        patch=patch if patch.is_file() and patch.stat().st_size else None,
+    )
+
+
+def write_run(
+    run: RunRecord, store: DirectoryRunStore, arguments: argparse.Namespace, *, holder: Holder | None = None
+) -> None:
+    """Show a run on standard output, as text or for programs."""
+    places = places_of(store.directory(run.run_id))
+    if arguments.json:
+        process_id = None if holder is None else holder.process_id
+        write_result(run_json(run, places, busy=holder is not None, process_id=process_id))
+        return
+    look = look_of(arguments.color)
+    write_result(
+        render_run(
+            run,
+            places,
+            width=look.width,
+            color=look.color,
+            ascii_only=look.ascii_only,
+            verbose=arguments.verbose,
+        )
+    )
+
+
+def _last(store: DirectoryRunStore) -> str:
+    runs, problems = store.list()
+    if runs:
+        return runs[0].run_id
+    if problems:
+        raise StoreError(f"no run can be read: {next(iter(problems.values()))}", hint=_LIST)
+    raise RunNotFound("there is no run of a pipeline yet", hint=FIRST_STEP)
+
+
+def _unknown(store: DirectoryRunStore, word: str) -> RunNotFound:
+    runs, problems = store.list()
+    if not runs:
+        hint = _LIST if problems else FIRST_STEP
+        return RunNotFound(f"there is no run {word!r}, nor any that can be read", hint=hint)
+    return RunNotFound(f"there is no run {word!r}; the newest are:{in_short(runs[:_CANDIDATES])}", hint=_LIST)
+
+
+def in_short(runs: Sequence[RunRecord]) -> str:
+    """A line for each run, whatever the name of its pipeline holds."""
+    return "".join(
+        f"\n  {run.run_id}  {moment(run.started_at)}  {state_in_words(run.state)}  {_cut(run.pipeline)}" for run in runs
+    )
+
+
+def _cut(name: str) -> str:
+    return " ".join(name.split())[:60]

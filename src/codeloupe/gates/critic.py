@@ -1,0 +1,197 @@
+"""The gate `critic`: an agent that reads what a stage made and answers PASS, REWORK or FAIL.
+
+What it says is read with the tolerance of reviews. An answer that cannot be understood is asked for once more; after
+that it is an error, never a PASS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from codeloupe.errors import AgentError, OutputInvalid, PipelineError
+from codeloupe.extraction.critique import CritiqueAnswer, read_critique
+from codeloupe.extraction.reasons import TRUNCATED_JSON
+from codeloupe.gates.critic_prompt import (
+    CRITIC_VERSION,
+    CRITIQUE_SCHEMA,
+    REPAIR_SCHEMA,
+    CriticPrompt,
+    critic_prompt,
+    repair_prompt,
+)
+from codeloupe.gates.fencing import new_fence
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
+from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
+from codeloupe.model.records import dataclass
+from codeloupe.model.usage import Usage
+from codeloupe.ports import GateTask
+
+AskCritic = Callable[[GateDefinition, AgentRequest], Awaitable[AgentResult]]
+CanRead = Callable[[GateDefinition, GateTask], bool]
+
+_NO_CRITIQUE = "invalid answer: it is no critique"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    """An answer as it was understood, and what it cost."""
+
+    read: CritiqueAnswer
+    text: str
+    usage: Usage
+
+
+class CriticGate:
+    """Asks an agent through `ask`, which finds the one that the gate names; `can_read` tells whether it has tools."""
+
+    def __init__(self, ask: AskCritic, *, can_read: CanRead) -> None:
+        self._ask = ask
+        self._can_read = can_read
+
+    async def __call__(self, gate: GateDefinition, task: GateTask) -> Critique:
+        """The critique. Raises an AgentError, with the cost of all its calls, or PipelineError for a bad step file."""
+        fence = new_fence()
+        can_read = self._can_read(gate, task)
+        instructions = None if gate.step is None else _instructions(gate.step, task.stage)
+        prompt = critic_prompt(task, fence=fence, instructions=instructions, wish=gate.prompt, can_read=can_read)
+        question = _request(gate, task, prompt, fence=fence, can_read=can_read)
+        first = await self._heard(gate, question)
+        if first.read.problem is None:
+            return _critique(gate, first.read, first.usage)
+        try:
+            second = await self._heard(gate, _asked_again(question, first, fence=fence))
+        except AgentError as error:
+            _add_cost(error, first.usage)
+            raise
+        spent = first.usage.plus(second.usage)
+        if second.read.problem is None:
+            return _critique(gate, second.read, spent)
+        raise _not_understood(task, second.read.problem, spent)
+
+    async def _heard(self, gate: GateDefinition, request: AgentRequest) -> _Heard:
+        structured = None
+        try:
+            result = await self._ask(gate, request)
+        except OutputInvalid as error:
+            text, usage = error.output or error.raw_output, _usage_of_error(error)
+            read = read_critique(text)
+            if error.cut_off and read.problem is None:
+                read = CritiqueAnswer(problem=TRUNCATED_JSON)
+        else:
+            text, usage, structured = result.output, usage_of(result), result.structured
+            read = read_critique(text, structured)
+        is_repair = request.output_schema is REPAIR_SCHEMA
+        if is_repair and read.problem is None and not _stands_for_a_critique(structured):
+            read = CritiqueAnswer(problem=_NO_CRITIQUE)
+        return _Heard(read=read, text=text, usage=usage)
+
+
+def _stands_for_a_critique(structured: object) -> bool:
+    """Whether an answer that was said again was a critique: that has to be said in so many words."""
+    return isinstance(structured, dict) and structured.get("readable") is True
+
+
+def _instructions(step: Path, stage: str) -> str:
+    try:
+        text = step.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise PipelineError(
+            f"the critic's instructions {step} cannot be read: {reason}", stage=stage, hint="check the gate's step"
+        ) from error
+    if not text.strip():
+        raise PipelineError(
+            f"the critic's instructions {step} are empty", stage=stage, hint="write them, or leave the gate's step out"
+        )
+    return text
+
+
+def _request(gate: GateDefinition, task: GateTask, prompt: CriticPrompt, *, fence: str, can_read: bool) -> AgentRequest:
+    return AgentRequest(
+        system_prompt=prompt.system,
+        prompt=prompt.text,
+        working_dir=task.workspace,
+        model=gate.model,
+        permission_mode=PermissionMode.DONT_ASK,
+        tools=None if can_read else (),
+        timeout_seconds=gate.timeout_seconds,
+        output_schema=CRITIQUE_SCHEMA,
+        labels={"stage": task.stage, "gate": "critic", "fence": fence, "prompt_version": f"critic {CRITIC_VERSION}"},
+    )
+
+
+def _asked_again(question: AgentRequest, first: _Heard, *, fence: str) -> AgentRequest:
+    """To say the answer again; or the question once more where nothing, or not all, was said."""
+    problem = first.read.problem or ""
+    if not first.text.strip() or problem == TRUNCATED_JSON or problem.startswith("the run failed"):
+        # Other words, so that the ledger does not give the same answer again.
+        return replace(question, prompt=f"{question.prompt}\n\nKeep the answer short: an earlier one was not whole.")
+    prompt = repair_prompt(first.text, problem, fence=fence)
+    return replace(question, system_prompt=prompt.system, prompt=prompt.text, tools=(), output_schema=REPAIR_SCHEMA)
+
+
+def _critique(gate: GateDefinition, read: CritiqueAnswer, usage: Usage) -> Critique:
+    verdict, blockers = read.verdict or CriticVerdict.REWORK, read.blockers
+    if verdict is CriticVerdict.PASS and read.score is not None and read.score < gate.min_score:
+        verdict = CriticVerdict.REWORK
+        blockers = (f"it was said to pass, with a score of {read.score}, which is below {gate.min_score}",)
+    return Critique(
+        verdict=verdict,
+        gate=GateKind.CRITIC,
+        score=read.score,
+        summary=read.summary,
+        blockers=blockers,
+        fixes=read.fixes,
+        confidence=read.confidence,
+        usage=usage,
+    )
+
+
+def _not_understood(task: GateTask, problem: str, spent: Usage) -> OutputInvalid:
+    error = OutputInvalid(
+        f"the critic's word on attempt {task.attempt} of {task.stage} cannot be understood: {problem}",
+        agent="critic",
+        hint="see its answer in the log, try again, or take another agent or model for the critic",
+        attempts=0,
+    )
+    _add_cost(error, spent)
+    return error
+
+
+def usage_of(result: AgentResult) -> Usage:
+    """What an answer cost."""
+    if result.from_ledger:
+        return Usage(cached=1)
+    return _spent(max(result.attempts, 1), result.total_cost_usd, result.usage, seconds=result.duration_ms / 1000)
+
+
+def _usage_of_error(error: AgentError) -> Usage:
+    return _spent(error.attempts, error.cost_usd, error.usage, seconds=0.0)
+
+
+def _spent(requests: int, cost: float | None, tokens: TokenUsage | None, *, seconds: float) -> Usage:
+    known = cost is not None and math.isfinite(cost)
+    return Usage(
+        requests=requests,
+        input_tokens=tokens.input_tokens if tokens else 0,
+        output_tokens=tokens.output_tokens if tokens else 0,
+        cost_usd=max(cost, 0.0) if cost is not None and known else 0.0,
+        duration_seconds=seconds,
+        unknown_costs=0 if known else 1,
+    )
+
+
+def _add_cost(error: AgentError, spent: Usage) -> None:
+    """Let an error tell of what was spent before it, too."""
+    own = error.usage if isinstance(error.usage, TokenUsage) else TokenUsage()
+    error.usage = TokenUsage(
+        input_tokens=own.input_tokens + spent.input_tokens,
+        cached_tokens=own.cached_tokens,
+        output_tokens=own.output_tokens + spent.output_tokens,
+    )
+    error.attempts += spent.requests
+    if not spent.unknown_costs:
+        error.cost_usd = (error.cost_usd or 0.0) + spent.cost_usd

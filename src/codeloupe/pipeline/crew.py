@@ -1,0 +1,99 @@
+"""Which agents answer for a stage and for its critics, and how they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from codeloupe.errors import ConfigError
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.pipeline import GateDefinition, PipelineDefinition, StageDefinition
+from codeloupe.model.records import dataclass
+from codeloupe.pipeline.purse import Purse
+from codeloupe.pipeline.surroundings import ignore
+from codeloupe.ports import Agent, AgentEventSink, AskAgent, GateTask
+
+
+class Caller(Protocol):
+    """Makes agent calls, with retries, limits, budget and ledger around them."""
+
+    async def call(self, request: AgentRequest, *, agent: Sequence[Agent], emit: AgentEventSink) -> AgentResult:
+        """The answer of the first agent that can be used. Raises an AgentError or a StoreError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """The agents of a run by name. `own` are the caller's, `built_in` the names of those that `make` makes.
+
+    `usual` are asked, the first that can be used, where neither a stage nor a gate names one. `model` is for those that
+    name none. `keeps_sessions` tells whether the built-in ones keep theirs, so that they can be resumed.
+    """
+
+    own: Mapping[str, Agent]
+    built_in: tuple[str, ...]
+    make: Callable[[str], Agent]
+    usual: tuple[str, ...]
+    model: str | None = None
+    keeps_sessions: bool = False
+
+    def check(self, definition: PipelineDefinition) -> None:
+        """Raises ConfigError for an agent that nobody knows, before anything is spent."""
+        named = {stage.agent for stage in definition.stages} | set(self.usual)
+        named |= {gate.agent for stage in definition.stages for gate in stage.gates}
+        known = (*self.built_in, *self.own)
+        for name in sorted(name for name in named if name is not None):
+            if name not in known:
+                raise ConfigError(f"there is no agent {name!r}", hint=f"the agents are: {', '.join(known)}")
+
+    def chain(self, name: str | None) -> tuple[Agent, ...]:
+        """The agent of that name, or the usual ones."""
+        return tuple(self._agent(one) for one in ((name,) if name else self.usual))
+
+    def _agent(self, name: str) -> Agent:
+        own = self.own.get(name)
+        return self.make(name) if own is None else own
+
+    def can_resume(self, name: str) -> bool:
+        """Whether a session of an agent can be resumed."""
+        if name in self.own:
+            return self.own[name].limits.resume
+        return name in self.built_in and self.keeps_sessions and self.make(name).limits.resume
+
+
+class Asking:
+    """Puts the questions of stages and critics to their agents, each within what may still be spent."""
+
+    def __init__(self, definition: PipelineDefinition, crew: Crew, purse: Purse, caller: Caller) -> None:
+        self._stages = {stage.name: stage for stage in definition.stages}
+        self._crew = crew
+        self._purse = purse
+        self._caller = caller
+
+    def of_stage(self, stage: StageDefinition, agent: str) -> AskAgent:
+        """The agent of a stage; by name the one of its agents whose session is resumed."""
+        agents = self._crew.chain(agent or stage.agent)
+
+        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+            asked = replace(request, model=request.model or self._crew.model)
+            return await self._caller.call(asked, agent=agents, emit=emit)
+
+        return ask
+
+    async def critic(self, gate: GateDefinition, request: AgentRequest) -> AgentResult:
+        """The answer of a gate's critic, which is the stage's agent unless the gate names another."""
+        stage = self._stages[request.labels["stage"]]
+        of_stage = stage.model if gate.agent in (None, stage.agent) else None
+        asked = replace(
+            request,
+            model=request.model or of_stage or self._crew.model,
+            max_budget_usd=self._purse.left_usd(stage.name),
+        )
+        return await self._caller.call(asked, agent=self._critics(gate, stage), emit=ignore)
+
+    def critic_can_read(self, gate: GateDefinition, task: GateTask) -> bool:
+        """Whether the critic has tools to read files with."""
+        return all(agent.limits.tools for agent in self._critics(gate, self._stages[task.stage]))
+
+    def _critics(self, gate: GateDefinition, stage: StageDefinition) -> tuple[Agent, ...]:
+        return self._crew.chain(gate.agent or stage.agent)

@@ -1,0 +1,63 @@
+"""Whose work a stage builds on, and how their trees become one: as histories are merged, over what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from codeloupe.model.pipeline import PipelineDefinition
+from codeloupe.ports import WorkspaceStore
+
+
+def ancestors(definition: PipelineDefinition) -> Mapping[str, frozenset[str]]:
+    """For each stage itself and every stage that it builds on, however far back."""
+    needs = {stage.name: stage.needs for stage in definition.stages}
+    known: dict[str, frozenset[str]] = {}
+    left = list(needs)
+    while left:
+        name = left.pop()
+        missing = [need for need in needs[name] if need not in known]
+        if name in known:
+            continue
+        if missing:
+            left.extend((name, *missing))
+            continue
+        known[name] = frozenset({name}).union(*(known[need] for need in needs[name]))
+    return known
+
+
+class Descent:
+    """The trees that the finished stages of a run left, and what any set of stages left together.
+
+    Two stages that both built on a third are compared with what that one left: what only one of them changed further
+    is no conflict.
+    """
+
+    def __init__(self, definition: PipelineDefinition, store: WorkspaceStore, *, base: str) -> None:
+        self._order = [stage.name for stage in definition.stages]
+        self._ancestors = ancestors(definition)
+        self._store = store
+        self._base = base
+
+    async def together(self, stages: Iterable[str], trees: Mapping[str, str]) -> str:
+        """One tree with the work of some finished stages and of all they build on; `trees` are what each left.
+
+        Raises WorkspaceError, which names the files, when two changed the same one differently.
+        """
+        names = self._latest(frozenset(stages))
+        if not names:
+            return self._base
+        tree, within = trees[names[0]], self._ancestors[names[0]]
+        for name in names[1:]:
+            shared = await self.together(within & self._ancestors[name], trees)
+            tree = await self._store.merged(shared, (tree, trees[name]))
+            within |= self._ancestors[name]
+        return tree
+
+    def lineage(self, stage: str) -> tuple[str, ...]:
+        """The stages that a stage builds on, in the order of the file."""
+        return tuple(name for name in self._order if name in self._ancestors[stage] and name != stage)
+
+    def _latest(self, stages: frozenset[str]) -> list[str]:
+        """Those of some stages that no other of them builds on: their trees hold the work of the rest."""
+        held = {name for other in stages for name in self._ancestors[other] if name != other}
+        return [name for name in self._order if name in stages and name not in held]

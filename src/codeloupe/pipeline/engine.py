@@ -1,0 +1,204 @@
+"""A run from wherever its record stands to its end: stages in the order of their needs, independent ones at once.
+
+The engine decides nothing by memory: what comes next follows from the record alone, which is written after every step.
+So a run that was killed is picked up by a new engine on the same record. A stage that waits for a person does not keep
+others from going on, unless they need it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+from codeloupe.errors import CodeloupeError
+from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
+from codeloupe.pipeline.attempting import chosen_trees
+from codeloupe.pipeline.lifecycle import Lifecycle, tried_again
+from codeloupe.pipeline.scheduling import Conclusion, conclusion, failing_stage, given_up, ready, revived
+from codeloupe.pipeline.states import LIVE_STATES
+from codeloupe.pipeline.surroundings import Surroundings
+from codeloupe.pipeline.words import word_event
+
+RESULT_PATCH = "result.patch"
+_INTERRUPTED = "the run was interrupted"
+_DIED = "the process that ran it died"
+_ENDED_FOR_GOOD = (StageState.COMPLETED, StageState.CANCELLED)
+
+
+class Engine:
+    """Runs one run, whose lock the caller holds, in one event loop."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._book = around.book
+        self._definition = around.definition
+        # In the user's own tree one stage works at a time, from its beginning to its end.
+        self._turn = asyncio.Lock() if around.is_checkout else None
+        self._slots = asyncio.Semaphore(self._definition.max_parallel)
+
+    async def run(self) -> RunRecord:
+        """Go on until nothing in the run can, and return its record: completed, failed, or waiting for a person.
+
+        A run that is at its end stays as it is, unless a person had one of its failed stages tried again. A
+        cancellation, and any error that is not a stage's, is raised when every agent is gone and the record says that
+        the run was interrupted; then it can be resumed.
+        """
+        self._put_failed_back()
+        run = self._book.run
+        has_failed = run.state is StageState.FAILED and failing_stage(self._definition, run) is not None
+        if has_failed or run.state in _ENDED_FOR_GOOD:
+            return run
+        try:
+            self._take_over()
+            await self._work()
+            await self._conclude()
+        except BaseException as error:  # whatever it was, the record must not say that the run goes on
+            self._interrupt(_INTERRUPTED if isinstance(error, asyncio.CancelledError) else f"stopped by {error!r}")
+            raise
+        return self._book.run
+
+    def _put_failed_back(self) -> None:
+        """Put back each failed stage that a person had tried again."""
+        book = self._book
+        for stage in book.run.stages:
+            word = self._around.left_word(stage.name) if stage.state is StageState.FAILED else None
+            if word is not None and word.decision is Decision.RETRY:
+                book.move(tried_again(stage, word), StageState.PENDING, word_event(book, word))
+
+    def _take_over(self) -> None:
+        """Say that the run goes on, and mark what a process that died left as under way."""
+        run = self._book.run
+        kind = "run_started" if run.state is StageState.PENDING else "run_resumed"
+        self._book.move_run(StageState.RUNNING, self._book.event(kind, pipeline=run.pipeline), reason="")
+        for name in revived(self._definition, run):
+            self._book.move(self._book.stage(name), StageState.PENDING, reason="")
+        for stage in run.stages:
+            if stage.state in LIVE_STATES and stage.state is not StageState.AWAITING_APPROVAL:
+                self._book.move(stage, StageState.INTERRUPTED, reason=f"{_DIED} while it was {stage.state.value}")
+        for stage in self._book.run.stages:
+            # Taken now: left where it is, it would be the answer to a question that was not asked yet.
+            word = self._around.left_word(stage.name) if stage.state is StageState.INTERRUPTED else None
+            if word is not None and word.decision is Decision.RETRY:
+                self._book.put(tried_again(stage, word), word_event(self._book, word))
+
+    async def _work(self) -> None:
+        """Keep every stage going that can go."""
+        asked: set[str] = set()
+        tasks: dict[asyncio.Task[None], str] = {}
+        try:
+            while True:
+                for name, word in self._startable(asked, busy=set(tasks.values())):
+                    tasks[asyncio.create_task(self._stage(name, word))] = name
+                    asked.add(name)
+                if not tasks:
+                    return
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    tasks.pop(task)
+                    if not task.cancelled():
+                        task.result()
+                self._give_up()
+                self._stop_waiting(tasks)
+        finally:
+            await _ended(tasks)
+
+    def _startable(self, asked: set[str], *, busy: set[str]) -> Iterator[tuple[str, Approval | None]]:
+        """The stages that can begin or go on. One that waits was asked about once, and goes on when a word was left."""
+        run = self._book.run
+        for name in ready(self._definition, run):
+            if name not in busy:
+                yield name, None
+        for stage in self._waiting():
+            if stage.name in busy or failing_stage(self._definition, run) is not None:
+                continue
+            is_escalated = stage.wants_approval == "escalation"
+            word = self._around.left_word(stage.name) if is_escalated else None
+            if word is not None or stage.name not in asked:
+                yield stage.name, word
+
+    def _stop_waiting(self, tasks: dict[asyncio.Task[None], str]) -> None:
+        """Ask nobody any more about a run that has failed."""
+        if failing_stage(self._definition, self._book.run) is not None:
+            waiting = {stage.name for stage in self._waiting()}
+            for task, name in tasks.items():
+                if name in waiting:
+                    task.cancel()
+
+    def _waiting(self) -> tuple[StageRecord, ...]:
+        return tuple(stage for stage in self._book.run.stages if stage.state is StageState.AWAITING_APPROVAL)
+
+    async def _stage(self, name: str, word: Approval | None) -> None:
+        definition = next(stage for stage in self._definition.stages if stage.name == name)
+        async with self._own_turn():
+            await Lifecycle(definition, self._around, self._slots, word).live()
+
+    @asynccontextmanager
+    async def _own_turn(self) -> AsyncIterator[None]:
+        if self._turn is None:
+            yield
+            return
+        async with self._turn:
+            yield
+
+    def _give_up(self) -> None:
+        for name, reason in given_up(self._definition, self._book.run).items():
+            self._book.move(self._book.stage(name), StageState.CANCELLED, reason=reason)
+
+    async def _conclude(self) -> None:
+        """The run's last state, once its result lies where people look for it."""
+        self._give_up()
+        outcome = conclusion(self._definition, self._book.run)
+        if outcome.state is not StageState.AWAITING_APPROVAL:
+            outcome = await self._with_result(outcome)
+        ended = self._book.event("run_ended", outcome.reason, state=outcome.state.value)
+        self._book.move_run(outcome.state, ended, reason=ended.message)
+
+    async def _with_result(self, outcome: Conclusion) -> Conclusion:
+        around = self._around
+        base = self._book.run.base_tree
+        try:
+            tree = await self._result_tree(base)
+            if not around.is_checkout:
+                await around.workspaces.put(tree, around.places.result)
+            around.places.write(RESULT_PATCH, await around.workspaces.diff(base, tree))
+        except (CodeloupeError, OSError) as error:
+            words = error.message if isinstance(error, CodeloupeError) else str(error)
+            before = f"{outcome.reason}; " if outcome.reason else ""
+            return Conclusion(StageState.FAILED, f"{before}there is no result: {words}")
+        return outcome
+
+    async def _result_tree(self, base: str) -> str:
+        around = self._around
+        if around.places.checkout is not None:
+            return (await around.workspaces.keep(around.places.checkout)).tree
+        trees = chosen_trees(around)
+        return await around.descent.together(trees, trees) if trees else base
+
+    def _interrupt(self, reason: str) -> None:
+        # The error that led here is the one to tell; a record that cannot be written is found as it is by `resume`.
+        with contextlib.suppress(CodeloupeError):
+            for stage in self._book.run.stages:
+                if stage.state in LIVE_STATES and stage.state is not StageState.AWAITING_APPROVAL:
+                    self._book.move(stage, StageState.INTERRUPTED, reason=reason)
+            if self._book.run.state is StageState.RUNNING:
+                ended = self._book.event("run_ended", reason, state=StageState.INTERRUPTED.value)
+                self._book.move_run(StageState.INTERRUPTED, ended, reason=reason)
+
+
+async def _ended(tasks: dict[asyncio.Task[None], str]) -> None:
+    """End what still runs and wait for it, however often we are cancelled meanwhile."""
+    for task in tasks:
+        task.cancel()
+    cancelled: asyncio.CancelledError | None = None
+    while not all(task.done() for task in tasks):
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not log it as lost
+    if cancelled is not None:
+        raise cancelled

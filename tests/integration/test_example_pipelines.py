@@ -1,0 +1,151 @@
+"""The example pipelines run: with made-up answers, as a newcomer starts them, and with the real claude program."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.config.schema import Settings
+from codeloupe.model.pipeline import CriticVerdict, GateKind, RunRecord, StageRecord, StageState
+from codeloupe.pipelines import Pipeline, RunOptions, open_run_store
+from codeloupe.testing import StandInServer
+from examples.dry_run_answers import ANSWERS, ARTICLE, FAILS_THE_REVIEW, INPUTS, PASSES, REPOSITORY
+from tests.agent_factories import assert_nothing_runs_in
+from tests.agent_programs import find
+from tests.pipeline_files_model import EXAMPLES, ExampleModel
+from tests.repository import GitRepository
+
+KEY = "made-up-" + "for-tests"
+FINDING = {
+    "file": "shop/prices.py",
+    "line": 12,
+    "quote": '    return Decimal(format(eval(text.replace(",", ".")), ".2f"))',
+    "title": "A price from a form is run as code",
+    "body": "eval() runs what a customer types.",
+    "category": "security",
+    "severity": "high",
+    "confidence": 0.9,
+}
+FINAL_FILES = {
+    "article": {"article.md", "claims.json", "notes.md"},
+    "change": {"CHANGELOG.md", "shop/prices.py", "tests/test_reading.py"},
+    "assessment": {"assessment.md", "risks-output.json", "tests-output.json"},
+}
+
+
+def verdicts(run: RunRecord, stage: str) -> list[list[tuple[GateKind, CriticVerdict]]]:
+    return [[(word.gate, word.verdict) for word in attempt.critiques] for attempt in run.stage(stage).attempts]
+
+
+def assert_ended_well(example: str, run: RunRecord, state: Path) -> Path:
+    """Everything is completed, and the result holds the repository with what the stages made; where it lies."""
+    assert run.state is StageState.COMPLETED, [(stage.name, stage.reason) for stage in run.stages]
+    assert {stage.state for stage in run.stages} == {StageState.COMPLETED}
+    result = open_run_store(state).directory(run.run_id) / "result"
+    found = {str(file.relative_to(result)) for file in result.rglob("*") if file.is_file() and ".git" not in file.parts}
+    started_with = set() if example == "article" else set(REPOSITORY)
+    assert found == started_with | FINAL_FILES[example]
+    return result
+
+
+def assert_example(example: str, run: RunRecord, state: Path) -> None:
+    result = assert_ended_well(example, run, state)
+    passed, rework = CriticVerdict.PASS, CriticVerdict.REWORK
+    match example:
+        case "article":
+            assert verdicts(run, "write") == [[(GateKind.CRITIC, rework)], [(GateKind.CRITIC, passed)]]
+            assert (result / "article.md").read_text() == ARTICLE
+        case "change":
+            assert verdicts(run, "implement") == [
+                [(GateKind.COMMAND, rework)],
+                [(GateKind.COMMAND, passed), (GateKind.REVIEW, rework)],
+                [(GateKind.COMMAND, passed), (GateKind.REVIEW, passed)],
+            ]
+            assert (result / "shop/prices.py").read_text() == PASSES
+        case _:
+            assert json.loads((result / "tests-output.json").read_text()) == ANSWERS[example]["tests"][0].value
+            assert verdicts(run, "plan") == [[(GateKind.CRITIC, passed)]]
+
+
+@pytest.mark.parametrize("example", ANSWERS)
+def test_the_dry_run_completes_at_no_cost(example: str, tmp_path: Path) -> None:
+    words = (sys.executable, str(EXAMPLES / "dry_run.py"), example, "--keep", str(tmp_path))
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "what it cost: $0.00" in ended.stdout
+    state = tmp_path / example / "state"
+    [run], unreadable = open_run_store(state).list()
+    assert not unreadable
+    assert_example(example, run, state)
+    assert {attempt.agent for stage in run.stages for attempt in stage.attempts} == {"scripted"}
+
+
+def test_a_dry_run_of_what_is_no_example_says_what_there_is(tmp_path: Path) -> None:
+    words = (sys.executable, str(EXAMPLES / "dry_run.py"), "articel")
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "there are article, change, assessment" in ended.stderr
+
+
+@pytest.fixture
+def shop(repository: GitRepository) -> GitRepository:
+    for name, text in REPOSITORY.items():
+        repository.write(name, text)
+    repository.commit()
+    return repository
+
+
+def run_with_claude(
+    example: str, shop: GitRepository, state: Path, server: StandInServer, monkeypatch: pytest.MonkeyPatch
+) -> RunRecord:
+    environment: Mapping[str, str] = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    settings: dict[str, Any] = {"claude_path": str(find("claude")), "reviewer_type": "claude_cli", "verify": False}
+    options = RunOptions(repo=shop.path, agent="claude_cli", settings=Settings(**settings), state_directory=state)
+    pipeline = Pipeline.load(EXAMPLES / example / "pipeline.yaml")
+    return asyncio.run(pipeline.run(INPUTS[example], options=options))
+
+
+def overlap(one: StageRecord, other: StageRecord) -> bool:
+    """Whether two stages ran at the same time."""
+    began = [stage.started_at for stage in (one, other) if stage.started_at]
+    ended = [stage.ended_at for stage in (one, other) if stage.ended_at]
+    assert len(began) == len(ended) == 2
+    return max(began) < min(ended)
+
+
+# The real program answers a turn in about a second, and the change has some fifteen of them.
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("example", ANSWERS)
+def test_the_example_runs_with_the_real_claude_program(
+    example: str, shop: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = shop.git("status", "--porcelain", "--untracked-files=all", "--ignored"), shop.head()
+    model = ExampleModel(example, reviews=[FINDING])
+    state = tmp_path / "state"
+    with StandInServer(reply=model) as server:
+        run = run_with_claude(example, shop, state, server, monkeypatch)
+    assert_example(example, run, state)
+    expected = {role: len(answers) for role, answers in ANSWERS[example].items()}
+    reviews = {"review": 2} if example == "change" else {}
+    assert model.asked == {**expected, **reviews}
+    assert {attempt.agent for stage in run.stages for attempt in stage.attempts} == {"claude_cli"}
+    if example == "assessment":
+        assert overlap(run.stage("risks"), run.stage("tests"))
+        assert not overlap(run.stage("tests"), run.stage("plan"))
+    assert (shop.git("status", "--porcelain", "--untracked-files=all", "--ignored"), shop.head()) == before
+    assert_nothing_runs_in(state)
+    kept = [file for file in state.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
+    assert kept == []
+
+
+def test_the_faulty_attempt_of_the_change_has_the_line_that_the_review_quotes() -> None:
+    assert str(FINDING["quote"]) in FAILS_THE_REVIEW.splitlines()

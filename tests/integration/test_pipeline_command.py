@@ -1,0 +1,314 @@
+"""`codeloupe pipeline` through the front door: the real program, the real claude binary, and the stand-in model."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from codeloupe.report.pipeline_json import list_schema, run_schema
+from codeloupe.testing import Delay, Json, RecordedRequest, Reply, StandInServer, Text
+from tests.agent_factories import assert_nothing_runs_in
+from tests.agent_programs import find
+from tests.program import PROGRAM, Ended, codeloupe
+from tests.repository import GitRepository
+
+KEY = "made-up-" + "for-tests"
+PIPELINE = """\
+name: article
+inputs: {topic: {description: what to write about}}
+defaults: {agent: claude_cli}
+stages:
+- {name: research, step: research.md, writes: false}
+- {name: write, step: write.md, writes: false, needs: [research], gates: [%s]}
+"""
+CRITIC = "{kind: critic, agent: claude_cli}"
+APPROVAL = "{kind: approval, prompt: Is the tone right?, timeout: 60}"
+
+
+class Model:
+    """What the stand-in says: an answer to each stage, and the critic's words one after the other."""
+
+    def __init__(self, *critics: tuple[str, int], slow: float = 0.0) -> None:
+        self.critics = list(critics)
+        self.slow = slow
+        self.asked: list[str] = []
+
+    def __call__(self, request: RecordedRequest) -> Reply:
+        stage = next(name for name in ("write", "research") if request.mentions(f"marker-{name}"))
+        if request.mentions("You are the critic of one stage"):
+            self.asked.append("critic")
+            verdict, score = self.critics.pop(0)
+            summary = "Sound." if verdict == "PASS" else "No source."
+            return Json(
+                {"verdict": verdict, "score": score, "summary": summary, "blockers": [], "fixes": [], "confidence": 0.9}
+            )
+        self.asked.append(stage)
+        return Delay(self.slow, Text(f"The {stage}, number {len(self.asked)}."))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "pipelines"
+    place.mkdir()
+    for name in ("research", "write"):
+        (place / f"{name}.md").write_text(f"Do marker-{name} about the topic.\n")
+    return place
+
+
+def written(folder: Path, *gates: str) -> str:
+    (folder / "article.yaml").write_text(PIPELINE % ", ".join(gates))
+    return "article.yaml"
+
+
+def environment(server: StandInServer) -> dict[str, str]:
+    return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
+
+
+def pipeline(server: StandInServer, folder: Path, *words: str) -> Ended:
+    return codeloupe("pipeline", *words, cwd=folder, environment=environment(server))
+
+
+@contextmanager
+def started(server: StandInServer, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """The program at work; it is gone at the end, whatever happens."""
+    child = subprocess.Popen(
+        (str(PROGRAM), "pipeline", *words),
+        cwd=folder,
+        env={**os.environ, **environment(server)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def told(child: subprocess.Popen[str], words: str) -> str:
+    """The line on stderr with these words, when it comes."""
+    assert child.stderr is not None
+    for line in child.stderr:
+        if words in line:
+            return line
+    raise AssertionError(f"it ended without {words!r}")
+
+
+def status(server: StandInServer, folder: Path) -> Any:
+    return pipeline(server, folder, "status", "--json").json()
+
+
+def test_a_run_is_reworked_until_its_critic_is_content_and_tells_where_its_result_is(folder: Path) -> None:
+    model = Model(("REWORK", 50), ("PASS", 85))
+    with StandInServer(reply=model) as server:
+        ended = pipeline(server, folder, "run", written(folder, CRITIC), "--input", "topic=otters")
+        document = status(server, folder)
+        listed = pipeline(server, folder, "list", "--json").json()
+    assert ended.exit_code == 0, ended.stderr
+    jsonschema.validate(document, run_schema())
+    jsonschema.validate(listed, list_schema())
+    assert (document["state"], document["exit_code"], document["pipeline"]) == ("completed", 0, "article")
+    write = document["stages"][1]
+    assert [attempt["score"] for attempt in write["attempts"]] == [50, 85]
+    assert (write["chosen"], write["agent"]) == (2, "claude_cli")
+    assert document["usage"]["cost_usd"] > 0
+    assert sorted(model.asked) == ["critic", "critic", "research", "write", "write"]
+    result = Path(document["result"])
+    assert (result / "write-output.md").read_text().startswith("The write, number ")
+    assert f"Result    {result}\n" in ended.stdout
+    assert "critic REWORK 50: No source." in ended.stdout
+    assert re.search(r"✔ write +completed", ended.stdout)
+    assert "codeloupe: write: critic REWORK 50: No source.\n" in ended.stderr
+    assert KEY not in ended.stdout + ended.stderr
+    assert listed["runs"][0]["run_id"] == document["run_id"]
+
+
+def test_a_person_elsewhere_is_waited_for_and_answers_at_once(folder: Path) -> None:
+    model = Model()
+    file = written(folder, APPROVAL)
+    with (
+        StandInServer(reply=model) as server,
+        started(server, folder, "run", file, "--input", "topic=x", "--json") as run,
+    ):
+        told(run, "write: awaiting approval: Is the tone right?")
+        assert status(server, folder)["busy"] is True
+        followed = threading.Thread(target=lambda: following.append(pipeline(server, folder, "status", "--follow")))
+        following: list[Ended] = []
+        followed.start()
+        busy = pipeline(server, folder, "resume", "last")
+        refused = pipeline(server, folder, "remove", "last")
+        answered = pipeline(server, folder, "approve", "last", "write", "--note", "fine by me")
+        began = time.monotonic()
+        out, _ = run.communicate(timeout=30)
+        assert time.monotonic() - began < 10
+        followed.join(30)
+    assert (run.returncode, json.loads(out)["state"]) == (0, "completed")
+    assert f"process {run.pid} goes on with it" in answered.stdout
+    assert (busy.exit_code, refused.exit_code) == (2, 2)
+    assert f"is busy: process {run.pid}, since " in busy.stderr
+    assert f"is busy: process {run.pid}, since " in refused.stderr
+    assert following[0].exit_code == 0
+    assert "write: awaiting approval" in following[0].stderr
+    assert following[0].stdout.startswith("article  completed")
+    assert "a person approved it: fine by me" in following[0].stdout
+
+
+def test_a_person_who_is_not_there_answers_later_and_nothing_is_bought_again(folder: Path) -> None:
+    model = Model()
+    with StandInServer(reply=model) as server:
+        stopped = pipeline(
+            server, folder, "run", written(folder, APPROVAL), "--input", "topic=x", "--no-wait", "--json"
+        )
+        asked = len(model.asked)
+        again = pipeline(server, folder, "resume", "last", "--retry", "write", "--note", "shorter", "--no-wait")
+        rejected = pipeline(server, folder, "reject", "last", "write", "--note", "too loud", "--resume", "--json")
+        freed = pipeline(server, folder, "remove", "last")
+        left = pipeline(server, folder, "list")
+    assert (stopped.exit_code, stopped.json()["state"]) == (3, "awaiting_approval")
+    assert stopped.json()["stages"][1]["wants_approval"] == "gate"
+    assert again.exit_code == 3, again.stderr
+    assert model.asked[asked:] == ["write"]
+    assert (rejected.exit_code, rejected.json()["state"]) == (1, "failed")
+    assert re.match(r"removed the run \S+, which freed [\d.,]+ (kB|MB)\n", freed.stdout)
+    assert left.stdout.startswith("There is no run")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_cleanly_and_goes_on_where_it_was(folder: Path, how: signal.Signals) -> None:
+    model = Model(slow=0.0)
+    file = written(folder)
+    with StandInServer(reply=model) as server:
+        with started(server, folder, "run", file, "--input", "topic=x", "--json") as run:
+            told(run, "write: running")
+            model.slow = 30.0
+            run.send_signal(how)
+            out, err = run.communicate(timeout=20)
+        assert run.returncode == 130
+        assert json.loads(out)["state"] == "interrupted"
+        assert f"codeloupe: interrupted; `codeloupe pipeline resume {json.loads(out)['run_id']}` goes on\n" in err
+        assert "Traceback" not in err
+        assert_nothing_runs_in(folder.parent)
+        model.slow, before = 0.0, list(model.asked)
+        resumed = pipeline(server, folder, "resume", "last", "--json")
+    assert (resumed.exit_code, resumed.json()["state"]) == (0, "completed"), resumed.stderr
+    assert set(model.asked[len(before) :]) <= {"write"}
+
+
+def test_after_a_kill_it_is_shown_as_interrupted_and_resumed_without_buying_again(folder: Path) -> None:
+    model = Model()
+    file = written(folder, APPROVAL)
+    with StandInServer(reply=model) as server:
+        with started(server, folder, "run", file, "--input", "topic=x") as run:
+            told(run, "write: awaiting approval")
+            run.kill()
+            run.wait()
+        document = status(server, folder)
+        before = list(model.asked)
+        resumed = pipeline(server, folder, "approve", "last", "write", "--resume", "--json")
+    assert (document["state"], document["busy"], document["exit_code"]) == ("interrupted", False, 130)
+    assert (resumed.exit_code, resumed.json()["state"]) == (0, "completed"), resumed.stderr
+    assert model.asked == before
+
+
+def test_work_in_a_worktree_ends_as_a_patch_that_can_be_applied(folder: Path, repository: GitRepository) -> None:
+    repository.write("a.txt", "a\n")
+    repository.commit()
+    (folder / "p.yaml").write_text(
+        "name: change\nworkspace: worktree\nstages:\n"
+        "- {name: write, step: write.md, writes: false, agent: claude_cli}\n"
+    )
+    with StandInServer(reply=Model()) as server:
+        ended = codeloupe(
+            *("pipeline", "run", str(folder / "p.yaml")), cwd=repository.path, environment=environment(server)
+        )
+    assert ended.exit_code == 0, ended.stderr
+    found = re.search(r"^Next +(git apply \S+)", ended.stdout, re.MULTILINE)
+    assert found is not None, ended.stdout
+    subprocess.run(found[1].split(), cwd=repository.path, check=True)
+    assert (repository.path / "write-output.md").read_text() == "The write, number 1.\n"
+
+
+def test_every_mistake_has_a_way_on_and_costs_nothing(folder: Path) -> None:
+    (folder / "bad.yaml").write_text("name: bad\nstagez: 1\nstages: [{name: a, step: gone.md}]\n")
+    model = Model()
+    with StandInServer(reply=model) as server:
+        for words, complaint in [
+            (("run", "bad.yaml"), "the pipeline has 2 mistakes"),
+            (("run", written(folder), "--input", "topic=x", "--agent", "nobody"), "there is no agent 'nobody'"),
+            (("validate", "bad.yaml", "article.yaml"), "stagez: unknown key"),
+            (("status",), "there is no run of a pipeline yet"),
+            (("frobnicate",), "invalid choice: 'frobnicate'"),
+        ]:
+            ended = pipeline(server, folder, *words)
+            assert ended.exit_code == 2, ended.stdout
+            assert complaint in ended.stderr
+            assert "hint: " in ended.stderr
+    assert model.asked == []
+
+
+def test_on_a_terminal_a_tree_is_drawn_and_a_person_is_asked(folder: Path) -> None:
+    """Through a real pseudo-terminal, with keys."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    with StandInServer(reply=Model(slow=0.5)) as server:
+        child = subprocess.Popen(
+            (str(PROGRAM), "pipeline", "run", written(folder, APPROVAL), "--input", "topic=x"),
+            cwd=folder,
+            env={**os.environ, **environment(server), "TERM": "xterm"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        try:
+            shown = read_until(master, "[l]ater: ")
+            os.write(master, b"a\n")
+            shown += read_until(master, None)
+            child.wait(30)
+        finally:
+            child.kill()
+            child.wait()
+            os.close(master)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert child.returncode == 0, text
+    assert re.search(r"├─ ▸ research +running", text)
+    assert re.search(r"\d/2 stages", text)
+    assert "write waits for you: Is the tone right?" in text
+    final = text[text.rindex("article  completed") :]
+    assert re.search(r"╰─ ✔ write +completed", final)
+    assert "a person approved it" in final
+    assert "stages  " not in final  # nothing is drawn behind the end
+
+
+def read_until(master: int, words: str | None) -> str:
+    """What a terminal shows up to some words, or to the end."""
+    received = b""
+    while words is None or words.encode() not in received:
+        try:
+            chunk = os.read(master, 65536)
+        except OSError:  # Linux says EIO when the last writer has left
+            chunk = b""
+        if not chunk:
+            assert words is None, received.decode("utf-8", "replace")
+            break
+        received += chunk
+    return received.decode("utf-8", "replace")

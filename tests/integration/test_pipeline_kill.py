@@ -1,0 +1,255 @@
+"""Runs whose process is killed outright, in each state and at any moment: nothing that was finished is bought again.
+
+The agents are the real claude program before the stand-in server, which counts what it is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from codeloupe.model.pipeline import RunRecord, StageState
+from codeloupe.pipelines import open_run_store
+from codeloupe.testing import StandInServer, Status, Text
+from tests.agent_factories import assert_nothing_runs_in
+from tests.engine_pipelines import Ran, write_pipeline
+from tests.engine_standin import Deed, Running, Stage, Writes, critique, until
+from tests.program import PROGRAM, codeloupe
+
+S = StageState
+FAILS = Status(400, "prompt is too long: 9 tokens > 1 maximum")
+ONE, TWO = Writes("a.md", "one\n"), Writes("a.md", "two\n")
+REWORK, PASS = critique("REWORK", 50, "once more"), critique("PASS", 90)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A state in which the process is killed, what the agents do, and which calls are finished by then.
+
+    With `held` that call is under way, and without one the process kills itself right behind the write of the state.
+    """
+
+    state: StageState
+    write: tuple[Deed, ...] = (TWO,)
+    critic: tuple[Deed, ...] = (PASS,)
+    held: str = ""
+    finished: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def deeds(self) -> dict[str, Sequence[Deed]]:
+        return {"write": self.write, "critic of write": self.critic, "read": (Text("It was read."),)}
+
+    @property
+    def calls(self) -> Counter[str]:
+        """What a run takes that nobody kills."""
+        return Counter({name: len(deeds) for name, deeds in self.deeds.items()})
+
+
+CASES = [
+    Case(S.PENDING),
+    Case(S.RUNNING, held="write"),
+    Case(S.GATING, held="critic of write", finished=Counter({"write": 1})),
+    Case(S.RECOVERING, write=(FAILS, TWO), finished=Counter({"write": 1})),
+    Case(S.REWORKING, write=(ONE, TWO), critic=(REWORK, PASS), finished=Counter({"write": 1, "critic of write": 1})),
+    Case(S.AWAITING_APPROVAL, finished=Counter({"write": 1, "critic of write": 1})),
+]
+
+# The installed program, but for the moment of its death: it kills itself right behind the write of a state.
+DYING = """
+import os, signal, sys
+from codeloupe.cli.main import main
+from codeloupe.store.run_store import DirectoryRunStore
+
+wanted = sys.argv.pop(1)
+
+def dying(write):
+    def written(store, run, *events):
+        given = write(store, run, *events)
+        if run.stage("write").state.value == wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return given
+    return written
+
+DirectoryRunStore.create = dying(DirectoryRunStore.create)
+DirectoryRunStore.save = dying(DirectoryRunStore.save)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def pipeline(folder: Path) -> Path:
+    gates = ["critic", {"kind": "approval", "timeout": "10m"}]
+    return write_pipeline(
+        folder, {"name": "write", "gates": gates}, {"name": "read", "needs": ["write"], "writes": False}
+    )
+
+
+def finished_calls_of(record: RunRecord) -> Counter[str]:
+    """The calls whose outcome a record holds."""
+    finished = Counter[str]()
+    for stage in record.stages:
+        finished.update([stage.name] * (len(stage.attempts) + len(stage.failures)))
+        words = [word for attempt in stage.attempts for word in attempt.critiques]
+        finished.update(f"critic of {stage.name}" for word in words if word.gate.value == "critic")
+    return finished
+
+
+def only_run() -> Ran:
+    (record,), _ = open_run_store().list()
+    return Ran(record, open_run_store()._root.parent)
+
+
+def killed(case: Case, folder: Path) -> Ran:
+    """A run whose process was killed in a state; no agent of it is left."""
+    stage = Stage(case.deeds, held={f"{case.held} 1"})
+    waits = case.held or case.state is S.AWAITING_APPROVAL
+    command = (str(PROGRAM),) if waits else (sys.executable, "-c", DYING, case.state.value)
+
+    def is_there() -> bool:
+        runs, _ = open_run_store().list()
+        is_held = not case.held or case.held in stage.asked
+        return is_held and any(run.stage("write").state is case.state for run in runs)
+
+    with (
+        StandInServer(reply=stage.reply) as server,
+        Running(server, folder, "run", str(pipeline(folder / "p")), command=command) as running,
+    ):
+        if waits:
+            until(is_there)
+            running.child.kill()
+        assert running.child.wait(50) == -signal.SIGKILL, running.told()
+        assert_nothing_runs_in(only_run().directory, within_seconds=10)
+    return only_run()
+
+
+# Each starts the claude program several times, which takes long where many tests run at once.
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.state.value)
+def test_a_run_that_was_killed_ends_as_any_other_and_buys_nothing_again(tmp_path: Path, case: Case) -> None:
+    left = killed(case, tmp_path)
+    assert left.record.stage("write").state is case.state
+    assert finished_calls_of(left.record) == case.finished
+    # Each agent does what it would have done next.
+    stage = Stage(case.deeds, asked=list(case.finished.elements()))
+    run_id = left.record.run_id
+    with StandInServer(reply=stage.reply) as server:
+        if case.state is not S.AWAITING_APPROVAL:
+            with Running(server, tmp_path, "resume", run_id, "--no-wait") as running:
+                code, document = running.ended()
+            assert (code, document["state"]) == (3, "awaiting_approval"), running.told()
+        said = codeloupe("pipeline", "approve", run_id, "write", cwd=tmp_path)
+        assert said.exit_code == 0, said.stderr
+        with Running(server, tmp_path, "resume", run_id) as running:
+            code, document = running.ended()
+        assert (code, document["state"]) == (0, "completed"), running.told()
+    assert stage.counts() == case.calls
+    ran = only_run()
+    assert ran.result() == {"a.md": "two\n", "read-output.md": "It was read.\n"}
+    assert len(ran.record.stage("write").attempts) == len(case.critic)
+    assert_nothing_runs_in(ran.directory)
+
+
+SCRIPTED = """
+import asyncio, sys
+from pathlib import Path
+from codeloupe.config.schema import Settings
+from codeloupe.pipelines import Pipeline, RunOptions, open_run_store, resume_run
+from codeloupe.testing import Delay, Json, ScriptedAgent, Text
+
+file, calls = Path(sys.argv[1]), Path(sys.argv[2])
+
+def step(request):
+    stage, is_critic = request.labels["stage"], "gate" in request.labels
+    again = "once more" in request.prompt
+    with calls.open("a") as notes:
+        notes.write(f"{'critic of ' if is_critic else ''}{stage} {2 if again else 1}\\n")
+    if is_critic:
+        verdict = {"verdict": "PASS", "score": 90, "blockers": []} if again else {
+            "verdict": "REWORK", "score": 50, "blockers": ["once more"]}
+        return Delay(0.05, Json({"summary": "so", "fixes": [], **verdict}))
+    if request.permission_mode.may_write:
+        (request.working_dir / f"{stage}.md").write_text("two" if again else "one")
+    return Delay(0.05, Text("done"))
+
+options = RunOptions(settings=Settings(), agents={"scripted": ScriptedAgent([step])}, agent="scripted")
+print("ready", flush=True)
+runs, _ = open_run_store().list()
+work = resume_run("r", options=options) if runs else Pipeline.load(file).run(options=options, run_id="r")
+print(asyncio.run(work).state.value, flush=True)
+"""
+
+
+@contextmanager
+def scripted_run(file: Path, calls: Path) -> Iterator[subprocess.Popen[str]]:
+    """The run in a process of its own with the scripted agent, which notes what it is asked in a file."""
+    temporary = calls.with_suffix(".tmp")
+    temporary.mkdir(exist_ok=True)
+    words = (sys.executable, "-c", SCRIPTED, str(file), str(calls))
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
+    assert child.stdout is not None
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_kills_at_any_moment_lose_nothing_that_was_written_down(tmp_path: Path, seed: int) -> None:
+    names = ("left", "right", "join")
+    file = write_pipeline(
+        tmp_path / "p",
+        {"name": "left", "gate": "critic"},
+        {"name": "right", "gate": "critic"},
+        {"name": "join", "needs": ["left", "right"], "gate": "critic"},
+    )
+    calls, chance, kills = tmp_path / "calls", random.Random(seed), 0
+    for _ in range(6):
+        done = finished_calls()
+        before = noted(calls)
+        with scripted_run(file, calls) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            time.sleep(chance.uniform(0.05, 0.9))
+            kills += child.poll() is None
+            child.kill()
+        assert done.isdisjoint((noted(calls) - before).keys())
+    done, before = finished_calls(), noted(calls)
+    with scripted_run(file, calls) as child:
+        output, _ = child.communicate(timeout=40)
+    assert output.splitlines()[-1] == "completed"
+    assert done.isdisjoint((noted(calls) - before).keys())
+    ran = only_run()
+    assert ran.result() == {f"{name}.md": "two" for name in names}
+    wanted = {f"{who}{name} {number}" for name in names for who in ("", "critic of ") for number in (1, 2)}
+    assert set(noted(calls)) == wanted
+    # Of a call that a kill cut short nothing is left: at most two ran at a time.
+    assert noted(calls).total() <= len(wanted) + 2 * kills
+
+
+def noted(calls: Path) -> Counter[str]:
+    return Counter(calls.read_text().splitlines()) if calls.exists() else Counter()
+
+
+def finished_calls() -> set[str]:
+    """The calls that the run's record knows to be finished."""
+    runs, problems = open_run_store().list()
+    assert problems == {}
+    done = set[str]()
+    for stage in runs[0].stages if runs else ():
+        for attempt in stage.attempts:
+            done.add(f"{stage.name} {attempt.number}")
+            done.update(f"critic of {stage.name} {attempt.number}" for _ in attempt.critiques)
+    return done

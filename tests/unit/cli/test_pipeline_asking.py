@@ -1,0 +1,210 @@
+"""Asking a person on a real terminal: what there is to see, every answer, and an end at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from codeloupe.cli.live_line import ProgressMode
+from codeloupe.cli.pipeline_asking import TerminalAsker, can_ask
+from codeloupe.cli.pipeline_display import PipelineDisplay
+from codeloupe.cli.pipeline_place import open_store
+from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
+from tests.unit.cli.run_terminal import Terminal
+from tests.unit.store.run_samples import attempt, critique, event, run, stage
+
+DIFF = "diff --git a/n b/n\n--- a/n\n+++ b/n\n@@ -1,2 +1,3 @@\n-old\n+new \x1b[2J\n+more\n+last\n"
+WAITS = stage(
+    "write",
+    StageState.AWAITING_APPROVAL,
+    attempt(
+        1,
+        critique(CriticVerdict.REWORK, score=60, summary="Long \x1b[2J.", blockers=tuple(f"b{n}" for n in range(10))),
+        artifacts=("notes.md",),
+        notes=("big.bin was left out",),
+    ),
+    reason="the critic sent it back",
+)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    opened = Terminal()
+    yield opened
+    opened.close()
+
+
+def ask(terminal: Terminal, *typed: str, about: StageRecord = WAITS) -> Approval | None:
+    """Ask, and type each answer when something is waited for."""
+
+    async def asked(asker: TerminalAsker) -> Approval | None:
+        question = asyncio.ensure_future(asker(about, "Is the tone right?"))
+        for words in typed:
+            await until(lambda: terminal.so_far().rstrip(" ").endswith((":", "?")))
+            seen = len(terminal.so_far())
+            terminal.type(words)
+            await until(lambda seen=seen: len(terminal.so_far()) > seen or question.done())  # type: ignore[misc]  # bound on purpose
+        return await question
+
+    return with_asker(terminal, asked)
+
+
+async def until(met: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not met():
+        assert time.monotonic() < end, "it did not come"
+        await asyncio.sleep(0.01)
+
+
+def with_asker(terminal: Terminal, use: Callable[[TerminalAsker], Awaitable[Approval | None]]) -> Approval | None:
+    store = open_store()
+    if not store.matching("00000001"):
+        directory = store.create(run(1, WAITS))
+        diff = directory / "stages" / "write" / "attempt-1" / "diff.patch"
+        diff.parent.mkdir(parents=True)
+        diff.write_text(DIFF)
+    with terminal.as_ours(), PipelineDisplay(stream=sys.stderr, mode=ProgressMode.PLAIN) as display:
+        display.watch(run(1, WAITS), event(kind="approval_wanted"))
+
+        async def used() -> Approval | None:
+            return await use(TerminalAsker(display, store))
+
+        return asyncio.run(used())
+
+
+def test_what_there_is_to_decide_on_is_shown(terminal: Terminal) -> None:
+    assert ask(terminal, "a\n") == Approval(stage="write", decision=Decision.APPROVE)
+    shown = terminal.so_far().replace("\r", "")
+    directory = open_store().directory("00000001")
+    for line in (
+        "write waits for you: Is the tone right?",
+        "  the critic sent it back",
+        "  attempt 1, score 60, claude_cli sonnet, $0.06",
+        "  critic REWORK 60: Long \\x1b[2J.",
+        "    - b7",
+        "    and 2 more",
+        "  changed: 2 files, 3 lines added, 1 removed",
+        "  artifacts: notes.md",
+        f"  in {directory}/stages/write/work",
+        "  note: big.bin was left out",
+    ):
+        assert f"\n{line}\n" in shown
+    assert "\x1b[2J" not in shown
+    assert "b8" not in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (["approve\n"], Decision.APPROVE),
+        (["  A \n"], Decision.APPROVE),
+        (["r\n"], Decision.REJECT),
+        (["NO\n"], Decision.REJECT),
+        (["maybe\n", "a\n"], Decision.APPROVE),
+        (["\n", "r\n"], Decision.REJECT),
+        (["l\n"], None),
+        (["\x04"], None),
+        (["t\n", "\x04"], None),
+    ],
+)
+def test_every_answer_is_understood_and_no_other_is_taken(
+    terminal: Terminal, typed: list[str], expected: Decision | None
+) -> None:
+    answer = ask(terminal, *typed)
+    assert (answer.decision if answer else None) is expected
+    if expected is None:
+        assert "write goes on waiting; `codeloupe pipeline approve 00000001 write` answers" in terminal.so_far()
+
+
+def test_another_attempt_takes_a_note(terminal: Terminal) -> None:
+    assert ask(terminal, "t\n", "shorter, büt kind\n") == Approval(
+        stage="write", decision=Decision.RETRY, note="shorter, büt kind"
+    )
+
+
+def test_the_diff_is_shown_and_asked_again(terminal: Terminal) -> None:
+    assert ask(terminal, "d\n", "a\n") is not None
+    assert "\n+new \\x1b[2J\n" in terminal.so_far().replace("\r", "")
+    outside = stage("write", StageState.AWAITING_APPROVAL, attempt(1, diff_file="../../../../etc/passwd"))
+    assert ask(terminal, "d\n", "a\n", about=outside) is not None
+    assert "There is no diff to show." in terminal.so_far()
+    assert "root:" not in terminal.so_far()
+
+
+def test_a_stage_without_a_result_says_so(terminal: Terminal) -> None:
+    nothing = stage("write", StageState.AWAITING_APPROVAL, reason="no agent answered")
+    assert ask(terminal, "d\n", "r\n", about=nothing) is not None
+    assert "it gave no result" in terminal.so_far()
+
+
+def test_what_was_typed_before_the_question_is_no_answer(terminal: Terminal) -> None:
+    terminal.type("a\n")
+    time.sleep(0.05)
+    answer = ask(terminal, "r\n")
+    assert answer is not None
+    assert answer.decision is Decision.REJECT
+
+
+def test_a_question_can_be_taken_back_at_any_time(terminal: Terminal) -> None:
+    async def taken_back(asker: TerminalAsker) -> Approval | None:
+        question = asyncio.ensure_future(asker(WAITS, "Good?"))
+        await until(lambda: terminal.so_far().endswith("[l]ater: "))
+        question.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await question
+        # The next one finds the terminal as it was.
+        again = asyncio.ensure_future(asker(WAITS, "Good?"))
+        await until(lambda: terminal.so_far().count("[l]ater: ") == 2)
+        terminal.type("a\n")
+        return await again
+
+    assert with_asker(terminal, taken_back) is not None
+    assert "[l]ater: \r\n\r\n" in terminal.so_far()
+
+
+def test_two_questions_are_asked_one_after_the_other(terminal: Terminal) -> None:
+    async def both(asker: TerminalAsker) -> Approval | None:
+        other = stage("print", StageState.AWAITING_APPROVAL, attempt(1))
+        questions = [asyncio.ensure_future(asker(each, "Good?")) for each in (WAITS, other)]
+        await until(lambda: terminal.so_far().endswith("[l]ater: "))
+        await asyncio.sleep(0.1)
+        assert "print waits for you" not in terminal.so_far()
+        terminal.type("a\n")
+        await until(lambda: terminal.so_far().count("[l]ater: ") == 2)
+        assert "print waits for you" in terminal.so_far()
+        terminal.type("r\n")
+        answers = await asyncio.gather(*questions)
+        assert [answer.decision for answer in answers if answer] == [Decision.APPROVE, Decision.REJECT]
+        return answers[0]
+
+    assert with_asker(terminal, both) is not None
+
+
+def test_others_go_on_while_a_person_thinks(terminal: Terminal) -> None:
+    async def beside(asker: TerminalAsker) -> Approval | None:
+        question = asyncio.ensure_future(asker(WAITS, "Good?"))
+        began = time.monotonic()
+        await asyncio.sleep(0.1)
+        assert time.monotonic() - began < 5
+        assert not question.done()
+        await until(lambda: terminal.so_far().endswith("[l]ater: "))
+        terminal.type("a\n")
+        return await question
+
+    assert with_asker(terminal, beside) is not None
+
+
+def test_a_person_is_asked_only_where_one_sits(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert not can_ask()
+    with terminal.as_ours():
+        assert can_ask()
+        with (tmp_path / "log").open("w") as log:
+            monkeypatch.setattr(sys, "stderr", log)
+            assert not can_ask()

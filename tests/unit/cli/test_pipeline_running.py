@@ -1,0 +1,208 @@
+"""`codeloupe pipeline run` and `resume`, with the real engine and an agent that does as it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from codeloupe.cli import pipeline_carrying
+from codeloupe.cli.main import main
+from codeloupe.cli.pipeline_place import open_store
+from codeloupe.cli.pipeline_run import inputs_of
+from codeloupe.errors import NotLoggedIn, UsageError
+from codeloupe.model.agent import AgentRequest
+from codeloupe.pipelines import RunOptions
+from codeloupe.testing import ScriptedAgent, Text
+from codeloupe.testing.scripted_call import AgentStep
+
+
+class Ended(NamedTuple):
+    exit_code: int
+    out: str
+    err: str
+
+    @property
+    def run(self) -> Any:
+        return json.loads(self.out)
+
+
+Call = Callable[..., Ended]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Runs a verb in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def called(*words: str) -> Ended:
+        exit_code = main(["pipeline", *words])
+        return Ended(exit_code, *capsys.readouterr())
+
+    return called
+
+
+@pytest.fixture
+def steps() -> list[AgentStep]:
+    """What the agent does: the last of them, at every call."""
+    return [Text("An answer.")]
+
+
+@pytest.fixture
+def agent(monkeypatch: pytest.MonkeyPatch, steps: list[AgentStep]) -> ScriptedAgent:
+    """The command line knows only built-in agents, so this one is put behind it."""
+    scripted = ScriptedAgent([lambda _: steps[-1]], cost_usd=0.01)
+    made = partial(RunOptions, agents={"scripted": scripted})
+    monkeypatch.setattr(pipeline_carrying, "RunOptions", lambda **given: made(**{**given, "agent": "scripted"}))
+    return scripted
+
+
+def written(folder: Path, text: str) -> str:
+    for name in ("one", "two"):
+        (folder / f"{name}.md").write_text(f"Do the work of {name}.")
+    (folder / "p.yaml").write_text(text)
+    return "p.yaml"
+
+
+TWO = "name: pair\ninputs: {topic: {}}\nstages:\n- {name: one, step: one.md, writes: false}\n"
+TWO += "- {name: two, step: two.md, writes: false, needs: [one]}\n"
+APPROVED = TWO.replace("needs: [one]", "needs: [one], gate: {kind: approval, prompt: Good}")
+
+
+def test_a_run_tells_each_step_then_its_tree_and_where_its_result_is(
+    call: Call, agent: ScriptedAgent, tmp_path: Path
+) -> None:
+    ended = call("run", written(tmp_path, TWO), "--input", "topic=otters = animals")
+    [run] = open_store().list()[0]
+    assert ended.exit_code == 0
+    assert ended.err.splitlines() == [
+        f"codeloupe: run {run.run_id} started",
+        "codeloupe: one: running",
+        "codeloupe: one: gating",
+        "codeloupe: one: completed",
+        "codeloupe: two: running",
+        "codeloupe: two: gating",
+        "codeloupe: two: completed",
+        f"codeloupe: run {run.run_id} completed",
+    ]
+    assert ended.out.startswith(f"pair  completed  {run.run_id} · ")
+    assert f"Result    {open_store().directory(run.run_id)}/result" in ended.out
+    assert dict(run.inputs) == {"topic": "otters = animals"}
+    assert (open_store().directory(run.run_id) / "result" / "two-output.md").read_text().strip() == "An answer."
+    assert all("otters = animals" in request.prompt for request in agent.requests)
+
+
+def test_quiet_and_json_leave_only_the_final_state(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
+    ended = call("run", written(tmp_path, TWO), "--input", "topic=x", "--json", "--quiet", "--model", "small")
+    assert (ended.exit_code, ended.err) == (0, "")
+    assert (ended.run["state"], ended.run["exit_code"], ended.run["busy"]) == ("completed", 0, False)
+    assert ended.run["stages"][0]["model"] == "small"
+    assert ended.run["usage"]["cost_usd"] == pytest.approx(0.02)
+
+
+def test_a_person_is_not_waited_for_and_goes_on_later(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
+    stopped = call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait")
+    assert stopped.exit_code == 3
+    assert stopped.err.splitlines()[-2] == "codeloupe: two: awaiting approval: Good"
+    calls = len(agent.requests)
+    again = call("resume", "last", "--retry", "two", "--note", "shorter", "--no-wait", "--json")
+    assert (again.exit_code, again.run["state"]) == (3, "awaiting_approval")
+    assert "codeloupe: two: a person asked for another attempt: shorter" in again.err
+    assert len(agent.requests) == calls + 1
+    assert "shorter" in agent.requests[-1].prompt
+    done = call("approve", "last", "two", "--note", "fine", "--resume", "--json")
+    assert (done.exit_code, done.run["state"]) == (0, "completed")
+    assert len(agent.requests) == calls + 1
+    assert call("resume", "last").err == "codeloupe: the run is completed; there is nothing to go on with\n"
+
+
+def test_a_rejected_stage_is_a_failure_that_can_be_tried_again(
+    call: Call, agent: ScriptedAgent, tmp_path: Path
+) -> None:
+    call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait", "-q")
+    rejected = call("reject", "last", "two", "--note", "too loud", "--resume")
+    assert rejected.exit_code == 1
+    assert "a person rejected it: too loud" in rejected.out
+    assert "--retry two --note TEXT" in rejected.out
+    again = call("resume", "last", "--retry", "two", "--no-wait", "--json")
+    assert (again.exit_code, again.run["stages"][1]["state"]) == (3, "awaiting_approval")
+
+
+def test_a_run_that_could_not_go_on_says_what_failed_and_what_to_do(
+    call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
+) -> None:
+    steps.append(NotLoggedIn("no key \x1b[2J", agent="scripted", hint="log in"))
+    ended = call("run", written(tmp_path, TWO), "--input", "topic=x", "--no-wait")
+    assert ended.exit_code == 3
+    assert "one: call failed: the stage one got no answer: no key \\x1b[2J" in ended.err
+    shown = " ".join(ended.out.replace("│", " ").split())
+    assert "call failed: not_logged_in: the stage one got no answer: no key \\x1b[2J (log in)" in shown
+    assert "two  pending" in ended.out.replace("   ", "  ")
+    assert "\x1b" not in ended.out + ended.err
+
+
+def test_what_the_pipeline_does_not_know_is_told_before_anything_is_spent(
+    call: Call, agent: ScriptedAgent, tmp_path: Path
+) -> None:
+    file = written(tmp_path, TWO)
+    for words, complaint in [
+        ((file,), "the input topic is missing"),
+        ((file, "--input", "topic=x", "--input", "tone=y"), "there is no input tone"),
+        ((file, "--input", "topic"), "'topic' is not an input"),
+        (("gone.yaml",), "gone.yaml: no such file"),
+    ]:
+        ended = call("run", *words)
+        assert (ended.exit_code, ended.out) == (2, "")
+        assert complaint in ended.err
+        assert "hint: " in ended.err
+    assert agent.requests == ()
+    assert open_store().list() == ((), {})
+
+
+def test_changed_files_stop_a_resume_until_they_are_accepted(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
+    call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait", "-q")
+    (tmp_path / "two.md").write_text("Do something else.")
+    refused = call("resume", "last", "--no-wait")
+    assert refused.exit_code == 2
+    assert "has changed since the run" in refused.err
+    assert call("resume", "last", "--no-wait", "--accept-changes").exit_code == 3
+
+
+def test_a_run_that_another_process_works_on_is_left_alone(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
+    call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait", "-q")
+    store = open_store()
+    [run] = store.list()[0]
+    with store.lock(run.run_id):
+        ended = call("resume", run.run_id)
+    assert (ended.exit_code, ended.out) == (2, "")
+    assert f"works on the run {run.run_id} already" in ended.err
+
+
+def test_an_error_that_is_not_a_stage_s_keeps_the_run_and_says_so(
+    call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
+) -> None:
+    def breaks_the_store(request: AgentRequest) -> AgentStep:
+        [run] = open_store().list()[0]
+        (open_store().directory(run.run_id) / "journal.jsonl").unlink()
+        (open_store().directory(run.run_id) / "journal.jsonl").mkdir()
+        return Text("x")
+
+    steps.append(breaks_the_store)
+    ended = call("run", written(tmp_path, TWO), "--input", "topic=x")
+    assert ended.exit_code == 3
+    assert "journal.jsonl is not a regular file" in ended.err
+    assert "keeps what was done; `resume` goes on from there" in ended.err
+
+
+@pytest.mark.parametrize("words", [["a"], ["=b"], [" =b"], ["a=1", "a=2"]])
+def test_an_input_has_a_name_and_a_value_once(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="not an input|given twice"):
+        inputs_of(words)
+
+
+def test_a_value_may_hold_anything() -> None:
+    assert inputs_of(["a=b=c", "d="]) == {"a": "b=c", "d": ""}

@@ -1,0 +1,297 @@
+"""`codeloupe pipeline` about runs that are there: shown, listed, answered, removed; each mistake told with a way on."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jsonschema
+import pytest
+
+from codeloupe.cli import pipeline_status
+from codeloupe.cli.main import main
+from codeloupe.cli.pipeline_place import find_run, open_store
+from codeloupe.errors import RunNotFound, StoreError, UsageError
+from codeloupe.model.pipeline import Decision, RunRecord, StageState
+from codeloupe.report.pipeline_json import list_schema, run_schema
+from codeloupe.store.run_store import DirectoryRunStore
+from tests.unit.store.run_samples import attempt, critique, run, stage
+
+S = StageState
+NAME = "00000001"
+
+
+class Ended(NamedTuple):
+    exit_code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Ended]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def called(*words: str) -> Ended:
+        exit_code = main(["pipeline", *words])
+        return Ended(exit_code, *capsys.readouterr())
+
+    return called
+
+
+@pytest.fixture
+def store() -> DirectoryRunStore:
+    return open_store()
+
+
+def waiting(number: int = 1) -> RunRecord:
+    done = stage("research", S.COMPLETED, attempt(1, critique()), chosen=1)
+    waits = stage("write", S.AWAITING_APPROVAL, attempt(1), wants_approval="gate", reason="good?")
+    return run(number, done, waits, stage("print"), state=S.AWAITING_APPROVAL)
+
+
+class TestStatus:
+    def test_the_newest_run_is_shown_as_a_tree(self, store: DirectoryRunStore, call: Call) -> None:
+        store.create(run(1))
+        store.create(waiting(2))
+        ended = call("status")
+        assert (ended.exit_code, ended.err) == (0, "")
+        assert ended.out.startswith("article  awaiting approval  00000002 · ")
+        assert "✔ research" in ended.out
+        assert "codeloupe pipeline approve 00000002 write --resume" in ended.out
+        assert call("status", "00000002").out == call("status", "last").out == ended.out
+
+    def test_programs_get_a_document_that_fits_the_schema(self, store: DirectoryRunStore, call: Call) -> None:
+        directory = store.create(waiting())
+        (directory / "result").mkdir()
+        (directory / "result.patch").write_text("")
+        told = json.loads(call("status", NAME, "--json").out)
+        jsonschema.validate(told, run_schema())
+        assert (told["busy"], told["process_id"], told["exit_code"]) == (False, None, 3)
+        assert (told["directory"], told["result"]) == (str(directory), str(directory / "result"))
+        assert told["patch"] is None  # an empty patch changes nothing
+        (directory / "result.patch").write_text("diff")
+        assert json.loads(call("status", NAME, "--json").out)["patch"] == str(directory / "result.patch")
+
+    def test_a_run_whose_process_is_gone_is_interrupted_and_one_at_work_is_not(
+        self, store: DirectoryRunStore, call: Call
+    ) -> None:
+        store.create(run(1, stage("write", S.GATING)))
+        told = json.loads(call("status", NAME, "--json").out)
+        assert (told["state"], told["stages"][0]["state"], told["exit_code"]) == ("interrupted", "interrupted", 130)
+        assert "pipeline resume 00000001" in call("status").out
+        with store.lock(NAME):
+            told = json.loads(call("status", NAME, "--json").out)
+        assert (told["state"], told["busy"], told["process_id"]) == ("running", True, os.getpid())
+
+    def test_following_ends_with_the_run_and_its_exit_code(
+        self, store: DirectoryRunStore, call: Call, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pipeline_status, "_POLL_SECONDS", 0.02)
+        store.create(run(1, stage("a", S.RUNNING), stage("b")))
+        locked = threading.Event()
+
+        def work() -> None:
+            with store.lock(NAME):
+                locked.set()
+                time.sleep(0.2)
+                store.save(run(1, stage("a", S.COMPLETED, attempt(1), chosen=1), stage("b", S.RUNNING)))
+                time.sleep(0.2)
+                failed = stage("b", S.FAILED, reason="no source")
+                store.save(run(1, stage("a", S.COMPLETED, attempt(1), chosen=1), failed, state=S.FAILED))
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        locked.wait()
+        ended = call("status", NAME, "--follow")
+        worker.join()
+        assert ended.err.splitlines() == [
+            "codeloupe: a: running",
+            "codeloupe: a: completed",
+            "codeloupe: b: running",
+            "codeloupe: b: failed: no source",
+        ]
+        assert ended.out.startswith("article  failed")
+        assert ended.exit_code == 3
+
+    def test_following_a_run_that_stopped_ends_at_once(self, store: DirectoryRunStore, call: Call) -> None:
+        store.create(run(1, state=S.COMPLETED))
+        assert call("status", "--follow", "--json").exit_code == 0
+
+    def test_a_damaged_run_is_told_and_not_taken_for_another(self, store: DirectoryRunStore, call: Call) -> None:
+        directory = store.create(run(1))
+        (directory / "run.json").write_text("{")
+        ended = call("status", NAME)
+        assert (ended.exit_code, ended.out) == (3, "")
+        assert "state of the run 00000001 is damaged" in ended.err
+        assert "hint: `codeloupe pipeline remove`" in ended.err
+        assert "no run can be read" in call("status").err
+
+
+class TestFinding:
+    def test_the_beginning_of_a_name_is_enough_where_it_names_one(self, store: DirectoryRunStore) -> None:
+        for name in ("20260314-0912-ab", "20260314-0912-cd", "20260315", "20260315-x"):
+            store.create(run(1, run_id=name))
+        assert find_run(store, "20260314-0912-a") == "20260314-0912-ab"
+        assert find_run(store, "20260315") == "20260315"
+        with pytest.raises(UsageError, match="beginning of several runs:\n  20260314-0912-ab\n  20260314-0912-cd$"):
+            find_run(store, "20260314")
+
+    def test_a_run_that_is_not_there_is_told_with_those_that_are(self, store: DirectoryRunStore) -> None:
+        with pytest.raises(RunNotFound, match="no run 'x', nor any"):
+            find_run(store, "x")
+        store.create(run(1, pipeline="two\nlines"))
+        with pytest.raises(RunNotFound, match="the newest are:\n  00000001 .* running  two lines$"):
+            find_run(store, "../../etc")
+
+    def test_no_run_yet_says_how_to_make_the_first(self, store: DirectoryRunStore) -> None:
+        with pytest.raises(RunNotFound) as raised:
+            find_run(store, "last")
+        assert "codeloupe pipeline run FILE" in raised.value.hint
+        (store.create(run(1)) / "run.json").unlink()
+        with pytest.raises(StoreError, match="no run can be read: the run 00000001 has no state"):
+            find_run(store, "last")
+
+
+class TestList:
+    def test_no_run_is_no_error(self, call: Call) -> None:
+        ended = call("list")
+        assert (ended.exit_code, ended.err) == (0, "")
+        assert ended.out == "There is no run of a pipeline yet; `codeloupe pipeline run FILE` makes the first.\n"
+        assert json.loads(call("list", "--json").out)["runs"] == []
+
+    def test_runs_stand_in_a_table_and_one_that_is_damaged_below(self, store: DirectoryRunStore, call: Call) -> None:
+        for number in (1, 2, 3):
+            store.create(run(number))
+        (store.directory("00000003") / "run.json").write_bytes(b"\0" * 100)
+        with store.lock("00000001"):
+            ended = call("list")
+            told = json.loads(call("list", "--json").out)
+        lines = ended.out.splitlines()
+        assert [line.split()[0] for line in lines[:3]] == ["RUN", "00000002", "00000001"]
+        assert ("interrupted" in lines[1], "running" in lines[2]) == (True, True)
+        assert "the run 00000003 is damaged" in lines[3]
+        jsonschema.validate(told, list_schema())
+        assert [(each["state"], each["busy"]) for each in told["runs"]] == [("interrupted", False), ("running", True)]
+
+    def test_a_run_whose_lock_is_odd_hides_no_other(self, store: DirectoryRunStore, call: Call) -> None:
+        for number in (1, 2):
+            store.create(run(number))
+        os.mkfifo(store.directory("00000002") / "lock")
+        lines = call("list").out.splitlines()
+        assert [line.split()[0] for line in lines] == ["RUN", "00000002", "00000001"]
+        refused = call("status", "00000002")
+        assert refused.exit_code == 3
+        assert "lock is not a regular file" in refused.err
+
+    def test_more_than_are_shown_is_said(self, store: DirectoryRunStore, call: Call) -> None:
+        for number in (1, 2, 3):
+            store.create(run(number))
+        ended = call("list", "--limit", "2")
+        assert len(ended.out.splitlines()) == 3
+        assert "--limit 4 shows more" in ended.err
+        assert call("list", "--limit", "0").exit_code == 2
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(("verb", "decision"), [("approve", Decision.APPROVE), ("reject", Decision.REJECT)])
+    def test_a_word_on_a_stopped_run_is_left_and_says_how_to_go_on(
+        self, store: DirectoryRunStore, call: Call, verb: str, decision: Decision
+    ) -> None:
+        store.create(waiting())
+        ended = call(verb, NAME, "write", "--note", "well done")
+        assert ended.exit_code == 0
+        assert f"write of the run 00000001 is {verb}" in ended.out
+        assert "`codeloupe pipeline resume 00000001` goes on" in ended.out
+        word = store.take_approval(NAME, "write")
+        assert word is not None
+        assert (word.decision, word.note) == (decision, "well done")
+
+    def test_a_process_that_waits_is_named_and_nothing_is_to_do(self, store: DirectoryRunStore, call: Call) -> None:
+        store.create(waiting())
+        with store.lock(NAME):
+            ended = call("approve", NAME, "write", "--resume")
+            again = call("resume", NAME, "--retry", "write", "--note", "shorter")
+        assert ended.out == f"write of the run 00000001 is approved; process {os.getpid()} goes on with it\n"
+        assert again.out == f"write of the run 00000001 is to be tried again; process {os.getpid()} goes on with it\n"
+        word = store.take_approval(NAME, "write")
+        assert word is not None
+        assert (word.decision, word.note) == (Decision.RETRY, "shorter")
+
+    @pytest.mark.parametrize(
+        ("words", "complaint", "hint"),
+        [
+            (("approve", NAME, "research"), "is completed, and waits for nobody", "meant may be: write"),
+            (("reject", NAME, "print"), "is pending, and waits for nobody", "meant may be: write"),
+            (("approve", NAME, "typo"), "has no stage 'typo'; it has research, write, print", "meant may be: write"),
+            (("approve", "nope", "write"), "there is no run 'nope'", "pipeline list"),
+            (("resume", NAME, "--retry", "research"), "is completed, so it cannot be tried again", "meant may be"),
+            (("resume", NAME, "--note", "x"), "--note is for --retry", "--retry STAGE"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused_and_nothing_is_left(
+        self, store: DirectoryRunStore, call: Call, words: tuple[str, ...], complaint: str, hint: str
+    ) -> None:
+        directory = store.create(waiting())
+        ended = call(*words)
+        assert (ended.exit_code, ended.out) == (2, "")
+        assert complaint in ended.err
+        assert hint in ended.err.splitlines()[-1]
+        assert not (directory / "approvals").exists()
+
+    def test_where_nobody_waits_the_status_is_pointed_to(self, store: DirectoryRunStore, call: Call) -> None:
+        store.create(run(1))
+        assert "see `codeloupe pipeline status 00000001`" in call("approve", NAME, "write").err
+
+
+class TestRemoval:
+    def test_a_run_is_removed_and_what_that_freed_is_told(self, store: DirectoryRunStore, call: Call) -> None:
+        directory = store.create(run(1))
+        (directory / "big").write_bytes(b"x" * 2_500_000)
+        ended = call("remove", "0000")
+        assert (ended.exit_code, ended.out) == (0, "removed the run 00000001, which freed 2.5 MB\n")
+        assert not directory.exists()
+        assert call("remove", NAME).exit_code == 2
+
+    def test_a_run_that_is_worked_on_stays(self, store: DirectoryRunStore, call: Call) -> None:
+        store.create(run(1))
+        with store.lock(NAME):
+            ended = call("remove", NAME)
+        assert ended.exit_code == 2
+        assert "works on the run 00000001" in ended.err
+        assert store.load(NAME) == run(1)
+
+    def test_a_damaged_run_can_be_removed(self, store: DirectoryRunStore, call: Call) -> None:
+        (store.create(run(1)) / "run.json").unlink()
+        assert call("remove", NAME).exit_code == 0
+        assert store.list() == ((), {})
+
+
+class TestFilesOfPipelines:
+    def test_every_file_is_checked_and_every_mistake_told(self, tmp_path: Path, call: Call) -> None:
+        (tmp_path / "step.md").write_text("Do it.")
+        good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+        good.write_text("name: good\ninputs: {topic: {}}\nstages: [{name: a, step: step.md}]\n")
+        bad.write_text("name: bad\nstagez: 1\nstages: [{name: a, step: gone.md, needs: [b]}]\n")
+        ended = call("validate", str(bad), str(good), str(tmp_path / "none.yaml"))
+        assert ended.exit_code == 2
+        assert ended.out == f"{good}: valid (good, 1 stage, 1 input)\n"
+        for words in ("stagez", "gone.md: no such file", "no stage 'b'", "none.yaml: no such file", "hint: "):
+            assert words in ended.err
+        told = json.loads(call("validate", "--json", str(bad), str(good)).out)
+        assert [each["valid"] for each in told["files"]] == [False, True]
+        assert len(told["files"][0]["problems"]) == 3
+        assert told["files"][1] == {"file": str(good), "valid": True, "problems": [], "hint": None}
+        assert call("validate", str(good)).exit_code == 0
+
+    def test_the_schemas_are_printed(self, call: Call) -> None:
+        schemas = {word: json.loads(call("schema", word).out) for word in ("file", "status", "list")}
+        assert json.loads(call("schema").out) == schemas["file"]
+        assert "stages" in schemas["file"]["properties"]
+        assert schemas["status"] == run_schema()
+        assert schemas["list"] == list_schema()

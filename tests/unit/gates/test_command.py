@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import ProcessError, ProgramNotFound
+from codeloupe.gates.command import command_gate
+from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
+from codeloupe.ports import GateTask
+
+
+def task(workspace: Path) -> GateTask:
+    return GateTask(
+        stage="tests",
+        attempt=1,
+        workspace=workspace,
+        requirements="",
+        artifacts=(),
+        files_changed=(),
+        diff="",
+        output="",
+    )
+
+
+def judged(workspace: Path, *command: str, seconds: float = 20.0) -> Critique:
+    gate = GateDefinition(kind=GateKind.COMMAND, command=command, timeout_seconds=seconds)
+    return asyncio.run(command_gate(gate, task(workspace)))
+
+
+def python(workspace: Path, code: str, *words: str, seconds: float = 20.0) -> Critique:
+    return judged(workspace, sys.executable, "-c", code, *words, seconds=seconds)
+
+
+def test_exit_code_0_passes(tmp_path: Path) -> None:
+    critique = python(tmp_path, "print('all well')")
+    assert (critique.verdict, critique.gate, critique.score, critique.blockers) == (
+        CriticVerdict.PASS,
+        GateKind.COMMAND,
+        None,
+        (),
+    )
+
+
+def test_any_other_exit_code_is_rework_with_the_last_words_of_both_outputs(tmp_path: Path) -> None:
+    critique = python(tmp_path, "import sys; print('2 tests failed'); print('oh', file=sys.stderr); sys.exit(3)")
+    assert critique.verdict is CriticVerdict.REWORK
+    assert critique.summary.endswith("ended with exit code 3")
+    assert [blocker.rpartition("\n")[2] for blocker in critique.blockers] == ["2 tests failed", "oh"]
+    assert critique.fixes
+
+
+def test_it_works_in_the_workspace_and_no_shell_reads_its_words(tmp_path: Path) -> None:
+    code = "import os, sys; open('seen', 'w').write(os.getcwd() + sys.argv[1]); sys.exit(1)"
+    python(tmp_path, code, "$(touch evil); *")
+    assert (tmp_path / "seen").read_text() == f"{tmp_path}$(touch evil); *"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["seen"]
+
+
+def test_a_path_below_the_workspace_is_a_program_there(tmp_path: Path) -> None:
+    script = tmp_path / "check.sh"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    script.chmod(0o755)
+    assert judged(tmp_path, "./check.sh").verdict is CriticVerdict.PASS
+
+
+def test_one_that_takes_too_long_is_rework_and_gone_with_all_it_started(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys, time;"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True);"
+        "print('child', child.pid, flush=True); time.sleep(600)"
+    )
+    critique = python(tmp_path, code, seconds=1.5)
+    assert critique.verdict is CriticVerdict.REWORK
+    assert "did not finish within 1.5 s" in critique.summary
+    pid = int(critique.blockers[0].rpartition(" ")[2])
+    for _ in range(200):
+        if not Path(f"/proc/{pid}").exists():
+            return
+        time.sleep(0.02)
+    pytest.fail("what the program started is still there")
+
+
+def test_one_that_is_killed_is_rework(tmp_path: Path) -> None:
+    critique = python(tmp_path, "import os; os.kill(os.getpid(), 9)")
+    assert (critique.verdict, critique.blockers) == (
+        CriticVerdict.REWORK,
+        (f"{critique.summary}, without a word",),
+    )
+    assert critique.summary.endswith("was ended by signal 9")
+
+
+@pytest.mark.parametrize("command", ["no-such-program-at-all", "./missing.sh", "/nowhere/at/all"])
+def test_one_that_cannot_be_started_decides_nothing(tmp_path: Path, command: str) -> None:
+    with pytest.raises(ProgramNotFound, match="there is no program"):
+        judged(tmp_path, command)
+
+
+def test_a_gate_without_a_program_decides_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ProcessError, match="names no program"):
+        judged(tmp_path)
+
+
+def test_it_sees_none_of_our_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up-" + "for-tests")
+    monkeypatch.setenv("SOME_TOKEN", "made-up-" + "token-too")
+    monkeypatch.setenv("CODELOUPE_MODEL", "x")
+    critique = python(tmp_path, "import os; print(sorted(os.environ)); raise SystemExit(1)")
+    assert "'HOME'" in critique.blockers[0]
+    assert "'PATH'" in critique.blockers[0]
+    for name in ("ANTHROPIC_API_KEY", "SOME_TOKEN", "CODELOUPE_MODEL"):
+        assert name not in critique.blockers[0]
+
+
+def test_secrets_in_its_output_are_masked_and_control_characters_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "hunter2-" + "but-longer"
+    monkeypatch.setenv("MY_API_TOKEN", secret)
+    (tmp_path / "said").write_text(f"key {secret}\x1b[31mred\x1b[0m\x07\u202e\n")
+    critique = python(tmp_path, "print(open('said').read()); raise SystemExit(1)")
+    assert critique.blockers[0].rpartition("\n")[2] == "key [redacted]red\\x07\\x202e"
+
+
+def test_only_the_end_of_a_long_output_is_kept(tmp_path: Path) -> None:
+    code = "import sys; sys.stdout.write('x' * 5_000_000 + '\\n'); [print('line', n) for n in range(9999)]; sys.exit(1)"
+    critique = python(tmp_path, code)
+    assert len(critique.blockers[0]) < 7_000
+    assert critique.blockers[0].endswith("line 9998")
+
+
+def test_a_cancellation_ends_the_program(tmp_path: Path) -> None:
+    gate = GateDefinition(
+        kind=GateKind.COMMAND,
+        command=(
+            sys.executable,
+            "-c",
+            "open('pid', 'w').write(str(__import__('os').getpid())); __import__('time').sleep(99)",
+        ),
+    )
+
+    async def cancelled() -> None:
+        work = asyncio.create_task(command_gate(gate, task(tmp_path)))
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.02)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    asyncio.run(cancelled())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)

@@ -1,0 +1,101 @@
+"""Whatever ends a process in the middle of its work, the next one goes on with the same store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from codeloupe.git.workspace_looks import workspace_key
+from codeloupe.git.workspace_store import GitWorkspaceStore
+from tests.stage_workspaces import fill, held
+
+# Keeps and fills a workspace for ever; says when it has begun.
+WORKER = """
+import asyncio, sys
+from pathlib import Path
+from codeloupe.git.workspace_store import GitWorkspaceStore
+
+async def main():
+    top = Path(sys.argv[1])
+    store = GitWorkspaceStore(top / "store.git", source=None)
+    first = (await store.keep(top / "first")).tree
+    print(first, flush=True)
+    number = 0
+    while True:
+        number += 1
+        await store.put(first, top / "work")
+        for name in range(40):
+            (top / "work" / f"new{name}").write_text(f"{number} {name} " * 200)
+        await store.keep(top / "work")
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_is_killed_at_any_moment_leaves_a_store_that_works(tmp_path: Path) -> None:
+    first = fill(tmp_path / "first", {f"folder{number % 7}/{number}": f"{number}\n" * 50 for number in range(60)})
+    chance = random.Random(7)
+    for _ in range(4):
+        with subprocess.Popen((sys.executable, "-c", WORKER, str(tmp_path)), stdout=subprocess.PIPE) as worker:
+            assert worker.stdout is not None
+            tree = worker.stdout.readline().decode().strip()
+            time.sleep(chance.uniform(0.0, 0.15))
+            os.kill(worker.pid, signal.SIGKILL)
+        store = GitWorkspaceStore(tmp_path / "store.git", source=None)
+        asyncio.run(store.put(tree, tmp_path / "work"))
+        assert held(tmp_path / "work") == held(first)
+        fill(tmp_path / "work", {"more": "1"})
+        kept = asyncio.run(store.keep(tmp_path / "work"))
+        assert asyncio.run(store.changed(tree, kept.tree)) == ("more",)
+
+
+@pytest.mark.parametrize("missing", ["HEAD", "config", "info/attributes", "objects/info", "looks", "indexes"])
+def test_a_store_that_was_only_begun_is_completed(tmp_path: Path, missing: str) -> None:
+    work = fill(tmp_path / "work", {"a": "1"})
+    tree = asyncio.run(GitWorkspaceStore(tmp_path / "store.git", source=None).keep(work)).tree
+    part = tmp_path / "store.git" / missing
+    if part.is_dir():
+        for file in part.iterdir():
+            file.unlink()
+        part.rmdir()
+    else:
+        part.unlink()
+    asyncio.run(GitWorkspaceStore(tmp_path / "store.git", source=None).put(tree, tmp_path / "other"))
+    assert held(tmp_path / "other") == held(work)
+
+
+def test_locks_that_a_dead_process_left_behind_are_cleared(tmp_path: Path) -> None:
+    store = GitWorkspaceStore(tmp_path / "store.git", source=None)
+    work = fill(tmp_path / "work", {"a": "1"})
+    tree = asyncio.run(store.keep(work)).tree
+    index = tmp_path / "store.git" / "indexes" / workspace_key(work)
+    index.write_bytes(b"half an ind")
+    index.with_name(f"{index.name}.lock").touch()
+    asyncio.run(store.put(tree, work))
+    assert held(work) == {b"a": (b"1", False)}
+
+
+def test_a_cancelled_put_is_done_again_by_the_next(tmp_path: Path) -> None:
+    store = GitWorkspaceStore(tmp_path / "store.git", source=None)
+    work = fill(tmp_path / "work", {f"{folder}/{number}": "x" for folder in range(20) for number in range(5)})
+    tree = asyncio.run(store.keep(work)).tree
+
+    async def cancelled_after(seconds: float) -> None:
+        filling = asyncio.create_task(store.put(tree, tmp_path / "other"))
+        await asyncio.sleep(seconds)
+        filling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await filling
+        await store.put(tree, tmp_path / "other")
+
+    for seconds in (0.0, 0.002, 0.006):
+        asyncio.run(cancelled_after(seconds))
+        assert held(tmp_path / "other") == held(work)

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from codeloupe.errors import NotLoggedIn
+from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.pipelines import AskPerson, open_run_store
+from codeloupe.testing import Text
+from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, resume, run, write_pipeline, writing
+
+S = StageState
+APPROVAL = {"kind": "approval", "prompt": "Is it fine?", "timeout": 20}
+
+
+def say(ran: Ran, stage: str, decision: Decision, note: str = "") -> None:
+    open_run_store(ran.state).put_approval(ran.record.run_id, Approval(stage=stage, decision=decision, note=note))
+
+
+def person(*decisions: Decision | None, note: str = "", asked: list[tuple[str, str]] | None = None) -> AskPerson:
+    """Somebody at a terminal who decides so, time after time."""
+    left = list(decisions)
+
+    async def ask(stage: StageRecord, question: str) -> Approval | None:
+        if asked is not None:
+            asked.append((stage.name, question))
+        decision = left.pop(0)
+        return None if decision is None else Approval(stage=stage.name, decision=decision, note=note)
+
+    return ask
+
+
+def test_a_person_at_the_terminal_lets_a_stage_pass(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL}, {"name": "use", "needs": ["write"]})
+    cast = Cast({"write": [writing({"a.md": "a"})], "use": [Text("used")]})
+    asked: list[tuple[str, str]] = []
+    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE, asked=asked))
+    assert ran.record.state is S.COMPLETED
+    assert asked == [("write", "Is it fine?")]
+    assert ran.states("write") == ["running", "gating", "awaiting_approval", "completed"]
+    assert ran.events("approval_wanted")[0].message == "Is it fine?"
+    assert ran.record.stage("write").attempts[0].critiques[0].summary == "a person approved it"
+
+
+def test_a_person_may_ask_for_as_many_attempts_as_they_like_and_their_words_reach_the_agent(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL})
+    cast = Cast({"write": [writing({"a.md": str(number)}) for number in range(9)]})
+    wishes = [Decision.RETRY] * 5 + [Decision.APPROVE]
+    ran = run(file, cast, tmp_path / "state", ask_person=person(*wishes, note="make it shorter"))
+    assert ran.record.state is S.COMPLETED
+    assert len(cast.calls) == 6
+    assert cast.agent.requests[1].prompt.count("make it shorter") == 1
+    assert ran.result() == {"a.md": "5"}
+
+
+def test_a_person_who_rejects_fails_the_run(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL}, {"name": "use", "needs": ["write"]})
+    cast = Cast({"write": [writing({"a.md": "a"})]})
+    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.REJECT, note="not this"))
+    assert [stage.state for stage in ran.record.stages] == [S.FAILED, S.CANCELLED]
+    assert "a person rejected it: not this" in ran.record.reason
+
+
+def test_gates_behind_an_approval_still_have_their_say(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gates": [APPROVAL, "critic"]})
+    cast = Cast({"write": [writing({"a.md": "a"})]}, {"write": [critique("FAIL", 5)]})
+    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE))
+    assert ran.record.stage("write").state is S.FAILED
+    assert ran.states("write") == ["running", "gating", "awaiting_approval", "gating", "failed"]
+
+
+def test_without_anybody_the_run_stops_and_is_picked_up_after_the_word(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL}, {"name": "apart"})
+    cast = Cast({"write": [writing({"a.md": "a"})], "apart": [writing({"b.md": "b"})]})
+    ran = run(file, cast, tmp_path / "state")
+    assert (ran.record.state, ran.record.stage("write").wants_approval) == (S.AWAITING_APPROVAL, "gate")
+    assert ran.record.reason == "waiting for a person on write: Is it fine?"
+    assert ran.record.stage("apart").state is S.COMPLETED
+    assert files_in(ran.directory / "stages" / "write" / "work") == {"a.md": "a"}
+    say(ran, "write", Decision.APPROVE)
+    again = resume(ran, cast)
+    assert again.record.state is S.COMPLETED
+    assert sorted(cast.calls) == ["apart", "write"]
+    assert again.result() == {"a.md": "a", "b.md": "b"}
+
+
+OTHER_PROCESS = """
+import sys
+from pathlib import Path
+from codeloupe.model.pipeline import Approval, Decision
+from codeloupe.pipelines import open_run_store
+open_run_store(Path(sys.argv[1])).put_approval(sys.argv[2], Approval(stage="write", decision=Decision.APPROVE))
+"""
+
+
+def when(kind: str, act: Callable[[RunRecord], object]) -> Callable[[RunRecord, PipelineEvent], None]:
+    """A display that does something when an event of a kind comes."""
+
+    def watch(record: RunRecord, event: PipelineEvent) -> None:
+        if event.kind == kind:
+            act(record)
+
+    return watch
+
+
+def test_the_word_of_another_process_is_heard_while_the_run_waits(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL})
+    state = tmp_path / "state"
+    children: list[subprocess.Popen[bytes]] = []
+
+    def approve(record: RunRecord) -> None:
+        children.append(subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, str(state), record.run_id]))
+
+    watch = when("approval_wanted", approve)
+    ran = run(file, Cast({"write": [Text("a")]}), state, wait_for_approval=True, watch=watch)
+    assert [child.wait(20) for child in children] == [0]
+    assert ran.record.state is S.COMPLETED
+    assert ran.events("approval_given")[0].facts["decision"] == "approve"
+
+
+def test_the_word_of_another_process_is_heard_while_somebody_sits_at_the_terminal(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL})
+    ended: list[str] = []
+
+    async def never(stage: StageRecord, question: str) -> Approval | None:
+        say(Ran(record[0], tmp_path / "state"), stage.name, Decision.APPROVE)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(question)
+        return None
+
+    record: list[RunRecord] = []
+    watch = when("approval_wanted", record.append)
+    ran = run(file, Cast({"write": [Text("a")]}), tmp_path / "state", ask_person=never, watch=watch)
+    assert (ran.record.state, ended) == (S.COMPLETED, ["Is it fine?"])
+
+
+def test_where_nobody_answers_at_the_terminal_the_run_stops(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": APPROVAL})
+    ran = run(file, Cast({"write": [Text("a")]}), tmp_path / "state", ask_person=person(None))
+    assert ran.record.state is S.AWAITING_APPROVAL
+
+
+def test_a_person_takes_the_best_of_what_no_gate_let_pass(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
+    cast = Cast(
+        {"write": [writing({"a.md": f"attempt {number}"}) for number in (1, 2, 3)]},
+        {"write": [critique("REWORK", score) for score in (20, 30, 25)]},
+    )
+    asked: list[tuple[str, str]] = []
+    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE, asked=asked))
+    assert ran.record.state is S.COMPLETED
+    assert "too low to be taken" in asked[0][1]
+    assert ran.result() == {"a.md": "attempt 2"}
+
+
+def test_after_a_persons_retry_the_gate_allows_its_attempts_again(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": {"kind": "critic", "max_attempts": 2}})
+    scores = (20, 30, 25, 10, 90)
+    cast = Cast(
+        {"write": [writing({"a.md": f"attempt {number}"}) for number in range(1, 6)]},
+        {"write": [*(critique("REWORK", score) for score in scores[:-1]), critique("PASS", 90)]},
+    )
+    wishes = (Decision.RETRY, Decision.RETRY)
+    ran = run(file, cast, tmp_path / "state", ask_person=person(*wishes, note="again"))
+    stage = ran.record.stage("write")
+    assert [attempt.score for attempt in stage.attempts] == [*scores]
+    assert (stage.state, stage.chosen) == (S.COMPLETED, 5)
+
+
+def test_what_there_is_no_attempt_of_cannot_be_approved(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    cast = Cast({"write": [failing(NotLoggedIn)]})
+    ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE))
+    assert ran.record.stage("write").state is S.AWAITING_APPROVAL
+    assert "no attempt that could be taken" in ran.events("note")[0].message
+
+
+def test_a_failed_stage_that_a_person_has_tried_again_brings_the_given_up_ones_back(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}, {"name": "use", "needs": ["write"]})
+    cast = Cast(
+        {"write": [writing({"a.md": "bad"}), writing({"a.md": "good"})], "use": [Text("used")]},
+        {"write": [critique("FAIL", 5), critique("PASS", 95)]},
+    )
+    ran = run(file, cast, tmp_path / "state")
+    assert ran.record.state is S.FAILED
+    assert resume(ran, cast).record == ran.record
+    say(ran, "write", Decision.RETRY, "the requirements were changed")
+    again = resume(ran, cast)
+    assert (again.record.state, [stage.state for stage in again.record.stages]) == (S.COMPLETED, [S.COMPLETED] * 2)
+    assert again.result() == {"a.md": "good", "use-output.md": "used\n"}
+    assert "the requirements were changed" in cast.agent.requests[2].prompt
+
+
+def test_a_run_that_fails_asks_nobody_any_more(tmp_path: Path) -> None:
+    file = write_pipeline(
+        tmp_path / "p",
+        {"name": "waits", "gate": {**APPROVAL, "timeout": "10m"}},
+        {"name": "first"},
+        {"name": "fails", "needs": ["first"], "on_failure": "fail"},
+    )
+
+    async def never(_stage: StageRecord, _question: str) -> Approval | None:
+        await asyncio.Event().wait()
+        return None
+
+    cast = Cast({"waits": [Text("a")], "first": [Text("b")], "fails": [failing(NotLoggedIn)]})
+    ran = run(file, cast, tmp_path / "state", ask_person=never)
+    assert (ran.record.state, ran.record.stage("waits").state) == (S.FAILED, S.AWAITING_APPROVAL)
+
+
+@pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.REJECT])
+def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(tmp_path: Path, decision: Decision) -> None:
+    file = write_pipeline(
+        tmp_path / "p",
+        {"name": "write", "gate": {"kind": "critic", "max_attempts": 1}, "on_failure": "escalate"},
+        {"name": "slow"},
+        {"name": "slower", "needs": ["slow"]},
+    )
+    cast = Cast(
+        {"write": [writing({"a.md": "a"})], "slow": [Text("b")], "slower": [Text("c")]},
+        {"write": [critique("REWORK", 1)]},
+    )
+    state = tmp_path / "state"
+    watch = when("approval_wanted", lambda record: say(Ran(record, state), "write", decision))
+    ran = run(file, cast, state, watch=watch)
+    expected = S.COMPLETED if decision is Decision.APPROVE else S.FAILED
+    assert (ran.record.stage("write").state, ran.record.state) == (expected, expected)

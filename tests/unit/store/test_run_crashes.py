@@ -1,0 +1,150 @@
+"""Kill -9 at any moment: what is loaded is always a whole state that was saved, and the journal goes on behind it."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from codeloupe.store.run_store import DirectoryRunStore
+from tests.unit.store.run_samples import run
+
+_SAVE_UNTIL_KILLED = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from codeloupe.store.run_store import DirectoryRunStore
+from tests.unit.store.run_samples import attempt, critique, event, run, stage
+from codeloupe.model.pipeline import StageState
+
+store = DirectoryRunStore(Path(sys.argv[1]))
+first = int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+with store.lock("00000001"):
+    for number in range(first, 10**9):
+        # Ever another size, so that an old state cannot pass for a new one.
+        attempts = (attempt(each, critique(summary="s" * 500)) for each in range(number % 7))
+        state = run(1, stage("write", StageState.RUNNING, *attempts), reason=str(number))
+        print(f"saves {number}", flush=True)
+        store.save(state, event(str(number), facts={"n": number}))
+        print(f"saved {number}", flush=True)
+"""
+_CREATE_UNTIL_KILLED = """
+import sys
+from pathlib import Path
+from codeloupe.store.run_store import DirectoryRunStore
+from tests.unit.store.run_samples import run
+
+store = DirectoryRunStore(Path(sys.argv[1]))
+first = int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(first, 10**9):
+    store.create(run(number))
+    print(f"made {number}", flush=True)
+    if number % 2:
+        store.remove(f"{number:08x}")
+        print(f"removed {number}", flush=True)
+"""
+ROUNDS = 12
+
+
+@contextmanager
+def killed_at_some_moment(script: str, root: Path, *, first: int, chance: random.Random) -> Iterator[list[str]]:
+    """What a process had printed when it was killed, some lines and an instant after it began."""
+    child = subprocess.Popen(
+        (sys.executable, "-c", script, str(root), str(first)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    with child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            assert child.stdout.readline() == "ready\n"
+            child.stdin.write("\n")
+            child.stdin.flush()
+            printed = [child.stdout.readline() for _ in range(chance.randrange(2, 12))]
+            time.sleep(chance.uniform(0, 0.005))
+        finally:
+            child.kill()
+        # From the same stream: some lines wait in its buffer. The last may be half of one.
+        *rest, _torn = child.stdout.read().split("\n")
+    yield [*map(str.rstrip, printed), *rest]
+
+
+def last(printed: list[str], word: str, default: int) -> int:
+    numbers = [int(line.split()[1]) for line in printed if line.startswith(f"{word} ")]
+    return numbers[-1] if numbers else default
+
+
+@pytest.mark.requirement("S9")
+def test_after_any_kill_the_last_state_that_was_saved_is_there_or_the_one_under_way(tmp_path: Path) -> None:
+    chance = random.Random(6)
+    store = DirectoryRunStore(tmp_path)
+    store.create(run(1, reason="0"))
+    told, interrupted = 0, set[int]()
+    for _ in range(ROUNDS):
+        with killed_at_some_moment(_SAVE_UNTIL_KILLED, tmp_path, first=told + 1, chance=chance) as printed:
+            saved, begun = last(printed, "saved", told), last(printed, "saves", told)
+            loaded = store.load("00000001")
+            assert int(loaded.reason) in (saved, begun)
+            numbers = [int(each.message) for each in store.journal("00000001")]
+            # The state is written first: of what a kill cut off, at most the event may be missing.
+            assert numbers == sorted(set(numbers))
+            assert set(range(1, saved + 1)) - set(numbers) <= interrupted
+            assert not set(numbers) - set(range(1, begun + 1))
+            interrupted.add(begun)
+            told = begun
+            with store.lock("00000001"):
+                store.save(loaded)
+    assert told > ROUNDS  # it was killed at work, and not before it
+    assert [path.name for path in store.directory("00000001").iterdir() if path.name.startswith(".")] == []
+
+
+def test_after_any_kill_a_run_is_there_wholly_or_not_at_all(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    root = tmp_path / "runs"
+    store = DirectoryRunStore(root)
+    first, kept, doubtful = 1, set[int](), set[int]()
+    for _ in range(ROUNDS):
+        with killed_at_some_moment(_CREATE_UNTIL_KILLED, root, first=first, chance=chance) as printed:
+            made = {int(line.split()[1]) for line in printed if line.startswith("made ")}
+            removed = {int(line.split()[1]) for line in printed if line.startswith("removed ")}
+            newest = max(made, default=first - 1)
+            kept |= {number for number in made if not number % 2}
+            doubtful |= {newest, newest + 1} - kept - removed
+            runs, problems = store.list()
+            assert not problems
+            assert kept <= {int(each.run_id, 16) for each in runs} <= kept | doubtful
+            first = newest + 2
+    assert len(kept) > ROUNDS
+
+
+def test_a_state_is_read_whole_while_another_process_writes(tmp_path: Path) -> None:
+    store = DirectoryRunStore(tmp_path)
+    store.create(run(1, reason="0"))
+    child = subprocess.Popen(
+        (sys.executable, "-c", _SAVE_UNTIL_KILLED, str(tmp_path), "1"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    try:
+        seen = [0]
+        while seen[-1] < 20:
+            seen.append(int(store.load("00000001").reason))
+            assert all(each.kind == "note" and each.message.isdigit() for each in store.journal("00000001"))
+        assert seen == sorted(seen)
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import codeloupe
+from codeloupe.config.schema import Settings
+from codeloupe.errors import ConfigError, UsageError
+from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
+from codeloupe.pipelines import Pipeline, RunOptions, _Keys, open_run_store
+from codeloupe.testing import Json, ScriptedAgent, Text
+from tests.engine_pipelines import Cast, critique, options, run, write_pipeline, writing
+
+
+def test_the_public_names_are_there() -> None:
+    assert codeloupe.Pipeline is Pipeline
+    assert codeloupe.RunOptions is RunOptions
+    for name in ("AgentExecutionError", "RunRecord", "StageRequest", "StageResult", "resume_run"):
+        assert name in codeloupe.__all__
+        assert getattr(codeloupe, name)
+
+
+def test_importing_the_package_does_not_load_the_engine() -> None:
+    code = "import codeloupe, sys; print([name for name in sys.modules if 'pipeline' in name])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_agent_that_nobody_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "agent": "scripted"})
+    cast = Cast({"write": [Text("a")]})
+    with pytest.raises(ConfigError, match="there is no agent 'scripted'"):
+        run(file, cast, tmp_path / "state", agents={}, agent=None)
+    assert open_run_store(tmp_path / "state").list() == ((), {})
+
+
+def test_a_missing_input_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"}, inputs={"topic": {}})
+    with pytest.raises(UsageError, match="topic"):
+        run(file, Cast({"write": [Text("a")]}), tmp_path / "state")
+    assert open_run_store(tmp_path / "state").list() == ((), {})
+
+
+def test_a_stage_and_a_critic_have_the_agents_and_models_that_they_name(tmp_path: Path) -> None:
+    """An agent of the caller takes the place of the built-in one of that name."""
+    passing = critique("PASS", 90)
+    stages: list[dict[str, Any]] = [
+        {"name": "own", "agent": "codex", "model": "m-stage", "gate": "critic"},
+        {"name": "other", "agent": "codex", "gate": {"kind": "critic", "agent": "gemini", "model": "m-gate"}},
+        {"name": "usual", "gate": "critic"},
+    ]
+    file = write_pipeline(tmp_path / "p", *stages)
+    agents = {
+        name: ScriptedAgent(
+            [
+                lambda request: (
+                    passing if "gate" in request.labels else writing({f"{request.labels['stage']}.md": "a"})(request)
+                )
+            ],
+            name=name,
+        )
+        for name in ("codex", "gemini", "claude_cli")
+    }
+    wishes = RunOptions(
+        settings=Settings(), agents=agents, agent="claude_cli", model="m-run", state_directory=tmp_path / "state"
+    )
+    asyncio.run(Pipeline.load(file).run(options=wishes))
+
+    def asked(name: str) -> list[tuple[str, str, str | None]]:
+        return sorted(
+            (request.labels["stage"], request.labels.get("gate", ""), request.model or "")
+            for request in agents[name].requests
+        )
+
+    assert asked("codex") == [("other", "", "m-run"), ("own", "", "m-stage"), ("own", "critic", "m-stage")]
+    assert asked("gemini") == [("other", "critic", "m-gate")]
+    assert asked("claude_cli") == [("usual", "", "m-run"), ("usual", "critic", "m-run")]
+
+
+def request(folder: Path, **more: object) -> AgentRequest:
+    fields: dict[str, object] = {"prompt": "Look.", "working_dir": folder}
+    return AgentRequest(**{**fields, **more})  # type: ignore[arg-type]  # each test names what it changes
+
+
+def test_the_key_of_a_reading_call_covers_what_the_agent_can_read(tmp_path: Path) -> None:
+    keys, agent = _Keys(), ScriptedAgent()
+    assert keys.key_of(request(tmp_path), agent) is None
+    keys.tell(tmp_path, "tree-1", 0)
+    first = keys.key_of(request(tmp_path), agent)
+    assert first is not None
+    assert first == keys.key_of(request(tmp_path), agent)
+    keys.tell(tmp_path, "tree-2", 0)
+    assert keys.key_of(request(tmp_path), agent) != first
+    # A call that has failed is made anew, not answered by what failed.
+    keys.tell(tmp_path, "tree-1", 1)
+    assert keys.key_of(request(tmp_path), agent) != first
+
+
+def test_a_call_that_writes_or_resumes_has_no_key(tmp_path: Path) -> None:
+    keys, agent = _Keys(), ScriptedAgent()
+    keys.tell(tmp_path, "tree-1", 0)
+    assert keys.key_of(request(tmp_path, permission_mode=PermissionMode.ACCEPT_EDITS), agent) is None
+    assert keys.key_of(request(tmp_path, resume_session="s"), agent) is None
+
+
+def test_the_random_marker_does_not_count(tmp_path: Path) -> None:
+    keys, agent = _Keys(), ScriptedAgent(limits=AgentLimits())
+    one, two = (
+        keys.key_of(request(tmp_path, prompt=f"<{mark}>x</{mark}>", labels={"fence": mark}), agent)
+        for mark in ("mark-1", "mark-2")
+    )
+    assert one == two
+    assert one != keys.key_of(request(tmp_path, prompt="<mark-1>y</mark-1>", labels={"fence": "mark-1"}), agent)
+
+
+def test_a_critics_answer_on_the_same_work_is_bought_once_for_several_runs(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
+    cast = Cast({"write": [writing({"a.md": "the same"})]}, {"write": [critique("PASS", 90)]})
+    run(file, cast, tmp_path / "state")
+    again = run(file, cast, tmp_path / "state")
+    assert cast.calls == ["write", "critic of write", "write"]
+    critique_ = again.record.stage("write").attempts[0].critiques[0]
+    assert (critique_.usage.cached, critique_.usage.requests) == (1, 0)
+
+
+def test_runs_lie_below_the_state_directory_for_their_user_alone(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    cast = Cast({"write": [Text("a")]})
+    record = asyncio.run(Pipeline.load(file).run(options=options(cast, tmp_path / "state"), run_id="my-run"))
+    directory = tmp_path / "state" / "pipelines" / "my-run"
+    assert record.run_id == "my-run"
+    assert directory.is_dir()
+    for place in (directory, directory / "stages", directory / "result", directory / "store.git"):
+        assert place.stat().st_mode & 0o077 == 0, place
+    for file in (directory / "run.json", directory / "result.patch"):
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_a_run_without_a_name_gets_one_that_sorts_by_time(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    ran = run(file, Cast({"write": [Json({"a": 1})]}), tmp_path / "state")
+    assert ran.record.run_id.startswith(f"{ran.record.started_at:%Y%m%d-%H%M%S}-")
