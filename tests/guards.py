@@ -29,7 +29,7 @@ _LOOPBACK_NAMES = frozenset({"", "localhost", "localhost.localdomain", "ip6-loca
 _ADDRESS_EVENTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
 _NAME_EVENTS = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"})
 _SCRUBBED = re.compile(
-    r"(GIT|CODELOUPE|XDG|GITHUB|GITLAB|RUNNER|LC)_.*"
+    r"(GIT|CODELOUPE|XDG|GITHUB|GITLAB|RUNNER|CI|CIRCLE|SYSTEM_PULLREQUEST|LC)_.*"
     r"|.*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY).*"
     r"|NO_COLOR|FORCE_COLOR|CLICOLOR.*|CI|COLUMNS|LINES|TERM|COLORTERM|LANG|LANGUAGE|PAGER|LESS|EDITOR|VISUAL"
 )

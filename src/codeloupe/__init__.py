@@ -13,9 +13,10 @@ __version__ = "0.1.0.dev0"
 if TYPE_CHECKING:
     from codeloupe.app import preview, review
     from codeloupe.config.schema import Settings
-    from codeloupe.errors import AgentError, CodeloupeError
+    from codeloupe.errors import AgentError, AgentExecutionError, CodeloupeError
     from codeloupe.model.agent import AgentRequest, AgentResult
     from codeloupe.model.finding import Finding
+    from codeloupe.model.pipeline import RunRecord, StageRequest, StageResult
     from codeloupe.model.preview import Preview
     from codeloupe.model.review import Review, Verdict
     from codeloupe.model.scope import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         CommitScope,
         DefaultScope,
         DiffScope,
+        PullRequestScope,
         RangeScope,
         StagedScope,
         UncommittedScope,
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
     from codeloupe.model.severity import Severity
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.orchestration import CodeReviewer, WorkdirReviewer, make_reviewer, make_workdir_reviewer
+    from codeloupe.pipelines import Pipeline, RunOptions, resume_run
     from codeloupe.sweeping import review_commits
     from codeloupe.switchboard import run_agent
 
 _HOMES = {
     "AgentError": "codeloupe.errors",
+    "AgentExecutionError": "codeloupe.errors",
     "AgentRequest": "codeloupe.model.agent",
     "AgentResult": "codeloupe.model.agent",
     "BaseScope": "codeloupe.model.scope",
@@ -46,11 +50,17 @@ _HOMES = {
     "DefaultScope": "codeloupe.model.scope",
     "DiffScope": "codeloupe.model.scope",
     "Finding": "codeloupe.model.finding",
+    "Pipeline": "codeloupe.pipelines",
     "Preview": "codeloupe.model.preview",
+    "PullRequestScope": "codeloupe.model.scope",
     "RangeScope": "codeloupe.model.scope",
     "Review": "codeloupe.model.review",
+    "RunOptions": "codeloupe.pipelines",
+    "RunRecord": "codeloupe.model.pipeline",
     "Settings": "codeloupe.config.schema",
     "Severity": "codeloupe.model.severity",
+    "StageRequest": "codeloupe.model.pipeline",
+    "StageResult": "codeloupe.model.pipeline",
     "StagedScope": "codeloupe.model.scope",
     "UncommittedScope": "codeloupe.model.scope",
     "Verdict": "codeloupe.model.review",
@@ -58,6 +68,7 @@ _HOMES = {
     "make_reviewer": "codeloupe.orchestration",
     "make_workdir_reviewer": "codeloupe.orchestration",
     "preview": "codeloupe.app",
+    "resume_run": "codeloupe.pipelines",
     "review": "codeloupe.app",
     "review_commits": "codeloupe.sweeping",
     "run_agent": "codeloupe.switchboard",
@@ -65,6 +76,7 @@ _HOMES = {
 
 __all__ = [
     "AgentError",
+    "AgentExecutionError",
     "AgentRequest",
     "AgentResult",
     "BaseScope",
@@ -76,11 +88,17 @@ __all__ = [
     "DefaultScope",
     "DiffScope",
     "Finding",
+    "Pipeline",
     "Preview",
+    "PullRequestScope",
     "RangeScope",
     "Review",
+    "RunOptions",
+    "RunRecord",
     "Settings",
     "Severity",
+    "StageRequest",
+    "StageResult",
     "StagedScope",
     "UncommittedScope",
     "Verdict",
@@ -89,6 +107,7 @@ __all__ = [
     "make_reviewer",
     "make_workdir_reviewer",
     "preview",
+    "resume_run",
     "review",
     "review_commits",
     "run_agent",

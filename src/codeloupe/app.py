@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from codeloupe.answers import Answers
@@ -18,14 +19,16 @@ from codeloupe.configuring import configure
 from codeloupe.continuing import begin_round
 from codeloupe.demo.repository import make_repository
 from codeloupe.diagnosis import diagnose
+from codeloupe.git.engine import private_directory
 from codeloupe.git.guidance import guidance_changed
 from codeloupe.historian.keeping import keep
-from codeloupe.intake import Intake, take_in
+from codeloupe.intake import Intake, at_hand, fetch, take_in
 from codeloupe.model.diagnosis import Diagnosis
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.preview import Preview, PreviewFile
-from codeloupe.model.review import Review
-from codeloupe.model.scope import DefaultScope, ScopeRequest
+from codeloupe.model.records import dataclass
+from codeloupe.model.review import Review, ReviewError
+from codeloupe.model.scope import DefaultScope, FetchedScope, ScopeRequest
 from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, choose_seats, default_analysers, experts_of, seated
 from codeloupe.ports import EventSink
@@ -37,7 +40,9 @@ from codeloupe.review.tokens import tokens_of
 from codeloupe.switchboard import AGENT_NAMES, make_agent
 from codeloupe.terms import policy_of, rules_of
 
-__all__ = ["configure", "demo", "doctor", "preview", "review"]
+__all__ = ["configure", "demo", "doctor", "fetch", "preview", "private_directory", "review"]
+
+_RULES_CHANGED = "rules_changed"
 
 
 def _ignore(_event: Event) -> None:
@@ -65,11 +70,17 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     external gate. Raises UsageError for what the caller can mend and ProcessError when git fails; a reviewer that
     fails is in the outcome, which is then not complete.
     """
-    request = scope or DefaultScope()
-    chosen = settings or (await configure(request, repo=repo)).settings
-    floor = Floor(repo=Path(repo), transcript=transcript, session_id=session_id)
-    how = ReviewWish(settings=chosen, floor=floor, context=context, fresh=fresh, since_last=since_last)
-    return await review_by(await choose_seats(chosen), request, how, emit=emit)
+    async with at_hand(scope or DefaultScope(), Path(repo)) as (request, place):
+        chosen = await _settings(request, place, settings)
+        floor = Floor(repo=place, transcript=transcript, session_id=session_id)
+        how = ReviewWish(settings=chosen, floor=floor, context=context, fresh=fresh, since_last=since_last)
+        return await review_by(await choose_seats(chosen), request, how, emit=emit)
+
+
+async def _settings(request: ScopeRequest, repo: Path, given: Settings | None) -> Settings:
+    """Those that were given, or are in force; a pull request is untrusted, whatever they say."""
+    settings = given or (await configure(request, repo=repo)).settings
+    return replace(settings, untrusted=True) if isinstance(request, FetchedScope) else settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +111,15 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             base_branch=chosen.base_branch,
             rules=rules_of(chosen),
             trusted=not chosen.untrusted,
-            with_tree=any(seat.reads_tree for seat in seats),
+            # Of a pull request there is no other tree in which earlier findings could be looked for.
+            with_tree=any(seat.reads_tree for seat in seats) or isinstance(request, FetchedScope),
             with_guidance=chosen.guidance and any(seat.agents for seat in seats),
             context=wish.context,
         ) as intake:
             emit(ChangeRead(intake.change))
-            _warn_of_changed_rules(intake, chosen, emit)
+            told = _changed_rules(intake, chosen)
+            for error in told:
+                emit(Warned(error.message))
             round_ = await begin_round(intake, seats, chosen, repo=repo, fresh=wish.fresh, since_last=wish.since_last)
             for note in round_.notes:
                 emit(Warned(note))
@@ -119,6 +133,7 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 earlier=round_.earlier,
             )
             outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
+            outcome = replace(outcome, errors=(*outcome.errors, *told))
             if not chosen.keep_history:
                 return outcome
             return await keep(
@@ -128,24 +143,30 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 prompt_version=PROMPT_VERSION if any(seat.agents for seat in seats) else "",
                 terms=round_.terms,
                 seen=round_.seen(plan.task, outcome),
+                place=round_.place,
                 emit=emit,
             )
 
 
-def _warn_of_changed_rules(intake: Intake, settings: Settings, emit: EventSink) -> None:
+def _changed_rules(intake: Intake, settings: Settings) -> tuple[ReviewError, ...]:
     """A stranger's change to what steers reviews does not steer this one, and whoever merges it should know."""
     changed = guidance_changed(intake.change) if settings.untrusted else ()
-    if changed:
-        emit(Warned(f"the change edits {', '.join(changed)}; the base's version was used for this review"))
+    if not changed:
+        return ()
+    message = f"the change edits {', '.join(changed)}; the base's version was used for this review"
+    return (ReviewError(_RULES_CHANGED, message),)
 
 
 async def preview(
     scope: ScopeRequest | None = None, *, repo: Path | str = ".", settings: Settings | None = None
 ) -> Preview:
     """What a review would look at and what not, without running it. Raises as `review` does."""
-    request = scope or DefaultScope()
-    chosen = settings or (await configure(request, repo=repo)).settings
-    async with take_in(request, Path(repo), base_branch=chosen.base_branch, rules=rules_of(chosen)) as intake:
+    async with AsyncExitStack() as stack:
+        request, place = await stack.enter_async_context(at_hand(scope or DefaultScope(), Path(repo)))
+        chosen = await _settings(request, place, settings)
+        intake = await stack.enter_async_context(
+            take_in(request, place, base_branch=chosen.base_branch, rules=rules_of(chosen))
+        )
         reasons = {skip.file: skip for skip in intake.selection.skipped}
         listed = tuple(PreviewFile(file, reasons.pop(file.path, None)) for file in intake.change.files)
         units = plan_units(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from codeloupe.config.files import (
     REPOSITORY_FILE_NAMES,
@@ -15,11 +17,13 @@ from codeloupe.config.files import (
     user_file_path,
 )
 from codeloupe.config.loading import load_settings
-from codeloupe.config.provenance import LoadedSettings
+from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
 from codeloupe.git.blobs import read_file_at
-from codeloupe.git.repository import open_repository
-from codeloupe.git.scopes import resolve_scope
-from codeloupe.model.scope import DefaultScope, DiffScope, ScopeRequest
+from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.scopes import find_default_base, resolve_scope
+from codeloupe.model.scope import DiffScope, FetchedScope, ScopeRequest
+
+_PULL_REQUEST = Origin(OriginKind.SITUATION, "because this is a pull request")
 
 
 async def configure(
@@ -29,7 +33,11 @@ async def configure(
     flags: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
-    """The settings in force, with their origins. For an untrusted change the repository's file is the base's."""
+    """The settings in force, with their origins. For an untrusted change the repository's file is the base's.
+
+    Without a `scope` nothing is reviewed, and the base is the base branch, if there is one. A pull request must have
+    been fetched; it is untrusted, whatever anybody set.
+    """
     variables = os.environ if environment is None else environment
     given = dict(flags or {})
     user_file = user_file_path(variables)
@@ -38,22 +46,36 @@ async def configure(
         return load_settings(repository_file=repository_file, user_file=user_file, environment=variables, flags=given)
 
     trusting = load(None)
+    if isinstance(scope, FetchedScope):
+        trusting = _untrusting(trusting, _PULL_REQUEST)
     if not trusting.settings.untrusted:
         trusting = load(read_repository_file(repository_root(Path(repo))))
     if not trusting.settings.untrusted:
         return trusting
+    of_base = load(await _believed_file(scope, Path(repo), trusting.settings.base_branch))
     # Whoever said it, the reviewed files cannot take it back.
-    given["untrusted"] = True
-    return load(await _file_of_base(scope or DefaultScope(), Path(repo), trusting.settings.base_branch))
+    return _untrusting(of_base, trusting.origins["untrusted"])
 
 
-async def _file_of_base(request: ScopeRequest, repo: Path, base_branch: str | None) -> ConfigText | None:
-    if isinstance(request, DiffScope):
+def _untrusting(loaded: LoadedSettings, why: Origin) -> LoadedSettings:
+    settings = replace(loaded.settings, untrusted=True)
+    return LoadedSettings(settings, MappingProxyType({**loaded.origins, "untrusted": why}))
+
+
+async def _believed_file(scope: ScopeRequest | None, repo: Path, base_branch: str | None) -> ConfigText | None:
+    """The base's file. Without anything under review there need not be a base, and then no file is believed."""
+    if isinstance(scope, DiffScope):
         return None  # nothing tells which revision the diff belongs to
+    if scope is None:
+        found = await find_default_base(repo, base_branch=base_branch)
+        return None if found is None else await _file_at(*found)
     repository = await open_repository(repo)
-    sides = await resolve_scope(repository, request, base_branch=base_branch)
+    return await _file_at(repository, (await resolve_scope(repository, scope, base_branch=base_branch)).base)
+
+
+async def _file_at(repository: Repository, revision: str) -> ConfigText | None:
     for name in REPOSITORY_FILE_NAMES:
-        content = await read_file_at(repository, sides.base, name)
+        content = await read_file_at(repository, revision, name)
         if content is not None:
-            return decode_config(f"{sides.base[:12]}:{name}", content)
+            return decode_config(f"{revision[:12]}:{name}", content)
     return None

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError
-from codeloupe.git.command import both
-from codeloupe.git.repository import open_repository
+from codeloupe.git.repository import find_root
 from codeloupe.historian.opening import opened_history
-from codeloupe.historian.whereabouts import current_branch, find_identity
+from codeloupe.historian.whereabouts import Whereabouts, find_whereabouts
 from codeloupe.intake import Intake
 from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import EntryKind, HistoryQuery, ReviewRecord
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.panel import Seat, default_analysers, experts_of
 from codeloupe.ports import History, Reviewer, ReviewTask
@@ -34,20 +34,26 @@ from codeloupe.review.rounds import Asked, EarlierRounds, who_saw
 
 _DIGITS = 32
 # A commit, a range or a diff file is looked at by itself; these move on as work goes on.
-_GOING_ON = (ScopeKind.BRANCH, ScopeKind.UNCOMMITTED, ScopeKind.STAGED)
+_GOING_ON = (ScopeKind.BRANCH, ScopeKind.UNCOMMITTED, ScopeKind.STAGED, ScopeKind.PULL_REQUEST)
+# Of these nothing that was committed is ever left out.
+_WHOLE_BRANCHES = (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
 # How far back the last review of all of a branch is looked for, behind those of a part of it.
 _MOST_PARTIAL_REVIEWS = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """This review among its earlier ones. `look` is what the agents need not be asked about again."""
+    """This review among its earlier ones. `look` is what the agents need not be asked about again.
+
+    `place` is the repository and its branch, when the history was asked for them.
+    """
 
     terms: str = ""
     look: LastLook | None = None
     earlier: EarlierRounds | None = None
     has_agents: bool = False
     notes: tuple[str, ...] = ()
+    place: Whereabouts | None = None
 
     def over(self, reviewers: Sequence[Reviewer], seats: Sequence[Seat]) -> tuple[Reviewer, ...]:
         """The reviewers, the agents among them asked only about what they have not seen."""
@@ -79,6 +85,7 @@ class _Past:
     whole: ReviewRecord | None = None
     dismissed: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
+    place: Whereabouts | None = None
 
 
 async def begin_round(
@@ -95,25 +102,37 @@ async def begin_round(
         return replace(plain, notes=(f"{why}, so all of it is reviewed",) if since_last else ())
     try:
         past = await _past(repo, kind)
-        tree = None if kind is ScopeKind.STAGED else (await open_repository(repo)).root
+        tree = _tree(intake, repo)
     except CodeloupeError as error:
         note = f"the history cannot be read, so all of it is reviewed: {error.message}"
         return replace(plain, notes=(note,))
+    plain = replace(plain, place=past.place)
     if since_last:
         return _since_last(plain, past, settings)
     return _next_round(plain, past, _Now(intake, tuple(seats), settings, tree), fresh=fresh)
 
 
+def _tree(intake: Intake, repo: Path) -> Path | None:
+    """Where the whole reviewed tree is, if it is anywhere."""
+    match intake.change.scope.kind:
+        case ScopeKind.STAGED:
+            return None
+        case ScopeKind.PULL_REQUEST:
+            return intake.tree
+        case _:
+            return find_root(repo)
+
+
 async def _past(repo: Path, kind: ScopeKind) -> _Past:
     with opened_history() as history:
-        identity, branch = await both(find_identity(repo, history), current_branch(repo))
+        place = identity, branch = await find_whereabouts(repo, history)
         dismissed = frozenset(entry.fingerprint for entry in history.dismissals(identity.names))
         newest = None if branch is None else history.last(identity.names, branch=branch, scope=kind)
         whole = newest
         if newest is not None and branch is not None and not _is_whole(newest):
             query = HistoryQuery(repositories=identity.names, branch=branch, limit=_MOST_PARTIAL_REVIEWS)
             whole = _last_whole(history, query, kind)
-        return _Past(newest, whole, dismissed, identity.names)
+        return _Past(newest, whole, dismissed, identity.names, place)
 
 
 def _is_whole(record: ReviewRecord) -> bool:
@@ -208,7 +227,7 @@ def _asked(now: _Now, of_agents: tuple[FileChange, ...], *, same_terms: bool) ->
     for seat in now.seats:
         if seat.info.type == "offline":
             names = frozenset(analyser.name for analyser in default_analysers())
-            asked.append(Asked(reviewers=names, files=now.files))
+            asked.append(Asked(reviewers=names, files=now.files, on_added_lines=True))
         elif not seat.agents:
             asked.append(Asked(reviewers=frozenset((seat.info.type,)), files=now.files))
     return tuple(asked)
@@ -227,7 +246,7 @@ def _of_this_change(findings: tuple[Finding, ...], now: _Now) -> tuple[tuple[Fin
 
     What is committed meanwhile is not in the uncommitted or staged changes any more, and neither fixed nor theirs.
     """
-    if now.intake.change.scope.kind is ScopeKind.BRANCH:
+    if now.intake.change.scope.kind in _WHOLE_BRANCHES:
         return findings, ()
     task = now.intake.task(trusted=False, timeout_seconds=0.0)
     changed = {path for file in now.intake.change.files for path in (file.old_path, file.new_path)}

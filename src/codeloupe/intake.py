@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from codeloupe.errors import NotARepository
 from codeloupe.git.command import both
 from codeloupe.git.diff import parse_diff
+from codeloupe.git.engine import private_directory
 from codeloupe.git.guidance import read_guidance, read_working_guidance
 from codeloupe.git.intent import read_intent
 from codeloupe.git.patched import rebuild
@@ -20,8 +21,9 @@ from codeloupe.git.scopes import Side, Sides, resolve_scope
 from codeloupe.git.snapshot import Snapshot, empty_directory, exported, exported_tree, place_of, write_file
 from codeloupe.model.change import Change, FileChange, Scope, ScopeKind
 from codeloupe.model.material import GuidanceFile, Intent
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import SkippedFile, SkipReason
-from codeloupe.model.scope import DiffScope, ScopeRequest
+from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 from codeloupe.ports import ReviewTask
 from codeloupe.review.selection import (
     HEAD_BYTES,
@@ -62,6 +64,29 @@ class Intake:
             intent=self.intent,
             guidance=self.guidance,
         )
+
+
+@asynccontextmanager
+async def at_hand(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[ScopeRequest, Path]]:
+    """The request and where it can be read: a pull request is fetched first, and lives as long as the context.
+
+    Raises as `fetch` does.
+    """
+    if not isinstance(request, PullRequestScope):
+        yield request, repo
+        return
+    with private_directory() as directory:
+        yield await fetch(request, repo=repo, into=directory)
+
+
+async def fetch(request: PullRequestScope, *, repo: Path, into: Path) -> tuple[FetchedScope, Path]:
+    """Fetch a pull request below an empty directory: what to review then, and where. `repo` is where the caller stands.
+
+    Raises UsageError for what the caller can mend and ProcessError when the remote cannot be reached.
+    """
+    # Loaded with its first use: few reviews are of a pull request.
+    fetched = await import_module("codeloupe.git.pull_request").fetch_pull_request(request, repo=repo, into=into)
+    return fetched.scope, fetched.repo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

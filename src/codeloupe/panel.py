@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,13 @@ from codeloupe.errors import ConfigError
 from codeloupe.experts.loading import default_experts, load_experts
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.expert import Expert
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.ports import Agent, AgentEventSink, AskAgent, Reviewer, Verifier
 from codeloupe.redaction import redact
 from codeloupe.review.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.review.asking import Transcript
-from codeloupe.review.verify import AgentVerifier, VerifyOptions
+from codeloupe.review.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.store.location import state_directory
 from codeloupe.switchboard import agent_caller, make_agent, review_key
 
@@ -156,8 +157,12 @@ class Panel:
         return tuple(self._reviewer(seat, chosen, apart=apart) for seat in self._seats)
 
     def verifier(self) -> Verifier | None:
-        """The first agent that can read the code; one that sees no more than the finder did would prove nothing."""
-        if not self._settings.verify:
+        """The first agent that can read the code; one that sees no more than the finder did would prove nothing.
+
+        Where agents review and none of them can, one that says so; without any, or when it is not wanted, none.
+        """
+        blind = [seat.info.type for seat in self._seats if seat.agents]
+        if not self._settings.verify or not blind:
             return None
         for seat in self._seats:
             if seat.agents and seat.agents[0].limits.tools:
@@ -167,7 +172,9 @@ class Panel:
                     options=VerifyOptions(calls=self._options(seat).calls),
                     transcript=self._floor.transcript,
                 )
-        return None
+        return AbsentVerifier(
+            f"{' and '.join(blind)} cannot read the code around them; verify: false says it is not wanted"
+        )
 
     def _reviewer(self, seat: Seat, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
         if seat.info.type in ("offline", "command", "cerberus"):

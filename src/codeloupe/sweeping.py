@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from codeloupe.baseline.revision import read_baseline
@@ -35,6 +35,7 @@ from codeloupe.model.commit import Commit
 from codeloupe.model.events import Event, ReviewerChosen, StageStarted
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import GuidanceFile, Intent
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Policy, Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.model.severity import Severity
@@ -165,7 +166,7 @@ class _Rules:
     """What a project says of all its commits: how to review, and which findings are known."""
 
     guidance: tuple[GuidanceFile, ...] = ()
-    baseline: Baseline = Baseline()  # noqa: RUF009 - frozen
+    baseline: Baseline = Baseline()
 
 
 async def _rules(

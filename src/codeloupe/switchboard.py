@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from codeloupe.agents.budget import RunBudget
-from codeloupe.agents.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf
+from codeloupe.agents.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.errors import CodeloupeError
@@ -129,11 +129,28 @@ async def run_agent(
         return await caller.call(request, agent=agents, emit=emit)
 
 
+async def _watch(directory: Path) -> ChangedFiles:
+    repository = await open_repository(directory)
+    before = await read_tree_state(repository)
+
+    async def changed_files() -> tuple[str, ...]:
+        return changed_between(before, await read_tree_state(repository))
+
+    return changed_files
+
+
 @contextmanager
-def agent_caller(settings: Settings, *, fresh: bool = False, key_of: KeyOf | None = None) -> Iterator[AgentCaller]:
+def agent_caller(
+    settings: Settings,
+    *,
+    fresh: bool = False,
+    key_of: KeyOf | None = None,
+    watch_files: WatchFiles | None = _watch,
+) -> Iterator[AgentCaller]:
     """What makes the agent calls of one run, with its limits, its budget and the ledger.
 
-    `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept.
+    `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files` tells
+    which files a call changed, by git unless something else is given; None for a caller who finds out by itself.
     """
     options = CallerOptions(
         concurrency=settings.concurrency,
@@ -149,7 +166,7 @@ def agent_caller(settings: Settings, *, fresh: bool = False, key_of: KeyOf | Non
         max_requests=settings.max_requests,
     )
     with Database(database_path(os.environ)) as database:
-        yield AgentCaller(options, budget=budget, ledger=SqliteLedger(database), key_of=key_of, watch_files=_watch)
+        yield AgentCaller(options, budget=budget, ledger=SqliteLedger(database), key_of=key_of, watch_files=watch_files)
 
 
 async def list_agents(settings: Settings) -> tuple[tuple[str, Availability], ...]:
@@ -218,13 +235,3 @@ async def _tree_of(request: AgentRequest) -> str | None:
         )
     except CodeloupeError:
         return None  # not under git: what the files hold is unknown, so the call is made each time
-
-
-async def _watch(directory: Path) -> ChangedFiles:
-    repository = await open_repository(directory)
-    before = await read_tree_state(repository)
-
-    async def changed_files() -> tuple[str, ...]:
-        return changed_between(before, await read_tree_state(repository))
-
-    return changed_files

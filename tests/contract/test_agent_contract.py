@@ -97,6 +97,12 @@ def test_a_schema_is_answered_with_a_value(factory: AgentFactory, work: Path) ->
         assert stage.answer(asked_for(work, output_schema=SCHEMA)).structured == {"answer": 42}
 
 
+def test_a_schema_may_name_its_draft(factory: AgentFactory, work: Path) -> None:
+    named = {"$schema": "https://json-schema.org/draft/2020-12/schema", **SCHEMA}
+    with on_stage(factory, Json({"answer": 42})) as stage:
+        assert stage.answer(asked_for(work, output_schema=named)).structured == {"answer": 42}
+
+
 @pytest.mark.parametrize("reply", [Text("Forty-two."), Json({"answer": "forty-two"})], ids=["in prose", "violated"])
 def test_a_schema_that_is_not_kept_is_an_error_with_the_answer_and_its_price(
     factory: AgentFactory, work: Path, reply: Reply

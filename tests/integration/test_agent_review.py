@@ -310,8 +310,9 @@ def test_text_in_a_diff_changes_neither_verdict_nor_flags_nor_environment(
 
 
 @pytest.mark.requirement("C10")
-def test_interrupting_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
-    four_units: GitRepository,
+@pytest.mark.parametrize(("end", "exit_code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
+    four_units: GitRepository, tmp_path: Path, end: signal.Signals, exit_code: int
 ) -> None:
     def half(request: RecordedRequest) -> Reply:
         number = next(number for number in range(4) if request.mentions(f"work_{number}_3"))
@@ -320,12 +321,14 @@ def test_interrupting_a_review_leaves_nothing_running_and_a_second_run_buys_the_
     released: list[bool] = []
     words = (str(PROGRAM), "review", "--reviewer", "claude_cli", "--effort", "high", "--format", "json", "-q")
     with StandInServer(reply=half) as server:
-        variables = {**os.environ, **environment("claude_cli", server)}
+        # Who is killed outright cannot clean up.
+        (left := tmp_path / "left").mkdir()
+        variables = {**os.environ, **environment("claude_cli", server), "TMPDIR": str(left)}
         running = subprocess.Popen(words, cwd=four_units.path, env=variables, stdout=subprocess.PIPE)
         assert server.wait_for(4, timeout_seconds=30)
         time.sleep(1.5)
-        running.send_signal(signal.SIGINT)
-        assert running.wait(15) == 130
+        running.send_signal(end)
+        assert running.wait(15) == exit_code
         running.communicate()
         assert_nothing_runs_in(four_units.path, within_seconds=5)
         released.append(True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.program import Ended, codeloupe
+from tests.program import PROGRAM, Ended, codeloupe
 from tests.repository import GitRepository
 
 FAULT = "import os\n\n\ndef run(name):\n    os.system('echo ' + name)\n"
@@ -164,3 +165,18 @@ def test_an_option_that_does_not_exist(tmp_path: Path) -> None:
 def test_no_git_on_the_path(project: GitRepository, tmp_path: Path) -> None:
     ended = codeloupe("review", cwd=project.path, environment={"PATH": str(tmp_path)})
     assert_refused(ended, "git is not on the PATH", "install git")
+
+
+@pytest.mark.parametrize(
+    "verb", [["review"], ["review", "--preview"], ["history", "list"], ["config", "show"], ["baseline", "list"]]
+)
+def test_a_directory_that_was_removed_below_the_program(tmp_path: Path, verb: list[str]) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    # The shell stands in the directory, removes it, and becomes the program.
+    words = ["sh", "-c", 'rmdir "$1"; shift; exec "$@"', "sh", str(gone), str(PROGRAM), *verb]
+    ended = subprocess.run(words, cwd=gone, capture_output=True, text=True, check=False, timeout=30)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.startswith("codeloupe: ")
+    assert "hint: " in ended.stderr
+    assert "internal error" not in ended.stderr

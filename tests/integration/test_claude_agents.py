@@ -46,6 +46,18 @@ def test_a_session_that_was_kept_goes_on(made: Made, tmp_path: Path) -> None:
         assert server.requests[-1].mentions("Remember the colour blue.")
 
 
+def test_a_fork_of_a_session_knows_what_was_said_and_leaves_it_as_it_is(made: Made, tmp_path: Path) -> None:
+    with StandInServer([Text("I shall."), Text("It is blue."), Text("Blue, too.")]) as server:
+        agent = made(server)
+        first = answer(agent, asked_for(tmp_path, "Remember the colour blue."))
+        kept = next(iter(Path(os.environ["HOME"]).rglob(f"{first.session_id}.jsonl")))
+        before = kept.read_bytes()
+        fork = answer(agent, asked_for(tmp_path, "Which?", resume_session=first.session_id, fork_session=True))
+        assert fork.session_id not in ("", first.session_id)
+        assert server.requests[-1].mentions("Remember the colour blue.")
+        assert kept.read_bytes() == before
+
+
 def test_a_session_that_is_not_there_is_told_as_such(made: Made, tmp_path: Path) -> None:
     unknown = "99999999-2222-4333-8444-555555555555"
     with StandInServer() as server, pytest.raises(InvalidRequest, match="does not know the session"):

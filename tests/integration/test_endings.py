@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.program import PROGRAM
+from tests.program import PROGRAM, codeloupe
 from tests.repository import GitRepository
 
 SLOW_GIT = """#!/bin/sh
@@ -159,3 +159,35 @@ def test_a_reader_that_leaves_early_is_no_error(project: GitRepository) -> None:
     completed = subprocess.run(["sh", "-c", command], cwd=project.path, capture_output=True, text=True, check=False)
     assert completed.stdout == "{"
     assert completed.stderr == ""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_from_the_start_is_no_crash(project: GitRepository, closed: str) -> None:
+    script = f'exec "$@" {closed}'
+    words = ["sh", "-c", script, "sh", str(PROGRAM), "review", "--reviewer", "offline", "--uncommitted"]
+    ended = subprocess.run(words, cwd=project.path, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "internal error" not in ended.stderr
+    # What went to the closed streams went nowhere, and not into a file that got their number.
+    listed = codeloupe("history", "list", "--json", cwd=project.path)
+    assert listed.exit_code == 0, listed
+    assert len(listed.json()["entries"]) == 1
+
+
+@pytest.mark.parametrize("words", [["history", "list"], ["version"], ["config", "show"]])
+def test_a_full_disk_behind_standard_output_is_told_in_words(project: GitRepository, words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            (str(PROGRAM), *words), cwd=project.path, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stderr.startswith("codeloupe: cannot write: no space left on device\n  hint: ")
+
+
+def test_progress_on_a_terminal_without_unicode_has_no_escapes_for_our_own_signs(project: GitRepository) -> None:
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    words = ("review", "--reviewer", "offline", "--uncommitted")
+    ended = codeloupe(*words, cwd=project.path, environment=plain)
+    assert ended.exit_code == 0
+    assert "not an AI review" in ended.stderr
+    assert "\\u" not in ended.stderr + ended.stdout

@@ -362,3 +362,18 @@ def test_another_clone_with_other_work_on_the_same_branch_takes_nothing_away(rou
     Rounds(clone).review()
     assert states(rounds.review()).keys() >= {A, B}
     assert all(status != "fixed" for title, status in states(rounds.review()).items() if title in (A, B))
+
+
+def test_a_finding_of_an_analyser_is_not_fixed_because_its_line_is_in_the_base_now(rounds: Rounds) -> None:
+    faulty = "import subprocess\n\n\ndef run(word):\n    subprocess.run(word, shell=True)\n"
+    rounds.project.write("c.py", faulty)
+    rounds.project.commit()
+    first = rounds.review(offline_seat())
+    exact = {finding.title for finding in first.findings if finding.file == "c.py"}
+    assert exact
+    # The base takes over what was done so far, and the work goes on right below.
+    rounds.project.git("branch", "--force", "main", "HEAD")
+    rounds.project.write("c.py", f"{faulty}    return word\n")
+    rounds.project.commit()
+    second = rounds.review(offline_seat())
+    assert {title: states(second)[title] for title in exact} == dict.fromkeys(exact, "open")

@@ -14,6 +14,7 @@ from codeloupe.model.review import ReviewerInfo
 from codeloupe.panel import Floor, Seat, choose_seats, experts_of, seated
 from codeloupe.ports import Reviewer
 from codeloupe.review.agent_reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.review.verify import AbsentVerifier, AgentVerifier
 from codeloupe.testing import ScriptedAgent
 
 READS = AgentLimits(schema=True, tools=True)
@@ -80,6 +81,7 @@ def test_lanes_put_the_analysers_beside_the_agents_and_never_twice(
     assert types(chosen(**settings)) == expected
 
 
+@pytest.mark.requirement("V4")
 def test_the_sdk_has_a_model_and_a_time_limit_of_its_own(tmp_path: Path) -> None:
     settings = Settings(
         reviewers=("agent_sdk", "codex"),
@@ -117,7 +119,7 @@ def test_only_an_agent_that_can_read_the_code_verifies(
     tmp_path: Path, seats: list[Seat], settings: dict[str, Any], expected: bool
 ) -> None:
     with seated(seats, Settings(**settings), floor=Floor(repo=tmp_path)) as panel:
-        assert (panel.verifier() is not None) is expected
+        assert isinstance(panel.verifier(), AgentVerifier) is expected
 
 
 def test_a_command_reviewer_without_a_command_is_a_mistake_in_the_settings(tmp_path: Path) -> None:
@@ -139,3 +141,8 @@ def test_a_model_is_asked_for_from_the_first_agent_and_who_it_is_not_meant_for_s
     seats = chosen(reviewers=("codex", "gemini"), model="some-model")
     assert [seat.info.model for seat in seats] == ["some-model", None]
     assert "some-model is meant for codex" in seats[1].info.why
+
+
+def test_agents_that_cannot_read_the_code_leave_a_word_in_the_place_of_a_verifier(tmp_path: Path) -> None:
+    with seated([scripted("one", READS_NOTHING)], Settings(), floor=Floor(repo=tmp_path)) as panel:
+        assert isinstance(panel.verifier(), AbsentVerifier)

@@ -46,6 +46,7 @@ class TestMaking:
         assert agent.name == name
         assert isinstance(agent.limits, AgentLimits)
 
+    @pytest.mark.requirement("C3")
     @pytest.mark.parametrize("name", ["claude_cli", "codex", "gemini"])
     def test_the_program_of_the_settings_is_the_one_that_is_looked_for(self, name: str, tmp_path: Path) -> None:
         program = tmp_path / "program"

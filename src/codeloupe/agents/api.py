@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +24,7 @@ from codeloupe.errors import AgentError, InvalidRequest, NotInstalled, NotLogged
 from codeloupe.extraction.json_text import parsed
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, TurnTaken
+from codeloupe.model.records import dataclass
 from codeloupe.ports import AgentEventSink
 
 INSTALL = "pip install 'codeloupe[api]'"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from codeloupe.errors import (
@@ -18,6 +17,7 @@ from codeloupe.errors import (
     Refused,
     TimedOut,
 )
+from codeloupe.model.records import dataclass
 
 _MAX_TEXT_CHARACTERS = 500
 _MAX_BODY_CHARACTERS = 4000

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codeloupe.agents.answer_check import checked_answer
 from codeloupe.agents.budget import RunBudget
@@ -16,6 +16,7 @@ from codeloupe.agents.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, with_r
 from codeloupe.agents.timing import Timing, in_words
 from codeloupe.errors import AgentError, Crashed, Overloaded, RateLimited, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.records import dataclass
 from codeloupe.ports import Agent, AgentEventSink
 
 # Agents keep their time themselves and need a while to end a program; this is for one that does not come back.

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codeloupe.agents.timing import in_words
 from codeloupe.errors import (
@@ -21,6 +21,7 @@ from codeloupe.errors import (
     RateLimited,
 )
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
+from codeloupe.model.records import dataclass
 from codeloupe.ports import Clock
 
 _CHARACTERS_PER_TOKEN = 4

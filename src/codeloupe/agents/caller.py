@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from codeloupe.agents.attempts import Attempts
@@ -29,6 +29,7 @@ from codeloupe.agents.validation import unmet_wishes, validate
 from codeloupe.errors import AgentError, CodeloupeError, RateLimited
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentFinished, AgentStarted, QuotaEnded
+from codeloupe.model.records import dataclass
 from codeloupe.ports import Agent, AgentEventSink, Ledger
 
 # They tell the ledger what a prompt was made with, and nobody else anything.

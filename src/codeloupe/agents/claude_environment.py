@@ -7,10 +7,10 @@ where the login is kept in it (a subscription, the profile of a cloud), and wher
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from codeloupe.agents.environment import PERSON_NAMES, Places, agent_environment, user_home
 from codeloupe.model.agent import AgentRequest
+from codeloupe.model.records import dataclass
 
 KEY_NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 _SERVICE_NAMES = (

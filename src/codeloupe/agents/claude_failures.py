@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codeloupe.agents.program_failures import (
     CUT_OFF,
@@ -23,6 +23,7 @@ from codeloupe.agents.program_failures import (
     kind_of_status,
 )
 from codeloupe.errors import AgentError, BudgetExhausted, Crashed, InvalidRequest, OutputInvalid, TurnsExhausted
+from codeloupe.model.records import dataclass
 
 _TAIL_CHARACTERS = 4000
 _UNKNOWN_SESSION = Kind(

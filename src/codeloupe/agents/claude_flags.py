@@ -8,13 +8,14 @@ asked is denied.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from codeloupe.agents.claude_environment import ClaudeSettings, keeps_session
 from codeloupe.agents.environment import Places
 from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
+from codeloupe.model.records import dataclass
 
 # By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
 # than 10 MB of input is refused whatever the model.
@@ -25,6 +26,7 @@ LIMITS = AgentLimits(
     turns=True,
     budget=True,
     resume=True,
+    fork=True,
     tools=True,
     writes=True,
     confined=True,
@@ -56,11 +58,19 @@ def tools_for(request: AgentRequest) -> ToolChoice:
     return ToolChoice(tuple(names), tuple(tool for tool in request.tools if "(" in tool))
 
 
-def schema_text(request: AgentRequest, *, agent: str) -> str | None:
-    """The schema as one argument. Raises InvalidRequest when it is too large for one."""
+def schema_of(request: AgentRequest) -> dict[str, Any] | None:
+    """The schema as the program takes it: without the draft's name, since it knows no other than its own."""
     if request.output_schema is None:
         return None
-    text = json.dumps(request.output_schema, default=dict)
+    return {name: value for name, value in request.output_schema.items() if name != "$schema"}
+
+
+def schema_text(request: AgentRequest, *, agent: str) -> str | None:
+    """The schema as one argument. Raises InvalidRequest when it is too large for one."""
+    schema = schema_of(request)
+    if schema is None:
+        return None
+    text = json.dumps(schema, default=dict)
     if len(text) > _MAX_SCHEMA_BYTES:
         raise InvalidRequest(
             f"the schema has {len(text):,} bytes; {agent} takes at most {_MAX_SCHEMA_BYTES:,}",
@@ -112,6 +122,8 @@ def _wishes(request: AgentRequest, *, agent: str) -> dict[str, str | None]:
         "resume": request.resume_session,
     }
     flags: dict[str, str | None] = {name: value for name, value in given.items() if value is not None}
+    if request.resume_session is not None and request.fork_session:
+        flags["fork-session"] = None
     # With the pieces of an answer as signs of life, silence means that nothing happens.
     return flags if request.idle_timeout_seconds is None else {**flags, "include-partial-messages": None}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from codeloupe.agents.claude_failures import Signs, failed
@@ -18,6 +17,7 @@ from codeloupe.agents.program_failures import EMPTY, Failure, error_of
 from codeloupe.agents.program_output import count_of, detail_of, list_of, mapping_of, text_of
 from codeloupe.errors import AgentError
 from codeloupe.model.agent import AgentResult, TokenUsage
+from codeloupe.model.records import dataclass
 
 _DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "notebook_path")
 

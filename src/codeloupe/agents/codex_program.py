@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from codeloupe.agents.codex_failures import LOG_FILTER
@@ -14,6 +13,7 @@ from codeloupe.agents.environment import Places, agent_environment, user_home
 from codeloupe.agents.program import Program, found_program, version_of
 from codeloupe.errors import NotInstalled, NotLoggedIn
 from codeloupe.model.agent import AgentRequest, Availability
+from codeloupe.model.records import dataclass
 
 CODEX = Program(
     agent="codex",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from codeloupe.agents.environment import user_home
 from codeloupe.agents.program import Program, found_program, version_of
 from codeloupe.errors import NotInstalled, NotLoggedIn
 from codeloupe.model.agent import Availability
+from codeloupe.model.records import dataclass
 
 GEMINI = Program(
     agent="gemini",

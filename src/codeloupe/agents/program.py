@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from codeloupe.errors import (
     TimedOut,
 )
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
+from codeloupe.model.records import dataclass
 from codeloupe.process import Command, Completed, StreamTimedOut, find_program, run, stream
 
 KEPT_OUTPUT_BYTES = 256 * 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from codeloupe.agents.program import Program
@@ -22,6 +21,7 @@ from codeloupe.errors import (
     Refused,
 )
 from codeloupe.model.agent import TokenUsage
+from codeloupe.model.records import dataclass
 
 _MAX_TEXT_CHARACTERS = 500
 _TAIL_CHARACTERS = 4000

@@ -10,12 +10,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from codeloupe.agents.timing import Timing, in_words
 from codeloupe.errors import StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
+from codeloupe.model.records import dataclass
 from codeloupe.ports import Ledger
 
 _Answer = TypeVar("_Answer")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codeloupe.agents.timing import Timing, in_words
 from codeloupe.errors import AgentError, RateLimited
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.agent_events import AttemptFailed, AttemptStarted
+from codeloupe.model.records import dataclass
 from codeloupe.ports import AgentEventSink
 
 # With less time than this left no attempt can come to an answer.

@@ -13,10 +13,10 @@ import math
 import signal
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from codeloupe.agents.marked_processes import signal_marked
+from codeloupe.model.records import dataclass
 
 _GRACE_SECONDS = 2.0
 _ROUND_SECONDS = 0.1

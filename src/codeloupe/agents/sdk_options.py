@@ -7,16 +7,17 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from codeloupe.agents.claude_environment import ClaudeSettings, claude_environment
-from codeloupe.agents.claude_flags import prompt_files, safe_flags, schema_text, tools_for
+from codeloupe.agents.claude_flags import prompt_files, safe_flags, schema_of, schema_text, tools_for
 from codeloupe.agents.environment import Places
 from codeloupe.agents.marked_processes import MARK
 from codeloupe.model.agent import AgentRequest
+from codeloupe.model.records import dataclass
 
 _LAUNCHER = Path(__file__).with_name("claude_launcher.sh")
 _STDERR_LINES = 100
@@ -62,8 +63,9 @@ def sdk_options(sdk: ModuleType, request: AgentRequest, settings: ClaudeSettings
         fallback_model=request.fallback_model,
         max_turns=request.max_turns,
         max_budget_usd=request.max_budget_usd,
-        output_format={"type": "json_schema", "schema": _plain(request.output_schema)} if has_schema else None,
+        output_format={"type": "json_schema", "schema": _plain(schema_of(request))} if has_schema else None,
         resume=request.resume_session,
+        fork_session=request.fork_session and request.resume_session is not None,
         # With the pieces of an answer as signs of life, silence means that nothing happens.
         include_partial_messages=request.idle_timeout_seconds is not None,
         max_buffer_size=_MAX_MESSAGE_BYTES,

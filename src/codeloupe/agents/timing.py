@@ -6,9 +6,9 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from codeloupe.model.records import dataclass
 from codeloupe.ports import Clock
 
 _LONGEST_TOLD_SECONDS = 10 * 365 * 86400

@@ -51,6 +51,10 @@ def unmet_wishes(request: AgentRequest, limits: AgentLimits, *, agent: str) -> t
             "cannot stop at a cost, so max_budget_usd was only compared with what the call had cost",
         ),
         (request.resume_session is not None and not limits.resume, "cannot resume a session, so it began a new one"),
+        (
+            request.resume_session is not None and request.fork_session and limits.resume and not limits.fork,
+            "cannot fork a session, so it went on in the one that it resumed",
+        ),
         (bool(request.tools) and not limits.tools, "has no choice of tools, so tools was not applied"),
         (request.permission_mode.may_write and not limits.writes, "cannot change files, so it only read"),
     )

@@ -18,7 +18,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from codeloupe.analysers.paths import is_test_file, read_regular_file
 from codeloupe.analysers.rules.pack import EXTENSIONS, language_of, rule_document
 from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.process import Command, Completed, find_program, inherited_environment, run
 

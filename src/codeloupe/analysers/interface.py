@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 

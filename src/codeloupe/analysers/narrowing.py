@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codeloupe.analysers.interface import Issue
 from codeloupe.analysers.secret_values import mask_secrets
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.redaction import redact
 
 _MAX_EVIDENCE_LINES = 5

@@ -7,7 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from codeloupe.analysers.interface import AddedLinesAnalyser, Analyser, AnalyserReport, AnalysisTarget
@@ -17,6 +17,7 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import FileChange
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask

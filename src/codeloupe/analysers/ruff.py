@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
@@ -20,6 +20,7 @@ from codeloupe.analysers.paths import read_regular_file
 from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, broken_file, parse_diagnostics, rule_issues
 from codeloupe.analysers.ruff_rules import ruff_rules
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
+from codeloupe.model.records import dataclass
 from codeloupe.process import Command, Completed, find_program, inherited_environment, run
 
 _SUFFIXES = (".py", ".pyi", ".pyw")

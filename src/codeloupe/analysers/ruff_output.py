@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codeloupe.analysers.interface import Issue
 from codeloupe.analysers.paths import is_test_file
 from codeloupe.analysers.ruff_rules import RuffRule, ruff_rules
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 _SYNTAX_ERROR = "invalid-syntax"

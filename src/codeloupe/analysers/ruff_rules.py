@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 _TABLE = "ruff_rules.toml"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -20,6 +19,7 @@ from codeloupe.analysers.secret_values import (
     is_reference,
     speaks_about_secrets,
 )
+from codeloupe.model.records import dataclass
 
 PRIVATE_KEY = "Private Key"
 KEYWORD = "Secret Keyword"

@@ -12,7 +12,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from codeloupe.analysers.paths import is_prose_file, is_test_file, read_regular_
 from codeloupe.analysers.secret_detectors import BASIC_AUTH, ENTROPY, KEYWORD, PRIVATE_KEY, WEB_TOKEN
 from codeloupe.analysers.secret_values import looks_random
 from codeloupe.errors import AnalyserFailed, ProgramNotFound
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.process import Command, Completed, inherited_environment, run
 

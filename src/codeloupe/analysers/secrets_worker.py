@@ -24,11 +24,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FrameType
 from typing import Any
 
 from codeloupe.analysers.secret_detectors import PRIVATE_KEY, Detectors, Hit, find_secrets, load_detectors
+from codeloupe.model.records import dataclass
 
 _LINE_SECONDS = 1.0
 _KEY_LOOKAHEAD_LINES = 6

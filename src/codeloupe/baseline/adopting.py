@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date
 
 from codeloupe.baseline.reviewed import ReviewedFindings
 from codeloupe.errors import UsageError
 from codeloupe.model.baseline import BaselineEntry, shown_path
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.redaction import redact
 
 SHORTEST_PREFIX = 6

@@ -7,13 +7,14 @@ import errno
 import os
 import secrets
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from codeloupe.baseline.reading import parse_baseline
 from codeloupe.config.problems import escape
 from codeloupe.errors import ConfigError, OutputError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline
+from codeloupe.model.records import dataclass
 
 MAX_FILE_BYTES = 16_000_000
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -25,7 +26,7 @@ _HINT = "put a plain text file in its place, or remove it"
 class BaselineFile:
     """A baseline with the text it was read from; the text of one that is not there is empty."""
 
-    baseline: Baseline = Baseline()  # noqa: RUF009 - frozen
+    baseline: Baseline = Baseline()
     text: str = field(default="", repr=False)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from codeloupe.model.baseline import BaselineEntry
+from codeloupe.model.records import dataclass
 
 _INDENT = 2
 _TEXT_KEYS = ("fingerprint", "file", "title", "evidence", "reason", "owner")

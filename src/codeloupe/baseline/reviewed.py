@@ -6,13 +6,13 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from codeloupe.config.problems import escape
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind

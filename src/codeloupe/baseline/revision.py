@@ -31,7 +31,7 @@ async def read_baseline(scope: Scope, *, repo: Path, trusted: bool) -> Baseline:
             return read_working_file(repository_root(repo)).baseline
         case ScopeKind.STAGED:
             return await _of_index(await open_repository(repo))
-        case ScopeKind.RANGE | ScopeKind.COMMIT:
+        case ScopeKind.RANGE | ScopeKind.COMMIT | ScopeKind.PULL_REQUEST:
             return await _of_revision(await open_repository(repo), scope.head) if scope.head else Baseline()
 
 

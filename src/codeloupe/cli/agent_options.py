@@ -45,6 +45,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     )
     asking.add_argument("--schema", metavar="FILE", type=Path, help="a JSON Schema that the answer must fit")
     asking.add_argument("--resume", metavar="SESSION", help="go on with an earlier session that was kept")
+    asking.add_argument("--fork", action="store_true", help="with --resume: in a new session, the old one stays")
     asking.add_argument("--keep-session", action="store_true", help="keep the session, to go on with it later")
     limits = parser.add_argument_group("limits")
     limits.add_argument("--working-dir", metavar="DIR", type=Path, default=Path(), help="where the agent works")
@@ -83,6 +84,7 @@ def request_of(arguments: argparse.Namespace, *, model: str | None, timeout_seco
         max_budget_usd=arguments.max_budget_usd,
         output_schema=_schema(arguments.schema),
         resume_session=arguments.resume,
+        fork_session=arguments.fork,
         context={path.name: _read_text(path) for path in arguments.context},
         labels=dict(_label(text) for text in arguments.label),
     )

@@ -14,8 +14,8 @@ from codeloupe.baseline.file import read_working_file, write_working_file
 from codeloupe.baseline.reviewed import ReviewedFindings
 from codeloupe.baseline.standing import standings, to_prune
 from codeloupe.cli.baseline_review import reviewed_by, reviewed_if_any
+from codeloupe.cli.log_lines import set_up_logging
 from codeloupe.cli.options import is_ascii_only, look_of
-from codeloupe.cli.running import set_up_logging
 from codeloupe.cli.writing import write_result
 from codeloupe.config.files import repository_root
 from codeloupe.errors import UsageError

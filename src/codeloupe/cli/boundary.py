@@ -10,13 +10,29 @@ import sys
 from pathlib import Path
 
 from codeloupe import __version__
-from codeloupe.errors import CodeloupeError, UsageError
+from codeloupe.errors import CodeloupeError, OutputError, UsageError
 from codeloupe.redaction import redact
 from codeloupe.report.sanitise import terminal
 from codeloupe.store.location import state_directory
 
 INTERNAL_ERROR = 4
+_STANDARD_STREAMS = ("stdin", "stdout", "stderr")
 READER_GONE = 141
+
+
+def open_standard_streams() -> None:
+    """Open those of the three streams that we were started without (`>&-`), on nothing.
+
+    Otherwise the next file that is opened, such as the database, would get the number of one, and be written to.
+    """
+    for number, name in enumerate(_STANDARD_STREAMS):
+        if getattr(sys, name) is None:
+            mode = os.O_RDONLY if number == 0 else os.O_WRONLY
+            opened = os.open(os.devnull, mode)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
 
 
 def report(error: CodeloupeError) -> int:
@@ -28,7 +44,12 @@ def report(error: CodeloupeError) -> int:
 
 
 def report_crash(error: Exception, words: list[str]) -> int:
-    """Print one line, put the details into a log file without secrets, return exit code 4."""
+    """Print one line, put the details into a log file without secrets, return exit code 4.
+
+    A directory that was removed below us and a full disk are no bugs: whatever fails of it first is told as what it is.
+    """
+    if isinstance(error, OSError) and (mishap := _mishap(error)):
+        return report(mishap)
     import traceback
 
     details = "".join(traceback.format_exception(error))
@@ -41,6 +62,27 @@ def report_crash(error: Exception, words: list[str]) -> int:
     else:
         print(f"  hint: this is a bug; please report it with the details in {_clean(str(path))}", file=sys.stderr)
     return INTERNAL_ERROR
+
+
+def _mishap(error: OSError) -> CodeloupeError | None:
+    import errno
+
+    if error.errno == errno.ENOENT and _is_lost():
+        return UsageError("the directory this runs in was removed", hint="go to one that is there")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" to {error.filename}" if error.filename else ""
+        return OutputError(
+            f"cannot write{where}: {(error.strerror or '').lower()}", hint="make room there and try again"
+        )
+    return None
+
+
+def _is_lost() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 - the path itself is of no use here
+    except OSError:
+        return True
+    return False
 
 
 def reader_is_gone() -> int:

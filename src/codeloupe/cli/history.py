@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from codeloupe.cli.running import set_up_logging
+from codeloupe.cli.log_lines import set_up_logging
 from codeloupe.historian.opening import opened_history
 
 

@@ -29,7 +29,7 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", nargs="?", default="last", help=f"{_ID} (default: last)")
     parser.add_argument("--raw", action="store_true", help="what the agents printed, unit by unit")
-    parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file")
+    parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file and fingerprint")
     add_repo_option(parser)
     _add_color(parser)
 
@@ -49,7 +49,7 @@ def _add_render(parser: argparse.ArgumentParser) -> None:
         "--on-incomplete", choices=["fail", "pass"], help="exit 3 or 0 when not all was reviewed (default: as reviewed)"
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the result to a file")
-    parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file")
+    parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file and fingerprint")
     add_repo_option(parser)
     _add_color(parser)
 
@@ -80,6 +80,15 @@ def _add_prune(parser: argparse.ArgumentParser) -> None:
     _add_json(parser)
 
 
+def _add_dismiss(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "fingerprint", metavar="FINGERPRINT", nargs="?", help="the finding's, or its beginning (default: list them)"
+    )
+    parser.add_argument("--reason", metavar="TEXT", help="why it is no defect; must be given")
+    parser.add_argument("--undo", action="store_true", help="let it count again")
+    add_repo_option(parser)
+
+
 def _add_where(parser: argparse.ArgumentParser) -> None:
     add_repo_option(parser)
     parser.add_argument("--all-repositories", action="store_true", help="of every repository, not of this one alone")
@@ -99,5 +108,6 @@ _VERBS = {
     "render": (_add_render, "a saved review in any format, judged by another policy if asked"),
     "compare": (_add_compare, "what is new, still open, fixed or back between two reviews"),
     "trends": (_add_trends, "findings, share fixed, cost and time, as a table and a plot"),
+    "dismiss": (_add_dismiss, "let a finding not count from now on, or list those that do not"),
     "prune": (_add_prune, "remove old entries"),
 }

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 from codeloupe.cli.options import Look
-from codeloupe.cli.running import run_to_end
 from codeloupe.errors import UsageError
 from codeloupe.historian.lookup import Here
 from codeloupe.model.history import RepositoryIdentity
@@ -23,8 +22,9 @@ def here(history: SqliteHistory, arguments: argparse.Namespace) -> Here:
 
     @cache
     def found() -> RepositoryIdentity:
-        find = import_module("codeloupe.historian.whereabouts").find_identity
-        identity: RepositoryIdentity = run_to_end(find(arguments.repo, history))
+        # Without an event loop: to load one takes longer than to ask git and the database.
+        find = import_module("codeloupe.historian.whereabouts").find_identity_now
+        identity: RepositoryIdentity = find(arguments.repo, history)
         return identity
 
     return found

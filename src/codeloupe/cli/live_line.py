@@ -12,6 +12,8 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO, cast
 
+from codeloupe.report.sanitise import plain_signs
+
 if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.text import Text
@@ -135,8 +137,12 @@ class _LastingStream:
         self.encoding = stream.encoding or "utf-8"
 
     def shown(self, text: str) -> str:
-        """The text with what the encoding cannot hold written as escapes."""
-        return text.encode(self.encoding, "backslashreplace").decode(self.encoding)
+        """The text as the encoding can hold it: with plainer signs, and the rest written as escapes."""
+        try:
+            text.encode(self.encoding)
+        except UnicodeEncodeError:
+            return plain_signs(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
+        return text
 
     def write(self, text: str) -> int:
         # OSError: the reader or the terminal is gone. ValueError: the stream is closed. Nobody would see it.

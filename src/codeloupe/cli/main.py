@@ -41,6 +41,11 @@ VERBS = {
     "agent": Verb(
         "codeloupe.cli.agent", "ask a coding agent, or list those that are here", options="codeloupe.cli.agent_options"
     ),
+    "pipeline": Verb(
+        "codeloupe.cli.pipeline",
+        "run stages of agents with gates between them",
+        options="codeloupe.cli.pipeline_options",
+    ),
     "history": Verb(
         "codeloupe.cli.history",
         "show, compare and judge anew what was reviewed",
@@ -50,6 +55,9 @@ VERBS = {
         "codeloupe.cli.baseline",
         "keep the list of findings that do not count",
         options="codeloupe.cli.baseline_options",
+    ),
+    "publish": Verb(
+        "codeloupe.cli.publish", "post a saved review on a pull request", options="codeloupe.cli.publish_options"
     ),
     "demo": Verb("codeloupe.cli.demo", "review a small faulty change, to see what it looks like"),
     "doctor": Verb("codeloupe.cli.doctor", "tell what is installed, what is missing and who would review"),
@@ -114,6 +122,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no exception leaves. As the program, without `argv`, end with it."""
     if argv is not None:
         return _run(list(argv))
+    boundary.open_standard_streams()
     # To load a verb makes tens of thousands of objects, and hardly any garbage that it would pay to look for.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:

@@ -16,6 +16,7 @@ from codeloupe.model.scope import (
     CommitScope,
     DefaultScope,
     DiffScope,
+    PullRequestScope,
     RangeScope,
     ScopeRequest,
     StagedScope,
@@ -41,8 +42,9 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("range", nargs="?", metavar="A..B", help="B against A; A...B: B since it left A")
     group.add_argument("--uncommitted", action="store_true", help="what is not committed, untracked files too")
     group.add_argument("--staged", action="store_true", help="the index: what the next commit would hold")
-    group.add_argument("--base", metavar="REF", help="the working tree since it left REF")
+    group.add_argument("--base", metavar="REF", help="the working tree since it left REF; of --pr: what it goes to")
     group.add_argument("--commit", metavar="SHA", help="one commit against its first parent")
+    group.add_argument("--pr", metavar="N|URL", help="a pull request, fetched, and never trusted")
     group.add_argument("--diff-file", metavar="FILE", help="a diff made elsewhere; - is standard input")
     group.add_argument("--include", metavar="GLOB", action="append", help="only files that match (may be repeated)")
     group.add_argument("--exclude", metavar="GLOB", action="append", help="no files that match (may be repeated)")
@@ -57,7 +59,9 @@ def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
         asked["--uncommitted"] = UncommittedScope()
     if arguments.staged:
         asked["--staged"] = StagedScope()
-    if arguments.base is not None:
+    if arguments.pr is not None:
+        asked["--pr"] = PullRequestScope(arguments.pr, arguments.base)
+    elif arguments.base is not None:
         asked["--base"] = BaseScope(arguments.base)
     if arguments.commit is not None:
         asked["--commit"] = CommitScope(arguments.commit)

@@ -9,12 +9,13 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from codeloupe.cli.writing import output_file, write_result
 from codeloupe.errors import UsageError
+from codeloupe.model.records import dataclass
 from codeloupe.report.format_names import FORMAT_NAMES
 
 

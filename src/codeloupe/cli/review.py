@@ -6,7 +6,8 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -22,10 +23,11 @@ from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event
 from codeloupe.model.preview import Preview
 from codeloupe.model.review import Review
-from codeloupe.model.scope import ScopeRequest
+from codeloupe.model.scope import PullRequestScope, ScopeRequest
 from codeloupe.model.usage import Usage
 from codeloupe.redaction import redact
 from codeloupe.report.formats import FORMATS, Layout
+from codeloupe.report.sanitise import terminal
 from codeloupe.report.shown_diff import ShownDiff
 from codeloupe.report.wording import counted
 
@@ -45,9 +47,28 @@ def run(arguments: argparse.Namespace) -> int:
     """Review or preview, and write the result where it belongs."""
     set_up_logging(verbose=arguments.verbose, debug=arguments.debug)
     context = context_of(arguments)
-    scope = scope_of(arguments)
-    settings = run_to_end(app.configure(scope, repo=arguments.repo, flags=flags_of(arguments))).settings
     outputs = outputs_of(arguments)
+    if arguments.preview and any(output.format not in _PREVIEW_FORMATS for output in outputs):
+        raise UsageError("a preview is text or JSON", hint="leave --preview out, or take --format json")
+    with _at_hand(scope_of(arguments), arguments) as scope:
+        return _run(scope, context, outputs, arguments)
+
+
+@contextmanager
+def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[ScopeRequest]:
+    """What to review; a pull request is fetched into a repository of its own, which is then the one to work in."""
+    if not isinstance(scope, PullRequestScope):
+        yield scope
+        return
+    if not arguments.quiet:
+        print(f"codeloupe: fetching pull request {terminal(scope.name)}", file=sys.stderr, flush=True)
+    with app.private_directory() as directory:
+        fetched, arguments.repo = run_to_end(app.fetch(scope, repo=arguments.repo, into=directory))
+        yield fetched
+
+
+def _run(scope: ScopeRequest, context: str, outputs: tuple[Output, ...], arguments: argparse.Namespace) -> int:
+    settings = run_to_end(app.configure(scope, repo=arguments.repo, flags=flags_of(arguments))).settings
     ended: list[int] = []
 
     def make() -> Callable[[Output], str]:
@@ -59,8 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
         ended.append(review.exit_code)
         return lambda output: FORMATS[output.format](review, _layout(output, arguments, change))
 
-    if arguments.preview and any(output.format not in _PREVIEW_FORMATS for output in outputs):
-        raise UsageError("a preview is text or JSON", hint="leave --preview out, or take --format json")
     deliver(outputs, make, quiet=arguments.quiet)
     return ended[0]
 

@@ -1,54 +1,48 @@
-"""Running the app's coroutines from a verb: signals and logging."""
+"""Running the app's coroutines from a verb."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
-import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from codeloupe.redaction import redact
-from codeloupe.report.sanitise import log_line, terminal, without_log_commands
+from codeloupe.cli.log_lines import set_up_logging
+
+__all__ = ["run_to_end", "set_up_logging"]
 
 _Result = TypeVar("_Result")
 
 
 def run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run a coroutine. Ctrl-C and SIGTERM cancel it, so that its children are gone, and raise KeyboardInterrupt."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    """Run a coroutine. Ctrl-C and SIGTERM cancel it, so that its children are gone, and raise KeyboardInterrupt.
+
+    Where SIGINT is ignored, as in a job that a script put into the background, SIGTERM still ends it.
+    """
+    task: asyncio.Task[Any] | None = None
+    is_terminated = False
+
+    async def noted() -> _Result:
+        nonlocal task
+        task = asyncio.current_task()
+        return await work
+
+    def terminate(*_: object) -> None:
+        nonlocal is_terminated
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.raise_signal(signal.SIGINT)
+        elif task is not None:
+            is_terminated = True
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        else:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
-        return asyncio.run(work)
+        return asyncio.run(noted())
+    except asyncio.CancelledError:
+        if is_terminated:
+            raise KeyboardInterrupt from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def set_up_logging(*, verbose: bool, debug: bool = False) -> None:
-    """Log to stderr when asked, with `debug` also what is sent to agents and what they answer.
-
-    Without either the library's records go nowhere, since events tell the same.
-    """
-    logger = logging.getLogger("codeloupe")
-    if not verbose and not debug:
-        logger.addHandler(logging.NullHandler())
-        return
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG if debug else logging.INFO)
-
-
-class _SafeFormatter(logging.Formatter):
-    """Log lines without secrets and without control characters."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One record as text that is safe on a terminal and in a CI log.
-
-        It is one line, but for a debug record: there each line behind the first is set in, so that none looks like
-        a record of its own.
-        """
-        text = redact(super().format(record))
-        if record.levelno > logging.DEBUG:
-            return log_line(text)
-        return without_log_commands(terminal(text, keep_newlines=True).replace("\n", "\n    "))

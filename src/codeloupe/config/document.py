@@ -42,7 +42,7 @@ class Refused(Exception):
         self.problem = problem
 
 
-def read_document(name: str, text: str) -> MapNode:
+def read_document(name: str, text: str, *, deepest_level: int = _DEEPEST_LEVEL) -> MapNode:
     """The top level of a configuration file; an empty file is an empty mapping. Raises Refused."""
     text = text.removeprefix("\ufeff")
     if len(text) > MOST_CHARACTERS:
@@ -50,7 +50,7 @@ def read_document(name: str, text: str) -> MapNode:
     if problem := unreadable_text(name, text):
         raise Refused(problem)
     try:
-        root = _Composer(name, text).document()
+        root = _Composer(name, text, deepest_level).document()
     except _yaml().YAMLError as error:
         raise Refused(explain(name, text, error)) from error
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
@@ -71,8 +71,9 @@ def _line_of(event: yaml.Event) -> int:
 class _Composer:
     """Builds the tree of one file. Anchors map to their finished node, or to None while it is being built."""
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, deepest_level: int) -> None:
         self._name = name
+        self._deepest_level = deepest_level
         self._yaml = _yaml()
         # One parser object for events and for the implicit types of plain values.
         self._loader = getattr(self._yaml, "CSafeLoader", self._yaml.SafeLoader)(text)
@@ -173,8 +174,8 @@ class _Composer:
             )
 
     def _check_depth(self, event: yaml.Event, depth: int) -> None:
-        if depth > _DEEPEST_LEVEL:
-            raise self._refusal(event, f"nested more than {_DEEPEST_LEVEL} levels deep", "flatten this value")
+        if depth > self._deepest_level:
+            raise self._refusal(event, f"nested more than {self._deepest_level} levels deep", "flatten this value")
 
     def _count(self, event: yaml.Event, values: int) -> None:
         self._values += values

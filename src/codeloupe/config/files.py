@@ -6,11 +6,12 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from codeloupe.config.problems import escape
 from codeloupe.errors import ConfigError
+from codeloupe.model.records import dataclass
 
 REPOSITORY_FILE_NAMES = ("codeloupe.yaml", "codeloupe.yml")
 MAX_FILE_BYTES = 1_000_000

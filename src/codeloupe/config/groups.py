@@ -20,7 +20,7 @@ _RESERVED_NAME = "default"
 _MOST_KEYS = 100
 
 
-def _group(expected: str, keys: Mapping[str, Kind], *, make: Callable[..., object], needed: Sequence[str] = ()) -> Kind:
+def group(expected: str, keys: Mapping[str, Kind], *, make: Callable[..., object], needed: Sequence[str] = ()) -> Kind:
     """The kind of a group with these keys and no others; `make` gets those that are there."""
 
     def accept(value: object) -> object:
@@ -88,12 +88,12 @@ _LINE = Kind(
     {"type": "string", "minLength": 1, "maxLength": _LONGEST_LINE},
     is_text=True,
 )
-_GUIDE = _group(
+_GUIDE = group(
     "texts by severity, such as {high: data is lost}",
     dict.fromkeys(SEVERITY.choices, _LINE),
     make=lambda **texts: MappingProxyType(texts),
 )
-_EXPERT = _group(
+_EXPERT = group(
     "a group with focus, and perhaps description, brief, sceptical_of, do_not_flag, paths and severity_guide",
     {
         "description": _LINE,
@@ -107,7 +107,7 @@ _EXPERT = _group(
     make=lambda **keys: MappingProxyType(keys),
     needed=("focus",),
 )
-_INSTRUCTION = _group(
+_INSTRUCTION = group(
     "a group with paths and text",
     {"paths": list_of(PATTERN, "a list of patterns, at least one", least=1), "text": TEXT},
     make=PathInstruction,
@@ -117,7 +117,7 @@ _INSTRUCTIONS = list_of(_INSTRUCTION, "a list of groups with paths and text")
 
 
 _NAMES = list_of(NAME, "a list of names of experts, at least one", least=1, most=MOST_EXPERTS)
-COMMIT_EXPERTS = _group(
+COMMIT_EXPERTS = group(
     "lists of names of experts by category of a commit, such as {bug_fix: [reliability, tests]}",
     {category.value: _NAMES for category in CommitCategory},
     make=lambda **experts: MappingProxyType(experts),

@@ -10,10 +10,11 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from codeloupe.model.path_pattern import check_pattern
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 LARGEST_LIMIT = 1_000_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from codeloupe.config.document import Refused, read_document
 from codeloupe.config.files import ConfigText
@@ -13,6 +13,7 @@ from codeloupe.config.problems import Problem, escape, plain_or_quoted, quote
 from codeloupe.config.provenance import Origin, OriginKind
 from codeloupe.config.schema import KEYS, USER_KEYS, kind_of
 from codeloupe.config.suggestions import closest, closest_key
+from codeloupe.model.records import dataclass
 
 VARIABLE_PREFIX = "CODELOUPE_"
 _OTHER_VARIABLES = frozenset({"CODELOUPE_HOME"})
@@ -70,7 +71,7 @@ def _may_give(kind: OriginKind, key: str) -> bool:
 
 
 def _key_problems(name: str, document: MapNode, kind: OriginKind) -> Iterator[Problem]:
-    yield from _repetitions(name, document)
+    yield from repetitions(name, document)
     for key, _ in document.entries:
         place = f"{escape(name)}:{key.line}"
         if key.text not in KEYS:
@@ -81,11 +82,11 @@ def _key_problems(name: str, document: MapNode, kind: OriginKind) -> Iterator[Pr
             yield Problem(place, what, hint, key.line)
 
 
-def _repetitions(name: str, node: Node) -> Iterator[Problem]:
+def repetitions(name: str, node: Node) -> Iterator[Problem]:
     """Keys that stand twice in one group, at any depth: the second would take the place of the first unseen."""
     if isinstance(node, ListNode):
         for item in node.items:
-            yield from _repetitions(name, item)
+            yield from repetitions(name, item)
     if not isinstance(node, MapNode):
         return
     first_lines: dict[str, int] = {}
@@ -94,7 +95,7 @@ def _repetitions(name: str, node: Node) -> Iterator[Problem]:
             what = f"{plain_or_quoted(key.text)}: already given on line {first_lines[key.text]}"
             yield Problem(f"{escape(name)}:{key.line}", what, "keep one of the two", key.line)
         first_lines.setdefault(key.text, key.line)
-        yield from _repetitions(name, value)
+        yield from repetitions(name, value)
 
 
 def _key_hint(key: str) -> str:

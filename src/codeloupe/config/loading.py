@@ -1,4 +1,4 @@
-"""Puts the sources together: flag over environment over repository file over user file over default."""
+"""Puts the sources together: flag over environment over situation over repository file over user file over default."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from codeloupe.config.mistakes import value_problems
 from codeloupe.config.problems import Problem, config_error
 from codeloupe.config.provenance import DEFAULT_ORIGIN, LoadedSettings, OriginKind
 from codeloupe.config.schema import KEYS, Settings
+from codeloupe.config.situation import situation_layer
 
 
 def load_settings(
@@ -31,6 +32,7 @@ def load_settings(
     layers = (
         Layer() if user_text is None else file_layer(user_text, OriginKind.USER),
         Layer() if repository_file is None else file_layer(repository_file, OriginKind.REPOSITORY),
+        situation_layer(environment),
         environment_layer(environment),
         flag_layer(flags),
     )

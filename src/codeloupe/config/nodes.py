@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from codeloupe.config.problems import quote
+from codeloupe.model.records import dataclass
 
 ScalarValue = bool | int | float | str | None
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from codeloupe.errors import ConfigError
+from codeloupe.model.records import dataclass
 
 _MOST_SHOWN_CHARACTERS = 60
-_MOST_LISTED = 20
+MOST_LISTED = 20
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _SHARED_HINT = "correct each line, then check with `codeloupe config validate`"
 
@@ -24,16 +24,18 @@ class Problem:
     line: int = 0
 
 
-def config_error(problems: Sequence[Problem]) -> ConfigError:
+def config_error(
+    problems: Sequence[Problem], *, subject: str = "the configuration", hint: str = _SHARED_HINT
+) -> ConfigError:
     """One error for all the mistakes, one to a line; the hint of a lone mistake is the hint of the error."""
     if len(problems) == 1:
         problem = problems[0]
         return ConfigError(f"{problem.place}: {problem.what}", hint=problem.hint)
-    rows = [f"the configuration has {len(problems):,} mistakes:"]
-    rows += [_row(problem) for problem in problems[:_MOST_LISTED]]
-    if len(problems) > _MOST_LISTED:
-        rows.append(f"  and {len(problems) - _MOST_LISTED:,} more")
-    return ConfigError("\n".join(rows), hint=_SHARED_HINT)
+    rows = [f"{subject} has {len(problems):,} mistakes:"]
+    rows += [_row(problem) for problem in problems[:MOST_LISTED]]
+    if len(problems) > MOST_LISTED:
+        rows.append(f"  and {len(problems) - MOST_LISTED:,} more")
+    return ConfigError("\n".join(rows), hint=hint)
 
 
 def _row(problem: Problem) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 from codeloupe.config.schema import Settings
+from codeloupe.model.records import dataclass
 
 
 class OriginKind(StrEnum):
@@ -15,20 +15,21 @@ class OriginKind(StrEnum):
     DEFAULT = "default"
     USER = "user"
     REPOSITORY = "repository"
+    SITUATION = "situation"
     ENVIRONMENT = "environment"
     FLAG = "flag"
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One place. `where` is the name of the file, variable or flag; `line` is known for files only."""
+    """One place. `where` names the file, variable or flag, or tells the situation; `line` is known for files only."""
 
     kind: OriginKind
     where: str = ""
     line: int | None = None
 
     def __str__(self) -> str:
-        """The place as a person would write it: `default`, `file:line`, the variable or the flag."""
+        """The place as a person would write it: `default`, `file:line`, the variable or the flag, or the reason."""
         if self.kind is OriginKind.DEFAULT:
             return "default"
         return self.where if self.line is None else f"{self.where}:{self.line}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +33,7 @@ from codeloupe.config.kinds import (
 from codeloupe.config.problems import path_in_words, quote
 from codeloupe.errors import ConfigError
 from codeloupe.model.material import PathInstruction
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.model.unit import Effort
 

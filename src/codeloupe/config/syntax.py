@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from codeloupe.config.problems import Problem, escape, quote
+from codeloupe.model.records import dataclass
 
 # Patterns as text: to compile them takes milliseconds, and most runs read no file.
 # What YAML allows in a file; the parsers report anything else by a byte offset that helps nobody.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from codeloupe.errors import ConfigError
 from codeloupe.model.expert import Expert
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 _KEYS = ("description", "brief", "focus", "sceptical_of", "do_not_flag", "paths", "severity_guide")

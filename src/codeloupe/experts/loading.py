@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 
 from codeloupe.errors import ConfigError
 from codeloupe.experts.definition import Definition, define, did_you_mean
-from codeloupe.experts.reading import place_of, read_definition
+from codeloupe.experts.shipped import read_shipped
 from codeloupe.model.expert import Expert
 
 DEFAULT = "default"
@@ -94,12 +95,13 @@ class _Shelf:
             return define(name, self._own[name], place=f"experts.{name}")
         if name in self._files:
             path = self._only_file(name)
-        elif name in _BUILT_IN:
-            path = _HERE / f"{name}.yaml"
-        else:
-            known = tuple(dict.fromkeys((*self._own, *self._files, *_BUILT_IN, DEFAULT)))
-            raise ConfigError(f"there is no expert {name[:60]!r}", hint=did_you_mean(name, known))
-        return define(name, read_definition(path), place=place_of(path))
+            # Loaded late, for it loads a YAML parser.
+            reading = import_module("codeloupe.experts.reading")
+            return define(name, reading.read_definition(path), place=reading.place_of(path))
+        if name in _BUILT_IN:
+            return define(name, read_shipped(_HERE / f"{name}.yaml"), place=f"{_HERE.name}/{name}.yaml")
+        known = tuple(dict.fromkeys((*self._own, *self._files, *_BUILT_IN, DEFAULT)))
+        raise ConfigError(f"there is no expert {name[:60]!r}", hint=did_you_mean(name, known))
 
     def _only_file(self, name: str) -> Path:
         first, *others = self._files[name]

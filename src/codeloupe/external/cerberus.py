@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProgramNotFound
@@ -20,6 +19,7 @@ from codeloupe.extraction.review_answer import read_review_answer
 from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask

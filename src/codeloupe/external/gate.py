@@ -7,13 +7,14 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from codeloupe.errors import ProcessFailed, ProcessTimedOut
 from codeloupe.external.environment import program_environment
 from codeloupe.external.reply import tail
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Verdict
 from codeloupe.process import Command, Completed, run
 

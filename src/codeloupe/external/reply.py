@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from codeloupe.errors import CodeloupeError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import FailedUnit, ReviewError
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask

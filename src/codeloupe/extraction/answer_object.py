@@ -18,9 +18,13 @@ _LIST_NAMES = ("findings", "issues", "aggregated_findings")
 _VERDICT_NAMES = ("verdict", "consensus_verdict")
 _STATING_NAMES = (*_VERDICT_NAMES, "overall_correctness")
 _SUMMARY_NAMES = ("summary", "overall_explanation", "explanation")
-_VERDICTS = ("PASS", "FAIL", "NEEDS_WORK")
+# The worst comes last.
+_VERDICTS = ("PASS", "NEEDS_WORK", "FAIL")
 _CORRECTNESS = {"patch is correct": "PASS", "correct": "PASS", "patch is incorrect": "FAIL", "incorrect": "FAIL"}
-_BOOLEANS = {"true": True, "false": False}
+_PASSED = {
+    **dict.fromkeys(("true", "yes", "1"), "PASS"),
+    **dict.fromkeys(("false", "no", "0"), "FAIL"),
+}
 
 
 def answer_in(value: Any) -> ReviewAnswer | None:
@@ -29,7 +33,11 @@ def answer_in(value: Any) -> ReviewAnswer | None:
         if looks_like_sarif(value):
             return read_sarif(value)
         fields = Fields(value)
-        if fields.has_any(_LIST_NAMES) or fields.has_any(_STATING_NAMES) or isinstance(fields.get("passed"), bool):
+        if (
+            fields.has_any(_LIST_NAMES)
+            or fields.has_any(_STATING_NAMES)
+            or isinstance(fields.get("passed"), bool | str)
+        ):
             return _read_answer(value, fields)
         return _read_items([value], flaw="") if looks_like_item(value) else None
     if isinstance(value, list) and any(looks_like_item(item) for item in value):
@@ -100,18 +108,36 @@ def _list_name(fields: Fields) -> str:
 
 
 def _verdict(fields: Fields) -> tuple[str | None, str | None]:
-    """The verdict as it was stated, in one spelling, and what is wrong with it."""
-    for name in _VERDICT_NAMES:
+    """The verdict as it was stated, in one spelling, and what is wrong with it.
+
+    Of several that differ the worst counts. One that cannot be understood is no verdict, and never taken for a pass.
+    """
+    stated = []
+    for name, meaning in _STATEMENTS.items():
         if name in fields:
-            stated = fields.get(name)
-            word = (
-                "_".join(stated.upper().replace("-", " ").replace("_", " ").split()) if isinstance(stated, str) else ""
-            )
-            return (word, None) if word in _VERDICTS else (None, invalid_verdict(stated))
-    passed = fields.get("passed")
-    if isinstance(passed, str):
-        passed = _BOOLEANS.get(passed.strip().lower(), passed)
-    if isinstance(passed, bool):
-        return "PASS" if passed else "FAIL", None
-    correctness = fields.text("overall_correctness", most=100)
-    return _CORRECTNESS.get(correctness.strip().lower()), None
+            verdict = meaning(fields.get(name))
+            if verdict is None:
+                return None, invalid_verdict(fields.get(name))
+            stated.append(verdict)
+    return max(stated, key=_VERDICTS.index, default=None), None
+
+
+def _as_verdict(stated: Any) -> str | None:
+    word = "_".join(stated.upper().replace("-", " ").replace("_", " ").split()) if isinstance(stated, str) else ""
+    return word if word in _VERDICTS else None
+
+
+def _as_passed(stated: Any) -> str | None:
+    word = str(stated).strip().lower() if isinstance(stated, (bool, str)) or stated in (0, 1) else ""
+    return _PASSED.get(word)
+
+
+def _as_correctness(stated: Any) -> str | None:
+    return _CORRECTNESS.get(stated.strip().lower()) if isinstance(stated, str) else None
+
+
+_STATEMENTS = {
+    **dict.fromkeys(_VERDICT_NAMES, _as_verdict),
+    "passed": _as_passed,
+    "overall_correctness": _as_correctness,
+}

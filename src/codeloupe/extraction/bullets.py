@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import chain, islice, pairwise
 
 from codeloupe.extraction.finding_item import answer_of, findings_of
+from codeloupe.extraction.patterns import late
 from codeloupe.model.answer import ReviewAnswer
 
 _NAMES = {
@@ -44,17 +45,17 @@ _NAME = "|".join(sorted(_NAMES, key=len, reverse=True))
 _BOLD = rf"(?:\*\*|__)\s?({_NAME})\s?(?::\s?(?:\*\*|__)|(?:\*\*|__)\s?:)"
 _BARE = rf"^[ \t]{{0,20}}(?:[-*+•][ \t]{{1,4}}|\d{{1,3}}[.)][ \t]{{1,4}})?({_NAME})[ \t]{{0,2}}:"
 # A name in bold anywhere in a line, or any name at its beginning.
-_FIELD = re.compile(f"{_BOLD}|{_BARE}", re.IGNORECASE | re.MULTILINE)
-_BOLD_FIELD = re.compile(f"{_BOLD}()", re.IGNORECASE)
-_SECTION_END = re.compile(r"\n[ \t]*+(?=#{1,6} |-{3,}\s|\*{3,}\s|={3,}\s)")
+_FIELD = late(f"{_BOLD}|{_BARE}", re.IGNORECASE | re.MULTILINE)
+_BOLD_FIELD = late(f"{_BOLD}()", re.IGNORECASE)
+_SECTION_END = late(r"\n[ \t]*+(?=#{1,6} |-{3,}\s|\*{3,}\s|={3,}\s)")
 # A quote of several lines is seldom meant, and a line like these begins something else.
-_PARAGRAPH_END = re.compile(r"\n[ \t]*+(?=\n|[-*+•#_]|\d{1,3}[.)])")
-_LINE_END = re.compile(r"\n")
+_PARAGRAPH_END = late(r"\n[ \t]*+(?=\n|[-*+•#_]|\d{1,3}[.)])")
+_LINE_END = late(r"\n")
 # A last line that is only the beginning of the next field.
-_BEGUN = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)]?)?\s*(?:[*_]{1,2}[\w ]{0,20}:?[*_]{0,2})?")
+_BEGUN = late(r"\s*(?:[-*+•]|\d{1,3}[.)]?)?\s*(?:[*_]{1,2}[\w ]{0,20}:?[*_]{0,2})?")
 _MAX_BULLET_CHARACTERS = 30
 _MAX_ABOVE_CHARACTERS = 300
-_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
+_CORE = late(r"\w(?:.*\w)?", re.DOTALL)
 
 
 class _Items:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from codeloupe.extraction.patterns import late
 
 _MAX_CHARACTERS = 500
 _DEFECT = r"(?:issues?|problems?|findings?|bugs?|defects?|concerns?)"
@@ -12,20 +12,20 @@ _WHERE = (
     r"(?: (?:in|with|for) (?:(?:the|this|these) (?:(?:provided|given|reviewed|code|whole) ){0,2}"
     r"(?:changes?|diffs?|code|commits?|patch|pull request|files?|hunks?)|\d{1,9} (?:source )?files?))?"
 )
-_CLEAN = re.compile(
+_CLEAN = late(
     rf"(?:(?:there (?:are|were) )?{_NONE}{_SEEN}(?: to report)?{_WHERE}"
     rf"|(?:i|we) (?:have )?(?:found|see|saw|identified|detected|spotted) {_NONE}{_WHERE}"
     rf"|(?:i|we) (?:did not|didn't|could not|couldn't) (?:find|identify|detect|spot) any {_DEFECT}{_WHERE}"
     rf"|nothing (?:was found|found|to report){_WHERE}|all checks passed)"
 )
-_PRAISE = re.compile(
+_PRAISE = late(
     r"(?:lgtm|all good|(?:it |this |everything |(?:the|these) (?:changes?|code|diff|patch) )?"
     r"(?:looks?|seems?) (?:good|fine|correct|ok|okay|sound|clean)(?: to me)?)"
 )
-_LABEL = re.compile(
+_LABEL = late(
     r"(?:code )?(?:review|results?|summary|verdict|findings|issues|conclusion|success)(?: results?| summary)?\s?: "
 )
-_SENTENCE_END = re.compile(r"[.!\n]")
+_SENTENCE_END = late(r"[.!\n]")
 _DECORATION = "\"'`~*_#>-–—•✅👍🎉✔\ufe0f\ufeff \t\r\n"
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from codeloupe.extraction.fields import Fields, share
 from codeloupe.extraction.flaws import flaw_of
+from codeloupe.extraction.patterns import late
 from codeloupe.extraction.places import place_of
 from codeloupe.extraction.reasons import TRUNCATED_JSON, invalid_json, missing_field, shown
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
@@ -26,7 +26,7 @@ _TITLE_NAMES = ("title", "headline")
 _WORDS_NAMES = ("message", "description", "issue", "problem", "summary", "comment", "body", "details", "explanation")
 _BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment")
 _SUGGESTION_NAMES = ("suggestion", "suggested_fix", "fix", "recommendation", "suggested_code")
-_PRIORITY_IN_TITLE = re.compile(r"\s*\[(P[0-3])\]")
+_PRIORITY_IN_TITLE = late(r"\s*\[(P[0-3])\]")
 
 
 class UnreadableItem(ValueError):

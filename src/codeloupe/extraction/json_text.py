@@ -6,20 +6,21 @@ One pass over the text, whatever the text is; sizes and depths are capped.
 from __future__ import annotations
 
 import json
-import re
 from array import array
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from math import isfinite
 from typing import Any
 
+from codeloupe.extraction.patterns import late
+
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
 MAX_DEPTH = 100
 _MAX_CANDIDATES = 1000
 _MAX_NAME_CHARACTERS = 100
-_OPENER = re.compile(r"[{\[]")
-_BRACKET_OR_QUOTE = re.compile(r'[{}\[\]"]')
-_STRING_STOP = re.compile(r'["\n]|\\.?')
+_OPENER = late(r"[{\[]")
+_BRACKET_OR_QUOTE = late(r'[{}\[\]"]')
+_STRING_STOP = late(r'["\n]|\\.?')
 _CLOSES = {"}": "{", "]": "["}
 
 

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from codeloupe.extraction.flaws import FlawedObject, duplicate_key
 from codeloupe.extraction.json_text import refuse_constant, refuse_unsound
 from codeloupe.extraction.loose_json import BeyondCap, read_loosely
 from codeloupe.extraction.loose_tokens import KEY, LooseText
+from codeloupe.extraction.patterns import late
+from codeloupe.model.records import dataclass
 
 MAX_CHARACTERS = 10 * 1024 * 1024
 _MAX_VALUES = 10_000
 _COMMENT = r"(?:(?://|\#)[^\n]{0,300}\n|/\*[^*]{0,300}\*/)\s*+"
-_OPENER = re.compile(
+_OPENER = late(
     rf"""\{{ (?=\s*+(?:{_COMMENT})?(?: \}} | {KEY} ))
     | \[ (?=\s*+(?:{_COMMENT})?(?: [\[{{\]"'“\d-] | (?:[Tt]rue|[Ff]alse|null|None)\b ))""",
     re.VERBOSE,
 )
 # A text that ends in the first key of an object.
-_DANGLING = re.compile(r"\{\s*+(?:\"[^\"\n]{0,200}+\"?)?\Z")
+_DANGLING = late(r"\{\s*+(?:\"[^\"\n]{0,200}+\"?)?\Z")
 _DANGLING_CHARACTERS = 300
 
 

@@ -6,8 +6,6 @@ text between items, and missing brackets at the end. What it could not read leav
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import Any
 
 from codeloupe.extraction.flaws import TRUNCATED, CutList, FlawedObject, duplicate_key
@@ -23,12 +21,14 @@ from codeloupe.extraction.loose_tokens import (
     string_in_object,
     word_at,
 )
+from codeloupe.extraction.patterns import late
+from codeloupe.model.records import dataclass
 
 _MAX_CONTAINERS = 200_000
-_BRACKET = re.compile(r"[{}\[\]]")
-_WORD_CHARACTER = re.compile(r"\w")
-_NEXT_IN_OBJECT = re.compile(r'[{}\[\],]|"++|\\.|\n[ \t]{0,3}(?:```|~~~)|\n(?=\{)')
-_BEHIND_STRING = re.compile(r"[\s,:}\]]|\Z")
+_BRACKET = late(r"[{}\[\]]")
+_WORD_CHARACTER = late(r"\w")
+_NEXT_IN_OBJECT = late(r'[{}\[\],]|"++|\\.|\n[ \t]{0,3}(?:```|~~~)|\n(?=\{)')
+_BEHIND_STRING = late(r"[\s,:}\]]|\Z")
 
 
 class BeyondCap(ValueError):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from codeloupe.extraction.flaws import CutText
+from codeloupe.extraction.patterns import late
+from codeloupe.model.records import dataclass
 
 FENCES = ("```", "~~~")
 QUOTES = "\"'“”‘’"
@@ -25,29 +26,29 @@ _QUOTED_KEY = (
 _BARE_KEY = r"[A-Za-z_$][\w$.-]{0,200}"
 _COMMENT = r"//|/\*|\#"
 KEY = rf"({_QUOTED_KEY}|{_BARE_KEY})\s*+:"
-_KEY = re.compile(KEY)
+_KEY = late(KEY)
 _COMMENTS = r"(?:(?://|\#)[^\n]{0,300}\n|/\*[^*]{0,300}\*/)"
 # What may stand behind a value in an object. Without a comma, a comment must lead to the end or to a key, since code
 # that is quoted has comments too. The last alternative is a text that ends in the next key.
-_BEHIND_MEMBER = re.compile(
+_BEHIND_MEMBER = late(
     rf"""\s*+(?:
         {_COMMENTS}? \s*+ (?: [}}\]] | (?:{_QUOTED_KEY})\s*+: ) | ``` | ~~~ | \Z
         | ,\s*+(?: {KEY} | [}}\]] | {_COMMENT} | ``` | ~~~ | (?:["'“][^"'”\n]{{0,200}})?\Z )
     )""",
     re.VERBOSE,
 )
-_BEHIND_WORD = re.compile(rf"\s*+(?:[,}}\]]|(?:{_QUOTED_KEY})\s*+:|{_COMMENT}|```|~~~|\Z)")
+_BEHIND_WORD = late(rf"\s*+(?:[,}}\]]|(?:{_QUOTED_KEY})\s*+:|{_COMMENT}|```|~~~|\Z)")
 _CLOSING = {'"': '["]', "'": "[']", "“": '[“”"]', "”": '[“”"]', "‘": "[‘’']", "’": "[‘’']"}
-_CLOSERS = {quote: re.compile(rf"{closing}|\\.?", re.DOTALL) for quote, closing in _CLOSING.items()}
-_CLOSERS_ON_LINE = {quote: re.compile(rf"{closing}|\n|\\.?") for quote, closing in _CLOSING.items()}
+_CLOSERS = {quote: late(rf"{closing}|\\.?", re.DOTALL) for quote, closing in _CLOSING.items()}
+_CLOSERS_ON_LINE = {quote: late(rf"{closing}|\n|\\.?") for quote, closing in _CLOSING.items()}
 # Where a string with quotes in it that nobody escaped does not go on: at a fence, at a new document, and at what looks
 # like a further member or item, for then it may be another quote that is missing.
-_NEW_START = re.compile(r"\n(?:\{|```|~~~)|[\"'”’]\s{0,3}(?::\s{0,3}[\"'“‘\[{\d]|,\s{0,3}[\"'“‘])")
+_NEW_START = late(r"\n(?:\{|```|~~~)|[\"'”’]\s{0,3}(?::\s{0,3}[\"'“‘\[{\d]|,\s{0,3}[\"'“‘])")
 _MAX_INNER_CHARACTERS = 20_000
-_ESCAPE = re.compile(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})|\\'|[\\\"]")
-_WORD = re.compile(r"[^\s,:{}\[\]\"'“”‘’`]++")
-_NUMBER = re.compile(r"[-+]?(?:\d{1,18}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?")
-_BLANK = re.compile(r"[\s\ufeff\u200b]*+(?:(//|#)[^\n]*+|(/\*))?")
+_ESCAPE = late(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})|\\'|[\\\"]")
+_WORD = late(r"[^\s,:{}\[\]\"'“”‘’`]++")
+_NUMBER = late(r"[-+]?(?:\d{1,18}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][-+]?\d{1,4})?")
+_BLANK = late(r"[\s\ufeff\u200b]*+(?:(//|#)[^\n]*+|(/\*))?")
 _LITERALS: dict[str, Any] = {"true": True, "false": False, "null": None, "none": None, "undefined": None}
 _NOT_NUMBERS = {"nan", "infinity", "-infinity", "+infinity", "inf", "-inf"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from codeloupe.extraction.finding_item import answer_of, findings_of
+from codeloupe.extraction.patterns import late
 from codeloupe.model.answer import ReviewAnswer
 
 # What a line without a severity gets: the word for it is warning.
@@ -27,14 +28,12 @@ _SEVERITIES = {
     "p2": "p2",
     "p3": "p3",
 }
-_MESSAGE = re.compile(
+_MESSAGE = late(
     r"^(?P<path>(?:[A-Za-z]:)?[^:\s][^:\n]{0,1000}):(?P<start>\d{1,9})(?:-(?P<end>\d{1,9}))?(?::\d{1,9})?:[ \t]{1,4}"
     r"(?P<message>\S[^\n]*+)",
     re.MULTILINE,
 )
-_SEVERITY = re.compile(
-    rf"\[?({'|'.join(_SEVERITIES)})\]?(?::[ \t]{{0,4}}|[ \t]{{1,4}}-[ \t]{{1,4}})(?=\S)", re.IGNORECASE
-)
+_SEVERITY = late(rf"\[?({'|'.join(_SEVERITIES)})\]?(?::[ \t]{{0,4}}|[ \t]{{1,4}}-[ \t]{{1,4}})(?=\S)", re.IGNORECASE)
 
 
 def read_message_lines(text: str, *, from_program: bool) -> ReviewAnswer | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from codeloupe.extraction.fields import Fields
+from codeloupe.extraction.patterns import late
+from codeloupe.model.records import dataclass
 
 _MAX_PATH_CHARACTERS = 4096
 _MAX_EVIDENCE_CHARACTERS = 10_000
@@ -26,10 +27,10 @@ _START_NAMES = (
 )
 _END_NAMES = ("line_end", "end_line", "end")
 _QUOTE_NAMES = ("quote", "evidence", "code", "snippet", "code_snippet", "existing_code")
-_NUMBERS = re.compile(
+_NUMBERS = late(
     r"\s*(?:[Ll]ines?\s{0,3})?[Ll]?(\d{1,9})(?::\d{1,9})?(?:\s{0,3}(?:-|–|to|\.\.|,)\s{0,3}[Ll]?(\d{1,9}))?\s*"
 )
-_PATH_AND_LINE = re.compile(
+_PATH_AND_LINE = late(
     r"\s*+`?((?:[A-Za-z]:)?[^\s:`]{1,1024}):L?(\d{1,9})(?:[-–]L?(\d{1,9})|:\d{1,9})?`?(?:\s*+(?:[-–—:|]\s++|\Z)|(?=\s))"
 )
 

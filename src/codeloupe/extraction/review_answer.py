@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from codeloupe.extraction.answer_object import answer_in
@@ -20,14 +20,16 @@ from codeloupe.extraction.flaws import flaw_of
 from codeloupe.extraction.json_values import JsonScan, JsonValue, scan_json
 from codeloupe.extraction.merging import merged
 from codeloupe.extraction.message_lines import read_message_lines
+from codeloupe.extraction.patterns import late
 from codeloupe.extraction.quoted_text import text_in_text
 from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON, invalid_json, missing_field
 from codeloupe.extraction.review_comments import read_review_comments
 from codeloupe.model.answer import ReviewAnswer
+from codeloupe.model.records import dataclass
 
 # A text in an envelope, in a text in an envelope, is as deep as programs go.
 _MAX_NESTED_TEXTS = 3
-_FENCE = re.compile(r"[\s`~\ufeff]*+(?:json[c5]?\b)?[\s`~\ufeff]*+", re.IGNORECASE)
+_FENCE = late(r"[\s`~\ufeff]*+(?:json[c5]?\b)?[\s`~\ufeff]*+", re.IGNORECASE)
 
 
 def read_review_answer(output: str, structured: Any = None, *, from_program: bool = False) -> ReviewAnswer:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from codeloupe.extraction.envelopes import Walk, failure_in, final_results
 from codeloupe.extraction.fields import Fields
 from codeloupe.extraction.flaws import flaw_of
 from codeloupe.extraction.json_values import JsonValue, scan_json
+from codeloupe.extraction.patterns import late
 from codeloupe.extraction.quoted_text import text_in_text
 from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON, invalid_json, missing_field, shown
 from codeloupe.model.answer import Proof, Verification
+from codeloupe.model.records import dataclass
 
 _MAX_NESTED_TEXTS = 3
 _MAX_REASON_CHARACTERS = 10_000
@@ -42,7 +43,7 @@ _FLAGS = {
     "confirmed": Proof.CONFIRMED,
     "is_confirmed": Proof.CONFIRMED,
 }
-_SPOKEN = re.compile(
+_SPOKEN = late(
     r"(?:(?:proof|verdict|conclusion|result)[ *_`]{0,6}[:=][ *_`]{0,6})?(refuted|confirmed|unproven)[*_`.!]{0,6}"
     r"(?:[ ]{0,2}[:–—-] (.*))?",
     re.IGNORECASE,

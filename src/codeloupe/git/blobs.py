@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from codeloupe.git.command import Place, git
 from codeloupe.git.engine import DIFF_ATTRIBUTES, in_engine, temporary_engine
 from codeloupe.git.repository import Repository
 from codeloupe.model.change import SUBMODULE_MODE
+from codeloupe.model.records import dataclass
 
 _REGULAR_MODES = ("100644", "100755")
 # The system limits how much may stand on a command line; beyond this the whole list is read instead.

@@ -7,16 +7,17 @@ is kept out by `engine`: content is only read through a repository of our own, w
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping
+from dataclasses import field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+from codeloupe import process
 from codeloupe.errors import GitFailed, ProgramNotFound
-from codeloupe.process import Command, Completed, find_program, inherited_environment, run
+from codeloupe.model.records import dataclass
+from codeloupe.process import Command, Completed, find_program, inherited_environment, run_blocking
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
@@ -38,7 +39,7 @@ _ENVIRONMENT = {
     "GIT_ASKPASS": "/bin/false",
     "GIT_PAGER": "cat",
     "GIT_EDITOR": "/bin/false",
-    # Nothing is ever fetched here; a partial clone would otherwise fetch from wherever its configuration says.
+    # Nothing is fetched by the way; a partial clone would otherwise fetch from wherever its configuration says.
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_LITERAL_PATHSPECS": "1",
 }
@@ -101,6 +102,16 @@ class Place:
     settings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How git may talk to one remote: by which protocol alone, with which variables, how long and how much."""
+
+    protocol: str
+    timeout_seconds: float
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_output_bytes: int = 16 * 1024**2
+
+
 async def git(place: Place, *arguments: str, stdin: bytes = b"") -> bytes:
     """Run git and return its output; raises GitFailed with git's own words when it ends badly."""
     completed = await try_git(place, *arguments, stdin=stdin)
@@ -114,6 +125,23 @@ async def try_git(place: Place, *arguments: str, stdin: bytes = b"") -> Complete
     return await _run(place, arguments, {**_ENVIRONMENT, "HOME": "/nonexistent"}, stdin)
 
 
+def ask_git(place: Place, *arguments: str) -> Completed:
+    """As `try_git`, for a question with a short answer where there is no event loop."""
+    return run_blocking(_command(place, arguments, {**_ENVIRONMENT, "HOME": "/nonexistent"}))
+
+
+async def git_to_remote(place: Place, line: Line, *arguments: str, stdin: bytes = b"") -> Completed:
+    """Run git where it may talk to a remote, which the caller has checked; it has no login but what `line` gives.
+
+    The place must be a repository of ours: a remote's address in somebody else's configuration is not checked.
+    """
+    environment = {**_ENVIRONMENT, "HOME": "/nonexistent", **line.variables, "GIT_ALLOW_PROTOCOL": line.protocol}
+    command = _command(place, arguments, environment, stdin)
+    return await process.run(
+        replace(command, timeout_seconds=line.timeout_seconds, max_output_bytes=line.max_output_bytes)
+    )
+
+
 async def git_for_user(place: Place, *arguments: str) -> Completed:
     """Run git with the user's own configuration beside the repository's, to ask for values; never to read content."""
     environment = {name: value for name, value in _ENVIRONMENT.items() if not name.startswith("GIT_CONFIG_")}
@@ -122,16 +150,18 @@ async def git_for_user(place: Place, *arguments: str) -> Completed:
 
 
 async def _run(place: Place, arguments: tuple[str, ...], environment: dict[str, str], stdin: bytes) -> Completed:
+    return await process.run(_command(place, arguments, environment, stdin))
+
+
+def _command(place: Place, arguments: tuple[str, ...], environment: Mapping[str, str], stdin: bytes = b"") -> Command:
     settings = [word for value in (*_SETTINGS, *place.settings) for word in ("-c", value)]
-    return await run(
-        Command(
-            argv=(git_program(), "--no-pager", "--no-replace-objects", *settings, *arguments),
-            cwd=place.work_tree or place.git_dir,
-            environment=inherited_environment(**environment, **_variables(place)),
-            timeout_seconds=_TIMEOUT_SECONDS,
-            max_output_bytes=_MAX_OUTPUT_BYTES,
-            stdin=stdin,
-        )
+    return Command(
+        argv=(git_program(), "--no-pager", "--no-replace-objects", *settings, *arguments),
+        cwd=place.work_tree or place.git_dir,
+        environment=inherited_environment(**environment, **_variables(place)),
+        timeout_seconds=_TIMEOUT_SECONDS,
+        max_output_bytes=_MAX_OUTPUT_BYTES,
+        stdin=stdin,
     )
 
 
@@ -142,6 +172,9 @@ def _variables(place: Place) -> dict[str, str]:
 
 async def both(first: Coroutine[Any, Any, _First], second: Coroutine[Any, Any, _Second]) -> tuple[_First, _Second]:
     """Do two things at once. When one fails the other is ended before the failure is raised."""
+    # Loaded late: what asks git without an event loop must not wait for one.
+    import asyncio  # noqa: PLC0415 - see above
+
     one, other = asyncio.ensure_future(first), asyncio.ensure_future(second)
     try:
         from_one, from_other = await asyncio.gather(one, other)

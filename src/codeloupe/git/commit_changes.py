@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from codeloupe.errors import CodeloupeError
@@ -21,6 +21,7 @@ from codeloupe.git.repository import Repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, Scope, ScopeKind
 from codeloupe.model.commit import Commit
+from codeloupe.model.records import dataclass
 from codeloupe.model.scope import CommitScope
 
 _LOG = ("log", "--no-walk=unsorted", "--stdin", "--no-show-signature")

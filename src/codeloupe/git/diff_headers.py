@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from codeloupe.git.diff_hunks import read_hunks
 from codeloupe.git.diff_names import NO_FILE, NamePair, git_paths, read_name_lines
 from codeloupe.git.diff_text import DiffText, Section
 from codeloupe.git.quoting import unquote
 from codeloupe.model.change import FileChange, FileStatus, Hunk
+from codeloupe.model.records import dataclass
 
 GIT_HEADER = b"diff --git "
 

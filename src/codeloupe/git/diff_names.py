@@ -7,11 +7,11 @@ recursive diff and no prefix at all are told apart without being told. What stay
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 
 from codeloupe.git.diff_text import DiffText
 from codeloupe.git.quoting import quoted_length, unquote
+from codeloupe.model.records import dataclass
 
 NO_FILE = b"/dev/null"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.quoting import decode_path
 from codeloupe.model.change import FileChange
+from codeloupe.model.records import dataclass
 
 _EXCERPT_BYTES = 60
 _HERE = re.compile(rb"(?:\./)+")

@@ -13,11 +13,11 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from codeloupe.errors import NotARepository, UsageError
 from codeloupe.git.command import Place
+from codeloupe.model.records import dataclass
 
 # For reading diffs: drivers off; text and eol stay, or a CRLF checkout would differ in every line.
 DIFF_ATTRIBUTES = "* !filter !diff !merge !ident\n"

@@ -28,7 +28,7 @@ async def read_intent(repository: Repository, sides: Sides, *, context: str = ""
             head = await read_head(repository)
             messages = [] if head.sha is None else await _messages(repository, sides.base, head.sha)
             return Intent(title=head.branch or "", messages=tuple(map(_joined, messages)), context=context)
-        case ScopeKind.RANGE | ScopeKind.COMMIT if scope.head is not None:
+        case ScopeKind.RANGE | ScopeKind.COMMIT | ScopeKind.PULL_REQUEST if scope.head is not None:
             since = None if scope.kind is ScopeKind.COMMIT else sides.base
             messages = await _messages(repository, since, scope.head)
             if len(messages) == 1:

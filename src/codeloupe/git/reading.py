@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from codeloupe.errors import GitFailed, OutputTooLarge
@@ -18,6 +18,7 @@ from codeloupe.git.raw import parse_raw_numstat, reconcile
 from codeloupe.git.repository import Repository, comparison_settings
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import Change, FileChange
+from codeloupe.model.records import dataclass
 
 # In the working tree: git's guards for other systems' file names would make it refuse a file that is there, and with
 # sparse checkouts known it looks at files outside of the sparse part that are there all the same.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from codeloupe.errors import NotARepository, RevisionError
-from codeloupe.git.command import Place, both, failure, git, git_for_user, try_git
+from codeloupe.git.command import Place, ask_git, both, failure, git, git_for_user, try_git
 from codeloupe.git.engine import Sources
+from codeloupe.model.records import dataclass
+from codeloupe.process import Completed
 
 _REMOTE_HEAD = "refs/remotes/origin/HEAD"
 _USUAL_BASES = tuple(
@@ -56,21 +57,35 @@ class BaseBranch:
     checked_out: bool
 
 
+# What git is asked about a repository, and how many lines its answer has.
+_FACTS = (
+    *("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--git-path", "index"),
+    *("--git-path", "objects", "--git-path", "shallow", "--show-object-format", "--is-shallow-repository"),
+)
+_FACT_LINES = 7
+
+
 async def open_repository(start: Path) -> Repository:
     """The repository that holds `start`; raises NotARepository in words."""
-    root = _find_root(start)
-    words = ("--path-format=absolute", "--git-dir", "--git-common-dir", "--git-path", "index", "--git-path", "objects")
-    facts = ("--git-path", "shallow", "--show-object-format", "--is-shallow-repository")
+    root = find_root(start)
     # The work tree is named, or git would go to where the repository's configuration says it is.
-    completed = await try_git(Place(root / ".git", work_tree=root), "rev-parse", *words, *facts)
+    return _opened(root, await try_git(Place(root / ".git", work_tree=root), *_FACTS))
+
+
+def open_repository_now(start: Path) -> Repository:
+    """As `open_repository`, where there is no event loop."""
+    root = find_root(start)
+    return _opened(root, ask_git(Place(root / ".git", work_tree=root), *_FACTS))
+
+
+def _opened(root: Path, completed: Completed) -> Repository:
     if completed.exit_code != 0:
         reason = failure("rev-parse", completed)
         raise NotARepository(
             f"{root} has a .git that git cannot read: {reason.message}", hint="run git status there to see why"
         ) from reason
     lines = os.fsdecode(completed.stdout).split("\n")[:-1]
-    expected_lines = 7
-    if len(lines) != expected_lines:
+    if len(lines) != _FACT_LINES:
         raise NotARepository(
             f"the path of the repository {str(root)!r} contains a line break", hint="move it elsewhere"
         )
@@ -85,10 +100,17 @@ async def open_repository(start: Path) -> Repository:
     )
 
 
-def _find_root(start: Path) -> Path:
+def find_root(start: Path) -> Path:
+    """The directory of the repository that holds `start`; raises NotARepository in words. Git is not asked."""
     if not os.path.isdir(start):  # noqa: PTH112 - Path.is_dir raises below a folder that may not be entered
         raise NotARepository(f"{start} is not a directory", hint="give --repo a directory inside a git repository")
-    here = start.resolve()
+    try:
+        here = start.resolve()
+    except OSError as error:
+        raise NotARepository(
+            f"{start} cannot be looked at: {error.strerror or error}",
+            hint="go to a directory that is there",
+        ) from error
     for directory in (here, *here.parents):
         if os.path.lexists(directory / ".git"):
             return directory

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import assert_never
 
-from codeloupe.errors import RevisionError
-from codeloupe.git.command import both, git
+from codeloupe.errors import NotARepository, RevisionError
+from codeloupe.git.command import Place, both, git
 from codeloupe.git.engine import object_name
 from codeloupe.git.repository import (
     Head,
@@ -16,15 +16,19 @@ from codeloupe.git.repository import (
     is_lonely_branch,
     merge_base,
     no_commits,
+    open_repository,
     read_head,
     resolve,
 )
 from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.records import dataclass
 from codeloupe.model.scope import (
     BaseScope,
     CommitScope,
     DefaultScope,
     DiffScope,
+    FetchedScope,
+    PullRequestScope,
     RangeScope,
     ScopeRequest,
     StagedScope,
@@ -71,10 +75,23 @@ async def resolve_scope(repository: Repository, request: ScopeRequest, *, base_b
             return await _range(repository, text)
         case CommitScope(revision):
             return await _commit(repository, revision)
+        case FetchedScope(base, fetched, description):
+            return Sides(Scope(ScopeKind.PULL_REQUEST, base, fetched, description), base, Side.COMMIT)
         case DiffScope():
             raise RevisionError("a diff file has no revisions to resolve")
+        case PullRequestScope():
+            raise RevisionError("a pull request has to be fetched before it can be read")
         case _:
             assert_never(request)
+
+
+async def find_default_base(start: Path, *, base_branch: str | None) -> tuple[Repository, str] | None:
+    """The repository that holds `start`, and the base of its default scope; None where there is neither or no base."""
+    try:
+        repository = await open_repository(start)
+        return repository, (await _default(repository, base_branch)).base
+    except (NotARepository, RevisionError):
+        return None
 
 
 async def _default(repository: Repository, base_branch: str | None) -> Sides:
@@ -132,7 +149,7 @@ async def _commit(repository: Repository, revision: str) -> Sides:
             f"the parent of {sha[:12]} is not in this shallow clone, so its change is unknown",
             hint="deepen it: git fetch --deepen=1 (in GitHub Actions: fetch-depth: 2)",
         )
-    parents = await _parents(repository, sha)
+    parents = await parents_of(repository.place, sha)
     base = parents[0] if parents else _empty_tree(repository)
     kind = "root commit" if not parents else "commit" if len(parents) == 1 else "merge (against its first parent)"
     scope = Scope(ScopeKind.COMMIT, parents[0] if parents else None, sha, f"{kind} {sha[:12]}")
@@ -144,9 +161,9 @@ def _boundary(repository: Repository) -> frozenset[str]:
     return frozenset(repository.sources.shallow.read_text(encoding="ascii", errors="replace").split())
 
 
-async def _parents(repository: Repository, sha: str) -> list[str]:
+async def parents_of(place: Place, sha: str) -> list[str]:
     """The parents that the commit itself names, whatever else in the repository claims."""
-    header = (await git(repository.place, "cat-file", "commit", sha)).split(b"\n\n", 1)[0]
+    header = (await git(place, "cat-file", "commit", sha)).split(b"\n\n", 1)[0]
     words = (line.split(b" ", 1) for line in header.split(b"\n"))
     return [word[1].decode("ascii") for word in words if word[0] == b"parent"]
 

@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from codeloupe.git.blobs import Entry, list_entries
@@ -28,6 +28,7 @@ from codeloupe.git.engine import (
 )
 from codeloupe.git.repository import Repository, comparison_settings
 from codeloupe.git.scopes import Side, Sides
+from codeloupe.model.records import dataclass
 
 _FORBIDDEN_PARTS = frozenset({"", ".", "..", ".git"})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

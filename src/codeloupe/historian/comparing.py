@@ -59,12 +59,14 @@ def _seen_open_before(history: History, earlier: ReviewRecord, findings: tuple[F
 def _is_same_change(earlier: ReviewRecord, later: ReviewRecord) -> bool:
     """Whether the later review looked at what the earlier did: else what is not seen again may still be there.
 
-    A branch stays the same change when it grows or is rebased; anything else must begin where the other began.
+    A branch or a pull request stays the same change when it grows or is rebased; anything else must begin where the
+    other began.
     """
     before, now = earlier.review.scope, later.review.scope
     if before.kind is not now.kind:
         return False
-    return earlier.branch == later.branch if now.kind is ScopeKind.BRANCH else before.base == now.base
+    grows = now.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
+    return earlier.branch == later.branch if grows else before.base == now.base
 
 
 def _not_reviewed(record: ReviewRecord) -> frozenset[str]:

@@ -13,9 +13,8 @@ from types import MappingProxyType
 
 from codeloupe import __version__
 from codeloupe.errors import CodeloupeError
-from codeloupe.git.command import both
 from codeloupe.historian.opening import opened_history
-from codeloupe.historian.whereabouts import current_branch, find_identity
+from codeloupe.historian.whereabouts import Whereabouts, find_whereabouts
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Review, ReviewError
@@ -36,7 +35,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-async def keep(
+async def keep(  # noqa: PLR0913 - each is a part of the record, by name
     review: Review,
     *,
     repo: Path,
@@ -44,16 +43,17 @@ async def keep(
     prompt_version: str = "",
     terms: str = "",
     seen: tuple[str, ...] = (),
+    place: Whereabouts | None = None,
     emit: EventSink = _ignore,
 ) -> Review:
     """Save a review and return it. When it cannot be saved, it has an error of kind `history`, and a warning is out.
 
-    `raw_outputs` is what agents printed, by unit; `terms` and `seen` are for a later review, as in the record. Raises
-    nothing but a cancellation.
+    `raw_outputs` is what agents printed, by unit; `terms` and `seen` are for a later review, as in the record. `place`
+    is where `repo` is, when that is known already. Raises nothing but a cancellation.
     """
     try:
         with opened_history() as history:
-            identity, branch = await both(find_identity(repo, history), current_branch(repo))
+            identity, branch = place or await find_whereabouts(repo, history)
             record = ReviewRecord(
                 review=review,
                 saved_at=_now(),
@@ -122,7 +122,7 @@ async def keeping_sweep(
     with ExitStack() as stack:
         try:
             history = stack.enter_context(opened_history())
-            identity, branch = await both(find_identity(repo, history), current_branch(repo))
+            identity, branch = await find_whereabouts(repo, history)
         except Exception as error:  # noqa: BLE001 - as in `keep`
             keeper.give_up(error)
         else:

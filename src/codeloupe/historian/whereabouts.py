@@ -12,14 +12,16 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from codeloupe.errors import NotARepository, StoreError
-from codeloupe.git.command import both, try_git
-from codeloupe.git.repository import Repository, open_repository, read_head
+from codeloupe.git.command import ask_git, both, try_git
+from codeloupe.git.repository import Repository, open_repository, open_repository_now, read_head
 from codeloupe.model.history import RepositoryIdentity
 
 _OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_FIND_ROOT = ("rev-list", "--max-parents=0", "--first-parent", "HEAD", "--")
+_ORIGIN = ("config", "--get", "remote.origin.url")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 
 
@@ -33,6 +35,22 @@ class RootMemory(Protocol):
         """Keep a root commit."""
 
 
+class Whereabouts(NamedTuple):
+    """A repository and the branch that is checked out in it, None when none is."""
+
+    identity: RepositoryIdentity
+    branch: str | None
+
+
+async def find_whereabouts(start: Path, memory: RootMemory) -> Whereabouts:
+    """Both of the repository that holds `start`; outside of one, the directory itself. Raises as `find_identity`."""
+    repository = await _repository(start)
+    if repository is None:
+        return Whereabouts(_of_directory(start), None)
+    identity, head = await both(_identity_of(repository, memory), read_head(repository))
+    return Whereabouts(identity, head.branch)
+
+
 async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
     """The names of the repository that holds `start`, or of the directory itself when there is none.
 
@@ -40,22 +58,53 @@ async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
     time, nothing else.
     """
     repository = await _repository(start)
-    if repository is None:
-        here = start.resolve()
-        return RepositoryIdentity((_path_name(here),), here.name)
-    root, origin = await both(_root(repository, memory), _origin(repository))
+    return _of_directory(start) if repository is None else await _identity_of(repository, memory)
+
+
+async def _identity_of(repository: Repository, memory: RootMemory) -> RepositoryIdentity:
+    root, origin = await both(_root(repository, memory), _asked(repository, *_ORIGIN))
+    return _identity(repository, root, origin)
+
+
+def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:
+    """As `find_identity`, where there is no event loop."""
+    try:
+        repository = open_repository_now(start)
+    except NotARepository:
+        if not start.is_dir():
+            raise
+        return _of_directory(start)
+    root = _known_root(repository, memory)
+    if root is None or _asked_now(repository, *_has_commit(root)) is None:
+        root = None if repository.shallow else _learned(repository, memory, _asked_now(repository, *_FIND_ROOT))
+    return _identity(repository, root, _asked_now(repository, *_ORIGIN))
+
+
+def _of_directory(start: Path) -> RepositoryIdentity:
+    here = start.resolve()
+    return RepositoryIdentity((_path_name(here),), here.name)
+
+
+async def _asked(repository: Repository, *words: str) -> bytes | None:
+    """What git answers, None when it does not know."""
+    completed = await try_git(repository.place, *words)
+    return completed.stdout if completed.exit_code == 0 else None
+
+
+def _asked_now(repository: Repository, *words: str) -> bytes | None:
+    completed = ask_git(repository.place, *words)
+    return completed.stdout if completed.exit_code == 0 else None
+
+
+def _identity(repository: Repository, root: str | None, address: bytes | None) -> RepositoryIdentity:
+    """Of a root commit, if there is one, and of what git says about the origin."""
+    origin = None if address is None else same_address(os.fsdecode(address).rstrip("\n"))
     names = (
         *([] if root is None else [f"root:{root}"]),
         *([] if origin is None else [f"origin:{_digest(os.fsencode(origin))}"]),
         _path_name(repository.common_dir),
     )
     return RepositoryIdentity(names, repository.root.name)
-
-
-async def current_branch(start: Path) -> str | None:
-    """The branch that is checked out; None when none is, or outside of a repository. Raises as `find_identity`."""
-    repository = await _repository(start)
-    return None if repository is None else (await read_head(repository)).branch
 
 
 async def _repository(start: Path) -> Repository | None:
@@ -68,33 +117,33 @@ async def _repository(start: Path) -> Repository | None:
 
 
 async def _root(repository: Repository, memory: RootMemory) -> str | None:
+    known = _known_root(repository, memory)
+    # It stays the repository's name also on a branch that has a root of its own.
+    if known is not None and await _asked(repository, *_has_commit(known)) is not None:
+        return known
+    return None if repository.shallow else _learned(repository, memory, await _asked(repository, *_FIND_ROOT))
+
+
+def _known_root(repository: Repository, memory: RootMemory) -> str | None:
     if repository.shallow:
         return None
-    place = os.fsencode(repository.common_dir)
     known = None
     with suppress(StoreError):
-        known = memory.known_root(place)
-    # It stays the repository's name also on a branch that has a root of its own.
-    if known is not None and await _is_here(repository, known):
-        return known
-    completed = await try_git(repository.place, "rev-list", "--max-parents=0", "--first-parent", "HEAD", "--")
-    root = completed.stdout.decode("ascii", "replace").strip()
-    if completed.exit_code != 0 or not _OBJECT_NAME.fullmatch(root):
+        known = memory.known_root(os.fsencode(repository.common_dir))
+    return known if known is not None and _OBJECT_NAME.fullmatch(known) else None
+
+
+def _has_commit(commit: str) -> tuple[str, ...]:
+    return "cat-file", "-e", f"{commit}^{{commit}}"
+
+
+def _learned(repository: Repository, memory: RootMemory, found: bytes | None) -> str | None:
+    root = (found or b"").decode("ascii", "replace").strip()
+    if not _OBJECT_NAME.fullmatch(root):
         return None
     with suppress(StoreError):
-        memory.remember_root(place, root)
+        memory.remember_root(os.fsencode(repository.common_dir), root)
     return root
-
-
-async def _is_here(repository: Repository, commit: str) -> bool:
-    if not _OBJECT_NAME.fullmatch(commit):
-        return False
-    return (await try_git(repository.place, "cat-file", "-e", f"{commit}^{{commit}}")).exit_code == 0
-
-
-async def _origin(repository: Repository) -> str | None:
-    completed = await try_git(repository.place, "config", "--get", "remote.origin.url")
-    return same_address(os.fsdecode(completed.stdout).rstrip("\n")) if completed.exit_code == 0 else None
 
 
 def same_address(address: str) -> str | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from codeloupe.model.records import dataclass
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -33,7 +35,8 @@ class AgentRequest:
 
     `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text that
     goes behind the prompt, by title. `labels` are for events and logs and do not shape the answer. `timeout_seconds`
-    covers all attempts; `idle_timeout_seconds` is how long an agent may be silent.
+    covers all attempts; `idle_timeout_seconds` is how long an agent may be silent. `fork_session` goes on from the
+    resumed session in a new one, so that the old one stays as it is.
     """
 
     prompt: str
@@ -50,6 +53,7 @@ class AgentRequest:
     max_budget_usd: float | None = None
     output_schema: Mapping[str, Any] | None = None
     resume_session: str | None = None
+    fork_session: bool = False
     context: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
@@ -103,6 +107,7 @@ class AgentLimits:
     turns: bool = False
     budget: bool = False
     resume: bool = False
+    fork: bool = False
     tools: bool = False
     writes: bool = False
     confined: bool = False

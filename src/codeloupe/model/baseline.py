@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewError
 
 BASELINE_NAME = "codeloupe-baseline.yaml"

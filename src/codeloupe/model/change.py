@@ -6,9 +6,11 @@ Paths are `str` decoded with `surrogateescape`, so that a path that is not UTF-8
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Literal
+
+from codeloupe.model.records import dataclass
 
 SYMLINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
@@ -141,6 +143,7 @@ class ScopeKind(StrEnum):
     BRANCH = "branch"
     RANGE = "range"
     COMMIT = "commit"
+    PULL_REQUEST = "pull_request"
     DIFF_FILE = "diff_file"
 
 

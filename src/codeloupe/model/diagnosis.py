@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitReview
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression
 

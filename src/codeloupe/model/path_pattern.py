@@ -8,8 +8,9 @@ next slash.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+
+from codeloupe.model.records import dataclass
 
 
 class Wildcard(Enum):

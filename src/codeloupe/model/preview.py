@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from codeloupe.model.change import FileChange, Scope
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import SkippedFile
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from codeloupe.model.change import Scope
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.model.usage import Usage
 
@@ -31,6 +32,7 @@ class SkipReason(StrEnum):
     SUBMODULE = "submodule"
     TOO_LARGE = "too large"
     UNREADABLE = "unreadable"
+    NOTHING_TO_READ = "nothing to read"
 
     @property
     def is_gap(self) -> bool:

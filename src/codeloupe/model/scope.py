@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from codeloupe.model.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +51,34 @@ class DiffScope:
     data: bytes = field(repr=False)
 
 
-ScopeRequest = DefaultScope | UncommittedScope | StagedScope | BaseScope | RangeScope | CommitScope | DiffScope
+@dataclass(frozen=True, slots=True)
+class PullRequestScope:
+    """A pull request by its URL, or by its number at the remote; its head against the merge base with what it goes to.
+
+    `base` is a branch, a tag or a commit of the remote to compare with instead. It is never trusted.
+    """
+
+    name: str
+    base: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedScope:
+    """A pull request in the repository that it was fetched into: two commits. It is never trusted."""
+
+    base: str
+    head: str
+    description: str
+
+
+ScopeRequest = (
+    DefaultScope
+    | UncommittedScope
+    | StagedScope
+    | BaseScope
+    | RangeScope
+    | CommitScope
+    | DiffScope
+    | PullRequestScope
+    | FetchedScope
+)

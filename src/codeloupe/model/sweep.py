@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from codeloupe.model.commit import Commit
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.usage import Usage
 

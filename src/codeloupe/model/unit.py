@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from codeloupe.model.change import FileChange, Hunk
 from codeloupe.model.expert import Expert
+from codeloupe.model.records import dataclass
 
 
 class Effort(StrEnum):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 from codeloupe.errors import CodeloupeError, UsageError
 from codeloupe.model.events import Event, ReviewerChosen, Warned
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.redaction import redact
 

@@ -6,6 +6,8 @@ during the clean-up), the child is gone when `run` or `stream` returns or raises
 
 `run` is for git and the analysers: short, well known, many. It ends the child and its process group.
 
+`run_blocking` does the same for a command that has no event loop; it cannot be cancelled but by a signal.
+
 `stream` is for agents: long, read line by line, and free to start whatever they like. They run under a guardian, a
 process of its own that lives while such calls are in flight. It ends the program and everything that came of it, also
 what moved to a session of its own, and also when we are killed outright. On systems other than Linux it can end the
@@ -14,8 +16,32 @@ process group only.
 
 from __future__ import annotations
 
-from codeloupe.process.command import Command, Completed, find_program, inherited_environment
-from codeloupe.process.running import run
-from codeloupe.process.streaming import StreamTimedOut, stream
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["Command", "Completed", "StreamTimedOut", "find_program", "inherited_environment", "run", "stream"]
+from codeloupe.process.blocking import run_blocking
+from codeloupe.process.command import Command, Completed, find_program, inherited_environment
+
+if TYPE_CHECKING:
+    from codeloupe.process.running import run
+    from codeloupe.process.streaming import StreamTimedOut, stream
+
+__all__ = [
+    "Command",
+    "Completed",
+    "StreamTimedOut",
+    "find_program",
+    "inherited_environment",
+    "run",
+    "run_blocking",
+    "stream",
+]
+
+# These load with their first use: they need an event loop, and not every command does.
+_HOMES = {"StreamTimedOut": "streaming", "run": "running", "stream": "streaming"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -6,10 +6,11 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProgramNotFound
+from codeloupe.model.records import dataclass
 
 _INHERITED_NAMES = ("TMPDIR", "TZ")
 _NOT_FOUND = {errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}

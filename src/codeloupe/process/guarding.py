@@ -16,9 +16,9 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from codeloupe.model.records import dataclass
 from codeloupe.process.cancellation import uninterrupted
 from codeloupe.process.command import inherited_environment
 

@@ -11,9 +11,9 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
+from codeloupe.model.records import dataclass
 from codeloupe.process.cancellation import settle, uninterrupted
 from codeloupe.process.command import EXHAUSTED, Command, Completed, start_failure
 from codeloupe.process.guarding import guarded

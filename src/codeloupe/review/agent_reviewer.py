@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.answer import ClaimedFinding
@@ -17,6 +17,7 @@ from codeloupe.model.events import LaneFinished, UnitFinished, UnitsPlanned
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import PathInstruction
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.unit import Effort, Unit
 from codeloupe.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask

@@ -6,12 +6,12 @@ import math
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.review.claimed_path import ClaimedPaths, clean_path
 from codeloupe.review.quote_gaps import MASK
 from codeloupe.review.quote_search import Ground, Match, Quote, Rank, find_quote

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from codeloupe.errors import (
@@ -22,6 +21,7 @@ from codeloupe.errors import (
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.events import AgentActivity, Warned
+from codeloupe.model.records import dataclass
 from codeloupe.model.usage import Usage
 from codeloupe.ports import AskAgent, EventSink, ReviewTask
 from codeloupe.review.circuit import Circuit, CircuitOpen

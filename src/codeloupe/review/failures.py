@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from codeloupe.errors import (
     BudgetExhausted,
@@ -23,6 +22,7 @@ from codeloupe.errors import (
     TimedOut,
     TurnsExhausted,
 )
+from codeloupe.model.records import dataclass
 
 INVALID_ANSWER = "invalid_answer"
 NOT_VERIFIED = "not_verified"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from codeloupe.model.path_pattern import PathPattern, Piece, Wildcard, check_pattern, parse_pattern
+from codeloupe.model.records import dataclass
 
 __all__ = ["Globs", "check_pattern"]
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codeloupe.model.change import FileChange, Hunk
 from codeloupe.model.events import StageStarted
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.review.placing_again import PlacesOfNow, is_touched

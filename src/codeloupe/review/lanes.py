@@ -7,11 +7,12 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 from codeloupe.model.events import LaneFinished
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.review.identity import digest
 from codeloupe.review.similarity import Profile, likeness_across_rounds

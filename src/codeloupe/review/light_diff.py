@@ -8,9 +8,9 @@ colon here, and the quote decides the place, so more numbers would cost tokens f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from codeloupe.model.change import DiffLine, FileChange, FileStatus, Hunk, LineKind
+from codeloupe.model.records import dataclass
 from codeloupe.model.unit import UnitPart
 from codeloupe.review.prompt_text import has_hidden, one_line, visible
 

@@ -143,3 +143,13 @@ def is_touched(finding: Finding, files: Sequence[FileChange]) -> bool:
             if start <= finding.line_end and finding.line_start < start + max(length, 1):
                 return True
     return False
+
+
+def is_on_added_lines(finding: Finding, files: Sequence[FileChange]) -> bool:
+    """Whether one of a finding's lines was added by some files' hunks."""
+    lines = range(finding.line_start, finding.line_end + 1)
+    return any(
+        not file.added_line_numbers().isdisjoint(lines)
+        for file in files
+        if file.path == finding.file and is_touched(finding, (file,))
+    )

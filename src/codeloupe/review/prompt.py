@@ -7,11 +7,11 @@ other text, between lines with a marker that is random for each run. Pure, but f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.unit import Unit
 from codeloupe.review.light_diff import light_diff, shown_line
 from codeloupe.review.prompt_checklist import checklist

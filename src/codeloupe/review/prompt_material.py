@@ -6,10 +6,10 @@ Every block has a limit, since it is paid for in each call; what a limit took aw
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import GuidanceFile, Intent, PathInstruction
+from codeloupe.model.records import dataclass
 from codeloupe.review.globs import Globs
 from codeloupe.review.prompt_text import cut, fenced, one_line, visible
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from codeloupe.model.records import dataclass
 
 _LONGEST_QUOTE = 20_000
 _MOST_LINES = 200

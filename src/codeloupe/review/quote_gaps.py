@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
+from codeloupe.model.records import dataclass
 from codeloupe.review.folding import has_letters
 from codeloupe.review.search_text import BOUNDARY, SearchText
 

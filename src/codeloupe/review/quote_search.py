@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from codeloupe.model.records import dataclass
 from codeloupe.review.folding import fold, has_letters
 from codeloupe.review.quote_forms import QuoteForm, quote_forms
 from codeloupe.review.quote_gaps import gapped_places, pieces_of

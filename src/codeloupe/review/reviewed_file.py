@@ -8,12 +8,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
 from codeloupe.model.change import FileChange, Hunk
+from codeloupe.model.records import dataclass
 from codeloupe.review.search_text import SearchText
 
 

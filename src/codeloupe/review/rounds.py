@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.records import dataclass
 from codeloupe.ports import ReviewTask
 from codeloupe.review.lifecycle import compare
-from codeloupe.review.placing_again import PlacesOfNow, is_touched
+from codeloupe.review.placing_again import PlacesOfNow, is_on_added_lines, is_touched
 
 # Of some fingerprints, those whose finding was fixed when it was seen last.
 FixedBefore = Callable[[Sequence[str]], frozenset[str]]
@@ -31,12 +32,14 @@ def who_saw(finding: Finding) -> frozenset[str]:
 class Asked:
     """Who is asked in this round, and about which hunks.
 
-    `experts` are the checklists, None when nothing that was asked before is left out of them.
+    `experts` are the checklists, None when nothing that was asked before is left out of them. `on_added_lines` is for
+    those who report nothing of the other lines that a hunk shows: that they are silent says nothing about those.
     """
 
     reviewers: frozenset[str]
     files: tuple[FileChange, ...]
     experts: frozenset[str] | None = None
+    on_added_lines: bool = False
 
     def is_about(self, finding: Finding) -> bool:
         """Whether one that reported the finding is asked about its place again, under the same checklist."""
@@ -46,7 +49,7 @@ class Asked:
             return False
         if not finding.anchored:
             return any(file.path == finding.file for file in self.files)
-        return is_touched(finding, self.files)
+        return (is_on_added_lines if self.on_added_lines else is_touched)(finding, self.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

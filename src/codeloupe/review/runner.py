@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-import uuid
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import Event, StageStarted, Warned
 from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, ReviewError
 from codeloupe.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.review.failures import NOT_VERIFIED
@@ -18,7 +19,7 @@ from codeloupe.review.identity import with_fingerprints
 from codeloupe.review.lanes import joined_info, review_in_lanes
 from codeloupe.review.reviewed_text import TextReader
 from codeloupe.review.rounds import EarlierRounds
-from codeloupe.review.selection import Selection
+from codeloupe.review.selection import Selection, with_and_without_lines
 from codeloupe.review.suppression_step import suppress
 from codeloupe.review.verdict import exit_code, judge, summarise
 
@@ -39,7 +40,7 @@ class ReviewPlan:
     policy: Policy
     reviewers: tuple[Reviewer, ...]
     verifier: Verifier | None = None
-    baseline: Baseline = Baseline()  # noqa: RUF009 - frozen
+    baseline: Baseline = Baseline()
     earlier: EarlierRounds | None = None
 
     def __post_init__(self) -> None:
@@ -84,7 +85,10 @@ def _named(plan: ReviewPlan, outcome: ReviewerOutcome) -> ReviewerOutcome:
 
 
 class _Sink:
-    """Passes events on. A listener that fails takes nothing from the review; `warnings` are those already told."""
+    """Passes events on, a warning once. A listener that fails takes nothing from the review.
+
+    `warnings` are those already told: reviewers and the verifier may have the same to say.
+    """
 
     def __init__(self, emit: EventSink) -> None:
         self._emit = emit
@@ -93,6 +97,8 @@ class _Sink:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Warned):
+            if event.message in self.warnings:
+                return
             self.warnings.add(event.message)
         try:
             self._emit(event)
@@ -131,10 +137,11 @@ def _check_nothing_is_lost(given: Sequence[Finding], returned: Sequence[Finding]
 
 
 def _conclude(plan: ReviewPlan, info: ReviewerInfo, outcome: ReviewerOutcome) -> Review:
+    read, unchanged = with_and_without_lines(plan.task.files)
     coverage = Coverage(
         files_total=plan.selection.total,
-        files_reviewed=sum(file.path not in outcome.unreviewed for file in plan.task.files),
-        skipped=plan.selection.skipped,
+        files_reviewed=sum(file.path not in outcome.unreviewed for file in read),
+        skipped=(*plan.selection.skipped, *unchanged),
         units_total=outcome.units_total,
         units_failed=outcome.units_failed,
     )
@@ -142,7 +149,7 @@ def _conclude(plan: ReviewPlan, info: ReviewerInfo, outcome: ReviewerOutcome) ->
     hidden = tuple(finding for finding in outcome.findings if not _shown(finding, plan.policy))
     complete = coverage.complete
     return Review(
-        review_id=uuid.uuid4().hex,
+        review_id=secrets.token_hex(16),
         scope=plan.task.change.scope,
         reviewer=info,
         verdict=judge(findings),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from codeloupe.model.change import Change, FileChange
+from codeloupe.model.change import Change, FileChange, FileStatus
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.review.file_kinds import (
     GENERATED_MARK,
@@ -98,6 +98,23 @@ def select_by_content(selection: Selection, contents: dict[str, FileContent], ru
         else:
             skipped.append(reason)
     return Selection(tuple(kept), tuple(skipped))
+
+
+def with_and_without_lines(files: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
+    """Files with changed lines, and those without: they belong to the change, and there is nothing in them to read."""
+    read, bare = list[FileChange](), list[FileChange]()
+    for file in files:
+        (read if any(hunk.body for hunk in file.hunks) else bare).append(file)
+    return tuple(read), tuple(SkippedFile(file.path, SkipReason.NOTHING_TO_READ, _what_happened(file)) for file in bare)
+
+
+def _what_happened(file: FileChange) -> str:
+    if file.status in (FileStatus.ADDED, FileStatus.DELETED):
+        return f"{file.status.value}, an empty file"
+    changed_mode = file.old_mode and file.new_mode and file.old_mode != file.new_mode
+    mode = f"its mode is {file.new_mode} instead of {file.old_mode}" if changed_mode else ""
+    moved = f"{file.status.value} from {file.old_path}" if file.old_path != file.new_path else ""
+    return ", ".join(part for part in (moved, mode) if part) or "no line of it is changed"
 
 
 def _reason_by_diff(file: FileChange, rules: SelectionRules, globs: Globs) -> SkippedFile | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.review.comment_words import mentioned, names, numbers, stem, stems, telling_stems
 from codeloupe.review.defect_kinds import kinds_of
 from codeloupe.review.families import Family, family

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewError
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.review.suppression_baseline import KnownFindings

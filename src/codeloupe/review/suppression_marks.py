@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.review.families import Family, family
 from codeloupe.review.folding import has_letters
 from codeloupe.review.suppression_syntax import Syntax, comments_in, syntax_of

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePosixPath
+
+from codeloupe.model.records import dataclass
 
 # Nobody reads such a line, and whoever wants a comment to be seen puts it elsewhere.
 _LONGEST_LINE = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from codeloupe.errors import Crashed, OutputInvalid
@@ -14,6 +14,7 @@ from codeloupe.extraction.review_answer import read_review_answer
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
 from codeloupe.model.unit import Unit
 from codeloupe.ports import EventSink
 from codeloupe.review.asking import Asker, Desk, warn

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from codeloupe.errors import OutputInvalid
 from codeloupe.extraction.verification import read_verification
@@ -17,6 +17,7 @@ from codeloupe.model.agent import AgentLimits
 from codeloupe.model.answer import Proof, Verification
 from codeloupe.model.events import FindingVerified, StageStarted
 from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewError
 from codeloupe.model.severity import Severity
 from codeloupe.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
@@ -36,7 +37,7 @@ class VerifyOptions:
     """What is verified, and how. `calls_at_once` as `units_at_once` of a review."""
 
     at_least: Severity = Severity.HIGH
-    calls: CallOptions = CallOptions()  # noqa: RUF009 - frozen
+    calls: CallOptions = CallOptions()
     calls_at_once: int = 64
 
 
@@ -69,7 +70,7 @@ class AgentVerifier:
             emit=emit,
             findings=list(findings),
         )
-        wanted = [index for index, finding in enumerate(findings) if self._is_wanted(finding)]
+        wanted = [index for index, finding in enumerate(findings) if _is_wanted(finding, self._options.at_least)]
         if wanted:
             emit(StageStarted("verifying", f"{len(wanted)} finding{'' if len(wanted) == 1 else 's'}"))
         await for_each(wanted, run.verify, at_once=self._options.calls_at_once)
@@ -77,10 +78,29 @@ class AgentVerifier:
         errors = tuple(error for _, error in sorted(run.errors.items(), key=lambda entry: entry[0]))
         return ReviewerOutcome(findings=tuple(run.findings), errors=errors, usage=usage)
 
-    def _is_wanted(self, finding: Finding) -> bool:
-        # What was verified in an earlier review and carried over is not asked about again.
-        is_known = bool(finding.verification) and finding.status is FindingStatus.OPEN
-        return finding.can_block and finding.severity.at_least(self._options.at_least) and not is_known
+
+class AbsentVerifier:
+    """Stands where nobody can verify, though it is wanted: says so once there is something to verify."""
+
+    def __init__(self, why: str, *, options: VerifyOptions = VerifyOptions()) -> None:  # noqa: B008 - frozen
+        self._why = why
+        self._options = options
+
+    async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:  # noqa: ARG002 - as every verifier
+        """All the findings as they are, and in `errors` that they are not verified."""
+        grave = sum(_is_wanted(finding, self._options.at_least) for finding in findings)
+        if not grave:
+            return ReviewerOutcome(findings=tuple(findings))
+        which = "1 finding" if grave == 1 else f"{grave:,} findings"
+        message = f"{which} of {self._options.at_least.label} or above could not be verified: {self._why}"
+        warn(message, emit)
+        return ReviewerOutcome(findings=tuple(findings), errors=(ReviewError(NOT_VERIFIED, message),))
+
+
+def _is_wanted(finding: Finding, at_least: Severity) -> bool:
+    # What was verified in an earlier review and carried over is not asked about again.
+    is_known = bool(finding.verification) and finding.status is FindingStatus.OPEN
+    return finding.can_block and finding.severity.at_least(at_least) and not is_known
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from codeloupe.model.records import dataclass
 
 _FILE = Path(__file__).with_name("vocabulary.toml")
 

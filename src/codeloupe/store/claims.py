@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from codeloupe.model.records import dataclass
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _PROCESS_NAMESPACE = Path("/proc/self/ns/pid")

@@ -10,8 +10,8 @@ from codeloupe.errors import StoreError
 _PRIMARY_CODE = 0xFF
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _START_ANEW = (
-    "move it away, together with the files beside it that begin with its name; it will be made anew,"
-    " and only its finished calls have to be bought again"
+    "move it away, together with the files beside it that begin with its name; it will be made anew, without the"
+    " saved reviews, the dismissals and the finished calls that it held"
 )
 _ELSEWHERE = "give write access to it, or set CODELOUPE_HOME to another directory"
 _WORDS: dict[int, tuple[str, str]] = {
@@ -30,6 +30,10 @@ _WORDS: dict[int, tuple[str, str]] = {
     ),
 }
 _UNEXPECTED = ("could not be used", f"if this comes again: {_START_ANEW}")
+
+
+class Unreadable(ValueError):
+    """Bytes that are nothing we stored; the message says why."""
 
 
 def error_code(error: sqlite3.Error) -> int:

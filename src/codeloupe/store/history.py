@@ -30,11 +30,11 @@ from codeloupe.model.sweep import CommitReview
 from codeloupe.store import history_lists, history_pruning, history_writing
 from codeloupe.store.columns import text_column, text_of
 from codeloupe.store.database import Database
+from codeloupe.store.failures import Unreadable
 from codeloupe.store.free_room import file_bytes
 from codeloupe.store.history_facts import finding_facts, review_facts
 from codeloupe.store.history_reading import Reader
 from codeloupe.store.history_trends import trend_rows
-from codeloupe.store.result_text import Unreadable
 from codeloupe.store.review_text import decode, encode
 
 _log = logging.getLogger(__name__)
@@ -141,6 +141,11 @@ class SqliteHistory:
         """Every time these findings were seen, the oldest first."""
         with self._snapshot() as connection:
             return tuple(history_lists.sightings(connection, fingerprints, repositories))
+
+    def fingerprints(self, prefix: str, *, repositories: Sequence[str], limit: int) -> Sequence[str]:
+        """The findings of a repository whose fingerprint begins so, at most so many."""
+        with self._snapshot() as connection:
+            return history_lists.fingerprints(connection, prefix, repositories, limit=limit)
 
     def dismiss(self, dismissal: Dismissal) -> None:
         """Keep that a person set a finding aside, in the place of an earlier word on it."""

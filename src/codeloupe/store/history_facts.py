@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from codeloupe.store.columns import text_column, text_of
-from codeloupe.store.history_trends import FindingFact, ReviewFact
+from codeloupe.store.history_trends import FindingRow, ReviewFact
 
 # The end of the calendar; a damaged time must not end the counting of all others.
 _LAST_MOMENT = 253_402_300_799.0
@@ -35,7 +35,7 @@ def review_facts(connection: sqlite3.Connection, repositories: Sequence[str] | N
     ]
 
 
-def finding_facts(connection: sqlite3.Connection, repositories: Sequence[str] | None) -> list[FindingFact]:
+def finding_facts(connection: sqlite3.Connection, repositories: Sequence[str] | None) -> list[FindingRow]:
     """Every finding that was shown, in no order: to sort them all is not the index's business."""
     condition, values = _of(repositories)
     rows = connection.execute(
@@ -44,7 +44,7 @@ def finding_facts(connection: sqlite3.Connection, repositories: Sequence[str] | 
         f" WHERE {condition} AND NOT f.hidden",
         values,
     )
-    return list(map(FindingFact._make, rows))
+    return rows.fetchall()
 
 
 def _of(repositories: Sequence[str] | None) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ from codeloupe.model.finding import FindingStatus
 from codeloupe.model.history import HistoryEntry, HistoryQuery, Listing, Sighting
 from codeloupe.model.severity import Severity
 from codeloupe.store.columns import text_column, text_of
-from codeloupe.store.result_text import Unreadable
+from codeloupe.store.failures import Unreadable
 from codeloupe.store.review_text import decode
 
 _log = logging.getLogger(__name__)
@@ -105,6 +105,17 @@ def sightings(
             except (ValueError, TypeError, KeyError, OverflowError) as error:
                 _log.warning("a finding of review %s in the history cannot be read: %s", text_of(row[0]), error)
     return sorted(found, key=lambda sighting: (sighting.saved_at, sighting.review_id))
+
+
+def fingerprints(connection: sqlite3.Connection, prefix: str, repositories: Sequence[str], *, limit: int) -> list[str]:
+    """The findings of a repository whose fingerprint begins so."""
+    first = text_column(prefix)
+    rows = connection.execute(
+        "SELECT DISTINCT CAST(f.fingerprint AS BLOB) FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - as above
+        f" WHERE f.fingerprint >= ? AND f.fingerprint <= ? AND r.repository IN ({_marks(repositories)}) LIMIT ?",
+        (first, first + _LAST_CHARACTER, *map(text_column, repositories), limit),
+    )
+    return [text_of(row[0]) for row in rows]
 
 
 def _sighting_rows(

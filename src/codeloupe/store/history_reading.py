@@ -13,8 +13,8 @@ from codeloupe.model.history import HistoryEntry, ReviewRecord, SweepOutline, Sw
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.columns import text_column, text_of
+from codeloupe.store.failures import Unreadable
 from codeloupe.store.history_writing import StoredReview
-from codeloupe.store.result_text import Unreadable
 from codeloupe.store.review_text import decode, unpack
 
 _CommitRow = tuple[int, str | None, bytes]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple, assert_never
 
 from codeloupe.model.history import TrendKey, TrendRow, Trends
+from codeloupe.model.records import dataclass
 from codeloupe.store.columns import text_of
 
 NO_EXPERT = "(no expert)"
@@ -38,6 +38,10 @@ class FindingFact(NamedTuple):
     is_open: bool
 
 
+# The same without names, as the database gives it: a hundred thousand of them are not copied.
+FindingRow = tuple[int, str | bytes, str | bytes | None, bool, bool]
+
+
 @dataclass(slots=True)
 class _Sum:
     findings: int = 0
@@ -49,7 +53,7 @@ class _Sum:
 
 
 def trend_rows(
-    by: Sequence[TrendKey], reviews: Sequence[ReviewFact], findings: Iterable[FindingFact]
+    by: Sequence[TrendKey], reviews: Sequence[ReviewFact], findings: Iterable[FindingRow]
 ) -> tuple[Trends, ...]:
     """For each key its rows. `reviews` come with the oldest first; the order of the findings does not matter.
 
@@ -60,13 +64,13 @@ def trend_rows(
 
 
 def _rows(
-    by: TrendKey, reviews: Sequence[ReviewFact], lives: Iterable[tuple[FindingFact, ReviewFact, bool]]
+    by: TrendKey, reviews: Sequence[ReviewFact], lives: Iterable[tuple[str | bytes | None, ReviewFact, bool]]
 ) -> tuple[TrendRow, ...]:
     sums: dict[str, _Sum] = {}
     for review in reviews:
         _add_review(sums, by, review)
-    for first, review, is_fixed in lives:
-        found = sums.setdefault(_key(by, review, first.expert), _Sum())
+    for expert, review, is_fixed in lives:
+        found = sums.setdefault(_key(by, review, expert), _Sum())
         found.findings += 1
         found.fixed += is_fixed
     return tuple(_row(by, key, sums[key]) for key in _ordered(by, sums))
@@ -90,22 +94,25 @@ def _add_review(sums: dict[str, _Sum], by: TrendKey, review: ReviewFact) -> None
 
 
 def _lives(
-    reviews: Sequence[ReviewFact], findings: Iterable[FindingFact]
-) -> list[tuple[FindingFact, ReviewFact, bool]]:
-    """Each finding where it was first open, with that review, and whether it is fixed by now."""
-    first: dict[tuple[str, str | bytes], FindingFact] = {}
-    last: dict[tuple[str, str | bytes], bool] = {}
-    places = {review.number: place for place, review in enumerate(reviews)}
+    reviews: Sequence[ReviewFact], findings: Iterable[FindingRow]
+) -> list[tuple[str | bytes | None, ReviewFact, bool]]:
+    """Of each finding its expert and the review where it was first open, and whether it is fixed by now."""
+    seen: dict[int, list[FindingRow]] = {review.number: [] for review in reviews}
     # One that is not known was saved since the reviews were read.
-    known = [finding for finding in findings if finding.review in places]
-    known.sort(key=lambda finding: places[finding.review])
-    for finding in known:
-        key = (reviews[places[finding.review]].repository, finding.fingerprint)
-        if key in first:
-            last[key] = finding.is_fixed
-        elif finding.is_open:
-            first[key] = finding
-    return [(finding, reviews[places[finding.review]], last.get(key, False)) for key, finding in first.items()]
+    unknown: list[FindingRow] = []
+    for finding in findings:
+        seen.get(finding[0], unknown).append(finding)
+    first: dict[tuple[str, str | bytes], tuple[str | bytes | None, ReviewFact]] = {}
+    last: dict[tuple[str, str | bytes], bool] = {}
+    for review in reviews:
+        repository = review.repository
+        for _, fingerprint, expert, is_fixed, is_open in seen[review.number]:
+            key = (repository, fingerprint)
+            if key in first:
+                last[key] = is_fixed
+            elif is_open:
+                first[key] = expert, review
+    return [(expert, review, last.get(key, False)) for key, (expert, review) in first.items()]
 
 
 def _key(by: TrendKey, review: ReviewFact, expert: str | bytes | None) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from codeloupe.errors import StoreError
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import HistoryEntry, ReviewRecord, SweepRecord
+from codeloupe.model.records import dataclass
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.columns import real_column, text_column, whole_column
+from codeloupe.store.failures import Unreadable
 from codeloupe.store.history_entries import entry_of_review, entry_of_sweep, with_commit
-from codeloupe.store.result_text import Unreadable
 from codeloupe.store.review_text import decode, encode, pack
 
 _REVIEW = """

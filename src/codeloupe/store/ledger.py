@@ -9,10 +9,11 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentResult
+from codeloupe.model.records import dataclass
 from codeloupe.store import retention, waiting
 from codeloupe.store.claims import Claim, Owner
 from codeloupe.store.database import Database

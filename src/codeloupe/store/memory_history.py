@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from codeloupe.errors import StoreError
@@ -24,6 +24,7 @@ from codeloupe.model.history import (
     TrendKey,
     Trends,
 )
+from codeloupe.model.records import dataclass
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.history_entries import entry_of_review, entry_of_sweep
 from codeloupe.store.history_pruning import Prunable, doomed, total

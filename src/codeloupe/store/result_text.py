@@ -12,6 +12,9 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from codeloupe.model.agent import AgentResult, TokenUsage
+from codeloupe.store.failures import Unreadable
+
+__all__ = ["Unreadable", "decode_result", "encode_result"]
 
 _COMPRESSED_FROM_BYTES = 1024
 # Level 3 takes a third of the time of the usual 6 and gives away a few percent of the size.
@@ -33,10 +36,6 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "error": (str, type(None)),
     "from_ledger": (bool,),
 }
-
-
-class Unreadable(ValueError):
-    """Bytes that are no stored result; the message says why."""
 
 
 def encode_result(result: AgentResult) -> bytes:

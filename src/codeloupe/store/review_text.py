@@ -16,7 +16,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from codeloupe.store.result_text import Unreadable
+from codeloupe.store.failures import Unreadable
 
 _Kind = TypeVar("_Kind")
 _Reader = Callable[[Any], Any]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from codeloupe.model.commit import Commit
+from codeloupe.model.records import dataclass
 from codeloupe.model.sweep import CommitCategory
 from codeloupe.review.globs import Globs
 from codeloupe.sweep.phrases import Phrases, words_of

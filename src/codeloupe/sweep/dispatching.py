@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import Change
 from codeloupe.model.commit import Commit
+from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitCategory, CommitReview
 from codeloupe.sweep.patience import Patience

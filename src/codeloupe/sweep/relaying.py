@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from codeloupe.model.commit import Commit
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, Warned
+from codeloupe.model.records import dataclass
 from codeloupe.model.sweep import CommitReview
 
 _SHORT_SHA = 10

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
 from codeloupe.model.agent import TokenUsage
+from codeloupe.model.records import dataclass
 from codeloupe.testing.recording import RecordedRequest
 from codeloupe.testing.replies import Status
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, assert_never
 
 from codeloupe.model.agent import TokenUsage
+from codeloupe.model.records import dataclass
 from codeloupe.testing.answer import Answer, Api, Ending, ToolCall
 from codeloupe.testing.recording import RecordedRequest
 from codeloupe.testing.replies import (

@@ -6,7 +6,8 @@ import asyncio
 import importlib
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from codeloupe.model.records import dataclass
 
 MAX_HEAD_BYTES = 1024 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024

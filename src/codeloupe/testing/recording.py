@@ -7,9 +7,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from codeloupe.model.records import dataclass
 from codeloupe.testing.http_reading import HttpRequest
 
 _MASK = "[masked]"

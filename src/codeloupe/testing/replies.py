@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from codeloupe.model.agent import TokenUsage
+from codeloupe.model.records import dataclass
 
 Then = TypeVar("Then")
 

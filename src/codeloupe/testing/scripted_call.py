@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from codeloupe.errors import AgentError, BudgetExhausted, OutputInvalid, TurnsExhausted
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.records import dataclass
 from codeloupe.ports import AgentEventSink
 from codeloupe.testing.replies import Delay, Hang, Json, Text, ToolUse
 from codeloupe.testing.script import Script
@@ -86,13 +87,18 @@ class ScriptedCall:
             output=text,
             agent=self.agent,
             structured=step.value if isinstance(step, Json) and self.request.output_schema is not None else None,
-            session_id=self.request.resume_session or self.session_id,
+            session_id=self._session(),
             num_turns=self.turns,
             total_cost_usd=self._cost_so_far(),
             usage=self.usage,
             model=self.request.model or "scripted",
             raw_output=text,
         )
+
+    def _session(self) -> str:
+        """The session that was resumed, unless a fork of it was asked for."""
+        resumed = None if self.request.fork_session else self.request.resume_session
+        return resumed or self.session_id
 
     def _take_turn(self, usage: TokenUsage | None) -> None:
         more = usage or _USAGE

@@ -146,6 +146,14 @@ class TestLength:
 
 
 class TestUnmetWishes:
+    def test_a_fork_is_wished_only_where_a_session_can_be_resumed(self) -> None:
+        asked = request(resume_session="abc", fork_session=True)
+        (note,) = unmet_wishes(asked, AgentLimits(resume=True), agent="codex")
+        assert note == "codex cannot fork a session, so it went on in the one that it resumed"
+        (note,) = unmet_wishes(asked, AgentLimits(), agent="codex")
+        assert note == "codex cannot resume a session, so it began a new one"
+        assert unmet_wishes(asked, AgentLimits(resume=True, fork=True), agent="codex") == ()
+
     @pytest.mark.parametrize(
         ("fields", "words"),
         [

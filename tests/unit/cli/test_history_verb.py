@@ -300,3 +300,55 @@ def test_a_database_that_cannot_be_used_is_told(shop: GitRepository, run: Run, m
     for words in (["list"], ["show"], ["trends"], ["prune", "--keep", "1"]):
         with pytest.raises(StoreError, match="is not a database"):
             run(*words)
+
+
+class TestDismiss:
+    FINGERPRINT = "0123456789ab" + "c" * 20
+    OTHER = "0123456789ff" + "d" * 20
+
+    @pytest.fixture
+    def saved(self, save: Save) -> None:
+        save(1, named(self.FINGERPRINT, file="a.py"), named(self.OTHER))
+
+    def dismissed(self, shop: GitRepository) -> list[tuple[str, str]]:
+        with opened_history() as history:
+            names = asyncio.run(find_identity(shop.path, history)).names
+            return [(one.fingerprint, one.reason) for one in history.dismissals(names)]
+
+    def test_a_finding_is_dismissed_by_the_beginning_of_its_fingerprint_and_taken_back(
+        self, run: Run, saved: None, shop: GitRepository
+    ) -> None:
+        code, out, _ = run("dismiss", self.FINGERPRINT[:12].upper(), "--reason", "  it is a\nconstant ")
+        assert code == 0
+        assert "Dismissed 0123456789ab in a.py" in out
+        assert self.dismissed(shop) == [(self.FINGERPRINT, "it is a constant")]
+        assert "it is a constant" in run("dismiss")[1]
+        assert "counts again" in run("dismiss", "0123456", "--undo")[1]
+        assert self.dismissed(shop) == []
+        assert "Nothing is dismissed" in run("dismiss")[1]
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (("0123456789ab",), "must be said"),
+            (("0123456789ab", "--reason", " "), "must be said"),
+            (("0123456789ab", "--reason", "x" * 1001), "longer than"),
+            (("012345", "--reason", "x"), "beginning of several"),
+            (("fedcba9876", "--reason", "x"), "no saved finding of repository"),
+            (("0123", "--reason", "x"), "is no fingerprint"),
+            (("nothing%", "--reason", "x"), "is no fingerprint"),
+            (("0123456789ab", "--undo"), "is not dismissed"),
+        ],
+    )
+    def test_what_cannot_be_dismissed_is_told_in_words(
+        self, run: Run, saved: None, shop: GitRepository, words: tuple[str, ...], told: str
+    ) -> None:
+        with pytest.raises(UsageError, match=told):
+            run("dismiss", *words)
+        assert self.dismissed(shop) == []
+
+    def test_a_secret_in_the_reason_is_not_kept(self, run: Run, saved: None, shop: GitRepository) -> None:
+        secret = "ghp_" + "a1B2" * 9
+        run("dismiss", self.OTHER, "--reason", f"the token {secret} is a sample")
+        ((_, reason),) = self.dismissed(shop)
+        assert secret not in reason

@@ -13,6 +13,7 @@ import pytest
 from codeloupe.cli.main import VERBS, main
 from codeloupe.switchboard import AGENT_NAMES
 from tests.program import PROGRAM
+from tests.repository import GitRepository
 
 HEAVY = ("pydantic", "rich", "yaml", "jsonschema", "claude_agent_sdk", "importlib.metadata", "email", "http", "uuid")
 
@@ -43,6 +44,18 @@ def test_an_agent_call_loads_only_what_it_needs() -> None:
     assert loaded.isdisjoint(HEAVY)
     others = {f"codeloupe.agents.{name}" for name in AGENT_NAMES if name != "claude_cli"}
     assert loaded.isdisjoint({*others, "codeloupe.app", "codeloupe.analysers", "codeloupe.review", "codeloupe.testing"})
+
+
+def test_to_look_into_the_history_takes_no_event_loop(repository: GitRepository) -> None:
+    words = ["history", "list", "--repo", str(repository.path)]
+    loaded = loaded_by(f"from codeloupe.cli.main import main; main({words!r})")
+    assert "codeloupe.store.history" in loaded
+    assert loaded.isdisjoint({"asyncio", "codeloupe.model.agent", *HEAVY})
+
+
+def test_a_report_without_colour_takes_no_console() -> None:
+    page = "from codeloupe.report.page import Page, prose; Page(width=40).wrap(prose('word ' * 40))"
+    assert "rich.console" not in loaded_by(page)
 
 
 def test_the_help_names_every_agent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -7,6 +9,8 @@ import pytest
 
 import codeloupe.experts.loading
 from codeloupe.experts.loading import builtin_names, default_experts, load_experts
+from codeloupe.experts.reading import read_definition
+from codeloupe.experts.shipped import read_shipped
 from codeloupe.model.expert import Expert
 from codeloupe.model.severity import Severity
 from codeloupe.review.plan_experts import ExpertChoice
@@ -103,3 +107,17 @@ def test_loading_the_default_experts_costs_a_few_milliseconds() -> None:
     for _ in range(5):
         default_experts()
     assert (time.process_time() - started) / 5 < 0.02
+
+
+@pytest.mark.parametrize("name", builtin_names())
+def test_a_built_in_file_is_read_as_a_parser_of_yaml_reads_it(name: str) -> None:
+    path = HERE / f"{name}.yaml"
+    assert read_shipped(path) == read_definition(path)
+
+
+def test_the_experts_of_an_ordinary_review_load_no_parser() -> None:
+    program = (
+        "import sys; from codeloupe.experts.loading import default_experts; default_experts(); print(*sys.modules)"
+    )
+    ended = subprocess.run((sys.executable, "-I", "-c", program), capture_output=True, text=True, check=True)
+    assert "yaml" not in ended.stdout.split()

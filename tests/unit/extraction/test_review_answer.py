@@ -402,6 +402,7 @@ class TestSeveralAnswers:
         answer = read_review_answer("\n".join(map(json.dumps, lines)))
         assert (answer.findings, answer.problem) == ((FINDING,), "the run failed: stream disconnected")
 
+    @pytest.mark.no_cover
     def test_more_values_in_one_than_are_looked_at_are_told(self) -> None:
         answer = read([{"findings": [ITEM]}, *[{"a": {}}] * 10_000])
         assert (answer.findings, answer.dropped) == ((FINDING,), ("invalid json: more than 10,000 values in one",))
@@ -481,3 +482,42 @@ class TestRepaired:
         answer = read_review_answer(f'{{"findings": [{items}]}}')
         assert [finding.title for finding in answer.findings] == ["It fails", "B"]
         assert answer.dropped == (f"invalid json: stray text at character {len(json.dumps(ITEM)) + 17} (finding 2)",)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        '"passed": "not a boolean"',
+        '"passed": null',
+        '"passed": []',
+        '"passed": 2',
+        '"passed": ""',
+        '"verdict": null',
+        '"verdict": "PASS", "passed": "perhaps"',
+        '"overall_correctness": "who knows"',
+        '"overall_correctness": null',
+    ],
+)
+@pytest.mark.requirement("C7")
+def test_a_verdict_that_cannot_be_understood_never_reads_as_clean(stated: str) -> None:
+    for listed in ('"issues": []', '"findings": []'):
+        answer = read_review_answer(f"{{{stated}, {listed}}}")
+        assert answer.problem is not None
+        assert answer.problem.startswith("invalid verdict: ")
+    assert read_review_answer(f"{{{stated}}}").problem is not None
+
+
+@pytest.mark.parametrize("passed", ["true", '"yes"', '"True"', "1"])
+def test_that_it_passed_may_be_said_in_several_ways(passed: str) -> None:
+    answer = read_review_answer(f'{{"passed": {passed}, "issues": []}}')
+    assert (answer.verdict, answer.problem) == ("PASS", None)
+
+
+@pytest.mark.parametrize("stated", ['"passed": "no"', '"passed": 0', '"verdict": "PASS", "passed": false'])
+def test_that_it_did_not_pass_is_never_lost_without_findings(stated: str) -> None:
+    assert read_review_answer(f'{{{stated}, "issues": []}}').problem == "verdict FAIL without findings"
+
+
+def test_the_count_of_passed_tests_beside_an_answer_is_no_verdict() -> None:
+    answer = read_review_answer('I ran them: {"passed": 12, "failed": 0}\n\n{"findings": []}')
+    assert answer.problem is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import NotARepository, StoreError
-from codeloupe.historian.whereabouts import current_branch, find_identity, same_address
+from codeloupe.historian.whereabouts import find_identity, find_identity_now, find_whereabouts, same_address
 from codeloupe.model.history import RepositoryIdentity
 from tests.repository import GitRepository
 
@@ -38,7 +38,11 @@ class BrokenMemory:
 
 
 def identity(path: Path, memory: Memory | BrokenMemory | None = None) -> RepositoryIdentity:
-    return asyncio.run(find_identity(path, memory or Memory()))
+    """Found with an event loop; without one it must be the same."""
+    found = asyncio.run(find_identity(path, memory or Memory()))
+    assert find_identity_now(path, memory or Memory()) == found
+    assert asyncio.run(find_whereabouts(path, memory or Memory())).identity == found
+    return found
 
 
 def cloned(source: GitRepository, target: Path, *options: str) -> Path:
@@ -153,10 +157,10 @@ def test_merged_histories_go_by_the_root_of_the_first_parents(shop: GitRepositor
 
 
 def test_the_branch_is_told_where_there_is_one(shop: GitRepository, tmp_path: Path) -> None:
-    assert asyncio.run(current_branch(shop.path)) == "main"
+    assert asyncio.run(find_whereabouts(shop.path, Memory())).branch == "main"
     shop.git("checkout", "--quiet", "--detach")
-    assert asyncio.run(current_branch(shop.path)) is None
-    assert asyncio.run(current_branch(tmp_path)) is None
+    assert asyncio.run(find_whereabouts(shop.path, Memory())).branch is None
+    assert asyncio.run(find_whereabouts(tmp_path, Memory())).branch is None
 
 
 @pytest.mark.parametrize(
@@ -185,3 +189,14 @@ def test_what_means_something_only_where_it_stands_is_no_address(address: str) -
 @pytest.mark.parametrize("address", ["/srv/git/shop.git", "file:///srv/git/shop"])
 def test_a_path_from_the_root_is_an_address(address: str) -> None:
     assert same_address(address) == "/srv/git/shop"
+
+
+def test_without_an_event_loop_the_root_is_walked_to_once_too(shop: GitRepository) -> None:
+    memory = Memory()
+    first = find_identity_now(shop.path, memory)
+    shop.git("checkout", "--quiet", "--orphan", "pages")
+    shop.commit("another root")
+    assert find_identity_now(shop.path, memory) == first
+    assert memory.told == 1
+    with pytest.raises(NotARepository):
+        find_identity_now(shop.path / "nowhere", memory)

@@ -290,3 +290,11 @@ def test_what_was_spent_is_told_at_the_end(usage: Usage, spent: str) -> None:
 
 def test_a_review_without_calls_spent_nothing() -> None:
     assert "Spent" not in render_text(review(), width=100, color=False)
+
+
+def test_a_fingerprint_is_shown_as_far_as_it_must_be_typed_only_when_asked_for() -> None:
+    one = review(finding(fingerprint="0123456789abcdef" * 2), finding(fingerprint=""))
+    quiet, loud = (render_text(one, width=100, color=False, verbose=verbose) for verbose in (False, True))
+    assert "0123456789ab" not in quiet
+    assert loud.count("fingerprint ") == 1
+    assert "fingerprint 0123456789ab\n" in loud

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
-from codeloupe.model.change import FileChange
+from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.events import Event, StageStarted, Warned
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
+from codeloupe.report.outcome import outcome_of
 from codeloupe.review.runner import ReviewPlan, run_review
 from codeloupe.review.selection import SelectionRules, select_by_diff
 from tests.unit.review.samples import change, changed, finding
@@ -30,12 +32,16 @@ class ScriptedReviewer:
 
 
 def run(
-    outcome: ReviewerOutcome, *files: FileChange, policy: Policy | None = None, rules: SelectionRules | None = None
+    outcome: ReviewerOutcome,
+    *files: FileChange,
+    policy: Policy | None = None,
+    rules: SelectionRules | None = None,
+    by: type[ScriptedReviewer] = ScriptedReviewer,
 ) -> tuple[Review, ScriptedReviewer, list[Event]]:
     whole = change(*files)
     selection = select_by_diff(whole, rules or SelectionRules())
     task = ReviewTask(whole, selection.files, Path(), trusted=True, timeout_seconds=1)
-    reviewer = ScriptedReviewer(outcome)
+    reviewer = by(outcome)
     plan = ReviewPlan(task=task, selection=selection, reviewers=(reviewer,), policy=policy or Policy())
     events: list[Event] = []
     review = asyncio.run(run_review(plan, clock=lambda: 5.0, started=3.0, emit=events.append))
@@ -84,3 +90,32 @@ def test_min_severity_hides_and_counts_but_never_hides_what_blocks() -> None:
     assert [shown.severity for shown in review.findings] == [Severity.HIGH]
     assert review.hidden_findings == 1
     assert review.exit_code == 1
+
+
+def test_a_file_without_changed_lines_is_not_told_as_reviewed() -> None:
+    moved = replace(changed("b.py"), old_path="a.py", status=FileStatus.RENAMED, hunks=())
+    mode = replace(
+        changed("run.sh"), old_path="run.sh", status=FileStatus.MODIFIED, old_mode="100644", new_mode="100755", hunks=()
+    )
+    empty = replace(changed("new.py"), old_path=None, status=FileStatus.ADDED, hunks=())
+    review, _, _ = run(ReviewerOutcome(), moved, mode, empty)
+    assert review.coverage.files_reviewed == 0
+    assert review.complete
+    assert {skip.file: skip.in_words() for skip in review.coverage.skipped} == {
+        "b.py": "nothing to read: renamed from a.py",
+        "run.sh": "nothing to read: its mode is 100755 instead of 100644",
+        "new.py": "nothing to read: added, an empty file",
+    }
+    assert review.summary == "No findings; 0 of 3 files reviewed"
+    assert outcome_of(review).why == "no line of any file was changed, so there was nothing to read"
+
+
+def test_the_same_warning_of_several_is_passed_on_once() -> None:
+    class Repetitive(ScriptedReviewer):
+        async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+            for message in ("secrets were masked", "something else", "secrets were masked"):
+                emit(Warned(message))
+            return await super().review(task, emit)
+
+    _, _, events = run(ReviewerOutcome(), changed("a.py"), by=Repetitive)
+    assert [event.message for event in events if isinstance(event, Warned)] == ["secrets were masked", "something else"]

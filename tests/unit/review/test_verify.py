@@ -18,7 +18,7 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from codeloupe.ports import AskAgent, ReviewerOutcome, ReviewTask
 from codeloupe.review.prompt import VERIFY_SCHEMA
-from codeloupe.review.verify import AgentVerifier, VerifyOptions
+from codeloupe.review.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
 from tests.review_factories import LIMITS, direct, make_task, named, through
 from tests.unit.review.samples import finding
@@ -204,3 +204,15 @@ def test_a_cancellation_leaves_nothing_running(tmp_path: Path) -> None:
 
     asyncio.run(scene())
     assert agent.running == 0
+
+
+def test_where_nobody_can_verify_that_is_said_as_soon_as_there_is_something_to_verify(tmp_path: Path) -> None:
+    events: list[Event] = []
+    absent = AbsentVerifier("api cannot read the code")
+    task = make_task(tmp_path, FILES)
+    outcome = asyncio.run(absent.verify([HIGH, LOW], task, events.append))
+    assert outcome.findings == (HIGH, LOW)
+    (error,) = outcome.errors
+    assert error.message == "1 finding of high or above could not be verified: api cannot read the code"
+    assert events == [Warned(error.message)]
+    assert asyncio.run(absent.verify([LOW], task, events.append)).errors == ()

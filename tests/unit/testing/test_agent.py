@@ -213,6 +213,7 @@ def test_a_cancellation_before_the_entry_starts_nothing(make: Make) -> None:
 
 def test_a_session_is_taken_up_again(make: Make) -> None:
     assert run(ScriptedAgent(), make(resume_session="earlier")).session_id == "earlier"
+    assert run(ScriptedAgent(), make(resume_session="earlier", fork_session=True)).session_id == "scripted-1"
 
 
 def test_a_missing_directory_and_a_prompt_that_is_too_long_are_refused(make: Make, tmp_path: Path) -> None:

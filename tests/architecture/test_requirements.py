@@ -1,0 +1,19 @@
+"""Every requirement has a test that names it, and no test names one that does not exist."""
+
+from __future__ import annotations
+
+import re
+
+from tests.architecture.sources import sources
+
+# How many there are of each group: commits, runner, reviewer, stages, change review in CI.
+GROUPS = {"D": 9, "R": 17, "V": 14, "S": 10, "C": 11}
+MARK = re.compile(r"""requirement\((?:id=)?["']([A-Z]\d{1,2})["']\)""")
+
+
+def test_every_requirement_is_held_by_a_test() -> None:
+    named = {found for source in sources("tests") for found in MARK.findall(source.text)}
+    known = {f"{group}{number}" for group, count in GROUPS.items() for number in range(1, count + 1)}
+    assert named - known == set()
+    missing = sorted(known - named, key=lambda name: (name[0], int(name[1:])))
+    assert not missing, f"no test names {', '.join(missing)}"

@@ -1,0 +1,122 @@
+"""What of the documentation is made from the program: the page of the settings and the JSON Schema of a report.
+
+`python -m tests.documentation_reference` writes both anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from codeloupe.config.schema import KEYS, USER_KEYS, description_of, kind_of
+from codeloupe.config.values import default_text
+from codeloupe.report.json_v1 import json_schema
+from tests.documentation_pages import DOCS
+
+RENEW = "python -m tests.documentation_reference"
+_GROUPS = (
+    ("What is reviewed", ("base_branch", "include", "exclude", "max_file_bytes", "max_file_lines", "skip_", "untrusted")),
+    ("Who reviews", ("reviewer_type", "reviewers", "lanes", "agents", "model", "api_", "agent_sdk_reviewer_model")),
+    ("How it is reviewed", ("effort", "experts", "own_experts", "commit_experts", "instructions", "guidance", "passes", "verify")),
+    ("What counts", ("fail_on", "min_severity", "on_")),
+    ("Limits", ("timeout_seconds", "review_timeout", "agent_timeout", "agent_sdk_review_timeout", "concurrency", "calls_per", "max_", "wait_for")),
+    ("What is kept, and rights", ("keep_", "mask_", "allow_")),
+    ("Programs and folders", ("claude_path", "codex_path", "gemini_path", "review_command", "review_gate", "experts_folder")),
+)  # fmt: skip
+_HEAD = """\
+# Configuration
+
+<!-- Made by `{renew}` from the schema of the program. -->
+
+Settings live in `codeloupe.yaml` at the root of the repository, and in your own file,
+`~/.config/codeloupe/config.yaml` (or below `XDG_CONFIG_HOME`). Without a file the defaults below apply.
+
+```
+codeloupe config init          # write a codeloupe.yaml with every key, each as a comment
+codeloupe config show          # which value is in force, and where it comes from
+codeloupe config validate      # every mistake with its line, and what was meant
+codeloupe config schema        # the JSON Schema, for editors
+```
+
+## Which value counts
+
+A flag, then a variable, then the repository's file, then your own file, then the default. The variable of a key is
+`CODELOUPE_` and its name in capitals: `CODELOUPE_FAIL_ON=medium`. A list is given by commas. An empty variable counts as
+not set. An unknown key or variable is an error, with the name that was probably meant.
+
+Keys marked with * are yours alone. They choose programs, folders and addresses, and the file of a repository that sets
+one is refused. Of an untrusted change the repository's file is read from the base revision.
+
+`CODELOUPE_HOME` is no setting: it names the folder for history, ledger and runs, which is otherwise
+`~/.local/state/codeloupe` (or below `XDG_STATE_HOME`).
+"""
+
+
+def configuration_page() -> str:
+    """The page of the settings. Raises AssertionError when a key belongs to no group of the page."""
+    left = list(KEYS)
+    parts = [_HEAD.format(renew=RENEW)]
+    for title, beginnings in _GROUPS:
+        keys = [key for key in left if any(_belongs(key, beginning) for beginning in beginnings)]
+        left = [key for key in left if key not in keys]
+        rows = "\n".join(_setting(key) for key in keys)
+        parts.append(f"## {title}\n\n| key | value | default | means |\n|---|---|---|---|\n{rows}\n")
+    assert not left, f"name a group of docs/configuration.md for {left}"
+    return "\n".join(parts)
+
+
+def _belongs(key: str, beginning: str) -> bool:
+    """A word that is cut stands for every key that begins so; a whole one for itself."""
+    return key == beginning or (beginning not in KEYS and key.startswith(beginning))
+
+
+def _setting(key: str) -> str:
+    mark = " *" if key in USER_KEYS else ""
+    cells = (f"`{key}`{mark}", kind_of(key).expected, f"`{default_text(key)}`", description_of(key))
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def review_schema() -> str:
+    """The JSON Schema of the report of a review, as a file."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
+def fields_of_report() -> dict[str, dict[str, str]]:
+    """The types of all fields of the report in words, by the name of their object; the whole is `review`."""
+    schema = json_schema()
+    objects = {"review": schema, **{_object_name(name): part for name, part in schema["$defs"].items()}}
+    return {name: {key: type_words(kind) for key, kind in part["properties"].items()} for name, part in objects.items()}
+
+
+def type_words(kind: Mapping[str, Any]) -> str:
+    """A type of the schema as the page says it."""
+    if "$ref" in kind:
+        return _object_name(kind["$ref"].rpartition("/")[2])
+    if "anyOf" in kind:
+        return " or ".join(type_words(each) for each in kind["anyOf"])
+    if "const" in kind:
+        return json.dumps(kind["const"])
+    if "enum" in kind:
+        return " / ".join(kind["enum"])
+    return f"list of {type_words(kind['items'])}" if kind["type"] == "array" else str(kind["type"])
+
+
+def _object_name(name: str) -> str:
+    return {"FailedUnitV1": "failed unit", "ReviewV1": "review"}.get(name, name.removesuffix("V1").lower())
+
+
+MADE = {DOCS / "configuration.md": configuration_page, DOCS / "review.schema.json": review_schema}
+
+
+def renew() -> list[Path]:
+    """Write every made file anew, and return which."""
+    for file, make in MADE.items():
+        file.write_text(make(), encoding="utf-8")
+    return list(MADE)
+
+
+if __name__ == "__main__":
+    for written in renew():
+        print(f"wrote {written.relative_to(DOCS.parent)}")

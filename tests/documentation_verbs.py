@@ -1,0 +1,56 @@
+"""The verbs of the program and their options, as its own parsers have them."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from codeloupe.cli.main import VERBS, build_parser
+
+Options = Mapping[str, frozenset[str]]
+
+
+def verbs() -> Options:
+    """The long options of each verb, by its whole name (`history list`); groups of verbs are left out."""
+    return dict(_leaves("", build_parser(list(VERBS))))
+
+
+def _leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, frozenset[str]]]:
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 - argparse has no other way to look
+    for action in below:
+        for word, child in action.choices.items():
+            yield from _leaves(f"{name} {word}".strip(), child)
+    if not below:
+        words = (word for action in parser._actions for word in action.option_strings)  # noqa: SLF001 - as above
+        yield name, frozenset(word for word in words if word.startswith("--"))
+
+
+def calls(line: str) -> Iterator[list[str]]:
+    """The calls of the program in a line of a shell: each the words after `codeloupe`, up to a pipe or the like."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    call: list[str] | None = None
+    for word in (*lexer, ";"):
+        if set(word) <= set("();<>|&"):
+            if call is not None:
+                yield call
+            call = None
+        elif call is not None:
+            call.append(word)
+        elif word == "codeloupe":
+            call = []
+
+
+def verb_of(words: Sequence[str], known: Options) -> str | None:
+    """The verb that is called, or None when there is none of that name."""
+    for count in (2, 1):
+        name = " ".join(words[:count])
+        if name in known:
+            return name
+    return None
+
+
+def long_options(words: Sequence[str]) -> set[str]:
+    """The long options among words, without their values."""
+    return {word.partition("=")[0] for word in words if word.startswith("--") and len(word) > 2}

@@ -1,0 +1,286 @@
+"""The shell of action.yml, of the GitLab job and of the hooks, run for real as a runner would run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.cli.main import build_parser
+from tests.ci_runner import PROJECT, ActionEnd, Runner, read_yaml
+from tests.program import PROGRAM
+from tests.pull_fork import OURS, THEIRS, github_event
+from tests.repository import GitRepository
+
+FAULTY = "def average(prices):\n    return sum(prices) / cuont(prices)\n"
+SOUND = "def average(prices):\n    return sum(prices) / len(prices)\n"
+SILENCED = FAULTY.rstrip() + "  # codeloupe: ignore[correctness] mine\n"
+TOKEN, KEY = "ghs_" + "t0K3" * 9, "sk-ant-" + "k3Y" * 9
+# Leaves its words and its variables behind, then is codeloupe itself, but for posting, which needs GitHub.
+RECORDING = """#!/bin/sh
+env > "{folder}/$1.env"
+printf '%s\\n' "$@" > "{folder}/$1.words"
+[ "$1" = publish ] || exec "{program}" "$@"
+"""
+
+
+class Job:
+    """A job on a pull request of one branch, with the action's steps to run in it."""
+
+    def __init__(self, work: GitRepository, place: Path, *, content: str, source: dict[str, Any] = OURS) -> None:
+        self.place = place
+        place.mkdir()
+        self.records = place / "records"
+        self.records.mkdir()
+        work.write("README.md", "a shop\n")
+        self.base = work.commit("first")
+        work.checkout("topic", new=True)
+        work.write("shop.py", content)
+        self.head = work.commit("second")
+        self.variables = github_event(place, head=source, sha=self.head, base_sha=self.base)
+        event = json.loads(Path(self.variables["GITHUB_EVENT_PATH"]).read_text())
+        self.github: dict[str, Any] = {"event": event, "sha": "f" * 40}
+        self.work = work
+
+    def run(self, path: tuple[Path, ...] = (), /, **inputs: str) -> ActionEnd:
+        folder = self.place / "bin"
+        folder.mkdir(exist_ok=True)
+        program = folder / "codeloupe"
+        program.write_text(RECORDING.format(folder=self.records, program=PROGRAM))
+        program.chmod(0o755)
+        # What a careless job has in its environment.
+        secrets = {"GITHUB_TOKEN": TOKEN, "GH_TOKEN": TOKEN, "ANTHROPIC_API_KEY": KEY}
+        runner = Runner(
+            self.work.path, self.place / "temp", self.github, {**self.variables, **secrets}, (*path, folder)
+        )
+        return runner.run(**{"install": "false", **inputs})
+
+    def record(self, verb: str, kind: str) -> str:
+        return (self.records / f"{verb}.{kind}").read_text()
+
+
+@pytest.fixture
+def job(repository: GitRepository, tmp_path: Path) -> Job:
+    return Job(repository, tmp_path / "job", content=FAULTY)
+
+
+def test_a_pull_request_is_reviewed_reported_and_fails_the_job(job: Job) -> None:
+    ended = job.run()
+    assert ended.exit_code == 1, ended.step("Review").said
+    assert [step.name for step in ended.steps] == ["Install codeloupe", "Review", "Verdict"]
+    folder = job.place / "temp" / "codeloupe-review"
+    assert ended.outputs == {"exit-code": "1", "verdict": "FAIL", "complete": "true", "directory": str(folder)}
+    assert sorted(file.name for file in folder.iterdir()) == ["review.html", "review.json", "review.md", "review.sarif"]
+    report = json.loads((folder / "review.json").read_text())
+    # The head of the pull request, not the commit that the runner made of it, so that it can be posted.
+    assert (report["scope"]["base"], report["scope"]["head"]) == (job.base, job.head)
+    assert "::error file=shop.py,line=2" in ended.step("Review").said
+    assert "cuont" in ended.summary
+
+
+def test_a_sound_pull_request_passes_the_job(repository: GitRepository, tmp_path: Path) -> None:
+    ended = Job(repository, tmp_path / "job", content=SOUND).run()
+    assert (ended.exit_code, ended.outputs["verdict"]) == (0, "PASS")
+
+
+def test_whoever_reviews_holds_no_token(job: Job) -> None:
+    job.run()
+    variables = job.record("review", "env")
+    assert TOKEN not in variables
+    assert KEY in variables
+
+
+def test_a_forks_pull_request_is_not_trusted_and_nothing_is_posted(repository: GitRepository, tmp_path: Path) -> None:
+    job = Job(repository, tmp_path / "job", content=SILENCED, source=THEIRS)
+    ended = job.run(comment="true", token=TOKEN)
+    report = json.loads((job.place / "temp" / "codeloupe-review" / "review.json").read_text())
+    assert "ignores_not_followed" in {error["kind"] for error in report["errors"]}
+    assert ended.step("Post the review").said.startswith("::notice::nothing is posted")
+    assert not (job.records / "publish.words").exists()
+    assert ended.exit_code == 1
+
+
+def test_of_an_own_branch_it_can_be_posted_in_a_step_without_the_models_key(job: Job) -> None:
+    ended = job.run(comment="true", token=TOKEN)
+    words = job.record("publish", "words").splitlines()
+    variables = job.record("publish", "env")
+    assert words == ["publish", "github", "--review", f"{ended.outputs['directory']}/review.json"]
+    assert f"GITHUB_TOKEN={TOKEN}\n" in variables
+    assert KEY not in variables
+    assert ended.exit_code == 1
+
+
+def test_to_post_is_a_job_of_its_own_too(job: Job) -> None:
+    report = str(job.place / "with space" / "review.json")
+    ended = job.run(command="publish", review_file=report, token=TOKEN, pull_request="https://github.com/o/s/pull/7")
+    words = job.record("publish", "words").splitlines()
+    assert words == ["publish", "github", "--pr", "https://github.com/o/s/pull/7", "--review", report]
+    assert build_parser(["publish"]).parse_args(words).review == report
+    assert [step.name for step in ended.steps] == ["Install codeloupe", "Post the review"]
+    assert ended.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"fail_on": "sometimes"},
+        {"base": "no-such-branch"},
+        {"formats": "sarif nonsense"},
+        {"formats": "*"},
+        {"options": "--no-such-option"},
+        {"base": '"; touch pwned; "'},
+        {"reviewer": "$(touch pwned)"},
+        {"head": "`touch pwned`"},
+        {"options": "--experts\n$(touch pwned)"},
+        {"pull_request": "; touch pwned"},
+    ],
+)
+def test_a_mistake_or_an_attack_in_an_input_is_a_usage_error_and_nothing_else(job: Job, inputs: dict[str, str]) -> None:
+    ended = job.run(**inputs)
+    assert (ended.exit_code, ended.outputs["exit-code"], ended.outputs["verdict"]) == (2, "2", "")
+    assert [file for folder in (job.place, job.work.path) for file in folder.rglob("pwned")] == []
+
+
+def test_options_and_formats_reach_the_program_word_by_word(job: Job) -> None:
+    ended = job.run(
+        formats="json junit markdown text gitlab-codequality",
+        options="--exclude\nsome dir/**\n\n--min-severity\nlow\n",
+        on_incomplete="pass",
+        fail_on="critical",
+    )
+    assert ended.exit_code == 0
+    words = job.record("review", "words").splitlines()
+    assert words[:4] == ["review", "--reviewer", "offline", f"{job.base}...{job.head}"]
+    assert words[-4:] == ["--exclude", "some dir/**", "--min-severity", "low"]
+    names = sorted(file.name for file in Path(ended.outputs["directory"]).iterdir())
+    assert names == ["review.codequality.json", "review.json", "review.junit.xml", "review.md", "review.txt"]
+
+
+def test_a_push_is_compared_with_where_it_began(job: Job) -> None:
+    job.github = {"event": {"before": job.base}, "sha": job.head}
+    assert job.run().outputs["verdict"] == "FAIL"
+    assert f"{job.base}...{job.head}" in job.record("review", "words").splitlines()
+
+
+def test_a_push_that_makes_a_branch_is_compared_with_the_base_branch(job: Job) -> None:
+    job.github = {"event": {"before": "0" * 40}, "sha": job.head}
+    assert job.run().outputs["verdict"] == "FAIL"
+    assert not any("..." in word for word in job.record("review", "words").splitlines())
+
+
+# What python3 is asked for while it installs; the program that it then "installs" is one of these as well.
+STUB = """#!/bin/sh
+printf '%s|' "$PIP_CONSTRAINT" "$@" >> "{log}"; echo >> "{log}"
+case "$1 $2" in "-m venv") mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; cp "{codeloupe}" "$3/bin/codeloupe" ;; esac
+"""
+
+
+def installed(job: Job, **inputs: str) -> list[list[str]]:
+    folder = job.place / "stub"
+    folder.mkdir()
+    log = folder / "log"
+    (folder / "python3").write_text(STUB.format(log=log, codeloupe=job.place / "bin" / "codeloupe"))
+    (folder / "python3").chmod(0o755)
+    ended = job.run((folder,), install="true", **inputs)
+    assert ended.step("Install codeloupe").outputs["program"].endswith("codeloupe-program/bin/codeloupe")
+    rows = [line.split("|")[:-1] for line in log.read_text().splitlines()]
+    return [row for row in rows if row[2:4] == ["pip", "install"]]
+
+
+def test_the_action_installs_itself_from_pinned_versions(job: Job) -> None:
+    base, itself = installed(job, command="publish", review_file="x.json", token=TOKEN, extras="claude")
+    assert base[-3:] == ["--require-hashes", "-r", str(PROJECT / "requirements" / "base.txt")]
+    assert base[0] == ""
+    assert itself[-1] == f"{PROJECT}[claude,github]"
+    versions = Path(itself[0]).read_text().splitlines()
+    assert any(line.startswith("claude-agent-sdk==") for line in versions)
+    assert any(line.startswith("hatchling==") for line in versions)
+    assert not [line for line in versions if "--hash" in line or line.endswith("\\")]
+
+
+def test_the_action_installs_a_released_version_on_request(job: Job) -> None:
+    assert [row[-1] for row in installed(job, version="1.2.3", comment="false")] == ["codeloupe==1.2.3"]
+
+
+def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(
+    repository: GitRepository, tmp_path: Path
+) -> None:
+    repository.write("README.md", "a shop\n")
+    base = repository.commit("first")
+    repository.checkout("topic", new=True)
+    repository.write("shop.py", FAULTY)
+    head = repository.commit("second")
+    program = tmp_path / "builds" / "codeloupe-program" / "bin" / "codeloupe"
+    program.parent.mkdir(parents=True)
+    program.symlink_to(PROGRAM)
+    template = read_yaml(PROJECT / "ci" / "gitlab.yml")["codeloupe"]
+    plain = {
+        name: value.replace("$CI_PROJECT_DIR", str(repository.path)) for name, value in template["variables"].items()
+    }
+    variables = {
+        **os.environ,
+        **plain,
+        "CI_BUILDS_DIR": str(tmp_path / "builds"),
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": base,
+        "CI_COMMIT_SHA": head,
+        "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "1",
+        "CI_MERGE_REQUEST_PROJECT_ID": "1",
+    }
+    script = "set -eo pipefail\n" + "\n".join(template["script"])
+    ended = subprocess.run(("bash", "-c", script), cwd=repository.path, env=variables, capture_output=True, check=False)
+    assert ended.returncode == 1, ended.stderr
+    named = [*template["artifacts"]["paths"], *template["artifacts"]["reports"].values()]
+    assert sorted(named) == sorted(file.name for file in repository.path.glob("codeloupe.*"))
+    [found] = json.loads((repository.path / "codeloupe.codequality.json").read_text())
+    assert found["location"]["path"] == "shop.py"
+    assert json.loads((repository.path / "codeloupe.json").read_text())["scope"]["head"] == head
+
+
+@pytest.mark.parametrize(("hook", "content", "passes"), [("staged", FAULTY, False), ("staged", SOUND, True)])
+def test_the_hook_before_a_commit_lets_only_a_sound_one_through(
+    repository: GitRepository, hook: str, content: str, passes: bool
+) -> None:
+    repository.write("README.md", "a shop\n")
+    before = repository.commit("first")
+    install_hook(repository, f"codeloupe-{hook}", "pre-commit")
+    repository.write("shop.py", content)
+    repository.git("add", "shop.py")
+    # What is not staged is not what the commit holds.
+    repository.write("shop.py", SOUND if content == FAULTY else FAULTY)
+    repository.git("commit", "--quiet", "-m", "second", may_fail=True)
+    assert (repository.head() != before) == passes
+
+
+def test_the_hook_before_a_push_reviews_the_branch(repository: GitRepository, tmp_path: Path) -> None:
+    repository.write("README.md", "a shop\n")
+    repository.commit("first")
+    subprocess.run(("git", "init", "--quiet", "--bare", str(tmp_path / "other.git")), check=True)
+    install_hook(repository, "codeloupe", "pre-push")
+    repository.checkout("topic", new=True)
+    repository.write("shop.py", FAULTY)
+    repository.commit("second")
+    repository.git("push", "--quiet", str(tmp_path / "other.git"), "topic", may_fail=True)
+    assert not (tmp_path / "other.git" / "refs" / "heads" / "topic").exists()
+    repository.write("shop.py", SOUND)
+    repository.commit("third")
+    repository.git("push", "--quiet", str(tmp_path / "other.git"), "topic")
+    assert (tmp_path / "other.git" / "refs" / "heads" / "topic").exists()
+
+
+def install_hook(repository: GitRepository, name: str, stage: str) -> None:
+    """As pre-commit starts it: the entry and its arguments, without names of files."""
+    [hook] = [one for one in read_yaml(PROJECT / ".pre-commit-hooks.yaml") if one["id"] == name]
+    assert stage in hook["stages"]
+    assert hook["pass_filenames"] is False
+    words = [str(PROGRAM), *shlex.split(hook["entry"])[1:], *hook["args"]]
+    home = {name: os.environ[name] for name in ("HOME", "CODELOUPE_HOME", "TMPDIR", "XDG_CONFIG_HOME")}
+    settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in home.items())
+    file = repository.path / ".git" / "hooks" / stage
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/sh\nexec env {settings} {shlex.join(words)}\n")
+    file.chmod(0o755)
