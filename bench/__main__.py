@@ -1,27 +1,73 @@
-"""`python -m bench`: every measurement, one table, written to bench/RESULTS.md too."""
+"""`python -m bench`: every measurement, one table, written to bench/RESULTS.md too.
+
+`python -m bench ROOM…` measures only those, and writes no table, since it would be half of one.
+"""
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bench import agents, extraction, history, offline, parse, review, start, sweep
+from bench import (
+    agents,
+    extraction,
+    growth,
+    history,
+    ledger,
+    offline,
+    overhead,
+    parse,
+    peers,
+    pipelines,
+    review,
+    scaling,
+    start,
+    sweep,
+)
 from bench.table import BenchRow
 
 _RESULTS = Path(__file__).with_name("RESULTS.md")
+_ROOMS: dict[str, Callable[[], Iterator[BenchRow]]] = {
+    "start": start.rows,
+    "parse": parse.rows,
+    "extraction": extraction.rows,
+    "offline": offline.rows,
+    "agents": agents.rows,
+    "scaling": scaling.rows,
+    "review": review.rows,
+    "overhead": overhead.rows,
+    "growth": growth.rows,
+    "sweep": sweep.rows,
+    "pipelines": pipelines.rows,
+    "ledger": ledger.rows,
+    "history": history.rows,
+    "peers": peers.rows,
+}
+_WHEN_ASKED = {"peers": "BENCH_PEERS"}
 
 
-def main() -> int:
-    """Measure, show, save; exit 1 when a limit is broken."""
+def main(names: Sequence[str]) -> int:
+    """Measure, show, save; exit 1 when a limit is broken, 2 for a room that nobody knows."""
+    unknown = [name for name in names if name not in _ROOMS]
+    if unknown:
+        print(f"there is no room {unknown[0]!r}; there are {', '.join(_ROOMS)}", file=sys.stderr)
+        return 2
     measured: list[BenchRow] = []
-    for suite in (start, parse, extraction, offline, agents, review, sweep, history):
-        for row in suite.rows():
+    for name in names or _usual():
+        for row in _ROOMS[name]():
             print(_line(row), flush=True)
             measured.append(row)
-    _RESULTS.write_text("\n".join(_document(measured)) + "\n")
+    if not names:
+        _RESULTS.write_text("\n".join(_document(measured)) + "\n", encoding="utf-8")
     return 0 if all(row.ok for row in measured) else 1
+
+
+def _usual() -> Iterator[str]:
+    """All rooms, but for those that are measured only when their variable is 1."""
+    return (name for name in _ROOMS if name not in _WHEN_ASKED or os.environ.get(_WHEN_ASKED[name]) == "1")
 
 
 def _line(row: BenchRow) -> str:
@@ -42,7 +88,9 @@ def _document(measured: list[BenchRow]) -> Iterator[str]:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}{row.unit}"
         limit = "" if row.limit is None else f"{row.limit:g}{row.unit}"
         yield f"| {row.name} | {ratio} | {limit} | {row.measured} |"
+    yield ""
+    yield f"How cost grows with the size of the change: ![both axes by powers of ten]({growth.PICTURE.name})"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,9 @@ import random
 import subprocess
 from pathlib import Path
 
-_GIT = ("git", "-c", "user.name=Bench", "-c", "user.email=bench@example.invalid", "-c", "core.fsync=none")
+_IDENTITY = ("-c", "user.name=Bench", "-c", "user.email=bench@example.invalid")
+# Nothing may go on in the background once a command has ended.
+_GIT = ("git", *_IDENTITY, "-c", "core.fsync=none", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
 
 _TEMPLATES = {
     "py": "def work_{n}(items, limit={n}):\n    total = 0\n    for item in items:\n        if item > limit:\n"

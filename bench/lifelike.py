@@ -1,4 +1,4 @@
-"""Changes as people make them, in a real repository, the same at every run: a small one and a large one.
+"""Changes as people make them, in a real repository, the same at every run: small, large, huge.
 
 Most files are modified, in places of different sizes; some are new, deleted or renamed. Sizes are told in lines, since
 how many tokens a diff has depends on who counts.
@@ -49,6 +49,8 @@ class _File:
 
 SMALL = ChangeSize(files=6, changed_lines=75)
 LARGE = ChangeSize(files=60, changed_lines=4_900)
+# In the end a million lines are added or deleted: edits fall upon each other, more so in large files.
+HUGE = ChangeSize(files=1_000, changed_lines=1_080_000)
 
 
 def make_lifelike_change(root: Path, size: ChangeSize) -> None:
@@ -116,7 +118,8 @@ def _edit(functions: list[Function], words: Words, left: int) -> int:
     if left > _LINES_A_FUNCTION and len(functions) > _FUNCTIONS_AROUND and chance.random() < 0.15:
         return len(functions.pop(place).lines())
     statements = functions[place].statements
-    start = chance.randrange(len(statements))
+    # Earlier edits may have left a function with nothing in it.
+    start = chance.randrange(len(statements)) if statements else 0
     end = min(len(statements), start + chance.choice((0, 1, 1, 1, 2)))
     new = [make_statement(words) for _ in range(chance.choice((0, 1, 1, 2, 3)))]
     changed = sum(map(len, [*statements[start:end], *new]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.peak_memory import peak_bytes
 from bench.table import BenchRow
 from bench.timing import best_seconds
 from codeloupe.git.command import PATCH_FLAGS
@@ -136,20 +136,11 @@ def _environment() -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", **nowhere}
 
 
-def _peak_bytes() -> int:
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text("ascii").splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
 def _measure_here(diff: Path) -> dict[str, float]:
-    before = _peak_bytes()
+    before = peak_bytes()
     data = diff.read_bytes()
     files = parse_diff(data)
-    peak = _peak_bytes() - before
+    peak = peak_bytes() - before
     del files
     return {
         "lines": data.count(b"\n"),

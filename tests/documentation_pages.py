@@ -48,7 +48,12 @@ class Command:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.block.page.name}:{self.block.line}: {self.text}"
+        return f"{name_of(self.block.page)}:{self.block.line}: {self.text}"
+
+
+def name_of(page: Path) -> str:
+    """A page as people name it: two of them are called README.md."""
+    return str(page.relative_to(PROJECT))
 
 
 def blocks(page: Path) -> list[Block]:
@@ -58,7 +63,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(block: Block) -> list[Command]:
-    """What is typed in a block: nothing unless it is one of a shell. Replies on a pull request are no commands."""
+    """What is typed in a block: nothing unless it is one of a shell."""
     if block.language not in _SHELL or block.is_script:
         return []
     lines = block.text.replace("\\\n", " ").splitlines()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,17 @@ from codeloupe.report.json_v1 import json_schema
 from tests.documentation_pages import DOCS
 
 RENEW = "python -m tests.documentation_reference"
-_GROUPS = (
-    ("What is reviewed", ("base_branch", "include", "exclude", "max_file_bytes", "max_file_lines", "skip_", "untrusted")),
-    ("Who reviews", ("reviewer_type", "reviewers", "lanes", "agents", "model", "api_", "agent_sdk_reviewer_model")),
-    ("How it is reviewed", ("effort", "experts", "own_experts", "commit_experts", "instructions", "guidance", "passes", "verify")),
-    ("What counts", ("fail_on", "min_severity", "on_")),
-    ("Limits", ("timeout_seconds", "review_timeout", "agent_timeout", "agent_sdk_review_timeout", "concurrency", "calls_per", "max_", "wait_for")),
-    ("What is kept, and rights", ("keep_", "mask_", "allow_")),
-    ("Programs and folders", ("claude_path", "codex_path", "gemini_path", "review_command", "review_gate", "experts_folder")),
-)  # fmt: skip
+# Words that end with _ stand for every key that begins so and has no group before.
+_GROUPS = {
+    "What is reviewed": "base_branch include exclude max_file_bytes max_file_lines skip_ untrusted",
+    "Who reviews": "reviewer_type reviewers lanes agents model agent_sdk_reviewer_model api_",
+    "How it is reviewed": "effort experts own_experts commit_experts instructions guidance passes verify",
+    "What counts": "fail_on min_severity on_",
+    "Limits": "timeout_seconds review_timeout_seconds agent_timeout_seconds agent_sdk_review_timeout concurrency "
+    "calls_per_minute max_ wait_for_quota",
+    "What is kept, and rights": "keep_ mask_ allow_",
+    "Programs and folders": "claude_path codex_path gemini_path review_command review_gate_ experts_folder",
+}
 _HEAD = """\
 # Configuration
 
@@ -34,7 +37,7 @@ Settings live in `codeloupe.yaml` at the root of the repository, and in your own
 `~/.config/codeloupe/config.yaml` (or below `XDG_CONFIG_HOME`). Without a file the defaults below apply.
 
 ```
-codeloupe config init          # write a codeloupe.yaml with every key, each as a comment
+codeloupe config init          # write a codeloupe.yaml with the keys of a repository, all as comments
 codeloupe config show          # which value is in force, and where it comes from
 codeloupe config validate      # every mistake with its line, and what was meant
 codeloupe config schema        # the JSON Schema, for editors
@@ -43,11 +46,12 @@ codeloupe config schema        # the JSON Schema, for editors
 ## Which value counts
 
 A flag, then a variable, then the repository's file, then your own file, then the default. The variable of a key is
-`CODELOUPE_` and its name in capitals: `CODELOUPE_FAIL_ON=medium`. A list is given by commas. An empty variable counts as
-not set. An unknown key or variable is an error, with the name that was probably meant.
+`CODELOUPE_` and its name in capitals: `CODELOUPE_FAIL_ON=medium`. A list of words is given by commas; groups of keys
+stand in files only. An empty variable counts as not set. An unknown key, or a variable that is nearly one, is an error
+that names what was probably meant.
 
-Keys marked with * are yours alone. They choose programs, folders and addresses, and the file of a repository that sets
-one is refused. Of an untrusted change the repository's file is read from the base revision.
+Keys marked with * are yours alone. They decide what runs on your machine and where keys go, and the file of a
+repository that sets one is refused. Of an untrusted change the repository's file is read from the base revision.
 
 `CODELOUPE_HOME` is no setting: it names the folder for history, ledger and runs, which is otherwise
 `~/.local/state/codeloupe` (or below `XDG_STATE_HOME`).
@@ -58,8 +62,8 @@ def configuration_page() -> str:
     """The page of the settings. Raises AssertionError when a key belongs to no group of the page."""
     left = list(KEYS)
     parts = [_HEAD.format(renew=RENEW)]
-    for title, beginnings in _GROUPS:
-        keys = [key for key in left if any(_belongs(key, beginning) for beginning in beginnings)]
+    for title, words in _GROUPS.items():
+        keys = [key for key in left if any(_belongs(key, word) for word in words.split())]
         left = [key for key in left if key not in keys]
         rows = "\n".join(_setting(key) for key in keys)
         parts.append(f"## {title}\n\n| key | value | default | means |\n|---|---|---|---|\n{rows}\n")
@@ -67,9 +71,8 @@ def configuration_page() -> str:
     return "\n".join(parts)
 
 
-def _belongs(key: str, beginning: str) -> bool:
-    """A word that is cut stands for every key that begins so; a whole one for itself."""
-    return key == beginning or (beginning not in KEYS and key.startswith(beginning))
+def _belongs(key: str, word: str) -> bool:
+    return key.startswith(word) if word.endswith("_") else key == word
 
 
 def _setting(key: str) -> str:
@@ -119,4 +122,4 @@ def renew() -> list[Path]:
 
 if __name__ == "__main__":
     for written in renew():
-        print(f"wrote {written.relative_to(DOCS.parent)}")
+        sys.stdout.write(f"wrote {written.relative_to(DOCS.parent)}\n")

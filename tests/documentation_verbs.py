@@ -17,12 +17,12 @@ def verbs() -> Options:
 
 
 def _leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, frozenset[str]]]:
-    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001 - argparse has no other way to look
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     for action in below:
         for word, child in action.choices.items():
             yield from _leaves(f"{name} {word}".strip(), child)
     if not below:
-        words = (word for action in parser._actions for word in action.option_strings)  # noqa: SLF001 - as above
+        words = (word for action in parser._actions for word in action.option_strings)
         yield name, frozenset(word for word in words if word.startswith("--"))
 
 

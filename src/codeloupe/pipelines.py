@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,14 +14,14 @@ from types import MappingProxyType
 from codeloupe.app import review
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
-from codeloupe.errors import ConfigError, PipelineError, UsageError
+from codeloupe.errors import ConfigError, NotARepository, PipelineError, UsageError
 from codeloupe.gates.approval import word_of_a_person
 from codeloupe.gates.command import command_gate
 from codeloupe.gates.critic import CriticGate
 from codeloupe.gates.program_output import without_secrets
 from codeloupe.gates.review import ReviewGate
-from codeloupe.git.command import Place, git
 from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.workspace_commits import committed_change
 from codeloupe.git.workspace_store import GitWorkspaceStore
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import (
@@ -40,8 +38,8 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
-from codeloupe.model.scope import RangeScope
 from codeloupe.model.severity import Severity
+from codeloupe.panel import experts_of
 from codeloupe.pipeline.crew import Asking, Crew
 from codeloupe.pipeline.definition import input_values, load_pipeline
 from codeloupe.pipeline.descent import Descent
@@ -67,7 +65,6 @@ _STORE = "store.git"
 _MOST_WORK_BYTES = 256 * 1024**2
 # No request holds a NUL, so no text can be taken for this.
 _SOME_FENCE = "\0fence\0"
-_IDENTITY = ("user.name=codeloupe", "user.email=codeloupe@example.invalid", "commit.gpgSign=false")
 
 
 def _ignore(_run: RunRecord, _event: PipelineEvent) -> None:
@@ -80,9 +77,10 @@ class RunOptions:
 
     `repo` is where a worktree or a checkout comes from, and whose settings count unless `settings` are given. `agents`
     are those of the caller by name, beside the built-in ones or in the place of one. `agent` and `model` are for stages
-    that name none. `ask_person` asks on a terminal; without it, or when nobody answers there, an approval is waited for
-    as long as its gate says, unless `wait_for_approval` is off: then the run stops at once. `accept_changes` resumes a
-    run though the pipeline's files have changed since it began.
+    that name none; `resume_run` keeps those of the run unless it is given others. `ask_person` asks on a terminal, and
+    gives None when the person wants to decide later: then the run stops. Without it an approval is waited for as long
+    as its gate says, unless `wait_for_approval` is off. `accept_changes` resumes a run though the pipeline's files
+    have changed since it began.
     """
 
     repo: Path = Path()
@@ -122,7 +120,7 @@ class Pipeline:
         """
         values = input_values(self.definition, inputs)
         settings = options.settings or (await configure(repo=options.repo)).settings
-        _crew(options, settings).check(self.definition)
+        _check(self.definition, options, settings)
         repository = await _repository(self.definition.workspace, options.repo)
         now = datetime.now(UTC)
         record = RunRecord(
@@ -137,6 +135,8 @@ class Pipeline:
             repository=None if repository is None else repository.root,
             started_at=now,
             updated_at=now,
+            agent=options.agent,
+            model=options.model,
         )
         store = open_run_store(options.state_directory)
         store.create(record)
@@ -162,9 +162,10 @@ async def resume_run(run_id: str, *, options: RunOptions = RunOptions()) -> RunR
         definition = _definition_of(record)
         if definition.digest != record.digest:
             record = _with_changes(record, definition, accepted=options.accept_changes)
+        record, options = _remembered(record, options)
         settings = options.settings or (await configure(repo=record.repository or options.repo)).settings
-        _crew(options, settings).check(definition)
-        repository = await _repository(record.workspace, record.repository or options.repo)
+        _check(definition, options, settings)
+        repository = await _same_repository(record, options)
         return await _Run(definition, store, _Wish(options, settings, repository)).go_on(record)
 
 
@@ -201,8 +202,39 @@ def _with_changes(record: RunRecord, definition: PipelineDefinition, *, accepted
     return replace(record, stages=stages, digest=definition.digest, inputs=input_values(definition, record.inputs))
 
 
+def _remembered(record: RunRecord, options: RunOptions) -> tuple[RunRecord, RunOptions]:
+    """Both with the agent and the model that count: those wished for now, else those of before."""
+    # A model is meant for its agent.
+    known = record.model if options.agent in (None, record.agent) else None
+    agent, model = options.agent or record.agent, options.model or known
+    return replace(record, agent=agent, model=model), replace(options, agent=agent, model=model)
+
+
+def _check(definition: PipelineDefinition, options: RunOptions, settings: Settings) -> None:
+    """Raises ConfigError for an agent or an expert that nobody knows, before anything is spent."""
+    _crew(options, settings).check(definition)
+    for stage in definition.stages:
+        for gate in stage.gates:
+            if gate.kind is GateKind.REVIEW:
+                try:
+                    experts_of(replace(settings, experts=gate.experts or settings.experts))
+                except ConfigError as error:
+                    words = f"the review gate of the stage {stage.name} cannot be used: {error.message}"
+                    raise ConfigError(words, hint=error.hint) from error
+
+
 async def _repository(kind: WorkspaceKind, repo: Path) -> Repository | None:
     return None if kind is WorkspaceKind.DIRECTORY else await open_repository(repo)
+
+
+async def _same_repository(record: RunRecord, options: RunOptions) -> Repository | None:
+    """The repository of a run that goes on. Raises ConfigError when it is not there any more."""
+    try:
+        return await _repository(record.workspace, record.repository or options.repo)
+    except NotARepository as error:
+        raise ConfigError(
+            f"the run {record.run_id} cannot go on: {error.message}", hint="put its repository back where it was"
+        ) from error
 
 
 def _crew(options: RunOptions, settings: Settings) -> Crew:
@@ -270,8 +302,8 @@ class _Reviewing:
             experts=gate.experts or self._settings.experts,
             fail_on=Severity.parse(gate.fail_on) if gate.fail_on else self._settings.fail_on,
         )
-        with _emptied(self._directory / "stages" / task.stage / "review") as root:
-            change = await _committed(root, self._directory / _STORE, task)
+        root, store = self._directory / "stages" / task.stage / "review", self._directory / _STORE
+        async with committed_change(root, store, before=task.start_tree, after=task.tree) as change:
             try:
                 async with asyncio.timeout(gate.timeout_seconds):
                     return await review(change, repo=root, settings=settings, context=task.requirements)
@@ -281,30 +313,6 @@ class _Reviewing:
                     stage=task.stage,
                     hint="allow the gate more time; what was reviewed is not bought again",
                 ) from error
-
-
-@contextmanager
-def _emptied(folder: Path) -> Iterator[Path]:
-    """An empty folder, which is removed at the end; what a process that died left in it too."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700, parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-async def _committed(root: Path, store: Path, task: GateTask) -> RangeScope:
-    """A repository with what the stage began with and what the attempt left, as one commit upon another."""
-    place = Place(root / ".git", work_tree=root, settings=_IDENTITY)
-    kind = "sha256" if len(task.tree) == 64 else "sha1"
-    await git(place, "init", "--quiet", "--template=", f"--object-format={kind}")
-    alternates = root / ".git" / "objects" / "info" / "alternates"
-    alternates.parent.mkdir(parents=True, exist_ok=True)
-    alternates.write_bytes(os.fsencode(store / "objects") + b"\n")
-    base = (await git(place, "commit-tree", "-m", "before", task.start_tree)).decode("ascii").strip()
-    head = (await git(place, "commit-tree", "-m", f"attempt {task.attempt}", "-p", base, task.tree)).decode("ascii")
-    return RangeScope(f"{base}..{head.strip()}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,8 +230,8 @@ class WorkspaceStore(Protocol):
     async def changed(self, before: str, after: str) -> tuple[str, ...]:
         """The files that differ between two trees, sorted."""
 
-    async def diff(self, before: str, after: str) -> str:
-        """The difference of two trees as a patch that `git apply` takes."""
+    async def diff(self, before: str, after: str, *, without: Sequence[str] = ()) -> str:
+        """The difference of two trees as a patch that `git apply` takes, `without` some files."""
 
 
 class RunStore(Protocol):

@@ -46,7 +46,8 @@ APP_ID = "CODELOUPE_APP_ID"
 APP_KEY_FILE = "CODELOUPE_APP_KEY_FILE"
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 _STANDARD_INPUT = "-"
-_MOST_REPORT_BYTES = 128 * 1024**2
+# JSON that a stranger wrote may take thirty times as much in memory.
+_MOST_REPORT_BYTES = 32 * 1024**2
 _MOST_EVENT_BYTES = 32 * 1024**2
 _MOST_KEY_BYTES = 64 * 1024
 
@@ -99,7 +100,7 @@ async def _target(request: PublishRequest, endpoints: Endpoints, environment: Ma
     target = parse_pull_request(request.pull_request, endpoints) if request.pull_request else Target()
     if request.repository:
         named = parse_repository(request.repository)
-        if target.owner and target != replace(named, number=target.number):
+        if target.owner and not target.is_same_repository(named):
             raise UsageError("--pr and --repo-name name two repositories", hint="give one of them")
         target = replace(named, number=target.number)
     for source in (_event(environment), _actions_repository(environment)):

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,8 @@ def test_a_push_that_makes_a_branch_is_compared_with_the_base_branch(job: Job) -
 # What python3 is asked for while it installs; the program that it then "installs" is one of these as well.
 STUB = """#!/bin/sh
 printf '%s|' "$PIP_CONSTRAINT" "$@" >> "{log}"; echo >> "{log}"
-case "$1 $2" in "-m venv") mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; cp "{codeloupe}" "$3/bin/codeloupe" ;; esac
+[ "$3" != pip ] || env > "{log}.env"
+case "$1 $2 $3" in "-I -m venv") mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; cp "{codeloupe}" "$4/bin/codeloupe" ;; esac
 """
 
 
@@ -189,7 +191,7 @@ def installed(job: Job, **inputs: str) -> list[list[str]]:
     ended = job.run((folder,), install="true", **inputs)
     assert ended.step("Install codeloupe").outputs["program"].endswith("codeloupe-program/bin/codeloupe")
     rows = [line.split("|")[:-1] for line in log.read_text().splitlines()]
-    return [row for row in rows if row[2:4] == ["pip", "install"]]
+    return [row for row in rows if row[3:5] == ["pip", "install"]]
 
 
 def test_the_action_installs_itself_from_pinned_versions(job: Job) -> None:
@@ -203,8 +205,36 @@ def test_the_action_installs_itself_from_pinned_versions(job: Job) -> None:
     assert not [line for line in versions if "--hash" in line or line.endswith("\\")]
 
 
+def test_whoever_installs_holds_neither_token_nor_key(job: Job) -> None:
+    installed(job, version="1.2.3")
+    variables = (job.place / "stub" / "log.env").read_text()
+    assert "GITHUB_ACTION_PATH=" in variables
+    assert TOKEN not in variables
+    assert KEY not in variables
+
+
 def test_the_action_installs_a_released_version_on_request(job: Job) -> None:
     assert [row[-1] for row in installed(job, version="1.2.3", comment="false")] == ["codeloupe==1.2.3"]
+
+
+def test_nothing_of_the_checkout_runs_while_it_is_installed(job: Job, tmp_path: Path) -> None:
+    """`python -m` prefers what lies in the working directory, and that is a stranger's checkout; -I does not."""
+    job.work.write("venv.py", "print('a stranger is here')\n")
+    stub = tmp_path / "python"
+    log = tmp_path / "log"
+    stub.write_text(STUB.format(log=log, codeloupe=PROGRAM))
+    stub.chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CI_BUILDS_DIR": str(tmp_path), "LOUPE_PACKAGE": "x"}
+    script = "set -e\n" + "\n".join(read_yaml(PROJECT / "ci" / "gitlab.yml")["codeloupe"]["before_script"])
+    subprocess.run(("bash", "-c", script), cwd=job.work.path, env={**os.environ, **variables}, check=True)
+    installed(job)
+    rows = (log.read_text() + (job.place / "stub" / "log").read_text()).splitlines()
+    modules = [row.split("|")[1:4] for row in rows if "-m|" in row]
+    assert modules == [["-I", "-m", "venv"], ["-I", "-m", "pip"], ["-I", "-m", "venv"], *[["-I", "-m", "pip"]] * 2]
+    for isolated in (True, False):
+        words = (sys.executable, *(("-I",) if isolated else ()), "-m", "venv", "--help")
+        ended = subprocess.run(words, cwd=job.work.path, capture_output=True, text=True, check=True)
+        assert ("a stranger is here" in ended.stdout) is not isolated
 
 
 def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(

@@ -186,9 +186,10 @@ def test_the_page_is_dark_or_light_as_the_reader_wishes_and_remembers_a_change(b
     assert browser.run(BACKGROUND) == dark
 
 
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_all_text_can_be_read_in_both_themes(browser: Browser, page: Path, dark: bool) -> None:
-    opened(browser, page, dark=dark)
+def test_all_text_can_be_read_in_both_themes(browser: Browser, page: Path, dark: bool, phone: bool) -> None:
+    opened(browser, page, dark=dark, phone=phone)
 
     contrast, where = browser.run(CONTRAST)
     assert contrast >= 4.5, where

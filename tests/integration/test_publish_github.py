@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,16 @@ def test_a_killed_run_leaves_nothing_that_the_next_does_twice(
     assert len(pull.reviews) == 1
     assert len(pull.review_comments) == 2
     assert len(pull.issue_comments) == 1
+
+
+def test_runs_at_once_leave_everything_there_once(server: GitHubServer, pull: PullRequest, tmp_path: Path) -> None:
+    write_report(tmp_path / "r.json", review(finding(4), finding(9)))
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(publish, server, tmp_path, "--pr", "octo/demo#1", "--review", "r.json") for _ in range(3)]
+        assert [run.result().exit_code for run in runs] == [0, 0, 0]
+    assert {thread.original.line for thread in pull.threads} == {4, 9}
+    assert len(pull.threads) == 2
+    assert sum("codeloupe: FAIL" in comment.body for comment in pull.issue_comments) == 1
 
 
 @pytest.mark.parametrize(

@@ -192,12 +192,14 @@ class TestWhatTheRealProgramWillNotDo:
         assert run.keep().left_out[name].startswith("a file of 1,073,741,824 bytes")
         assert run.changed() == ("write-output.md",)
 
-    @pytest.mark.parametrize("how", ["link", "folder", "gone"])
+    @pytest.mark.parametrize("how", ["link", "link to itself", "folder", "gone"])
     def test_another_directory_in_the_place_of_the_workspace_is_not_taken_for_it(self, run: Run, how: str) -> None:
         def act() -> None:
             run.work.rename(run.top / "moved-away")
             if how == "link":
                 run.work.symlink_to(run.outside)
+            elif how == "link to itself":
+                run.work.symlink_to(run.top / "moved-away")
             elif how == "folder":
                 fill(run.work, {"report.md": "1"})
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import codeloupe
 from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
-from codeloupe.pipelines import Pipeline, RunOptions, _Keys, open_run_store
+from codeloupe.model.pipeline import Approval, Decision, StageState
+from codeloupe.pipelines import Pipeline, RunOptions, _Keys, open_run_store, resume_run
 from codeloupe.testing import Json, ScriptedAgent, Text
+from codeloupe.testing.scripted_call import AgentStep
 from tests.engine_pipelines import Cast, critique, options, run, write_pipeline, writing
 
 
@@ -36,6 +39,14 @@ def test_an_agent_that_nobody_knows_is_refused_before_anything_is_made(tmp_path:
     cast = Cast({"write": [Text("a")]})
     with pytest.raises(ConfigError, match="there is no agent 'scripted'"):
         run(file, cast, tmp_path / "state", agents={}, agent=None)
+    assert open_run_store(tmp_path / "state").list() == ((), {})
+
+
+def test_an_expert_that_nobody_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    gate = {"kind": "review", "experts": ["astrology"]}
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": gate})
+    with pytest.raises(ConfigError, match="the review gate of the stage write cannot be used: .*astrology"):
+        run(file, Cast({"write": [Text("a")]}), tmp_path / "state")
     assert open_run_store(tmp_path / "state").list() == ((), {})
 
 
@@ -145,3 +156,31 @@ def test_a_run_without_a_name_gets_one_that_sorts_by_time(tmp_path: Path) -> Non
     file = write_pipeline(tmp_path / "p", {"name": "write"})
     ran = run(file, Cast({"write": [Json({"a": 1})]}), tmp_path / "state")
     assert ran.record.run_id.startswith(f"{ran.record.started_at:%Y%m%d-%H%M%S}-")
+
+
+def test_a_resumed_run_keeps_the_agent_and_the_model_of_its_beginning(tmp_path: Path) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def named(name: str) -> ScriptedAgent:
+        def step(request: AgentRequest) -> AgentStep:
+            asked.append((name, request.model))
+            return Text("done")
+
+        return ScriptedAgent([step], name=name)
+
+    stages = ({"name": "a", "gate": "approval"}, {"name": "b", "needs": "a", "gate": "approval"}, {"name": "c"})
+    file = write_pipeline(tmp_path / "p", *stages[:2], {**stages[2], "needs": "b"})
+    wish = RunOptions(
+        settings=Settings(),
+        agents={"first": named("first"), "second": named("second")},
+        wait_for_approval=False,
+        state_directory=tmp_path / "state",
+    )
+    begun = asyncio.run(Pipeline.load(file).run(options=replace(wish, agent="first", model="m1")))
+    store = open_run_store(tmp_path / "state")
+    store.put_approval(begun.run_id, Approval(stage="a", decision=Decision.APPROVE))
+    asyncio.run(resume_run(begun.run_id, options=wish))
+    store.put_approval(begun.run_id, Approval(stage="b", decision=Decision.APPROVE))
+    ended = asyncio.run(resume_run(begun.run_id, options=replace(wish, agent="second")))
+    assert asked == [("first", "m1"), ("first", "m1"), ("second", None)]
+    assert (ended.agent, ended.model, ended.state) == ("second", None, StageState.COMPLETED)

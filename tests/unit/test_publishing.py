@@ -411,6 +411,8 @@ class TestWhichPullRequest:
         both = self.request(tmp_path, pull_request="octo/other#1", repository="octo/demo")
         with pytest.raises(UsageError, match="two repositories"):
             self.run(server, both)
+        in_other_letters = self.request(tmp_path, pull_request="Octo/Demo#1", repository="octo/demo")
+        assert self.run(server, in_other_letters) == "octo/demo#1"
 
     def workflow_run(self, head: str) -> dict[str, Any]:
         return {

@@ -10,18 +10,16 @@ from codeloupe.forge.redacting import redacted
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, Opinion
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.redaction import redact
+from codeloupe.report.markdown_finding import SEVERITY_SIGNS, labelled, title_line
 from codeloupe.report.replacement import exact_replacement
 from codeloupe.report.sanitise_markdown import code_span, markdown_line, markdown_prose
-from codeloupe.report.standing import check_name, origin_of
+from codeloupe.report.standing import origin_of
 from codeloupe.report.wording import counted
 
 # GitHub counts characters.
 LONGEST_BODY = 65_536
 _CUT = "\n\n… cut here: GitHub takes no more than 65,536 characters; the saved review has the rest."
-_SIGNS = {Severity.CRITICAL: "🟥", Severity.HIGH: "🟧", Severity.MEDIUM: "🟨", Severity.LOW: "🟦"}
-_LONGEST_TITLE = 300
 _LONGEST_PROSE = 6_000
 _LONGEST_NOTE = 600
 _SHORT_COMMIT = 12
@@ -31,23 +29,18 @@ _HOW_TO_DISMISS = "<sub>To set it aside: reply <code>dismiss: why</code>, or rea
 def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker) -> str:
     """A finding as a comment on its lines, without secrets, with its fix as an edit where it is one."""
     finding = redacted(found)
-    severity = f"{_SIGNS[finding.severity]} **{finding.severity.label} P{finding.severity.priority}**"
+    severity = f"{SEVERITY_SIGNS[finding.severity]} **{finding.severity.label} P{finding.severity.priority}**"
     origin = " · ".join(markdown_line(part, longest=_LONGEST_NOTE) for part in origin_of(finding))
     parts = [
         marker.line(Mark(MarkKind.FINDING, key_of(found), word_of(review.reviewer.type))),
-        f"{severity} · {title_of(finding)}",
+        f"{severity} · {title_line(finding)}",
         markdown_prose(finding.body, longest=_LONGEST_PROSE),
         _fix(finding, place),
-        _labelled("Verification", finding.verification.strip(": \n")),
+        labelled("Verification", finding.verification.strip(": \n")),
         origin,
         _HOW_TO_DISMISS,
     ]
     return fitted_body("\n\n".join(part for part in parts if part))
-
-
-def title_of(finding: Finding) -> str:
-    """The title as one line of Markdown, or the name of the check."""
-    return markdown_line(finding.title, longest=_LONGEST_TITLE) or check_name(finding)
 
 
 def answer_body(kind: AnswerKind, key: str, *, head: str, why: str, marker: Marker) -> str:
@@ -86,16 +79,9 @@ def fitted_body(body: str) -> str:
 
 
 def _fix(finding: Finding, place: Place) -> str:
-    edit = exact_replacement(finding) if place.is_whole else None
+    edit = exact_replacement(finding) if place.takes_edit else None
     if edit is None or (edit.line_start, edit.line_end) != (place.first, place.last):
-        return _labelled("Fix", finding.suggestion or "")
+        return labelled("Fix", finding.suggestion or "")
     runs = re.findall(r"`+", edit.text)
     fence = "`" * max(3, max(map(len, runs), default=0) + 1)
     return f"{fence}suggestion\n{edit.text}\n{fence}"
-
-
-def _labelled(label: str, text: str) -> str:
-    prose = markdown_prose(text, longest=_LONGEST_PROSE)
-    if not prose:
-        return ""
-    return f"**{label}:**\n\n{prose}" if prose[0] in "`-*" or prose[:1].isdigit() else f"**{label}:** {prose}"

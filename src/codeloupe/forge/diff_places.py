@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import ChangedFile
 
-_HUNK = re.compile(r"@@ -[0-9]{1,9}(?:,[0-9]{1,9})? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
+_HUNK = re.compile(r"@@ -[0-9]{1,9}(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Lines `first` to `last` of a file. `is_whole` tells that these are all lines of the finding."""
+    """Lines `first` to `last` of a file.
+
+    `takes_edit` tells that these are all lines of the finding, and that no deleted line stands between them: GitHub
+    shows an edit there, and then refuses to apply it.
+    """
 
     path: str
     first: int
     last: int
-    is_whole: bool
+    takes_edit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,56 +34,78 @@ class Nowhere:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """The lines of one hunk on the new side, and those of them right above which lines are deleted, in order."""
+
+    first: int
+    last: int
+    below_deleted: tuple[int, ...]
+
+
 class DiffPlaces:
     """The lines that the diff of a pull request shows on its new side."""
 
     def __init__(self, files: Sequence[ChangedFile]) -> None:
-        self._spans: Mapping[str, tuple[tuple[int, int], ...] | None] = {
-            file.path: None if file.patch is None else new_side(file.patch) for file in files
+        self._hunks: Mapping[str, tuple[Hunk, ...] | None] = {
+            file.path: None if file.patch is None else hunks_of(file.patch) for file in files
         }
 
     def __contains__(self, path: object) -> bool:
-        return path in self._spans
+        return path in self._hunks
 
     def find(self, finding: Finding) -> Place | Nowhere:
         """Where the comment can stand. Of a finding that reaches over a hunk's edge, the part within the hunk."""
         if not finding.anchored or finding.line_start < 1:
             return Nowhere("it has no place in the code")
-        if finding.file not in self._spans:
+        if finding.file not in self._hunks:
             return Nowhere("its file is not in the pull request's diff")
-        spans = self._spans[finding.file]
-        if spans is None:
+        hunks = self._hunks[finding.file]
+        if hunks is None:
             return Nowhere("GitHub shows no diff of its file")
         last_line = max(finding.line_end, finding.line_start)
-        at = bisect_left(spans, finding.line_start, key=lambda span: span[1])
-        if at == len(spans) or spans[at][0] > last_line:
+        at = bisect_left(hunks, finding.line_start, key=lambda hunk: hunk.last)
+        if at == len(hunks) or hunks[at].first > last_line:
             return Nowhere("its lines are not in the pull request's diff")
-        start, end = max(spans[at][0], finding.line_start), min(spans[at][1], last_line)
-        return Place(finding.file, start, end, is_whole=(start, end) == (finding.line_start, last_line))
+        first, last = max(hunks[at].first, finding.line_start), min(hunks[at].last, last_line)
+        is_whole = (first, last) == (finding.line_start, last_line)
+        cuts = hunks[at].below_deleted
+        is_cut = bisect_right(cuts, first) < bisect_right(cuts, last)
+        return Place(finding.file, first, last, takes_edit=is_whole and not is_cut)
 
 
-def new_side(patch: str) -> tuple[tuple[int, int], ...]:
-    """The first and last line of each hunk on the new side, in order. What is no hunk's first line is not looked at.
+def hunks_of(patch: str) -> tuple[Hunk, ...]:
+    """The hunks that have lines on the new side, in order. What is no hunk's first line is not looked at.
 
     Lines are counted by the header, so a line of code that looks like one does no harm.
     """
-    spans: list[tuple[int, int]] = []
-    old_left = new_left = 0
-    for row in patch.split("\n"):
-        if old_left > 0 or new_left > 0:
-            old_left -= row[:1] in ("-", " ", "")
-            new_left -= row[:1] in ("+", " ", "")
-            continue
+    hunks: list[Hunk] = []
+    rows = iter(patch.split("\n"))
+    for row in rows:
         header = _HUNK.match(row)
         if header is None:
             continue
-        start, count = int(header[1]), int(header[2] or 1)
-        old_left, new_left = _old_count(row), count
+        first, count = int(header[2]), int(header[3] or 1)
+        cuts = _below_deleted(rows, old=int(header[1] or 1), new=count, first=first)
         if count:
-            spans.append((start, start + count - 1))
-    return tuple(spans)
+            hunks.append(Hunk(first, first + count - 1, cuts))
+    return tuple(hunks)
 
 
-def _old_count(header: str) -> int:
-    _, _, count = header.split(" ", 2)[1].partition(",")
-    return int(count or 1)
+def _below_deleted(rows: Iterator[str], *, old: int, new: int, first: int) -> tuple[int, ...]:
+    """Read the rows of one hunk, and tell which lines stand right below deleted ones."""
+    cuts: list[int] = []
+    line, after_deleted = first, False
+    while old > 0 or new > 0:
+        row = next(rows, None)
+        if row is None:
+            break
+        sign = row[:1] or " "
+        old -= sign in "- "
+        if sign in "+ ":
+            if after_deleted:
+                cuts.append(line)
+            new, line = new - 1, line + 1
+        if sign in "-+ ":
+            after_deleted = sign == "-"
+    return tuple(cuts)

@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import partial
 
 from codeloupe.errors import ForgeError, ForgeRefused
-from codeloupe.forge.github_reading import read_head, read_threads
+from codeloupe.forge.github_reading import read_comments, read_head, read_threads
 from codeloupe.forge.own_threads import own_threads
 from codeloupe.forge.planning import check_current
 from codeloupe.forge.posting_review import ReviewPosting
 from codeloupe.forge.posting_status import post_status
-from codeloupe.forge.posting_summary import post_summary
+from codeloupe.forge.posting_summary import own_summaries, point_to_first, post_summary
 from codeloupe.forge.sending import Sending
 from codeloupe.model.publication import (
     Plan,
@@ -56,11 +56,13 @@ class _Run:
     async def go(self) -> Publication:
         plan = self._plan
         await self._step(self._review.post)
+        await self._step(self._review.take_back_doubles)
         for answer in plan.answers:
             await self._step(partial(self._answer, answer))
         for standing in plan.withdrawn:
             await self._step(partial(self._withdraw, standing))
         await self._step(self._write_summary)
+        await self._step(self._settle_summaries)
         await self._step(self._set_status)
         return Publication(
             plan=plan,
@@ -122,6 +124,12 @@ class _Run:
         check_current(self._plan.review, await read_head(self._sending.client))
         self._summary, comment = await post_summary(self._plan, self._review.refused, sending=self._sending)
         self._summary_url = "" if comment is None else comment.url
+
+    async def _settle_summaries(self) -> None:
+        """Another run of the same moment may have posted one too."""
+        if self._summary is SummaryChange.CREATED:
+            comments = await read_comments(self._sending.client)
+            await point_to_first(own_summaries(comments, self._sending.marker), self._sending)
 
     async def _set_status(self) -> None:
         await post_status(self._plan, self._sending)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
 
 from codeloupe.errors import UsageError
@@ -18,6 +18,7 @@ _FULL_NAME = re.compile(rf"({_OWNER})/({_NAME})")
 _NUMBER = re.compile(r"#?([1-9][0-9]{0,8})")
 _SHORT = re.compile(rf"({_OWNER})/({_NAME})#([1-9][0-9]{{0,8}})")
 _PAGE = re.compile(rf"/({_OWNER})/({_NAME})/pull/([1-9][0-9]{{0,8}})(?:/.*)?")
+_LONGEST_SHOWN = 200
 _HOW = "give --pr a number, OWNER/NAME#NUMBER, or the address of the pull request's page"
 
 
@@ -47,12 +48,14 @@ class Target:
     branch: str = ""
     head: str = ""
 
+    def is_same_repository(self, other: Target) -> bool:
+        """Whether both name one repository, of which GitHub tells no small letters from capitals."""
+        own, theirs = (self.owner, self.repository), (other.owner, other.repository)
+        return [part.lower() for part in own] == [part.lower() for part in theirs]
+
     def completed(self, other: Target) -> Target:
         """This, with what it lacks from another; of another repository nothing is taken."""
-        if self.owner and (self.owner.lower(), self.repository.lower()) != (
-            other.owner.lower(),
-            other.repository.lower(),
-        ):
+        if self.owner and not self.is_same_repository(other):
             return self
         return Target(
             self.owner or other.owner,
@@ -127,29 +130,35 @@ def parse_pull_request(text: str, endpoints: Endpoints) -> Target:
     if found := _NUMBER.fullmatch(word):
         return Target(number=int(found[1]))
     if found := _SHORT.fullmatch(word):
-        return Target(found[1], found[2], int(found[3]))
+        return replace(parse_repository(f"{found[1]}/{found[2]}"), number=int(found[3]))
     try:
         address = urlsplit(word)
         host = (address.hostname or "").lower()
     except ValueError as error:
-        raise UsageError(f"{word!r} names no pull request", hint=_HOW) from error
+        raise UsageError(f"{_shown(word)} names no pull request", hint=_HOW) from error
     page = _PAGE.fullmatch(address.path) if address.scheme in ("https", "http") else None
     if page is None:
-        raise UsageError(f"{word!r} names no pull request", hint=_HOW)
+        raise UsageError(f"{_shown(word)} names no pull request", hint=_HOW)
     if host != endpoints.page_host:
         raise UsageError(
             f"the pull request is on {host}, and the token is for {endpoints.page_host}",
             hint="set GITHUB_API_URL to the API of that host, such as https://HOST/api/v3",
         )
-    return Target(page[1], page[2], int(page[3]))
+    return replace(parse_repository(f"{page[1]}/{page[2]}"), number=int(page[3]))
 
 
 def parse_repository(text: str) -> Target:
     """`OWNER/NAME`. Raises UsageError."""
     found = _FULL_NAME.fullmatch(text.strip())
     if found is None or found[2] in (".", ".."):
-        raise UsageError(f"{text!r} is not the name of a repository", hint="give --repo-name OWNER/NAME")
+        raise UsageError(f"{_shown(text)} is not the name of a repository", hint="give --repo-name OWNER/NAME")
     return Target(found[1], found[2])
+
+
+def _shown(text: str) -> str:
+    # What stands before an @ may be a password.
+    masked = re.sub(r"//[^/]*@", "//…@", text[:_LONGEST_SHOWN])
+    return repr(masked if len(text) <= _LONGEST_SHOWN else f"{masked}…")
 
 
 def repository_at(address: str, endpoints: Endpoints) -> Target:

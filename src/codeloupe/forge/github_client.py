@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Document = Mapping[str, Any]
 _MOST_PAGES = 100
+_NOT_THERE = 404
 _RESOLVE = "mutation($thread: ID!) { resolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
 _UNRESOLVE = "mutation($thread: ID!) { unresolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
 
@@ -87,6 +88,15 @@ class GitHubClient:
         """Answer in a thread. May raise ForgeUncertain."""
         with _doing("answer in a thread", PULL_REQUESTS):
             await self._transport.post(f"{self._pull}/comments/{comment_id}/replies", data={"body": body})
+
+    async def delete_review_comment(self, comment_id: int) -> None:
+        """Delete a comment of ours on a line; one that is gone already is no error."""
+        try:
+            with _doing("delete a comment that is there twice", PULL_REQUESTS):
+                await self._transport.delete(f"{self._repository}/pulls/comments/{comment_id}")
+        except ForgeError as error:
+            if error.status != _NOT_THERE:
+                raise
 
     async def set_resolved(self, thread_id: str, *, resolved: bool) -> None:
         """Resolve a thread, or open it again."""

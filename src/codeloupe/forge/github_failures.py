@@ -14,6 +14,8 @@ from codeloupe.report.sanitise import terminal
 
 _LONGEST_WORDS = 400
 _LOCKED = "locked"
+# A person who has begun a review by hand, and not sent it, can post nothing beside it.
+PENDING = "pending review"
 PULL_REQUESTS = "pull-requests: write"
 CONTENTS = "contents: write"
 CHECKS = "checks: write"
@@ -98,7 +100,9 @@ def explained(answer: BadAnswer, doing: Doing) -> ForgeError:
             hint = "run it again; what was posted is known then and not posted twice"
             return ForgeError(f"could not {doing.what}: GitHub failed with {status}{said}", status=status, hint=hint)
         case status:
-            return ForgeError(f"could not {doing.what}: GitHub answered {status}{said}", status=status)
+            pending = "this account has begun a review there by hand; submit or discard it, and run this again"
+            hint = pending if PENDING in answer.words.lower() else ""
+            return ForgeError(f"could not {doing.what}: GitHub answered {status}{said}", status=status, hint=hint)
 
 
 def _rights(answer: BadAnswer, doing: Doing) -> str:

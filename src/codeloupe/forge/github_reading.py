@@ -30,7 +30,7 @@ _OPINIONS = {"APPROVED": Opinion.APPROVE, "CHANGES_REQUESTED": Opinion.REQUEST_C
 _PAGE = "pageInfo { hasNextPage endCursor }"
 _COMMENT_FIELDS = """
   fullDatabaseId body viewerDidAuthor authorAssociation author { __typename login }
-  reactions(first: 20, content: THUMBS_DOWN) { nodes { user { login } } }
+  reactions(first: 100, content: THUMBS_DOWN) { nodes { user { login } } }
 """
 _COMMENTS = f"""
 query($owner: String!, $name: String!, $number: Int!, $after: String) {{

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,8 @@ from codeloupe.forge.github_waiting import MOST_ATTEMPTS, Patience, Reply, is_fa
 _REQUESTER = f"codeloupe/{__version__}"
 _API_VERSION = "2022-11-28"
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+# For a whole answer, however slowly it drips.
+_MOST_SECONDS = 120.0
 _MOST_BYTES = 64 * 1024**2
 _SUCCESS = (200, 201, 202, 204)
 _TOKEN_PATH = "/access_tokens"  # noqa: S105 - a path
@@ -65,7 +68,7 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
             if attempt < MOST_ATTEMPTS:
                 return None
             raise _unreachable(error) from error
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, TimeoutError) as error:
             if may_repeat and attempt < MOST_ATTEMPTS:
                 return None
             raise (_unreachable if may_repeat else _cut_off)(error) from error
@@ -84,7 +87,10 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
 
     async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         sent = {**headers, "x-github-api-version": _API_VERSION}
-        async with self._client.stream(method, url, headers=sent, content=body) as response:
+        async with (
+            asyncio.timeout(_MOST_SECONDS),
+            self._client.stream(method, url, headers=sent, content=body) as response,
+        ):
             pieces: list[bytes] = []
             size = 0
             async for piece in response.aiter_bytes():

@@ -1,4 +1,7 @@
-"""A saved review as it counts on the pull request: without what maintainers dismissed there."""
+"""A saved review as it counts on the pull request, without what maintainers dismissed there, and what is said of it.
+
+Nothing is said of the change as a whole, unless somebody asked for it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.publication import Conclusion
+from codeloupe.model.publication import Conclusion, Opinion, PublishOptions, PullRequest, StandingOpinion
 from codeloupe.model.review import Review, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.report.outcome import blocks
@@ -34,6 +37,23 @@ def conclusion_of(review: Review) -> Conclusion:
     if review.exit_code == _BLOCKED:
         return Conclusion.FAILURE
     return Conclusion.SUCCESS if review.complete and review.exit_code == _PASSED else Conclusion.NEUTRAL
+
+
+def opinion_of(conclusion: Conclusion, pull_request: PullRequest, *, options: PublishOptions) -> Opinion:
+    """What to say now; COMMENT also when the same was said on this commit before."""
+    wanted = Opinion.COMMENT
+    if options.approve and conclusion is Conclusion.SUCCESS:
+        wanted = Opinion.APPROVE
+    elif options.request_changes and conclusion is Conclusion.FAILURE:
+        wanted = Opinion.REQUEST_CHANGES
+    said = any(standing.opinion is wanted and standing.head == pull_request.head for standing in pull_request.opinions)
+    return Opinion.COMMENT if said else wanted
+
+
+def to_withdraw(conclusion: Conclusion, pull_request: PullRequest) -> tuple[StandingOpinion, ...]:
+    """Earlier opinions of ours that do not hold any more: an approval unless it passes, a request when it does."""
+    wrong = Opinion.REQUEST_CHANGES if conclusion is Conclusion.SUCCESS else Opinion.APPROVE
+    return tuple(standing for standing in pull_request.opinions if standing.opinion is wrong)
 
 
 def _dismissed(finding: Finding) -> Finding:

@@ -34,7 +34,6 @@ class MarkKind(StrEnum):
     GONE = "gone"
     ASIDE = "aside"
     BACK = "back"
-    CHECK = "check"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,19 @@ def matched(
     return found
 
 
+def double_comments(threads: Iterable[OwnThread]) -> tuple[int, ...]:
+    """The comments that repeat an older one of ours, which two runs at once may leave. One with an answer stays."""
+    said: set[tuple[str, str]] = set()
+    doubles: list[int] = []
+    for own in sorted(threads, key=lambda each: each.thread.comments[0].comment_id):
+        first, *answers = own.thread.comments
+        if (own.key, own.thread.path) not in said:
+            said.add((own.key, own.thread.path))
+        elif not answers and not first.disliked_by:
+            doubles.append(first.comment_id)
+    return tuple(doubles)
+
+
 def _first_mark(thread: Thread, marker: Marker) -> Mark | None:
     if not thread.comments or not thread.comments[0].is_ours:
         return None

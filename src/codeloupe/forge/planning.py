@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forge.diff_places import DiffPlaces
-from codeloupe.forge.judging import conclusion_of, judged_without
+from codeloupe.forge.judging import conclusion_of, judged_without, opinion_of, to_withdraw
 from codeloupe.forge.looked_at import LookedAt, looked_at
 from codeloupe.forge.marker import Marker
 from codeloupe.forge.new_comments import sort_out
-from codeloupe.forge.opinions import opinion_of, to_withdraw
 from codeloupe.forge.own_threads import OwnThread, matched, own_threads, with_other_signature
 from codeloupe.forge.thread_answers import Answering, Subject, answers_to, standing_threads, untold
 from codeloupe.model.finding import Finding

@@ -7,14 +7,13 @@ from typing import Any
 
 from codeloupe.errors import ForgeError
 from codeloupe.forge.comment_text import review_body
+from codeloupe.forge.github_failures import PENDING
 from codeloupe.forge.github_reading import read_opinions, read_threads
-from codeloupe.forge.own_threads import own_threads
+from codeloupe.forge.own_threads import double_comments, own_threads
 from codeloupe.forge.sending import Sending
 from codeloupe.model.publication import InlineComment, Opinion, Plan, WithoutComment
 
 _NOT_TAKEN = 422
-# A person who has begun a review by hand, and not sent it, can have no second one.
-_PENDING = "pending review"
 
 
 class ReviewPosting:
@@ -32,15 +31,25 @@ class ReviewPosting:
         if self._plan.posts_review:
             await self._post(self._plan.comments, self._plan.opinion)
 
+    async def take_back_doubles(self) -> None:
+        """Delete what another run of the same moment said before us. Raises ForgeError.
+
+        Whichever run looks last sees both, and each keeps the oldest.
+        """
+        if not self.posted:
+            return
+        threads = await read_threads(self._sending.client)
+        for comment_id in double_comments(own_threads(threads, self._sending.marker)):
+            await self._sending.breathe()
+            await self._sending.client.delete_review_comment(comment_id)
+
     async def _post(self, comments: Sequence[InlineComment], opinion: Opinion) -> None:
         try:
             await self._send(comments, opinion)
         except ForgeError as error:
-            if error.status != _NOT_TAKEN or (opinion is not Opinion.COMMENT and not comments):
+            is_opinion_alone = opinion is not Opinion.COMMENT and not comments
+            if error.status != _NOT_TAKEN or is_opinion_alone or PENDING in error.message.lower():
                 raise
-            if _PENDING in error.message.lower():
-                hint = "this account has begun a review there by hand; submit or discard it, and run this again"
-                raise ForgeError(error.message, status=error.status, hint=hint) from error
             await self._post_apart(comments, opinion)
         else:
             self.posted.extend(comments)

@@ -30,10 +30,15 @@ async def post_summary(
         await sending.breathe()
         await sending.client.edit_comment(known[0].comment_id, body)
         change = SummaryChange.UPDATED
-    for extra in known[1:]:
-        await sending.breathe()
-        await sending.client.edit_comment(extra.comment_id, superseded_body(known[0].url, sending.marker))
+    await point_to_first(known, sending)
     return change, known[0]
+
+
+async def point_to_first(summaries: Sequence[PostedComment], sending: Sending) -> None:
+    """Let each summary but the oldest say where that is. Raises ForgeError."""
+    for extra in summaries[1:]:
+        await sending.breathe()
+        await sending.client.edit_comment(extra.comment_id, superseded_body(summaries[0].url, sending.marker))
 
 
 async def _post(body: str, sending: Sending) -> PostedComment | None:

@@ -28,7 +28,7 @@ from codeloupe.model.usage import Usage
 
 _Item = TypeVar("_Item")
 _HINT = "give a file that `codeloupe review --format json -o FILE` wrote"
-_LARGEST_NUMBER = 10**9
+_LARGEST_NUMBER = 10**12
 _DAY = 10
 
 Document = Mapping[str, Any]
@@ -183,7 +183,7 @@ def _optional_text(document: Document, key: str) -> str | None:
 
 def _number(document: Document, key: str) -> int:
     value = document[key]
-    if type(value) is not int or not -1 <= value <= _LARGEST_NUMBER * 1000:
+    if type(value) is not int or not -1 <= value <= _LARGEST_NUMBER:
         raise TypeError(f"{key} is no number that can be")
     return value
 
@@ -193,5 +193,8 @@ def _amount(value: Any) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError("an amount is no number")
-    amount = float(value)
+    try:
+        amount = float(value)
+    except OverflowError:
+        return None
     return amount if math.isfinite(amount) else None

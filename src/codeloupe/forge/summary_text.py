@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from codeloupe.forge.comment_text import LONGEST_BODY, fitted_body, title_of
+from codeloupe.forge.comment_text import LONGEST_BODY, fitted_body
 from codeloupe.forge.marker import Mark, Marker, MarkKind
 from codeloupe.forge.redacting import redacted, redacted_review
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import DismissedFinding, Plan, WithoutComment
 from codeloupe.model.review import Review
 from codeloupe.redaction import redact
-from codeloupe.report.markdown_finding import finding_block, finding_row
+from codeloupe.report.markdown_finding import finding_block, finding_row, title_line
 from codeloupe.report.markdown_room import Room, fitted
 from codeloupe.report.markdown_summary import not_reviewed, summary_block
 from codeloupe.report.outcome import outcome_of
@@ -109,7 +109,9 @@ def _reasoned_block(item: WithoutComment) -> str:
 def _dismissed(item: DismissedFinding) -> str:
     place = code_span(place_in_words(item.finding)[:_LONGEST_PLACE])
     reason = markdown_line(redact(item.reason), longest=_LONGEST_NOTE)
-    return f"- {title_of(redacted(item.finding))} — {place} — by {code_span(item.who)}{f': {reason}' if reason else ''}"
+    return (
+        f"- {title_line(redacted(item.finding))} — {place} — by {code_span(item.who)}{f': {reason}' if reason else ''}"
+    )
 
 
 def _note(note: str) -> str:

@@ -20,8 +20,8 @@ async def word_of_a_person(
     """What a person decided, or None when nobody did in time.
 
     `take` gives the word that was left, if there is one; it is looked for at once, and then again and again. `ask` asks
-    on a terminal meanwhile, as long as it takes; where nobody answers there, the other way stays open. Whichever comes
-    first counts.
+    on a terminal meanwhile, as long as it takes; whichever comes first counts. A person there who does not want to
+    decide now is not waited for.
     """
     if (left := take()) is not None:
         return left
@@ -42,9 +42,7 @@ async def _first_word(
     deadline = math.inf if asking is not None else clock() + timeout_seconds
     while True:
         if asking is not None and asking.done():
-            if (said := asking.result()) is not None:
-                return said
-            asking, deadline = None, clock() + timeout_seconds
+            return asking.result() or take()
         if (left := take()) is not None:
             return left
         pause = min(poll_seconds, deadline - clock())

@@ -66,10 +66,10 @@ class CriticGate:
         except AgentError as error:
             _add_cost(error, first.usage)
             raise
-        spent = first.usage.plus(second.usage)
+        both = first.usage.plus(second.usage)
         if second.read.problem is None:
-            return _critique(gate, second.read, spent)
-        raise _not_understood(task, second.read.problem, spent)
+            return _critique(gate, second.read, both)
+        raise _not_understood(task, second.read.problem, both)
 
     async def _heard(self, gate: GateDefinition, request: AgentRequest) -> _Heard:
         structured = None
@@ -150,14 +150,14 @@ def _critique(gate: GateDefinition, read: CritiqueAnswer, usage: Usage) -> Criti
     )
 
 
-def _not_understood(task: GateTask, problem: str, spent: Usage) -> OutputInvalid:
+def _not_understood(task: GateTask, problem: str, cost: Usage) -> OutputInvalid:
     error = OutputInvalid(
         f"the critic's word on attempt {task.attempt} of {task.stage} cannot be understood: {problem}",
         agent="critic",
         hint="see its answer in the log, try again, or take another agent or model for the critic",
         attempts=0,
     )
-    _add_cost(error, spent)
+    _add_cost(error, cost)
     return error
 
 
@@ -184,14 +184,14 @@ def _spent(requests: int, cost: float | None, tokens: TokenUsage | None, *, seco
     )
 
 
-def _add_cost(error: AgentError, spent: Usage) -> None:
+def _add_cost(error: AgentError, earlier: Usage) -> None:
     """Let an error tell of what was spent before it, too."""
     own = error.usage if isinstance(error.usage, TokenUsage) else TokenUsage()
     error.usage = TokenUsage(
-        input_tokens=own.input_tokens + spent.input_tokens,
+        input_tokens=own.input_tokens + earlier.input_tokens,
         cached_tokens=own.cached_tokens,
-        output_tokens=own.output_tokens + spent.output_tokens,
+        output_tokens=own.output_tokens + earlier.output_tokens,
     )
-    error.attempts += spent.requests
-    if not spent.unknown_costs:
-        error.cost_usd = (error.cost_usd or 0.0) + spent.cost_usd
+    error.attempts += earlier.requests
+    if not earlier.unknown_costs:
+        error.cost_usd = (error.cost_usd or 0.0) + earlier.cost_usd

@@ -83,7 +83,7 @@ def _read_hunk(text: DiffText, position: int) -> tuple[Hunk, int]:
     ):
         end, added, deleted = _unusual_body(text, match.start(6), old_lines=old_lines, new_lines=new_lines)
         body = text.data[match.start(6) : end]
-    heading = section[1:].decode("utf-8", "replace") if section else ""
+    heading = section.removeprefix(b" ").decode("utf-8", "replace")
     return Hunk(old_start, old_lines, new_start, new_lines, body, heading, added, deleted), end
 
 

@@ -129,16 +129,28 @@ class GitWorkspaceStore:
             changes = await changes_between(self._objects, _checked(before), _checked(after))
             return tuple(sorted(change.path for change in changes))
 
-    async def diff(self, before: str, after: str) -> str:
+    async def diff(self, before: str, after: str, *, without: Sequence[str] = ()) -> str:
         """The difference of two trees as a patch for `git apply`, binary files included; empty without a difference.
 
+        `without` names files that are no part of it.
         Bytes that are not UTF-8 are escaped by surrogates: encode the patch with `surrogateescape`, and keep its line
         ends as they are.
         """
         with _told("two workspaces cannot be compared"):
             await self._ready()
-            patch = await git(self._objects.place(), "diff-tree", *_PATCH_FLAGS, _checked(before), _checked(after))
+            trees = [await self._without(_checked(tree), without) for tree in (before, after)]
+            patch = await git(self._objects.place(), "diff-tree", *_PATCH_FLAGS, *trees)
             return patch.decode("utf-8", "surrogateescape")
+
+    async def _without(self, tree: str, paths: Sequence[str]) -> str:
+        """A tree that lacks some files."""
+        if not paths:
+            return tree
+        content = await read_tree(self._objects, tree)
+        writer = ObjectWriter(self._objects, content.names)
+        smaller = writer.add_tree({path: kept for path, kept in content.entries.items() if path not in paths})
+        await writer.flush()
+        return smaller
 
     async def _ready(self) -> _Beginning:
         if self._beginning is None:
@@ -147,7 +159,10 @@ class GitWorkspaceStore:
             if source is not None:
                 borrow(source.common_dir / "info" / "exclude", self._objects.directory / "info" / "exclude")
                 borrow(source.sources.shallow, self._objects.directory / "shallow")
-            self._beginning = self._recorded_beginning() or await self._begin()
+            recorded = self._recorded_beginning()
+            if recorded is not None:
+                await self._refuse_lost(recorded)
+            self._beginning = recorded or await self._begin()
         return self._beginning
 
     def _recorded_beginning(self) -> _Beginning | None:
@@ -156,6 +171,17 @@ class GitWorkspaceStore:
             return None
         recorded = json.loads(file.read_bytes())
         return _Beginning(recorded["commit"], _checked(recorded["tree"]))
+
+    async def _refuse_lost(self, beginning: _Beginning) -> None:
+        """What is borrowed may be gone: a repository forgets commits that nothing in it names any more."""
+        if beginning.commit is None:
+            return
+        found = await try_git(self._objects.place(), "cat-file", "-e", beginning.tree)
+        if found.exit_code != 0:
+            raise WorkspaceError(
+                f"the repository no longer holds the commit {beginning.commit}, with which the run began",
+                hint="bring that commit back, with `git fetch` for example, or begin a new run",
+            )
 
     async def _begin(self) -> _Beginning:
         commit = None if self._source is None else (await read_head(self._source)).sha

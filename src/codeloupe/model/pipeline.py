@@ -194,7 +194,8 @@ class StageStatus(StrEnum):
 class StageResult:
     """What a stage gave. `artifacts` are absolute paths, sorted. `session_id` is empty where the agent has none.
 
-    `notes` say in words what was not as asked, such as a file that was left out and why.
+    `notes` say in words what was not as asked, such as a file that was left out and why. `saved_answer` is the name in
+    the workspace under which the answer was saved, empty when the agent left artifacts itself.
     """
 
     status: StageStatus
@@ -206,6 +207,7 @@ class StageResult:
     agent: str = ""
     model: str | None = None
     notes: tuple[str, ...] = ()
+    saved_answer: str = ""
 
 
 class StageState(StrEnum):
@@ -237,7 +239,7 @@ class AttemptRecord:
     """One attempt of a stage: an execution that gave a result, and what the gates said of it.
 
     `tree` names in the workspace store what the workspace held after it; `artifacts` are relative to the workspace.
-    `accepted_by` is empty, or says who took it: a gate, or a person. A call that failed is in `failures`, in words.
+    `saved_answer` is the one that we made of its answer, if there was no other. Files are below the run's directory.
     """
 
     number: int
@@ -254,6 +256,7 @@ class AttemptRecord:
     critiques: tuple[Critique, ...] = ()
     notes: tuple[str, ...] = ()
     output_file: str = ""
+    saved_answer: str = ""
 
     @property
     def score(self) -> int | None:
@@ -328,7 +331,8 @@ class StageRecord:
 class RunRecord:
     """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
 
-    `digest` is the definition's when the run began. `repository` is where a worktree or a checkout comes from.
+    `digest` is the definition's when the run began. `repository` is where a worktree or a checkout comes from. `agent`
+    and `model` are for stages that name none, as they were wished for last; None leaves that to the settings.
     """
 
     run_id: str
@@ -344,6 +348,8 @@ class RunRecord:
     reason: str = ""
     started_at: datetime
     updated_at: datetime
+    agent: str | None = None
+    model: str | None = None
     version: int = 1
 
     @property

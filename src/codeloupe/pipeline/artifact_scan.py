@@ -61,13 +61,14 @@ class Entry:
 Look = Mapping[str, Entry]
 
 
-def identity_of(workspace: Path, *, stage: str) -> tuple[int, int]:
-    """What tells a directory from another in its place. Raises ArtifactError when it cannot be looked at."""
+def identity_of(workspace: Path, *, stage: str) -> tuple[int, int, int]:
+    """What tells a directory from whatever else is in its place, a link to it too. Raises ArtifactError."""
     try:
-        facts = workspace.stat()
+        facts = workspace.lstat()
     except OSError as error:
         raise _unreadable(workspace, stage, error) from error
-    return facts.st_dev, facts.st_ino
+    # What is made right after a removal may get the same number.
+    return facts.st_dev, facts.st_ino, stat.S_IFMT(facts.st_mode)
 
 
 async def look_at(workspace: Path, *, stage: str) -> Look:

@@ -33,12 +33,14 @@ _HIDDEN = "hidden"
 class Collected:
     """What a stage left: its artifacts and all that changed, by path in the workspace, both sorted.
 
-    `notes` say what is no artifact though it might be taken for one, and why.
+    `notes` say what is no artifact though it might be taken for one, and why. `answer` is the artifact that holds the
+    answer because there was no other, or empty.
     """
 
     artifacts: tuple[str, ...]
     changed: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    answer: str = ""
 
 
 def collect(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from codeloupe.errors import ArtifactError, CodeloupeError, WorkspaceError
+from codeloupe.errors import CodeloupeError, WorkspaceError
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline import (
     AttemptRecord,
@@ -28,9 +28,9 @@ from codeloupe.model.pipeline import (
     StageResult,
     StageState,
 )
-from codeloupe.model.usage import Usage
 from codeloupe.pipeline.deciding import Execute
 from codeloupe.pipeline.recovery import failed_try
+from codeloupe.pipeline.spending import usage_of
 from codeloupe.pipeline.stage_execution import execute_stage, failure_usage
 from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.ports import AgentEventSink, AskAgent
@@ -70,9 +70,8 @@ class Attempting:
                 ask=asking,
                 emit=self._around.emit,
                 resume_session=action.session or None,
-                built_on=self._built_on(action),
+                built_on=await self._built_on(action),
             )
-            _refuse_other_workspace(workspace, name)
         except (CodeloupeError, OSError) as error:
             await self._failed(action, error, asking.result, workspace)
         else:
@@ -123,9 +122,15 @@ class Attempting:
             attempt_history=tuple(_history(self._record, fresh=action.step is RecoveryStep.FRESH)),
         )
 
-    def _built_on(self, action: Execute) -> tuple[str, ...]:
-        attempts = self._record.attempts
-        return attempts[-1].artifacts if attempts and action.step is not RecoveryStep.FRESH else ()
+    async def _built_on(self, action: Execute) -> tuple[str, ...]:
+        """What the stage itself made earlier and this call finds: of the last attempt, and of the session."""
+        record = self._record
+        if action.step is RecoveryStep.FRESH:
+            return ()
+        made = record.attempts[-1].artifacts if record.attempts else ()
+        if action.step is not RecoveryStep.RESUME or not action.tree:
+            return made
+        return (*made, *await self._around.workspaces.changed(record.start_tree, action.tree))
 
     def _answered(self, action: Execute, result: StageResult, workspace: Path) -> None:
         """Write the attempt down, at once: it is paid for. Its tree is kept in the next step."""
@@ -142,6 +147,7 @@ class Attempting:
             usage=result.usage,
             notes=result.notes,
             output_file=places.attempt(name, number, "output.md"),
+            saved_answer=result.saved_answer,
         )
         self._around.book.put(replace(self._record, attempts=(*self._record.attempts, attempt)))
         try:
@@ -221,16 +227,6 @@ class _Heard:
         return self.result
 
 
-def _refuse_other_workspace(workspace: Path, stage: str) -> None:
-    """Raises ArtifactError when an agent put something else in the place of its workspace."""
-    if workspace.is_symlink() or not workspace.is_dir():
-        raise ArtifactError(
-            f"the agent of the stage {stage} removed its workspace, or put something else in its place",
-            stage=stage,
-            hint="look at what it did in its answer, and use an agent that keeps to its workspace",
-        )
-
-
 def record_failure(around: Surroundings, record: StageRecord, failure: FailedTry) -> None:
     """Write a failure down and go over to recovery."""
     event = around.book.event(
@@ -256,20 +252,6 @@ def chosen_trees(around: Surroundings) -> dict[str, str]:
     """What each completed stage left."""
     done = (stage for stage in around.book.run.stages if stage.state is StageState.COMPLETED)
     return {stage.name: chosen.tree for stage in done if (chosen := chosen_attempt(stage)) is not None}
-
-
-def usage_of(result: AgentResult) -> Usage:
-    """What an answer cost that was not as asked."""
-    if result.from_ledger:
-        return Usage(cached=1)
-    return Usage(
-        requests=max(result.attempts, 1),
-        input_tokens=result.usage.input_tokens,
-        output_tokens=result.usage.output_tokens,
-        cost_usd=result.total_cost_usd or 0.0,
-        duration_seconds=result.duration_ms / 1000,
-        unknown_costs=int(result.total_cost_usd is None),
-    )
 
 
 def _history(record: StageRecord, *, fresh: bool) -> Iterator[PastAttempt]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from codeloupe.model.pipeline import PipelineDefinition
 from codeloupe.ports import WorkspaceStore
@@ -37,6 +37,8 @@ class Descent:
         self._ancestors = ancestors(definition)
         self._store = store
         self._base = base
+        # Where several stages need the same several others, what those share is asked for again and again.
+        self._known: dict[frozenset[tuple[str, str]], str] = {}
 
     async def together(self, stages: Iterable[str], trees: Mapping[str, str]) -> str:
         """One tree with the work of some finished stages and of all they build on; `trees` are what each left.
@@ -46,6 +48,12 @@ class Descent:
         names = self._latest(frozenset(stages))
         if not names:
             return self._base
+        key = frozenset((name, trees[name]) for name in names)
+        if key not in self._known:
+            self._known[key] = await self._merged(names, trees)
+        return self._known[key]
+
+    async def _merged(self, names: Sequence[str], trees: Mapping[str, str]) -> str:
         tree, within = trees[names[0]], self._ancestors[names[0]]
         for name in names[1:]:
             shared = await self.together(within & self._ancestors[name], trees)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from codeloupe.errors import CodeloupeError
-from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState, WorkspaceKind
 from codeloupe.pipeline.attempting import chosen_trees
 from codeloupe.pipeline.lifecycle import Lifecycle, tried_again
 from codeloupe.pipeline.scheduling import Conclusion, conclusion, failing_stage, given_up, ready, revived
@@ -162,12 +162,20 @@ class Engine:
             tree = await self._result_tree(base)
             if not around.is_checkout:
                 await around.workspaces.put(tree, around.places.result)
-            around.places.write(RESULT_PATCH, await around.workspaces.diff(base, tree))
+            around.places.write(RESULT_PATCH, await around.workspaces.diff(base, tree, without=self._own_files()))
         except (CodeloupeError, OSError) as error:
             words = error.message if isinstance(error, CodeloupeError) else str(error)
             before = f"{outcome.reason}; " if outcome.reason else ""
             return Conclusion(StageState.FAILED, f"{before}there is no result: {words}")
         return outcome
+
+    def _own_files(self) -> tuple[str, ...]:
+        """The answers that we saved into a repository's files: stages hand them on, but they are no change to it."""
+        run = self._book.run
+        if run.workspace is WorkspaceKind.DIRECTORY:
+            return ()
+        answers = {attempt.saved_answer for stage in run.stages for attempt in stage.attempts}
+        return tuple(sorted(answers - {""}))
 
     async def _result_tree(self, base: str) -> str:
         around = self._around

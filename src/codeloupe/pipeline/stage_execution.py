@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,14 @@ from codeloupe.errors import (
     PromptTooLong,
     RateLimited,
 )
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.pipeline import StageDefinition, StageRequest, StageResult, StageStatus
 from codeloupe.model.records import dataclass
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.artifact_scan import Look, identity_of, let_time_pass, look_at
 from codeloupe.pipeline.artifact_schema import check_schemas
 from codeloupe.pipeline.artifacts import Collected, answer_name, collect, listed, require, save_answer
+from codeloupe.pipeline.spending import spent, usage_of
 from codeloupe.pipeline.stage_prompt import build_prompt, read_texts
 from codeloupe.ports import AgentEventSink, AskAgent
 
@@ -86,11 +87,12 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
         artifacts=tuple(sorted(workspace.absolute() / path for path in collected.artifacts)),
         session_id=result.session_id or "",
         duration_seconds=duration_seconds,
-        usage=_usage_of(result, duration_seconds),
+        usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else duration_seconds),
         output=_said(result),
         agent=result.agent,
         model=result.model,
         notes=(*_notes_of(result), *collected.notes),
+        saved_answer=collected.answer,
     )
 
 
@@ -183,7 +185,7 @@ def _outcome(result: AgentResult, definition: StageDefinition, left: _Left) -> C
     answer = _answer_file(result, definition, left, collected)
     if answer is not None:
         artifacts = tuple(sorted({*collected.artifacts, answer}))
-        collected = Collected(artifacts=artifacts, changed=collected.changed, notes=collected.notes)
+        collected = replace(collected, artifacts=artifacts, answer=answer)
     require(collected, rule, stage=name)
     if answer is not None:
         _save(result, left.workspace, answer, stage=name)
@@ -235,34 +237,16 @@ def _notes_of(result: AgentResult) -> tuple[str, ...]:
     return (*told, *denied)
 
 
-def _usage_of(result: AgentResult, duration_seconds: float) -> Usage:
-    if result.from_ledger:
-        return Usage(cached=1)
-    return _spent(max(result.attempts, 1), result.total_cost_usd, result.usage, duration_seconds=duration_seconds)
-
-
 def failure_usage(error: BaseException) -> Usage:
     """What a failed execution cost, as far as its cause tells."""
     cause = error if isinstance(error, AgentError) else error.__cause__
     if not isinstance(cause, AgentError) or not cause.attempts:
         return Usage()
     free = cause.cost_usd is None and isinstance(cause, _FREE)
-    return _spent(cause.attempts, 0.0 if free else cause.cost_usd, cause.usage)
+    return spent(cause.attempts, 0.0 if free else cause.cost_usd, cause.usage)
 
 
 def failure_session(error: BaseException) -> str:
     """The session in which an execution failed, empty where none is known."""
     cause = error if isinstance(error, AgentError) else error.__cause__
     return cause.session_id if isinstance(cause, AgentError) else ""
-
-
-def _spent(requests: int, cost: float | None, tokens: TokenUsage | None, *, duration_seconds: float = 0.0) -> Usage:
-    known = cost is not None and math.isfinite(cost)
-    return Usage(
-        requests=requests,
-        input_tokens=tokens.input_tokens if tokens else 0,
-        output_tokens=tokens.output_tokens if tokens else 0,
-        cost_usd=max(cost, 0.0) if cost is not None and known else 0.0,
-        duration_seconds=duration_seconds,
-        unknown_costs=0 if known else 1,
-    )

@@ -10,7 +10,7 @@ from codeloupe.report.sanitise_markdown import code_span, markdown_cell, markdow
 from codeloupe.report.standing import check_name, origin_of, why_not_counted
 from codeloupe.report.wording import place_in_words
 
-_SIGNS = {Severity.CRITICAL: "🟥", Severity.HIGH: "🟧", Severity.MEDIUM: "🟨", Severity.LOW: "🟦"}
+SEVERITY_SIGNS = {Severity.CRITICAL: "🟥", Severity.HIGH: "🟧", Severity.MEDIUM: "🟨", Severity.LOW: "🟦"}
 _LONGEST_TITLE = 300
 _LONGEST_PATH = 1_000
 _LONGEST_PROSE = 6_000
@@ -53,19 +53,19 @@ _LANGUAGES = {
 def finding_row(finding: Finding) -> str:
     """`| severity | title | place |`."""
     place = code_span(place_in_words(finding)[:_LONGEST_PATH]).replace("|", "\\|")
-    return f"| {_severity(finding)} | {_title(finding, in_cell=True)} | {place} |"
+    return f"| {_severity(finding)} | {title_line(finding, in_cell=True)} | {place} |"
 
 
 def finding_block(finding: Finding) -> str:
     """Title, place, code, why, fix, verification, and where it comes from."""
     lines = f" to {finding.line_end}" if finding.anchored and finding.line_end > finding.line_start > 0 else ""
     parts = [
-        f"### {_severity(finding)}: {_title(finding)}",
+        f"### {_severity(finding)}: {title_line(finding)}",
         f"{code_span(place_in_words(finding)[:_LONGEST_PATH])}{lines}",
         _code(finding),
         markdown_prose(finding.body, longest=_LONGEST_PROSE),
-        _labelled("Fix", finding.suggestion or ""),
-        _labelled("Verification", finding.verification.strip(": \n")),
+        labelled("Fix", finding.suggestion or ""),
+        labelled("Verification", finding.verification.strip(": \n")),
         " · ".join(markdown_line(part, longest=_LONGEST_NOTE) for part in origin_of(finding)),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -74,16 +74,27 @@ def finding_block(finding: Finding) -> str:
 def short_item(finding: Finding) -> str:
     """One item of a list: what, where, and why it does not count."""
     why = markdown_line(why_not_counted(finding), longest=_LONGEST_NOTE)
-    return f"- {_severity(finding)}: {_title(finding)} — {code_span(place_in_words(finding)[:_LONGEST_PATH])} — {why}"
+    return (
+        f"- {_severity(finding)}: {title_line(finding)} — {code_span(place_in_words(finding)[:_LONGEST_PATH])} — {why}"
+    )
+
+
+def title_line(finding: Finding, *, in_cell: bool = False) -> str:
+    """The title as one line of Markdown, or the name of the check."""
+    show = markdown_cell if in_cell else markdown_line
+    return show(finding.title, longest=_LONGEST_TITLE) or check_name(finding)
+
+
+def labelled(label: str, text: str) -> str:
+    """Prose behind a label, which stands above it when the prose begins with a block of code."""
+    prose = markdown_prose(text, longest=_LONGEST_PROSE)
+    if not prose:
+        return ""
+    return f"**{label}:**\n\n{prose}" if prose[0] in "`-*" or prose[:1].isdigit() else f"**{label}:** {prose}"
 
 
 def _severity(finding: Finding) -> str:
-    return f"{_SIGNS[finding.severity]} {finding.severity.label} P{finding.severity.priority}"
-
-
-def _title(finding: Finding, *, in_cell: bool = False) -> str:
-    show = markdown_cell if in_cell else markdown_line
-    return show(finding.title, longest=_LONGEST_TITLE) or check_name(finding)
+    return f"{SEVERITY_SIGNS[finding.severity]} {finding.severity.label} P{finding.severity.priority}"
 
 
 def _code(finding: Finding) -> str:
@@ -95,11 +106,3 @@ def _code(finding: Finding) -> str:
     more = [f"… {rest:,} more lines"] if rest > 0 else []
     language = _LANGUAGES.get(PurePosixPath(finding.file).suffix.lower(), "")
     return markdown_code("\n".join([*shown[:_MOST_CODE_LINES], *more]), language=language)
-
-
-def _labelled(label: str, text: str) -> str:
-    """Prose behind a label, which stands above it when the prose begins with a block of code."""
-    prose = markdown_prose(text, longest=_LONGEST_PROSE)
-    if not prose:
-        return ""
-    return f"**{label}:**\n\n{prose}" if prose[0] in "`-*" or prose[:1].isdigit() else f"**{label}:** {prose}"

@@ -27,6 +27,7 @@ _ACTIVE = (
     r"|[#!][0-9]{1,12}"
     r"|(?<![A-Za-z0-9])GH-[0-9]{1,12}"
 )
+_REFERENCES = r"(?:GH-[0-9]{1,12})+"
 _SPECIAL = r"[\\`\[\]$|~#_]"
 # An underline that makes a heading or a table of the row above, a rule, a command of the forge.
 _LINE_START = r"([ 0-9.)]*+)[-*=:](?=[-*=: ]*\Z)|([ ]*+)(?:/(?=[A-Za-z])|:)"
@@ -144,9 +145,15 @@ def _text(text: str) -> str:
     at = 0
     for match in _pattern(_ACTIVE).finditer(text):
         active = match[0].rstrip(".,;:!?)'\"")
-        shown += [_escaped(text[at : match.start()]), code_span(active)]
+        shown += [*_between(text[at : match.start()]), code_span(active)]
         at = match.start() + len(active)
-    return _joined([*shown, _escaped(text[at:])])
+    return _joined([*shown, *_between(text[at:])])
+
+
+def _between(text: str) -> tuple[str, str]:
+    """The text between what became code. A `GH-3` that was the end of a word is one by itself behind code."""
+    start = _pattern(_REFERENCES).match(text)
+    return (code_span(start[0]), _escaped(text[start.end() :])) if start else ("", _escaped(text))
 
 
 def _joined(pieces: list[str]) -> str:

@@ -29,8 +29,8 @@ _PLAIN = (str, int, float, bool, NoneType)
 
 
 def run_to_json(run: RunRecord) -> bytes:
-    """The state of a run, to be read by people too. Raises ValueError for what cannot be written."""
-    return _encoded(run, indent=1) + b"\n"
+    """The state of a run. Raises ValueError for what cannot be written."""
+    return _encoded(run) + b"\n"
 
 
 def run_from_json(data: bytes) -> RunRecord:
@@ -67,10 +67,9 @@ def approval_from_json(data: bytes) -> Approval:
     return _read(Approval, _document(data))
 
 
-def _encoded(value: object, *, indent: int | None = None) -> bytes:
-    separators = (",", ":") if indent is None else (",", ": ")
+def _encoded(value: object) -> bytes:
     try:
-        text = json.dumps(_plain(value), ensure_ascii=False, indent=indent, separators=separators)
+        text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
     except (TypeError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from error
     return text.encode("utf-8", "surrogatepass")

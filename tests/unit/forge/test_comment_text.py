@@ -18,8 +18,8 @@ ATTACK = (
 )
 
 
-def body_of(about: Finding, *, whole: bool = True) -> str:
-    place = Place(about.file, about.line_start, about.line_end, is_whole=whole)
+def body_of(about: Finding, *, takes_edit: bool = True) -> str:
+    place = Place(about.file, about.line_start, about.line_end, takes_edit=takes_edit)
     return finding_body(about, place, review=review(about), marker=MARKER)
 
 
@@ -45,17 +45,17 @@ def test_an_edit_with_fences_in_it_stays_one_edit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("suggestion", "whole"),
+    ("suggestion", "takes_edit"),
     [
         ("Check for zero first.", True),
         ("```python\nsomething.entirely(different)\n```", True),
         ("```suggestion\nvalue_4 = compute(4, checked=True)\n```", False),
         ("```suggestion\nvalue_4 = '\u202e'\n```", True),
     ],
-    ids=["words", "a sketch", "part of the lines", "invisible characters"],
+    ids=["words", "a sketch", "lines that take none", "invisible characters"],
 )
-def test_anything_else_is_advice(suggestion: str, *, whole: bool) -> None:
-    body = body_of(finding(4, suggestion=suggestion), whole=whole)
+def test_anything_else_is_advice(suggestion: str, *, takes_edit: bool) -> None:
+    body = body_of(finding(4, suggestion=suggestion), takes_edit=takes_edit)
     assert "suggestion" not in {info for info, _ in fences(body)}
     assert "**Fix:**" in body
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from codeloupe.errors import UsageError
@@ -100,6 +102,9 @@ def test_a_pull_request_as_people_name_it(text: str, target: Target) -> None:
         "١٢",
         "octo/demo",
         "octo/demo#",
+        "octo/..#12",
+        "https://github.com/octo/../pull/12",
+        "https://github.com/octo/./pull/12",
         "https://github.com/octo/demo/issues/12",
         "https://github.com/octo/demo/pull/",
         "https://evil.example/octo/demo/pull/12",
@@ -114,13 +119,18 @@ def test_anything_else_is_a_mistake_in_words(text: str) -> None:
         parse_pull_request(text, PUBLIC)
 
 
-@pytest.mark.parametrize(
-    "text", ["demo", "octo/", "/demo", "a/b/c", "octo/..", "octo/de mo", "octo/demo\n", "octo/%2e"]
-)
+@pytest.mark.parametrize("read", [lambda text: parse_pull_request(text, PUBLIC), parse_repository])
+def test_a_password_in_a_mistaken_address_is_not_repeated(read: Callable[[str], Target]) -> None:
+    with pytest.raises(UsageError) as raised:
+        read("https://somebody:hunter2@github.com/octo/demo/issues/1")
+    assert "hunter2" not in raised.value.message
+    assert "github.com/octo/demo/issues/1" in raised.value.message
+
+
+@pytest.mark.parametrize("text", ["demo", "octo/", "/demo", "a/b/c", "octo/..", "octo/de mo", "octo/%2e"])
 def test_a_name_that_no_repository_has_is_a_mistake(text: str) -> None:
-    if text != "octo/demo\n":
-        with pytest.raises(UsageError):
-            parse_repository(text)
+    with pytest.raises(UsageError):
+        parse_repository(text)
 
 
 def test_the_origin_of_a_clone_names_the_repository_of_this_github_alone() -> None:

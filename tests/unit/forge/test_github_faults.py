@@ -9,6 +9,7 @@ import pytest
 
 from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved
 from codeloupe.model.publication import Publication, StatusKind, SummaryChange
+from codeloupe.model.review import Review
 from tests.github_server import GitHubServer, github_server
 from tests.github_server_patches import changed_file
 from tests.github_server_world import PullRequest
@@ -287,13 +288,33 @@ def test_limits_do_not_use_up_the_attempts_for_failures(server: GitHubServer, tm
     assert_all_is_there_once(server)
 
 
-def test_a_review_that_a_person_has_begun_by_hand_is_told(server: GitHubServer, tmp_path: Path) -> None:
-    words = {"message": "Unprocessable Entity", "errors": ["User can only have one pending review per pull request"]}
-    server.fail("POST", REVIEWS, status=422, body=words)
-    done = publish(server, TWO, tmp_path)
+@pytest.mark.parametrize("reviewed", [TWO, review()], ids=["with comments", "with an approval alone"])
+def test_a_review_that_a_person_has_begun_by_hand_is_told(
+    server: GitHubServer, tmp_path: Path, reviewed: Review
+) -> None:
+    begun_by_hand(server)
+    done = publish(server, reviewed, tmp_path, approve=True)
+    assert done.exit_code == 3
+    assert "pending review" in done.problems[0].message
+    assert "submit or discard it" in done.problems[0].hint
+    assert done.refused == ()
+    assert server.count("POST", REVIEWS) == 1
+    assert len(pull_of(server).issue_comments) == 1
+
+
+def begun_by_hand(server: GitHubServer) -> None:
+    """A review of the token's own person that was not sent yet."""
+    pull = pull_of(server)
+    pull.add_review(server.world.user("reviewer"), association="MEMBER", body="", state="PENDING", commit=FIRST)
+
+
+def test_a_pending_review_that_stands_in_the_way_of_an_answer_is_told(server: GitHubServer, tmp_path: Path) -> None:
+    publish(server, TWO, tmp_path)
+    words = {"message": "Validation Failed", "errors": ["user_id can only have one pending review per pull request"]}
+    server.fail("POST", f"{PULL}/comments/*/replies", status=422, body=words, times=2)
+    done = publish(server, review(), tmp_path)
     assert done.exit_code == 3
     assert "submit or discard it" in done.problems[0].hint
-    assert server.count("POST", REVIEWS) == 1
 
 
 def test_comments_that_come_too_quickly_for_github_are_posted_later(server: GitHubServer, tmp_path: Path) -> None:
@@ -345,6 +366,15 @@ def test_an_endless_answer_is_not_read_to_its_end(
     publish(server, TWO, tmp_path)
     monkeypatch.setattr("codeloupe.forge.github_transport._MOST_BYTES", 5_000)
     with pytest.raises(ForgeError, match="larger than"):
+        publish(server, TWO, tmp_path)
+
+
+def test_an_answer_that_drips_is_not_waited_for(
+    server: GitHubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("codeloupe.forge.github_transport._MOST_SECONDS", 0.05)
+    server.slow_answer("GET", PULL, 30, times=4)
+    with pytest.raises(ForgeError, match=r"cannot be reached \(TimeoutError\)"):
         publish(server, TWO, tmp_path)
 
 

@@ -29,6 +29,12 @@ def _two_commits(repository: GitRepository) -> tuple[str, str]:
     return base, repository.commit("second\n\n- a point\n+ another\n    indented")
 
 
+@pytest.mark.parametrize(("written", "shown"), [(b"heading", "heading"), (b"  x", " x"), (b"", ""), (b" ", "")])
+def test_a_section_heading_loses_at_most_the_space_before_it(written: bytes, shown: str) -> None:
+    (hunk,) = _one(_GIT + b"@@ -1 +1 @@%b\n-a\n+b\n" % written).hunks
+    assert hunk.section == shown
+
+
 @pytest.mark.parametrize("data", [b"", b"\n", b" \n\n"])
 def test_an_empty_text_is_an_empty_change(data: bytes) -> None:
     assert parse_diff(data) == ()

@@ -168,3 +168,20 @@ def test_secrets_in_failures_are_not_written_down(tmp_path: Path) -> None:
     assert "refused [redacted]" in ran.record.stage("write").reason
     for name in ("run.json", "journal.jsonl"):
         assert token not in (ran.directory / name).read_text()
+
+
+def test_what_the_first_call_of_a_session_made_is_an_artifact_of_the_one_that_resumed_it(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "retries": 0})
+    steps = [crashing({"a.md": "half\n", "b.bin": "no\n"}, session_id="s-1"), writing({"c.md": "rest\n"})]
+    ran = run(file, Cast({"write": steps}), tmp_path / "state")
+    attempt = ran.record.stage("write").attempts[0]
+    assert attempt.step is RecoveryStep.RESUME
+    assert attempt.artifacts == ("a.md", "c.md")
+
+
+def test_what_a_failed_call_made_is_none_of_the_one_that_begins_afresh(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "retries": 0})
+    steps = [crashing({"a.md": "half\n"}), writing({"c.md": "rest\n"})]
+    ran = run(file, Cast({"write": steps}), tmp_path / "state")
+    attempt = ran.record.stage("write").attempts[0]
+    assert (attempt.step, attempt.artifacts) == (RecoveryStep.FRESH, ("c.md",))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.errors import NotARepository, WorkspaceError
+from codeloupe.errors import ConfigError, NotARepository, WorkspaceError
 from codeloupe.git.workspace_store import GitWorkspaceStore
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
@@ -18,7 +18,7 @@ from codeloupe.pipelines import open_run_store
 from codeloupe.ports import KeptTree
 from codeloupe.testing import Text
 from codeloupe.testing.scripted_call import AgentStep
-from tests.engine_pipelines import Cast, critique, files_in, resume, run, write_pipeline, writing
+from tests.engine_pipelines import Cast, Ran, critique, files_in, resume, run, write_pipeline, writing
 from tests.repository import GitRepository
 
 S = StageState
@@ -264,3 +264,68 @@ def test_a_worktree_tells_its_agent_what_it_changed_without_touching_the_reposit
     file = write_pipeline(tmp_path / "p", {"name": "write"}, workspace="worktree")
     run(file, Cast({"write": [step]}), tmp_path / "state", repo=project.path)
     assert "a.py" in said[0]
+
+
+@pytest.mark.parametrize("kind", ["worktree", "checkout"])
+def test_an_answer_that_we_saved_is_handed_on_but_no_part_of_a_repositorys_patch(
+    project: GitRepository, tmp_path: Path, kind: str
+) -> None:
+    told: list[str] = []
+
+    def step(request: AgentRequest) -> AgentStep:
+        told.append(request.prompt)
+        return writing({"a.py": "x = 2\n"}, say="All changed.")(request)
+
+    stages = ({"name": "read", "writes": False}, {"name": "write", "needs": "read"})
+    file = write_pipeline(tmp_path / "p", *stages, workspace=kind)
+    cast = Cast({"read": [Text("Two things are wrong.")], "write": [step]})
+    ran = run(file, cast, tmp_path / "state", repo=project.path)
+    assert ran.record.state is S.COMPLETED, ran.record.reason
+    assert "read-output.md" in told[0]
+    patch = (ran.directory / "result.patch").read_text(encoding="utf-8")
+    assert "+x = 2" in patch
+    assert "-output.md" not in patch
+    holder = ran.directory / "result" if kind == "worktree" else project.path
+    assert files_in(holder)["read-output.md"] == "Two things are wrong.\n"
+    assert files_in(holder)["write-output.md"] == "All changed.\n"
+
+
+def test_a_file_that_the_agent_names_like_a_saved_answer_is_its_own(project: GitRepository, tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write"}, workspace="worktree")
+    cast = Cast({"write": [writing({"write-output.md": "mine\n"})]})
+    ran = run(file, cast, tmp_path / "state", repo=project.path)
+    assert "write-output.md" in (ran.directory / "result.patch").read_text(encoding="utf-8")
+
+
+def waiting_run(project: GitRepository, folder: Path) -> tuple[Ran, Cast]:
+    """A run in a worktree whose first stage was approved while no process worked on it."""
+    stages = ({"name": "write", "gate": "approval"}, {"name": "next", "needs": "write"})
+    file = write_pipeline(folder / "p", *stages, workspace="worktree")
+    cast = Cast({"write": [writing({"a.md": "a"})], "next": [writing({"b.md": "b"})]})
+    ran = run(file, cast, folder / "state", repo=project.path)
+    word = Approval(stage="write", decision=Decision.APPROVE)
+    open_run_store(ran.state).put_approval(ran.record.run_id, word)
+    return ran, cast
+
+
+def test_a_run_whose_repository_was_moved_away_goes_on_when_it_is_back(project: GitRepository, tmp_path: Path) -> None:
+    ran, cast = waiting_run(project, tmp_path)
+    moved = project.path.rename(tmp_path / "moved")
+    with pytest.raises(ConfigError, match="cannot go on") as caught:
+        resume(ran, cast)
+    assert caught.value.hint == "put its repository back where it was"
+    moved.rename(project.path)
+    assert resume(ran, cast).record.state is S.COMPLETED
+    assert cast.calls == ["write", "next"]
+
+
+def test_a_commit_that_the_repository_forgot_is_told_in_words(project: GitRepository, tmp_path: Path) -> None:
+    ran, cast = waiting_run(project, tmp_path)
+    commit = project.git("rev-parse", "HEAD").decode("ascii").strip()
+    project.git("commit", "--quiet", "--all", "--amend", "--message", "another")
+    project.git("reflog", "expire", "--expire=now", "--all")
+    project.git("gc", "--quiet", "--prune=now")
+    stopped = resume(ran, cast).record
+    assert stopped.state is S.AWAITING_APPROVAL
+    assert f"no longer holds the commit {commit}" in stopped.stage("next").reason
+    assert cast.calls == ["write"]

@@ -103,6 +103,8 @@ def test_a_code_span_shows_exactly_its_text(text: str) -> None:
         ("ask @team/core, see #12.", "ask `@team/core`, see `#12`."),
         ("mail a@b.test.", "mail `a@b.test`."),
         ("owner/project#4 and GH-5 and !6", "owner/project`#4` and `GH-5` and `!6`"),
+        ("!4GH-3 and #1GH-2GH-3x", "`!4` `GH-3` and `#1` `GH-2GH-3`x"),
+        ("HIGH-3 stays", "HIGH-3 stays"),
         ("# Verdict: PASS", "\\# Verdict: PASS"),
         ("fine\n===", "fine\n\\==="),
         ("fine\n---:", "fine\n\\---:"),

@@ -22,6 +22,8 @@ NOT_SHAPING: dict[str, Any] = {
     "idle_timeout_seconds": 2.5,
     "max_budget_usd": 0.25,
     "labels": {"unit": "3"},
+    # A call that resumes has no key, and without a session there is nothing to fork.
+    "fork_session": True,
 }
 
 

@@ -1,0 +1,103 @@
+"""The ledger with a hundred thousand finished calls against an empty one: what looking up and storing one takes."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from bench.table import BenchRow
+from codeloupe.model.agent import AgentResult, TokenUsage
+from codeloupe.store.database import Database
+from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.result_text import encode_result
+
+_ROWS = 100_000
+_TIMES = 500
+_LEASE_SECONDS = 60.0
+_LIMIT = 2.0
+_OUTPUT = "The last page is left out when the number of items is a multiple of its size. " * 12
+
+
+def rows() -> Iterator[BenchRow]:
+    """Each step of a bought call in both ledgers by turns, and the first of a process, which also prunes."""
+    with tempfile.TemporaryDirectory() as directory:
+        empty, full = Path(directory) / "empty.sqlite3", Path(directory) / "full.sqlite3"
+        _fill(full)
+        with Database(empty) as few, Database(full) as many:
+            ledgers = SqliteLedger(few), SqliteLedger(many)
+            first = [_seconds(partial(ledger.put, _key(-1), _result(-1))) for ledger in ledgers]
+            yield _row("the first put of a process, which also prunes", *first, limit=None)
+            for name, step in _STEPS:
+                yield _row(name, *_in_turns(ledgers, step), limit=_LIMIT)
+            stats = _seconds(ledgers[1].stats)
+        size = full.stat().st_size / 1e6
+    yield BenchRow(f"what is in a ledger of {_ROWS:,} calls", f"{stats * 1000:.0f} ms for {size:.0f} MB", None, None)
+
+
+def _row(name: str, empty: float, full: float, *, limit: float | None) -> BenchRow:
+    detail = f"{full * 1000:.3f} ms / {empty * 1000:.3f} ms"
+    return BenchRow(f"ledger of {_ROWS:,} calls / empty: {name}", detail, full / empty, limit)
+
+
+# In this order: what is claimed is stored after that, and found after that.
+_STEPS: Sequence[tuple[str, Callable[[SqliteLedger, int], object]]] = (
+    ("get what is not there", lambda ledger, number: ledger.get(_key(_ROWS + number))),
+    ("claim", lambda ledger, number: ledger.claim(_key(_ROWS + number), lease_seconds=_LEASE_SECONDS)),
+    ("put", lambda ledger, number: ledger.put(_key(_ROWS + number), _result(number))),
+    ("get", lambda ledger, number: _found(ledger.get(_key(_ROWS + number)))),
+)
+
+
+def _in_turns(
+    ledgers: tuple[SqliteLedger, SqliteLedger], step: Callable[[SqliteLedger, int], object]
+) -> tuple[float, float]:
+    """The medians of both, one step here and one there, so that a busy moment of the machine counts for both."""
+    pairs = [[_seconds(partial(step, ledger, number)) for ledger in ledgers] for number in range(_TIMES)]
+    return median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _found(result: AgentResult | None) -> AgentResult:
+    if result is None:
+        raise RuntimeError("what was stored was not found")
+    return result
+
+
+def _fill(path: Path) -> None:
+    """All in one transaction: how they came there is not what is measured."""
+    columns = "key, created_at, size_bytes, agent, model, cost_usd, payload"
+    payload = encode_result(_result(0))
+    now = time.time()
+    with Database(path) as database, database.writing() as connection:
+        connection.executemany(
+            f"INSERT INTO results ({columns}) VALUES (?, ?, ?, 'scripted', 'a-model', 0.01, ?)",
+            ((_key(number), now - number, len(payload), payload) for number in range(_ROWS)),
+        )
+
+
+def _key(number: int) -> str:
+    return hashlib.sha256(b"%d" % number).hexdigest()
+
+
+def _result(number: int) -> AgentResult:
+    return AgentResult(
+        success=True,
+        output=f"{number} {_OUTPUT}",
+        agent="scripted",
+        structured={"findings": []},
+        duration_ms=1000,
+        num_turns=1,
+        total_cost_usd=0.01,
+        usage=TokenUsage(input_tokens=4000, output_tokens=200),
+        model="a-model",
+    )

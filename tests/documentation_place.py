@@ -1,0 +1,234 @@
+"""A place in which the commands of the documentation can be typed: a repository, and all that pages speak of.
+
+The real agent programs talk to the stand-in model, git to a forge on loopback, and `publish` to a GitHub server on
+loopback. Nothing leaves the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
+from tests.agent_programs import find
+from tests.documentation_pages import PROJECT, Block
+from tests.github_server import github_server
+from tests.pipeline_files_model import ExampleModel
+from tests.program import PROGRAM, PYTHON_HEADER
+from tests.pull_server import PullServer
+from tests.repository import GitRepository
+
+BEFORE = "def total(prices):\n    return sum(prices)\n"
+AFTER = BEFORE + "\n\ndef average(prices):\n    return total(prices) / cuont(prices)\n"
+STAGED = "def first(names):\n    return nmaes[0]\n"
+UNSAVED = "def last(names):\n    return nmaes[-1]\n"
+# What the model of the pages says about the change; the quote is a line of `AFTER`. Graver, it would be verified, in
+# another call of each agent.
+FINDING = {
+    "file": "src/app.py",
+    "line": 6,
+    "quote": "    return total(prices) / cuont(prices)",
+    "title": "A misspelt name",
+    "body": "average() raises NameError.",
+    "category": "correctness",
+    "severity": "medium",
+    "confidence": 0.9,
+}
+SCHEMA = '{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}'
+FULL_NAME = "octo/demo"
+PULL_REQUESTS = (7, 12)
+_REVIEWED_CODE = "cuont(prices)"
+_ASKS_TO_REFUTE = "Try to refute the claim"
+_PAGE_STEP = "Say in three sentences what this repository is for."
+# The cheapest agent for a page that names none; only claude writes files as the examples' made-up model wants it.
+_AGENTS = {"pipelines.md": "claude_cli", "README.md": "claude_cli"}
+_OFFLINE = frozenset({"ci.md", "publish.md", "rounds.md", "README.md", "library.md", "json.md", "configuration.md"})
+
+
+# It takes a second of CPU to ask the program for its version alone.
+_WITH_GEMINI = frozenset({"review.md"})
+
+
+class _RecentRepository(GitRepository):
+    """A repository whose commits are of now, as those of somebody who works."""
+
+    def _environment(self) -> dict[str, str]:
+        return {name: value for name, value in super()._environment().items() if not name.endswith("_DATE")}
+
+
+@dataclass
+class Place:
+    """Where the commands of one page are typed. `exported` are the variables that the page has set so far."""
+
+    directory: Path
+    environment: Mapping[str, str]
+    pull_request_url: str
+    exported: list[str] = field(default_factory=list)
+
+    def type(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Type a line into a shell; an `export` holds for the lines behind it."""
+        line = self._filled(line)
+        if line.startswith("export "):
+            self.exported.append(line)
+        return self._run(("bash", "-c", "\n".join((*self.exported, line))))
+
+    def execute(self, block: Block) -> subprocess.CompletedProcess[str]:
+        """Run a Python program of a page; a warning in it is an error."""
+        return self._run((sys.executable, "-W", "error", "-c", block.text))
+
+    def write(self, block: Block) -> None:
+        """Put a file that the page shows in its place."""
+        assert block.file is not None
+        file = self.directory / block.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block.text, encoding="utf-8")
+
+    def _run(self, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words, cwd=self.directory, env=dict(self.environment), stdin=subprocess.DEVNULL, capture_output=True,
+            encoding="utf-8", errors="replace", check=False,
+        )  # fmt: skip
+
+    def _filled(self, line: str) -> str:
+        """The line with a real thing for each word in capitals that stands for one."""
+        line = re.sub(r"https://github\.com/OWNER/\w+/pull/\d+", self._url_for(line), line)
+        for word, find_one in (("FINGERPRINT", self._fingerprint), ("ID", self._review_id), ("RUN", lambda: "last")):
+            if re.search(rf" {word}\b", line):
+                line = re.sub(rf" {word}\b", f" {find_one()}", line)
+        return line
+
+    def _url_for(self, line: str) -> str:
+        return f"{FULL_NAME}#{PULL_REQUESTS[0]}" if "publish" in line else self.pull_request_url
+
+    def _fingerprint(self) -> str:
+        """Of a finding in the last review that nobody has set aside yet."""
+        shown = self._run((str(PROGRAM), "history", "render", "last", "--format", "json"))
+        aside = self._run((str(PROGRAM), "history", "dismiss")).stdout
+        known = (str(finding["fingerprint"]) for finding in json.loads(shown.stdout)["findings"])
+        return next(fingerprint for fingerprint in known if fingerprint[:8] not in aside)
+
+    def _review_id(self) -> str:
+        listed = self._run((str(PROGRAM), "history", "list", "--json"))
+        return str(re.findall(r'"id": "(\w+)"', listed.stdout)[-1])
+
+
+@contextmanager
+def place_for(page: Path, root: Path) -> Iterator[Place]:
+    """A place for the commands of one page below `root`; what it needs is started, and ended again."""
+    model = ExampleModel("article")
+    project = _repository(root / "work")
+    with (
+        StandInServer(reply=lambda request: answer(request, model)) as service,
+        PullServer(root / "forge") as forge,
+        github_server() as github,
+    ):
+        _forge(project, root / "forge", f"{forge.url}/{FULL_NAME}.git")
+        pulls = github.repository(FULL_NAME)
+        for number in PULL_REQUESTS:
+            pulls.pull_request(_patches(project), head=project.head(), number=number)
+        _unsaved(project)
+        variables = {
+            **os.environ,
+            **_agent_variables(service, root / "bin", with_gemini=page.name in _WITH_GEMINI),
+            **_reviewing(page),
+            "GITHUB_TOKEN": github.token,
+            "GITHUB_API_URL": github.url,
+        }
+        yield Place(project.path, variables, f"{forge.url}/{FULL_NAME}/pull/{PULL_REQUESTS[0]}")
+
+
+def answer(request: RecordedRequest, model: ExampleModel) -> Reply:
+    """What the model behind every agent of the pages says."""
+    if request.mentions(_PAGE_STEP):
+        return Text("It adds prices. It has one module. It has no tests.")
+    if request.mentions("## Execution Environment") or request.mentions("verdict = PASS"):
+        return model(request)
+    if request.mentions(_ASKS_TO_REFUTE):
+        return Json({"reason": "cuont is defined nowhere.", "proof": "confirmed"})
+    asked: dict[str, Any] = {"findings": [FINDING]} if request.mentions(_REVIEWED_CODE) else {"answer": "It adds."}
+    return Json(asked)
+
+
+def _repository(directory: Path) -> GitRepository:
+    """Branch `topic` with a fault over `main`, and a branch `release`; the files that pages name are there."""
+    project = _RecentRepository(directory)
+    project.write("src/app.py", BEFORE)
+    project.write("REVIEW.md", "Names are whole words.\n")
+    project.write("prompt.txt", "What does src/app.py do?\n")
+    project.write("ticket.md", "The report needs the average price.\n")
+    project.write("answer.json", SCHEMA)
+    project.commit("the shop")
+    project.checkout("release", new=True)
+    project.write("notes.md", "# 1.0\n")
+    project.commit("docs: notes of the release")
+    project.checkout("main")
+    project.checkout("topic", new=True)
+    project.write("src/app.py", AFTER)
+    project.commit("feat: average of prices")
+    return project
+
+
+def _forge(project: GitRepository, root: Path, url: str) -> None:
+    """Put it on a forge with pull requests, and make that its origin."""
+    bare = root / f"{FULL_NAME}.git"
+    project.git("clone", "--quiet", "--bare", ".", str(bare))
+    for name, value in (("remote.origin.url", url), ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")):
+        project.git("config", name, value)
+    project.git("update-ref", "refs/remotes/origin/main", "main")
+    subprocess.run(("git", "-C", str(bare), "symbolic-ref", "HEAD", "refs/heads/main"), check=True)
+    subprocess.run(("git", "-C", str(bare), "config", "uploadpack.allowFilter", "true"), check=True)
+    for number in PULL_REQUESTS:
+        project.git("push", "--quiet", str(bare), f"topic:refs/pull/{number}/head")
+
+
+def _unsaved(project: GitRepository) -> None:
+    """What is staged, what is not saved, and the project's examples, which git does not see."""
+    project.write("src/first.py", STAGED)
+    project.git("add", "src/first.py")
+    project.write("src/last.py", UNSAVED)
+    shutil.copytree(PROJECT / "examples", project.path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    (project.path / ".git" / "info").mkdir(exist_ok=True)
+    project.write(".git/info/exclude", "/examples/\n*.json\n*.xml\n*.sarif\n*.rdjson\n*.html\n")
+
+
+def _patches(project: GitRepository) -> dict[str, str]:
+    text = project.git("diff", "main", "topic", "--", "src/app.py").decode()
+    return {"src/app.py": text[text.index("@@ ") :].rstrip("\n")}
+
+
+def _reviewing(page: Path) -> dict[str, str]:
+    agents = {"CODELOUPE_AGENTS": _AGENTS.get(page.name, "codex")}
+    return {**agents, "CODELOUPE_REVIEWER_TYPE": "offline"} if page.name in _OFFLINE else agents
+
+
+def _agent_variables(service: StandInServer, bin_directory: Path, *, with_gemini: bool) -> dict[str, str]:
+    """Every agent program, with a made-up login at the stand-in; and a `review_command` for the pages that name one."""
+    bin_directory.mkdir()
+    reviewer = bin_directory / "todo-reviewer"
+    reviewer.write_text(f"{PYTHON_HEADER}import sys\nsys.stdin.read()\nprint('{{\"findings\": []}}')\n")
+    reviewer.chmod(0o755)
+    key = "made-up-" + "for-tests"
+    return {
+        "PATH": os.pathsep.join((str(bin_directory), str(PROGRAM.parent), os.environ["PATH"])),
+        "ANTHROPIC_API_KEY": key,
+        "ANTHROPIC_BASE_URL": service.url,
+        "OPENAI_API_KEY": key,
+        "OPENAI_BASE_URL": f"{service.url}/v1",
+        "GEMINI_API_KEY": key,
+        "GOOGLE_GEMINI_BASE_URL": service.url,
+        "CODELOUPE_CLAUDE_PATH": str(find("claude")),
+        "CODELOUPE_CODEX_PATH": str(find("codex")),
+        **({"CODELOUPE_GEMINI_PATH": str(find("gemini"))} if with_gemini else {}),
+        "CODELOUPE_API_MODEL": "openai:any",
+        "CODELOUPE_API_BASE_URL": f"{service.url}/v1",
+        "CODELOUPE_REVIEW_COMMAND": str(reviewer),
+    }

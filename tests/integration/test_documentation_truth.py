@@ -1,0 +1,169 @@
+"""The documentation and the program cannot drift apart: options, verbs, settings, fields, exit codes, links, names."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import codeloupe
+from codeloupe.cli.main import INTERRUPTED, build_parser
+from codeloupe.config.schema import KEYS
+from codeloupe.errors import CodeloupeError
+from codeloupe.experts.loading import builtin_names
+from codeloupe.report.format_names import FORMAT_NAMES
+from codeloupe.switchboard import AGENT_NAMES
+from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, name_of, spans
+from tests.documentation_place import place_for
+from tests.documentation_reference import MADE, RENEW, fields_of_report
+from tests.documentation_verbs import calls, long_options, verb_of, verbs
+
+VERBS = verbs()
+GROUPS = {verb.partition(" ")[0] for verb in VERBS}
+INDEX = DOCS / "README.md"
+JSON_PAGE = DOCS / "json.md"
+OF_NO_VERB = frozenset({"--help", "--version"})
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def calls_on(page: Path) -> list[list[str]]:
+    """Every call of the program on a page: in blocks, and in sentences and tables."""
+    lines = [command.text for block in blocks(page) for command in commands(block)]
+    lines += [span for span in spans(page) if span.startswith("codeloupe ")]
+    return [words for line in lines for words in calls(line)]
+
+
+@pytest.mark.parametrize("file", MADE, ids=lambda file: file.name)
+def test_what_is_made_from_the_program_is_not_stale(file: Path) -> None:
+    assert text_of(file) == MADE[file](), f"stale: run `{RENEW}`"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_call_names_a_verb_and_only_options_of_it(page: Path) -> None:
+    for words in calls_on(page):
+        verb = verb_of(words, VERBS)
+        if verb is None:
+            assert words[0] in {*GROUPS, "COMMAND"}, words
+            assert not words[1:2] or words[1].startswith("-"), words
+        else:
+            assert long_options(words) - OF_NO_VERB <= VERBS[verb], words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_an_option_that_is_named_alone_belongs_to_a_review_or_to_a_verb_of_the_page(page: Path) -> None:
+    called = {"review", *(verb for words in calls_on(page) if (verb := verb_of(words, VERBS)))}
+    known = OF_NO_VERB.union(*(VERBS[verb] for verb in called))
+    named = {
+        option
+        for span in spans(page)
+        if not span.startswith(("codeloupe ", "pre-commit "))
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", span)
+    }
+    assert named - known == set()
+
+
+def test_every_verb_is_told_with_its_page() -> None:
+    told = {verb_of(words, VERBS) for words in calls_on(INDEX)}
+    assert set(VERBS) - told == set()
+
+
+def test_every_setting_has_a_row_and_no_variable_is_made_up() -> None:
+    rows = re.findall(r"^\| `(\w+)`", text_of(DOCS / "configuration.md"), re.MULTILINE)
+    assert sorted(rows) == sorted(KEYS)
+    source = "\n".join(text_of(file) for file in (PROJECT / "src").rglob("*.py"))
+    variables = {name for page in PAGES for name in re.findall(r"\bCODELOUPE_([A-Z_]+[A-Z])", text_of(page))}
+    assert {name for name in variables if name.lower() not in KEYS and f"CODELOUPE_{name}" not in source} == set()
+
+
+def table(page: Path, heading: str) -> list[list[str]]:
+    """The rows of the first table below a heading, without its head."""
+    _, _, below = text_of(page).partition(f"# {heading}\n")
+    rows = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
+    assert rows, heading
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[0].splitlines()[2:]]
+
+
+@pytest.mark.parametrize("name", fields_of_report())
+def test_every_field_of_the_report_is_told_with_its_type(name: str) -> None:
+    told = {row[0].strip("`"): row[1] for row in table(JSON_PAGE, name)}
+    assert told == fields_of_report()[name]
+    assert all(row[2] for row in table(JSON_PAGE, name))
+
+
+def every_exit_code() -> set[int]:
+    kinds: list[type[CodeloupeError]] = [CodeloupeError]
+    for kind in kinds:
+        kinds.extend(kind.__subclasses__())
+    return {0, 1, INTERRUPTED, *(kind.exit_code for kind in kinds)}
+
+
+@pytest.mark.parametrize("page", [JSON_PAGE, PROJECT / "README.md"], ids=name_of)
+def test_every_exit_code_is_told(page: Path) -> None:
+    [rows] = re.findall(r"^\| exit code .*\n\|[-|]+\n((?:\|.*\n)+)", text_of(page), re.MULTILINE)
+    assert {int(code) for code in re.findall(r"^\| (\d+) ", rows, re.MULTILINE)} == every_exit_code()
+
+
+def test_the_help_tells_the_same_exit_codes() -> None:
+    [told] = re.findall(r"^exit codes: (.+)$", build_parser([]).format_help(), re.MULTILINE)
+    assert {int(code) for code in re.findall(r"\b\d+\b", told)} == every_exit_code()
+
+
+def test_every_agent_is_told_with_what_it_needs() -> None:
+    rows = {row[0].strip("`"): row for row in table(DOCS / "agents.md", "One agent call")}
+    assert tuple(rows) == AGENT_NAMES
+    assert all(all(row) for row in rows.values())
+
+
+def test_the_other_documents_have_the_fields_that_are_told(tmp_path: Path) -> None:
+    rows = table(JSON_PAGE, "Other documents")
+    assert len(rows) >= 10
+    with place_for(JSON_PAGE, tmp_path) as place:
+        place.type("codeloupe review")
+        for call, told in rows:
+            ended = place.type(call.strip("`"))
+            assert ended.stdout, f"{call}: {ended.stderr}"
+            assert list(json.loads(ended.stdout)) == re.findall(r"`(\w+)`", told), call
+        asked = place.type("codeloupe agent run --json 'What is this?'")
+    assert set(json.loads(asked.stdout)) == {"error_kind", *(field.name for field in fields(codeloupe.AgentResult))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_relative_to(PROJECT), link
+        assert target.is_file(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_the_index_leads_to_every_page_once() -> None:
+    pages = {page.name for page in DOCS.glob("*.md")} - {INDEX.name}
+    listed = re.findall(r"^\| \[[^\]]+\]\(([\w-]+\.md)\)", text_of(INDEX), re.MULTILINE)
+    assert sorted(listed) == sorted(pages)
+
+
+def test_names_of_the_library_on_any_page_exist() -> None:
+    for page in PAGES:
+        for name in re.findall(r"\bcodeloupe\.([A-Za-z_]\w*)", text_of(page)):
+            known = name in codeloupe.__all__ or importlib.util.find_spec(f"codeloupe.{name}") is not None
+            assert known or name in {"yaml", "review"}, f"{page.name}: codeloupe.{name}"
+
+
+def test_every_format_and_every_built_in_expert_is_told() -> None:
+    assert [name for name in FORMAT_NAMES if f"`{name}`" not in text_of(DOCS / "ci.md")] == []
+    assert [name for name in builtin_names() if name not in text_of(DOCS / "experts.md")] == []
+
+
+def test_the_readme_is_short_and_no_page_is_long() -> None:
+    assert len(text_of(PROJECT / "README.md").splitlines()) < 150
+    assert {page.name for page in PAGES if len(text_of(page).splitlines()) > 250} == set()
