@@ -44,7 +44,9 @@ def complaints(measured: Mapping[str, tuple[int, int]], exceptions: Mapping[str,
 
 
 def test_modules_and_functions_are_within_their_limits() -> None:
-    measured = {name: size for source in sources("src", "tests", "bench", "fuzz") for name, size in sizes(source).items()}
+    measured = {
+        name: size for source in sources("src", "tests", "bench", "fuzz") for name, size in sizes(source).items()
+    }
     found = complaints(measured, EXCEPTIONS)
     assert not found, "\n".join(found)
 
