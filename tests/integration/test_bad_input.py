@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.program import PROGRAM, Ended, codeloupe
+from tests.program import Ended, codeloupe
 from tests.repository import GitRepository
 
 FAULT = "import os\n\n\ndef run(name):\n    os.system('echo ' + name)\n"
@@ -174,7 +175,18 @@ def test_a_directory_that_was_removed_below_the_program(tmp_path: Path, verb: li
     gone = tmp_path / "gone"
     gone.mkdir()
     # The shell stands in the directory, removes it, and becomes the program.
-    words = ["sh", "-c", 'rmdir "$1"; shift; exec "$@"', "sh", str(gone), str(PROGRAM), *verb]
+    words = [
+        "sh",
+        "-c",
+        'rmdir "$1"; shift; exec "$@"',
+        "sh",
+        str(gone),
+        sys.executable,
+        "-P",
+        "-m",
+        "codeloupe",
+        *verb,
+    ]
     ended = subprocess.run(words, cwd=gone, capture_output=True, text=True, check=False, timeout=30)
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr.startswith("codeloupe: ")

@@ -22,7 +22,7 @@ import jsonschema
 import pytest
 
 from codeloupe.report.pipeline_json import list_schema, run_schema
-from codeloupe.testing import Delay, Json, RecordedRequest, Reply, StandInServer, Text
+from codeloupe.testing import Delay, Json, RecordedRequest, Reply, StandInServer, Text, ToolUse
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
 from tests.program import PROGRAM, Ended, codeloupe
@@ -78,6 +78,9 @@ def written(folder: Path, *gates: str) -> str:
 
 def environment(server: StandInServer) -> dict[str, str]:
     return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
+
+
+_WORKSPACE = re.compile(r"Your working directory: (\S+)")
 
 
 def pipeline(server: StandInServer, folder: Path, *words: str) -> Ended:
@@ -232,10 +235,16 @@ def test_work_in_a_worktree_ends_as_a_patch_that_can_be_applied(folder: Path, re
     repository.write("a.txt", "a\n")
     repository.commit()
     (folder / "p.yaml").write_text(
-        "name: change\nworkspace: worktree\nstages:\n"
-        "- {name: write, step: write.md, writes: false, agent: claude_cli}\n"
+        "name: change\nworkspace: worktree\nstages:\n- {name: write, step: write.md, agent: claude_cli}\n"
     )
-    with StandInServer(reply=Model()) as server:
+
+    def writes_a_note(request: RecordedRequest) -> Reply:
+        if request.mentions("a note\n"):
+            return Text("It is written.")
+        workspace = next(found[1] for text in request.strings() if (found := _WORKSPACE.search(text)))
+        return ToolUse("Write", {"file_path": f"{workspace}/note.md", "content": "a note\n"})
+
+    with StandInServer(reply=writes_a_note) as server:
         ended = codeloupe(
             *("pipeline", "run", str(folder / "p.yaml")), cwd=repository.path, environment=environment(server)
         )
@@ -243,7 +252,8 @@ def test_work_in_a_worktree_ends_as_a_patch_that_can_be_applied(folder: Path, re
     found = re.search(r"^Next +(git apply \S+)", ended.stdout, re.MULTILINE)
     assert found is not None, ended.stdout
     subprocess.run(found[1].split(), cwd=repository.path, check=True)
-    assert (repository.path / "write-output.md").read_text() == "The write, number 1.\n"
+    assert (repository.path / "note.md").read_text() == "a note\n"
+    assert {path.name for path in repository.path.iterdir()} == {".git", "a.txt", "note.md"}
 
 
 def test_every_mistake_has_a_way_on_and_costs_nothing(folder: Path) -> None:

@@ -83,7 +83,7 @@ def test_many_commits_cost_a_few_processes(tmp_path: Path, monkeypatch: pytest.M
         started.append(" ".join(what.argv))
         return await run(what)
 
-    monkeypatch.setattr("codeloupe.git.command.run", counting)
+    monkeypatch.setattr("codeloupe.process.run", counting)
     assert len(read(repository.path)) == 60
     assert len([words for words in started if " log " in words]) == 1 + 2 * 2
 
