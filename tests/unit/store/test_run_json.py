@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
 from codeloupe.model.usage import Usage
-from codeloupe.store import run_json
+from codeloupe.store import record_text
 from codeloupe.store.failures import Unreadable
 from codeloupe.store.review_text import FromNewerVersion
 from codeloupe.store.run_json import (
@@ -174,4 +174,4 @@ def test_a_number_that_is_written_whole_is_read() -> None:
 @pytest.mark.parametrize("kind", [dict[str, int], list[str], tuple[int, int], bytes, Mapping[int, str], Usage | int])
 def test_a_type_that_cannot_be_stored_is_found_at_once(kind: Any) -> None:
     with pytest.raises(TypeError, match="cannot be stored"):
-        run_json._reader(kind)
+        record_text._reader(kind, in_utc=True)
