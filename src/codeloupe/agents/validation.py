@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.agents.prompt_text import full_prompt
-from codeloupe.agents.schema_check import SchemaError, check_schema
+from codeloupe.agents.schema_check import check_schema
 from codeloupe.errors import InvalidRequest, PromptTooLong
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
+from codeloupe.schemas import SchemaError
 
 # These become arguments of programs: none may look like a flag, and a comma would make two tools of one.
 _TOOL = re.compile(r"[A-Za-z_][^,\x00-\x1f\x7f]{0,199}")

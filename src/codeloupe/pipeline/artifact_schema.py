@@ -1,16 +1,12 @@
 """Whether an artifact that holds JSON or YAML is as its JSON Schema asks.
 
-The file is an agent's: its size, depth and number of values are capped, and nothing that a schema names is fetched.
-jsonschema is heavy, so it loads when there is a schema.
+The file is an agent's: its size, depth and number of values are capped.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from importlib import import_module
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +16,10 @@ from codeloupe.config.problems import escape
 from codeloupe.errors import ArtifactError
 from codeloupe.model.pipeline import ArtifactRule
 from codeloupe.pipeline.artifact_patterns import matches
+from codeloupe.schemas import SchemaError, UnknownReference, validator_for, violation
 
 MOST_CHECKED_BYTES = 4 * 1024**2
 _DEEPEST_LEVEL = 100
-_MOST_VIOLATIONS = 20
-_LONGEST_MESSAGE = 300
 _YAML_ENDINGS = (".yaml", ".yml")
 
 
@@ -38,12 +33,12 @@ def check_schemas(workspace: Path, artifacts: tuple[str, ...], rule: ArtifactRul
 
 def _check(file: Path, path: str, schema: Mapping[str, Any], *, stage: str) -> None:
     try:
-        violation = _violation(_value_in(file), schema)
+        wrong = _violation(_value_in(file), schema)
     except ValueError as error:
-        violation = str(error)
-    if violation:
+        wrong = str(error)
+    if wrong:
         raise ArtifactError(
-            f"{escape(path)} of the stage {stage} is not as its schema asks: {violation}",
+            f"{escape(path)} of the stage {stage} is not as its schema asks: {wrong}",
             stage=stage,
             hint="say in the step file what the file has to hold, or mend the schema in the pipeline's file",
         )
@@ -106,45 +101,9 @@ def _from_yaml(text: str) -> Any:
 
 def _violation(value: Any, schema: Mapping[str, Any]) -> str:
     """The most telling violation, in words, or nothing. Raises ValueError for a schema that is none."""
-    validator = _validator(json.dumps(schema, default=dict))
     try:
-        errors = list(islice(validator.iter_errors(value), _MOST_VIOLATIONS))
-        worst = import_module("jsonschema.exceptions").best_match(errors)
-    except RecursionError:
-        return "the schema refers to itself without end"
-    except OverflowError as error:
-        return f"it holds a number that is too large: {error}"
-    except import_module("referencing.exceptions").Unresolvable as error:
-        return f"the schema refers to what is not in it: {_short(str(error))}"
-    return f"at {_short(worst.json_path)}: {_short(worst.message)}" if worst else ""
-
-
-@lru_cache(maxsize=64)
-def _validator(schema_text: str) -> Any:
-    jsonschema, schema = import_module("jsonschema"), json.loads(schema_text)
-    try:
-        kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        kind.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise ValueError(f"the schema is none: at {_short(error.json_path)}: {_short(error.message)}") from error
-    # Without a registry of ours, what a $ref names would be fetched.
-    registry = import_module("jsonschema_specifications").REGISTRY
-    return jsonschema.validators.extend(kind, {"uniqueItems": _unique_items})(schema, registry=registry)
-
-
-def _unique_items(_validator: Any, wanted: bool, items: Any, _schema: Any) -> Iterator[Any]:  # noqa: FBT001 - given
-    """Unlike the one it replaces, this takes linear time for objects too."""
-    if wanted and isinstance(items, list) and len({_hashable(item) for item in items}) < len(items):
-        yield import_module("jsonschema").ValidationError("items stand in it more than once")
-
-
-def _hashable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return ("object", frozenset((name, _hashable(item)) for name, item in value.items()))
-    if isinstance(value, list):
-        return ("array", tuple(_hashable(item) for item in value))
-    return (type(value) is bool, value)
-
-
-def _short(text: str) -> str:
-    return escape(text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]} …")
+        return escape(violation(value, validator_for(schema)))
+    except UnknownReference as error:
+        raise ValueError(f"the schema refers to what is not in it: {escape(str(error))}") from error
+    except SchemaError as error:
+        raise ValueError(f"the schema is none: {escape(str(error))}") from error

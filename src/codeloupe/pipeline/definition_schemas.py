@@ -1,12 +1,10 @@
 """JSON Schemas in and beside a pipeline's file: read, and checked before any agent is asked for what fits them.
 
-A schema may come in any size, so values and levels are capped before a validator sees it. Nothing that a schema names
-is ever fetched. jsonschema takes a fifth of a second to load, so it loads when there is a schema.
+A schema may come in any size, so values and levels are capped before a validator sees it.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,11 +15,11 @@ from codeloupe.config.document import Refused, read_document
 from codeloupe.config.layers import repetitions
 from codeloupe.config.nodes import plain
 from codeloupe.config.problems import Problem, escape, quote
+from codeloupe.schemas import SchemaError, UnknownReference, validator_for
 
 _MOST_VALUES = 5_000
 _DEEPEST_LEVEL = 40
 _MOST_MIXED = 100
-_LONGEST_MESSAGE = 200
 _YAML = (".yaml", ".yml")
 
 
@@ -81,15 +79,12 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     """Raises SchemaRefused unless it is a valid JSON Schema that needs nothing from outside itself."""
     _check_size(schema)
     _check_lists(schema)
-    jsonschema = importlib.import_module("jsonschema")
     try:
-        kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-        kind.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise SchemaRefused(f"not a JSON Schema: at {escape(error.json_path)}: {_short(error.message)}") from error
-    except (TypeError, RecursionError) as error:
-        raise SchemaRefused(f"not a JSON Schema: {_short(str(error))}") from error
-    _check_references(schema, kind.META_SCHEMA["$schema"])
+        validator_for(schema)
+    except UnknownReference as error:
+        raise SchemaRefused(escape(str(error))) from error
+    except SchemaError as error:
+        raise SchemaRefused(f"not a JSON Schema: {escape(str(error))}") from error
 
 
 def _check_size(schema: Mapping[str, Any]) -> None:
@@ -130,25 +125,3 @@ def _parts(value: object) -> Iterator[Any]:
         yield from value.values()
     elif isinstance(value, list):
         yield from value
-
-
-def _check_references(schema: Mapping[str, Any], dialect: str) -> None:
-    registry = importlib.import_module("jsonschema_specifications").REGISTRY
-    specification = importlib.import_module("referencing.jsonschema").specification_with(dialect)
-    resolver = registry.resolver_with_root(specification.create_resource(schema))
-    for reference in _references(schema):
-        try:
-            resolver.lookup(reference)
-        except importlib.import_module("referencing.exceptions").Unresolvable as error:
-            what = f"the $ref {quote(reference)} is not in the schema, and nothing is fetched"
-            raise SchemaRefused(what) from error
-
-
-def _references(schema: Mapping[str, Any]) -> Iterator[str]:
-    for value in _all_values(schema):
-        if isinstance(value, Mapping):
-            yield from (value[key] for key in ("$ref", "$dynamicRef") if isinstance(value.get(key), str))
-
-
-def _short(text: str) -> str:
-    return escape(text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]} …")

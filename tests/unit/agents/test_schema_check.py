@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.schema_check import SchemaError, check_output, check_schema
+from codeloupe.agents.schema_check import check_output, check_schema
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult, TokenUsage
+from codeloupe.schemas import SchemaError
 from tests.unit.agents.call_samples import result
 
 SCHEMA: dict[str, Any] = {
