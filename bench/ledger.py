@@ -75,12 +75,12 @@ def _found(result: AgentResult | None) -> AgentResult:
 
 def _fill(path: Path) -> None:
     """All in one transaction: how they came there is not what is measured."""
-    columns = "key, created_at, size_bytes, agent, model, cost_usd, payload"
     payload = encode_result(_result(0))
     now = time.time()
     with Database(path) as database, database.writing() as connection:
         connection.executemany(
-            f"INSERT INTO results ({columns}) VALUES (?, ?, ?, 'scripted', 'a-model', 0.01, ?)",
+            "INSERT INTO results (key, created_at, size_bytes, agent, model, cost_usd, payload)"
+            " VALUES (?, ?, ?, 'scripted', 'a-model', 0.01, ?)",
             ((_key(number), now - number, len(payload), payload) for number in range(_ROWS)),
         )
 

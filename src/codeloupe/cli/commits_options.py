@@ -9,13 +9,13 @@ import argparse
 from pathlib import Path
 
 from codeloupe.cli.options import add_repo_option
+from codeloupe.cli.review_options import add_asking_options, add_spending_options
 from codeloupe.cli.review_options import flags_of as review_flags_of
 from codeloupe.errors import UsageError
 from codeloupe.model.sweep import CommitQuery
 
 FORMATS = ("text", "json", "markdown", "xml")
 DEFAULT_SINCE = "24 hours ago"
-_REVIEWERS = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline"
 _EPILOG = """\
 Each commit is reviewed by itself, under the checklist that its kind calls for. A merge is one change against its
 first parent, all that it brought in; with --merges, or --author, the commits that it brought in are reviewed each by
@@ -58,14 +58,7 @@ def _add_choosing(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_reviewing(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--reviewer", metavar="NAME", action="append", help=f"{_REVIEWERS}; or several: A,B")
-    group.add_argument("--model", help="the model to ask for")
-    group.add_argument(
-        "--effort",
-        metavar="low|medium|high",
-        choices=["low", "medium", "high"],
-        help="smaller pieces find more, and cost more",
-    )
+    add_asking_options(group)
     group.add_argument(
         "--verify", action=argparse.BooleanOptionalAction, help="try to refute critical and high findings"
     )
@@ -74,11 +67,7 @@ def _add_reviewing(group: argparse._ArgumentGroup) -> None:
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--timeout", metavar="SECONDS", type=float, help="for each call (default: 300)")
-    group.add_argument("--concurrency", metavar="N", type=int, help="calls at a time (default: 5)")
-    group.add_argument("--max-budget-usd", metavar="USD", type=float, help="stop before it costs more")
-    group.add_argument("--max-tokens", metavar="N", type=int, help="stop before it takes more tokens")
-    group.add_argument("--max-requests", metavar="N", type=int, help="stop before it takes more calls")
-    group.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens again")
+    add_spending_options(group)
     group.add_argument("--fresh", action="store_true", help="ask again what was answered before")
 
 

@@ -36,7 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     _add_showing(parser.add_argument_group("showing"))
 
 
-def _add_reviewing(group: argparse._ArgumentGroup) -> None:
+def add_asking_options(group: argparse._ArgumentGroup) -> None:
+    """Who is asked, and in how small pieces."""
     group.add_argument("--reviewer", metavar="NAME", action="append", help=f"{_REVIEWERS}; or several: A,B")
     group.add_argument("--model", help="the model to ask for")
     group.add_argument(
@@ -45,6 +46,19 @@ def _add_reviewing(group: argparse._ArgumentGroup) -> None:
         choices=["low", "medium", "high"],
         help="smaller pieces find more, and cost more",
     )
+
+
+def add_spending_options(group: argparse._ArgumentGroup) -> None:
+    """How much may be asked and spent."""
+    group.add_argument("--concurrency", metavar="N", type=int, help="calls at a time (default: 5)")
+    group.add_argument("--max-budget-usd", metavar="USD", type=float, help="stop before it costs more")
+    group.add_argument("--max-tokens", metavar="N", type=int, help="stop before it takes more tokens")
+    group.add_argument("--max-requests", metavar="N", type=int, help="stop before it takes more calls")
+    group.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens again")
+
+
+def _add_reviewing(group: argparse._ArgumentGroup) -> None:
+    add_asking_options(group)
     group.add_argument("--experts", metavar="A,B", help="a look for each checklist, such as security")
     group.add_argument("--passes", metavar="N", type=int, help="look N times; what is seen again ranks first")
     group.add_argument(
@@ -56,11 +70,7 @@ def _add_reviewing(group: argparse._ArgumentGroup) -> None:
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--timeout", metavar="SECONDS", type=float, help="for each call and each analyser")
-    group.add_argument("--concurrency", metavar="N", type=int, help="calls at a time (default: 5)")
-    group.add_argument("--max-budget-usd", metavar="USD", type=float, help="stop before it costs more")
-    group.add_argument("--max-tokens", metavar="N", type=int, help="stop before it takes more tokens")
-    group.add_argument("--max-requests", metavar="N", type=int, help="stop before it takes more calls")
-    group.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens again")
+    add_spending_options(group)
     ledger = group.add_mutually_exclusive_group()
     ledger.add_argument("--resume", action="store_true", help="go on with an interrupted review")
     ledger.add_argument("--fresh", action="store_true", help="ask again what was answered before")

@@ -14,8 +14,8 @@ from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Coverage, Review
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.model.usage import Usage
 from codeloupe.report.json_types import schema_of
+from codeloupe.report.json_usage import UsageV1, usage_v1
 from codeloupe.report.sanitise import json_document
 
 SeverityWord = Annotated[str, {"enum": ["critical", "high", "medium", "low"]}]
@@ -117,21 +117,6 @@ class CoverageV1(TypedDict):
     units_failed: list[FailedUnitV1]
 
 
-class UsageV1(TypedDict):
-    """What the review cost; `cached` counts answers that were bought before and came from the ledger.
-
-    `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs.
-    """
-
-    requests: int
-    cached: int
-    input_tokens: int
-    output_tokens: int
-    cost_usd: float
-    duration_seconds: float
-    unknown_costs: int
-
-
 class ErrorV1(TypedDict):
     """Something that went wrong and did not stop the review."""
 
@@ -197,7 +182,7 @@ def _document(review: Review) -> ReviewV1:
         summary=review.summary,
         findings=[_finding(finding) for finding in review.findings],
         coverage=_coverage(review.coverage),
-        usage=_usage(review.usage),
+        usage=usage_v1(review.usage),
         errors=[ErrorV1(kind=error.kind, message=error.message) for error in review.errors],
         hidden_findings=review.hidden_findings,
         policy=PolicyV1(
@@ -256,20 +241,3 @@ def _coverage(coverage: Coverage) -> CoverageV1:
             for failed in coverage.units_failed
         ],
     )
-
-
-def _usage(usage: Usage) -> UsageV1:
-    return UsageV1(
-        requests=usage.requests,
-        cached=usage.cached,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost_usd=_finite(usage.cost_usd),
-        duration_seconds=_finite(usage.duration_seconds),
-        unknown_costs=usage.unknown_costs,
-    )
-
-
-def _finite(number: float) -> float:
-    """JSON has no word for infinity; a number that cannot be written counts as not known, which is 0."""
-    return number if math.isfinite(number) else 0.0

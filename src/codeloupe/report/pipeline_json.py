@@ -11,8 +11,8 @@ from typing import Any
 
 from codeloupe import __version__
 from codeloupe.model.pipeline import AttemptRecord, Critique, FailedTry, RunRecord, StageRecord, StageState
-from codeloupe.model.usage import Usage
 from codeloupe.report.json_types import schema_of
+from codeloupe.report.json_usage import finite, usage_v1
 from codeloupe.report.pipeline_json_types import (
     AttemptV1,
     CritiqueV1,
@@ -20,7 +20,6 @@ from codeloupe.report.pipeline_json_types import (
     InputV1,
     RunEntryV1,
     RunListV1,
-    RunUsageV1,
     RunV1,
     StagesV1,
     StageV1,
@@ -69,7 +68,7 @@ def run_json(
         result=_path(places.result),
         patch=_path(places.patch),
         stages=[_stage(stage, moment) for stage in run.stages],
-        usage=_usage(run.usage),
+        usage=usage_v1(run.usage),
     )
     return _written(document)
 
@@ -110,7 +109,7 @@ def _entry(run: RunRecord, now: datetime, *, busy: bool) -> RunEntryV1:
         updated_at=_moment(run.updated_at),
         duration_seconds=run_seconds(run, now),
         stages=StagesV1(total=len(run.stages), completed=completed),
-        cost_usd=_finite(run.usage.cost_usd),
+        cost_usd=finite(run.usage.cost_usd),
         unknown_costs=run.usage.unknown_costs,
     )
 
@@ -133,7 +132,7 @@ def _stage(stage: StageRecord, now: datetime) -> StageV1:
         duration_seconds=_known(stage_seconds(stage, now)),
         attempts=[_attempt(attempt) for attempt in stage.attempts],
         failures=[_failure(failure) for failure in stage.failures],
-        usage=_usage(stage.usage),
+        usage=usage_v1(stage.usage),
     )
 
 
@@ -149,10 +148,10 @@ def _attempt(attempt: AttemptRecord) -> AttemptV1:
         session_id=attempt.session_id,
         agent=attempt.agent,
         model=attempt.model,
-        duration_seconds=_finite(attempt.duration_seconds),
+        duration_seconds=finite(attempt.duration_seconds),
         critiques=[_critique(critique) for critique in attempt.critiques],
         notes=list(attempt.notes),
-        usage=_usage(attempt.usage),
+        usage=usage_v1(attempt.usage),
     )
 
 
@@ -165,7 +164,7 @@ def _critique(critique: Critique) -> CritiqueV1:
         blockers=list(critique.blockers),
         fixes=list(critique.fixes),
         confidence=_known(critique.confidence),
-        usage=_usage(critique.usage),
+        usage=usage_v1(critique.usage),
     )
 
 
@@ -177,19 +176,7 @@ def _failure(failure: FailedTry) -> FailureV1:
         hint=failure.hint,
         session_id=failure.session_id,
         attempt=failure.attempt,
-        usage=_usage(failure.usage),
-    )
-
-
-def _usage(usage: Usage) -> RunUsageV1:
-    return RunUsageV1(
-        requests=usage.requests,
-        cached=usage.cached,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost_usd=_finite(usage.cost_usd),
-        duration_seconds=_finite(usage.duration_seconds),
-        unknown_costs=usage.unknown_costs,
+        usage=usage_v1(failure.usage),
     )
 
 
@@ -203,8 +190,3 @@ def _path(path: Path | None) -> str | None:
 
 def _known(number: float | None) -> float | None:
     return number if number is None or math.isfinite(number) else None
-
-
-def _finite(number: float) -> float:
-    """JSON has no word for infinity; a number that cannot be written counts as not known, which is 0."""
-    return number if math.isfinite(number) else 0.0

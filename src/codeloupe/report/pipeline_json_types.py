@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from codeloupe.model.pipeline import StageState
+from codeloupe.report.json_usage import UsageV1
 
 State = Annotated[str, {"enum": [state.value for state in StageState]}]
 _MOMENT = {"format": "date-time", "description": "a moment in UTC, in the form of ISO 8601"}
@@ -23,18 +24,6 @@ class ToolV1(TypedDict):
     version: str
 
 
-class RunUsageV1(TypedDict):
-    """What something cost. `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs."""
-
-    requests: int
-    cached: int
-    input_tokens: int
-    output_tokens: int
-    cost_usd: float
-    duration_seconds: float
-    unknown_costs: int
-
-
 class CritiqueV1(TypedDict):
     """A gate's word on an attempt."""
 
@@ -45,7 +34,7 @@ class CritiqueV1(TypedDict):
     blockers: list[str]
     fixes: list[str]
     confidence: float | None
-    usage: RunUsageV1
+    usage: UsageV1
 
 
 class AttemptV1(TypedDict):
@@ -67,7 +56,7 @@ class AttemptV1(TypedDict):
     duration_seconds: float
     critiques: list[CritiqueV1]
     notes: list[str]
-    usage: RunUsageV1
+    usage: UsageV1
 
 
 class FailureV1(TypedDict):
@@ -79,7 +68,7 @@ class FailureV1(TypedDict):
     hint: str
     session_id: str
     attempt: int
-    usage: RunUsageV1
+    usage: UsageV1
 
 
 class StageV1(TypedDict):
@@ -103,7 +92,7 @@ class StageV1(TypedDict):
     duration_seconds: float | None
     attempts: list[AttemptV1]
     failures: list[FailureV1]
-    usage: RunUsageV1
+    usage: UsageV1
 
 
 class InputV1(TypedDict):
@@ -141,7 +130,7 @@ class RunV1(TypedDict):
     result: str | None
     patch: str | None
     stages: list[StageV1]
-    usage: RunUsageV1
+    usage: UsageV1
 
 
 class StagesV1(TypedDict):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from codeloupe import __version__
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview, CommitSweep
-from codeloupe.model.usage import Usage
+from codeloupe.report.json_usage import usage_v1
 from codeloupe.report.json_v1 import render_json
 from codeloupe.report.sanitise import json_document
 from codeloupe.report.sweep_words import description_of, evidence_of, expert_of
@@ -37,7 +36,7 @@ def _document(sweep: CommitSweep) -> dict[str, Any]:
         "score": sweep.score,
         "exit_code": sweep.exit_code,
         "strict": sweep.strict,
-        "usage": _usage(sweep.usage),
+        "usage": usage_v1(sweep.usage),
         "commits": commits,
         "findings": [finding for commit in commits for finding in commit["findings"]],
     }
@@ -86,20 +85,3 @@ def _finding(finding: Finding, whole: dict[str, Any]) -> dict[str, Any]:
 def _review(review: Review, document: dict[str, Any]) -> dict[str, Any]:
     kept = ("review_id", "complete", "summary", "coverage", "usage", "errors", "hidden_findings")
     return {"base": review.scope.base, "head": review.scope.head, **{key: document[key] for key in kept}}
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "requests": usage.requests,
-        "cached": usage.cached,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cost_usd": _finite(usage.cost_usd),
-        "duration_seconds": _finite(usage.duration_seconds),
-        "unknown_costs": usage.unknown_costs,
-    }
-
-
-def _finite(number: float) -> float:
-    """JSON has no word for infinity; what cannot be written counts as not known, which is 0."""
-    return number if math.isfinite(number) else 0.0

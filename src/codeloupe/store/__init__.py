@@ -1,1 +1,1 @@
-"""What outlives a run: finished agent calls, in one SQLite file. It never buys, asks or reviews anything itself."""
+"""What outlives a run: finished agent calls and reviews in one SQLite file, and runs of pipelines. It buys nothing."""
