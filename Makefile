@@ -10,29 +10,39 @@ AGENTS := .cache/agents
 # A machine's own virtual environment or interpreter settings must not reach ours.
 unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
+# What goes into the wheel; folders too, so that a file that went away is noticed.
+SOURCES := pyproject.toml README.md LICENSE $(shell find src -not -name '*.pyc' -not -name __pycache__)
+
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
-.PHONY: help demo test check pytest bench format lock picture clean
+.PHONY: help demo test check pytest develop bench own format lock picture clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name what; do printf '  %-9s %s\n' "$$name" "$$what"; done
 
-demo: $(VENV)/.base  ## set up, then review a real change offline
+demo: $(VENV)/.wheel  ## set up, then review a real change offline
 	@$(BIN)/codeloupe demo
 
-test: $(VENV)/.dev check pytest  ## set up, then run every check and test
+test: check pytest  ## set up, then run every check and test
 
-check: $(VENV)/.dev  ## formatting, lint, types, room table
+check: $(VENV)/.dev $(VENV)/.wheel  ## formatting, lint, types, room table
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-pytest: $(VENV)/.dev $(AGENTS)/.installed  ## the tests, with branch coverage
-	@$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
+pytest: $(VENV)/.dev $(VENV)/.wheel $(AGENTS)/.installed  ## the tests, on the built wheel, with branch coverage
+	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
 
-bench: $(VENV)/.dev  ## measure, as ratios in one run
+develop: $(VENV)/.dev $(AGENTS)/.installed  ## use the source tree in place of the wheel, until the next `make test`
+	@rm -f $(VENV)/.wheel
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+
+bench: $(VENV)/.dev $(VENV)/.wheel  ## measure, as ratios in one run
 	@$(BIN)/python -m bench
+
+own: $(VENV)/.wheel  ## review our own last hundred commits offline; high findings that are not in the baseline fail
+	@$(BIN)/codeloupe commits --since 2000-01-01 --max 100 --reviewer offline --strict --quiet
 
 format: $(VENV)/.dev  ## format and mend what can be mended
 	@$(BIN)/ruff format .
@@ -43,7 +53,7 @@ lock: $(VENV)/.uv  ## compile the pinned requirements anew (UPGRADE=1 takes newe
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml -o requirements/base.txt
 	@$(COMPILE) $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --group dev -c requirements/base.txt -o requirements/dev.txt
 
-picture: $(VENV)/.base  ## make the README's picture from the program's real output
+picture: $(VENV)/.wheel  ## make the README's picture from the program's real output
 	@$(BIN)/codeloupe demo --svg docs/demo.svg
 
 clean:  ## remove everything that was set up
@@ -60,7 +70,13 @@ $(VENV)/.uv: requirements/bootstrap.txt
 $(VENV)/.base: $(VENV)/.uv requirements/base.txt pyproject.toml
 	@echo "Setting up (once) ..." >&2
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements/base.txt
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Users get a wheel, so a wheel is what is shown, tested and measured.
+$(VENV)/.wheel: $(VENV)/.base $(SOURCES)
+	@rm -rf .cache/wheel
+	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir .cache/wheel
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --reinstall .cache/wheel/*.whl
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base requirements/dev.txt

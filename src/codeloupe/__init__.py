@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from codeloupe.app import preview, review
@@ -31,7 +31,14 @@ if TYPE_CHECKING:
     )
     from codeloupe.model.severity import Severity
     from codeloupe.model.sweep import CommitQuery, CommitSweep
-    from codeloupe.orchestration import CodeReviewer, WorkdirReviewer, make_reviewer, make_workdir_reviewer
+    from codeloupe.orchestration import (
+        CodeReviewer,
+        ReviewResult,
+        WorkdirReviewer,
+        WorkdirReviewResult,
+        make_reviewer,
+        make_workdir_reviewer,
+    )
     from codeloupe.pipelines import Pipeline, RunOptions, resume_run
     from codeloupe.sweeping import review_commits
     from codeloupe.switchboard import run_agent
@@ -55,6 +62,7 @@ _HOMES = {
     "PullRequestScope": "codeloupe.model.scope",
     "RangeScope": "codeloupe.model.scope",
     "Review": "codeloupe.model.review",
+    "ReviewResult": "codeloupe.orchestration",
     "RunOptions": "codeloupe.pipelines",
     "RunRecord": "codeloupe.model.pipeline",
     "Settings": "codeloupe.config.schema",
@@ -64,6 +72,7 @@ _HOMES = {
     "StagedScope": "codeloupe.model.scope",
     "UncommittedScope": "codeloupe.model.scope",
     "Verdict": "codeloupe.model.review",
+    "WorkdirReviewResult": "codeloupe.orchestration",
     "WorkdirReviewer": "codeloupe.orchestration",
     "make_reviewer": "codeloupe.orchestration",
     "make_workdir_reviewer": "codeloupe.orchestration",
@@ -93,6 +102,7 @@ __all__ = [
     "PullRequestScope",
     "RangeScope",
     "Review",
+    "ReviewResult",
     "RunOptions",
     "RunRecord",
     "Settings",
@@ -102,6 +112,7 @@ __all__ = [
     "StagedScope",
     "UncommittedScope",
     "Verdict",
+    "WorkdirReviewResult",
     "WorkdirReviewer",
     "__version__",
     "make_reviewer",
@@ -114,7 +125,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+# A type checker must not see this: to it, a module with `__getattr__` would have every name, misspelt ones too.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)

@@ -191,8 +191,9 @@ class TestReading:
         for number in (1, 2):
             history.save(record(number, named("f")))
         history.save_sweep(sweep_record(3, commit_review(1, named("g"))))
-        for table in ("reviews", "findings", "sweeps"):
-            change(database, f"UPDATE {table} SET payload = x'00'")
+        change(database, "UPDATE reviews SET payload = x'00'")
+        change(database, "UPDATE findings SET payload = x'00'")
+        change(database, "UPDATE sweeps SET payload = x'00'")
         listing = history.list(HERE)
         assert (len(listing.entries), listing.problems) == (3, ())
         assert [row.findings for row in history.trends([TrendKey.REVIEWER])[0].rows] == [2]

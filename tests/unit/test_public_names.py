@@ -1,0 +1,165 @@
+"""The public surface: what `import codeloupe` gives, and its types.
+
+The functions below are never called: mypy, which runs with every `make test`, checks what they claim. An
+`assert_type` that is no longer true fails there, and so does a `type: ignore` that ignores nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, assert_type
+
+import pytest
+
+import codeloupe
+from codeloupe import (
+    AgentError,
+    AgentExecutionError,
+    AgentRequest,
+    AgentResult,
+    BaseScope,
+    CodeloupeError,
+    CodeReviewer,
+    CommitQuery,
+    CommitScope,
+    CommitSweep,
+    DefaultScope,
+    DiffScope,
+    Finding,
+    Pipeline,
+    Preview,
+    PullRequestScope,
+    RangeScope,
+    Review,
+    ReviewResult,
+    RunOptions,
+    RunRecord,
+    Settings,
+    Severity,
+    StagedScope,
+    StageRequest,
+    StageResult,
+    UncommittedScope,
+    Verdict,
+    WorkdirReviewer,
+    WorkdirReviewResult,
+)
+
+SCOPES = (
+    BaseScope,
+    CommitScope,
+    DefaultScope,
+    DiffScope,
+    PullRequestScope,
+    RangeScope,
+    StagedScope,
+    UncommittedScope,
+)
+
+
+async def _what_a_review_gives() -> None:
+    outcome = await codeloupe.review(RangeScope("main..HEAD"), repo=Path(), settings=Settings(), fresh=True)
+    assert_type(outcome, Review)
+    assert_type(outcome.verdict, Verdict)
+    assert_type(outcome.findings, tuple[Finding, ...])
+    assert_type(outcome.findings[0].severity, Severity)
+    assert_type(outcome.complete, bool)
+    assert_type(await codeloupe.preview(), Preview)
+    assert_type(await codeloupe.review_commits(CommitQuery(), repo="."), CommitSweep)
+    await codeloupe.review("main..HEAD")  # type: ignore[arg-type]  # a scope is no text: nothing is guessed
+    await codeloupe.review(None, Path())  # type: ignore[call-arg]  # everything but the scope is told by name
+
+
+async def _what_an_agent_call_gives() -> None:
+    request = AgentRequest(prompt="Say hello.", working_dir=Path(), timeout_seconds=60)
+    answer = await codeloupe.run_agent(request)
+    assert_type(answer, AgentResult)
+    assert_type(answer.output, str)
+    assert_type(answer.total_cost_usd, float | None)
+    assert_type(answer.session_id, str)
+    await codeloupe.run_agent("Say hello.")  # type: ignore[arg-type]
+    request.prompt = "another"  # type: ignore[misc]  # a request does not change
+    try:
+        await codeloupe.run_agent(request)
+    except AgentError as error:
+        assert_type(error.retryable, bool)
+        assert_type(error.cost_usd, float | None)
+
+
+async def _what_a_pipeline_gives() -> None:
+    pipeline = Pipeline.load("article.yaml")
+    assert_type(pipeline, Pipeline)
+    record = await pipeline.run({"topic": "rivers"}, options=RunOptions(agent="claude_cli"))
+    assert_type(record, RunRecord)
+    assert_type(await codeloupe.resume_run(record.run_id), RunRecord)
+    await pipeline.run({"topic": 1})  # type: ignore[dict-item]  # inputs are text
+
+
+async def _what_reviewers_of_orchestrators_give() -> None:
+    reviewer = codeloupe.make_reviewer(Settings())
+    assert_type(reviewer, CodeReviewer)
+    assert_type(await reviewer("main..HEAD", None, 300, None, commit_shas=["HEAD"]), ReviewResult)
+    workdir = codeloupe.make_workdir_reviewer(Settings())
+    assert_type(workdir, WorkdirReviewer)
+    assert_type(workdir.name, str)
+    assert_type(await workdir.review(Path(), "main"), WorkdirReviewResult)
+
+
+CLAIMS = (
+    _what_a_review_gives,
+    _what_an_agent_call_gives,
+    _what_a_pipeline_gives,
+    _what_reviewers_of_orchestrators_give,
+)
+
+
+def test_every_public_name_is_there_and_is_what_a_type_checker_sees() -> None:
+    tree = ast.parse(inspect.getsource(codeloupe))
+    (typed, _late) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        name.name: node.module for node in ast.walk(typed) if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+    homes: Mapping[str, str] = codeloupe._HOMES
+    assert dict(homes) == seen
+    assert sorted(codeloupe.__all__) == sorted({*homes, "__version__"})
+    assert all(getattr(codeloupe, name) is not None for name in codeloupe.__all__)
+
+
+def test_the_types_of_every_public_name_are_claimed_here() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    used = {node.attr for node in ast.walk(ast.parse(here)) if isinstance(node, ast.Attribute)}
+    used |= {
+        alias.name for node in ast.walk(ast.parse(here)) if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert set(codeloupe.__all__) <= used
+    assert all(inspect.iscoroutinefunction(claim) for claim in CLAIMS)
+
+
+@pytest.mark.parametrize("name", [name for name in codeloupe.__all__ if name != "__version__"])
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    public: Any = getattr(codeloupe, name)
+    assert public.__doc__ is not None
+    # A dataclass without words gets its own signature for them.
+    assert not public.__doc__.startswith(f"{name}(")
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'reviews'"):
+        _ = codeloupe.reviews  # type: ignore[attr-defined]
+
+
+def test_errors_are_caught_by_their_families() -> None:
+    assert issubclass(AgentError, CodeloupeError)
+    assert issubclass(AgentExecutionError, CodeloupeError)
+
+
+def test_values_do_not_change() -> None:
+    kinds: tuple[Any, ...] = (*SCOPES, AgentRequest, AgentResult, Review, Finding, RunRecord, StageRequest, StageResult)
+    assert [kind for kind in kinds if not kind.__dataclass_params__.frozen] == []
+
+
+def test_the_version_is_a_semantic_one() -> None:
+    assert codeloupe.__version__ == "0.1.0"
