@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from tests.repository import GitRepository
 
-pytest_plugins = ("tests.guards", "tests.tested_package")
+pytest_plugins = ("tests.guards", "tests.memory_disk", "tests.tested_package")
 
 # In CI the same examples every time, so that a red run is the change's fault; elsewhere always new ones. A
 # failure prints what reproduces it, so no database is kept. Slow machines are the time limit's business.
