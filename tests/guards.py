@@ -133,14 +133,19 @@ def _scrubbed_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def _home_before(_scrubbed_environment: None) -> dict[str, int | None]:
+    """The home as the last test left it: what one test leaves, the next finds, so each looks once."""
+    return _home_listing()
+
+
+@pytest.fixture(scope="session")
 def _places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("places", numbered=True)
 
 
 @pytest.fixture(autouse=True)
-def _guarded(_scrubbed_environment: None, _places: Path) -> Iterator[None]:
+def _guarded(_home_before: dict[str, int | None], _places: Path) -> Iterator[None]:
     home, temporary = _make_places(_places / str(next(_numbers)))
-    before = _home_listing()
     _network_attempts.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home))
@@ -153,7 +158,7 @@ def _guarded(_scrubbed_environment: None, _places: Path) -> Iterator[None]:
         # tempfile remembers the first directory it saw for the life of the process.
         patch.setattr(tempfile, "tempdir", None)
         yield
-    _fail_on(_problems(before, temporary))
+    _fail_on(_problems(_home_before, temporary))
 
 
 def _make_places(place: Path) -> tuple[Path, Path]:
@@ -166,8 +171,10 @@ def _make_places(place: Path) -> tuple[Path, Path]:
 
 def _problems(before: dict[str, int | None], temporary: Path) -> Iterator[str]:
     after = _home_listing()
-    changed = sorted(name for name in before.keys() | after.keys() if before.get(name, -1) != after.get(name, -1))
-    if changed:
+    if after != before:
+        changed = sorted(name for name in before.keys() | after.keys() if before.get(name, -1) != after.get(name, -1))
+        before.clear()
+        before.update(after)
         yield f"the real home directory changed while this test ran: {', '.join(changed)}"
     if left := sorted(entry.name for entry in temporary.iterdir()):
         yield f"the temporary directory is not empty after this test: {', '.join(left)}"
