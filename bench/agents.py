@@ -1,4 +1,4 @@
-"""What codeloupe adds to an agent call: time beside the bare program, and time and CPU at a thousand calls."""
+"""What codeloupe adds to an agent call: time beside the bare program, CPU, and both at a thousand calls."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from bench.timing import best_seconds, quiet
 from codeloupe.agents.caller import AgentCaller, CallerOptions
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.agent_events import AgentEvent
+from codeloupe.process import Command, inherited_environment, stream
 from codeloupe.store.content_key import content_key
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text
 
 _CALLS, _AT_A_TIME = 1000, 100
+_PROGRAMS = 300
 _IDEAL_SECONDS = 10.0
 _MOST_CPU_SECONDS = 0.005
 _MOST_EXTRA_SECONDS = 0.5
@@ -32,8 +34,9 @@ _PAIRS = 9
 
 
 def rows() -> Iterator[BenchRow]:
-    """One call, and a thousand."""
+    """One call, a program that does nothing, and a thousand calls."""
     yield from _one_call()
+    yield from _programs()
     yield from _thousand_calls()
 
 
@@ -71,6 +74,33 @@ def _one_call() -> Iterator[BenchRow]:
     extra = median(our_seconds - bare_seconds for bare_seconds, our_seconds in pairs)
     detail = f"{extra:.2f} s beyond {median(bare_seconds for bare_seconds, _ in pairs):.2f} s, medians of {_PAIRS}"
     yield BenchRow("agent run beyond the bare claude / 0.5 s", detail, extra / _MOST_EXTRA_SECONDS, 1.0)
+
+
+def _programs() -> Iterator[BenchRow]:
+    """Our own part of starting, watching and ending a program, without what the system takes for its process."""
+
+    async def run_all() -> None:
+        limiter = asyncio.Semaphore(_AT_A_TIME)
+
+        async def one() -> None:
+            async with limiter:
+                await stream(what)
+
+        await asyncio.gather(*(one() for _ in range(_PROGRAMS)))
+
+    with tempfile.TemporaryDirectory() as directory:
+        what = Command(
+            argv=("true",),
+            cwd=Path(directory),
+            environment=inherited_environment(),
+            timeout_seconds=60.0,
+            max_output_bytes=1000,
+            stdin=b"x",
+        )
+        used = time.process_time()
+        asyncio.run(run_all())
+        cpu = (time.process_time() - used) / _PROGRAMS
+    yield BenchRow("own CPU of a finished program / 5 ms", f"{cpu * 1000:.1f} ms", cpu / _MOST_CPU_SECONDS, 1.0)
 
 
 def _thousand_calls() -> Iterator[BenchRow]:
