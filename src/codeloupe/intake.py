@@ -173,10 +173,15 @@ async def _guidance(
     return await read_guidance(repository, sides, paths, trusted=wanted.trusted)
 
 
+def _scope_of_diff(request: DiffScope) -> Scope:
+    """Nothing to read is no change, and is said: a command that failed before a pipe leaves nothing as well."""
+    emptiness = ", which is empty" if request.is_empty else ""
+    return Scope(ScopeKind.DIFF_FILE, None, None, f"the diff {request.name}{emptiness}")
+
+
 @asynccontextmanager
 async def _from_diff(request: DiffScope, repo: Path, wanted: _Wanted) -> AsyncIterator[Intake]:
-    scope = Scope(ScopeKind.DIFF_FILE, None, None, f"the diff {request.name}")
-    change = Change(scope, parse_diff(request.data))
+    change = Change(_scope_of_diff(request), parse_diff(request.data))
     selection = select_by_diff(change, wanted.rules)
     try:
         repository: Repository | None = await open_repository(repo)

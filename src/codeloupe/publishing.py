@@ -187,7 +187,8 @@ def _is_file(word: str) -> bool:
     """Whether a word names a file and no entry of the history: an id has digits and the letters a to f."""
     if word == _STANDARD_INPUT or word.endswith(".json") or os.sep in word:
         return True
-    return word != LAST and not set(word.lower()) <= set(string.hexdigits.lower()) and Path(word).is_file()
+    is_id = word == LAST or set(word.lower()) <= set(string.hexdigits.lower())
+    return not is_id and os.path.isfile(word)  # noqa: PTH113 - Path.is_file raises for a name that no file can have
 
 
 def _content(path: Path, most_bytes: int, what: str) -> bytes:

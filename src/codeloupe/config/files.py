@@ -27,7 +27,7 @@ class ConfigText:
 
 def repository_root(start: Path) -> Path:
     """The nearest directory at or above `start` that holds `.git`, or `start` itself when there is none."""
-    start = start.resolve()
+    start = Path(os.path.realpath(start))  # unlike Path.resolve it does not raise for links that lead in a circle
     # lexists: `.git` may be a file, or lie in a directory that may not be read.
     return next((place for place in (start, *start.parents) if os.path.lexists(place / ".git")), start)
 

@@ -128,7 +128,8 @@ def flag_layer(flags: Mapping[str, object]) -> Layer:
         if value is not None:
             read = _from_text(kind, value) if isinstance(value, str) else value
             origin = Origin(OriginKind.FLAG, flag_of(key))
-            values[key] = Given(read, origin, quote(str(value)))
+            shown = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            values[key] = Given(read, origin, quote(shown))
     return Layer(values)
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from codeloupe.errors import HeadMoved, UsageError
+from codeloupe.errors import HeadMoved, UsageError, install_command
 from codeloupe.forge.github_address import Endpoints, Target
 from codeloupe.forge.github_client import GitHubClient, unreadable
 from codeloupe.forge.github_failures import READING, BadAnswer, Doing, explained
@@ -19,7 +19,7 @@ from codeloupe.model.publication import PullRequestName
 if TYPE_CHECKING:
     from codeloupe.forge.github_transport import GitHubTransport
 
-INSTALL = "pip install 'codeloupe[github]'"
+INSTALL = install_command("github")
 
 
 @dataclass(frozen=True, slots=True)

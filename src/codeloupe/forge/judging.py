@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import Conclusion, Opinion, PublishOptions, PullRequest, StandingOpinion
-from codeloupe.model.review import Review, Verdict
+from codeloupe.model.review import FailedUnit, Review, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.report.outcome import blocks
 
@@ -28,8 +28,20 @@ def judged_without(review: Review, dismissed: Collection[Finding]) -> Review:
     judged = replace(review, findings=findings, complete=complete, verdict=_verdict(findings))
     if was_blocked_by_hidden or any(blocks(judged, finding) for finding in findings):
         return replace(judged, exit_code=_BLOCKED)
-    passes = complete or review.policy.pass_when_incomplete
-    return replace(judged, exit_code=_PASSED if passes else _INCOMPLETE)
+    return _without_a_block(judged)
+
+
+def judged_as_a_part(review: Review) -> Review:
+    """The review as one that did not see all of the pull request: it may block, and cannot let pass."""
+    missing = FailedUnit("the pull request", (), "only a part of it was reviewed")
+    coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, missing))
+    judged = replace(review, complete=False, coverage=coverage)
+    return judged if review.exit_code == _BLOCKED else _without_a_block(judged)
+
+
+def _without_a_block(review: Review) -> Review:
+    passes = review.complete or review.policy.pass_when_incomplete
+    return replace(review, exit_code=_PASSED if passes else _INCOMPLETE)
 
 
 def conclusion_of(review: Review) -> Conclusion:
@@ -39,10 +51,15 @@ def conclusion_of(review: Review) -> Conclusion:
     return Conclusion.SUCCESS if review.complete and review.exit_code == _PASSED else Conclusion.NEUTRAL
 
 
-def opinion_of(conclusion: Conclusion, pull_request: PullRequest, *, options: PublishOptions) -> Opinion:
-    """What to say now; COMMENT also when the same was said on this commit before."""
+def opinion_of(
+    conclusion: Conclusion, pull_request: PullRequest, *, options: PublishOptions, is_whole: bool = True
+) -> Opinion:
+    """What to say now; COMMENT also when the same was said on this commit before.
+
+    Without `is_whole` something of the pull request was perhaps not looked at, and nothing is approved.
+    """
     wanted = Opinion.COMMENT
-    if options.approve and conclusion is Conclusion.SUCCESS:
+    if options.approve and conclusion is Conclusion.SUCCESS and is_whole:
         wanted = Opinion.APPROVE
     elif options.request_changes and conclusion is Conclusion.FAILURE:
         wanted = Opinion.REQUEST_CHANGES
@@ -50,8 +67,12 @@ def opinion_of(conclusion: Conclusion, pull_request: PullRequest, *, options: Pu
     return Opinion.COMMENT if said else wanted
 
 
-def to_withdraw(conclusion: Conclusion, pull_request: PullRequest) -> tuple[StandingOpinion, ...]:
-    """Earlier opinions of ours that do not hold any more: an approval unless it passes, a request when it does."""
+def to_withdraw(
+    conclusion: Conclusion, pull_request: PullRequest, *, is_whole: bool = True
+) -> tuple[StandingOpinion, ...]:
+    """Earlier opinions of ours that do not hold any more: an approval unless it passes, a request when all does."""
+    if conclusion is Conclusion.SUCCESS and not is_whole:
+        return ()
     wrong = Opinion.REQUEST_CHANGES if conclusion is Conclusion.SUCCESS else Opinion.APPROVE
     return tuple(standing for standing in pull_request.opinions if standing.opinion is wrong)
 

@@ -41,9 +41,20 @@ def looked_at(review: Review, pull_request: PullRequest) -> LookedAt:
     return LookedAt("", unseen, reviewers)
 
 
+def is_surely_a_part(review: Review, pull_request: PullRequest) -> bool:
+    """Whether the review left out commits or files of the pull request for certain.
+
+    Two files of the forge may be one of ours: what it shows as deleted and added, git may know as renamed.
+    """
+    return _is_one_of_many(review, pull_request) or 2 * review.coverage.files_total < pull_request.changed_files
+
+
+def _is_one_of_many(review: Review, pull_request: PullRequest) -> bool:
+    return review.scope.kind is ScopeKind.COMMIT and pull_request.commits > 1
+
+
 def _is_whole(review: Review, pull_request: PullRequest) -> bool:
-    one_of_many = review.scope.kind is ScopeKind.COMMIT and pull_request.commits > 1
-    return not one_of_many and review.coverage.files_total >= pull_request.changed_files
+    return not _is_one_of_many(review, pull_request) and review.coverage.files_total >= pull_request.changed_files
 
 
 def _names(reviewer: str) -> frozenset[str]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forge.diff_places import DiffPlaces
-from codeloupe.forge.judging import conclusion_of, judged_without, opinion_of, to_withdraw
-from codeloupe.forge.looked_at import LookedAt, looked_at
+from codeloupe.forge.judging import conclusion_of, judged_as_a_part, judged_without, opinion_of, to_withdraw
+from codeloupe.forge.looked_at import LookedAt, is_surely_a_part, looked_at
 from codeloupe.forge.marker import Marker
 from codeloupe.forge.new_comments import sort_out
 from codeloupe.forge.own_threads import OwnThread, matched, own_threads, with_other_signature
@@ -30,6 +30,8 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
     dismissed = tuple(_dismissed(review.findings, pairs))
     judged = judged_without(review, frozenset(one.finding for one in dismissed))
     seen = looked_at(judged, pull_request)
+    if is_surely_a_part(judged, pull_request):
+        judged = judged_as_a_part(judged)
     subjects = [
         Subject(one, pairs.get(at, ()), is_shown=at < len(judged.findings))
         for at, one in enumerate((*judged.findings, *judged.hidden))
@@ -45,19 +47,21 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
     )
     answering = Answering(head=pull_request.head, marker=marker, seen=seen, resolve=options.resolve)
     conclusion = conclusion_of(judged)
+    left = untold(threads, subjects, seen=seen)
+    is_whole = not seen.why_not and not left
     return Plan(
         pull_request=pull_request,
         review=judged,
         options=options,
         conclusion=conclusion,
-        opinion=opinion_of(conclusion, pull_request, options=options),
+        opinion=opinion_of(conclusion, pull_request, options=options, is_whole=is_whole),
         comments=new.comments,
         answers=answers_to(threads, subjects, answering=answering),
-        withdrawn=to_withdraw(conclusion, pull_request),
+        withdrawn=to_withdraw(conclusion, pull_request, is_whole=is_whole),
         known=tuple(subject.finding for subject in shown if subject.threads),
         without_comment=new.without,
         dismissed=dismissed,
-        notes=tuple(_notes(pull_request, marker, left=untold(threads, subjects, seen=seen), seen=seen)),
+        notes=tuple(_notes(pull_request, marker, left=left, seen=seen)),
     )
 
 

@@ -47,7 +47,10 @@ def read_review(text: bytes, *, name: str) -> Review:
 
 
 def _why(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)[:200]
+    """In words for people: what the interpreter says of a wrong kind is about its own affairs."""
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return str(error)[:200] if isinstance(error, ValueError) else "a value in it is of another kind"
 
 
 def _review(document: Document) -> Review:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from codeloupe.errors import GitFailed, RevisionError
-from codeloupe.git.command import DIFF_FLAGS, both, git
+from codeloupe.git.command import DIFF_FLAGS, Place, both, git
 from codeloupe.git.engine import DIFF_ATTRIBUTES, in_engine, temporary_engine
 from codeloupe.git.repository import Repository, resolve
 from codeloupe.model.commit import Commit
@@ -37,14 +37,37 @@ async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Comm
     Raises RevisionError for a revision or a date that means nothing, and NotARepository before the first commit.
     """
     limits = tuple(_limits(query))
+    since = None if query.since is None else _checked_date(query.since)
     revisions = await _revisions(repository, query.revision)
     # A file name may hold anything but NUL, so what begins a record must not be guessable.
     mark = secrets.token_hex(16)
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        place = in_engine(git_dir)
         form = f"--format=tformat:{mark}{_FORMAT}"
         words = ("log", *DIFF_FLAGS, "-z", "--numstat", "--diff-merges=first-parent", "--no-show-signature", form)
-        output = await git(in_engine(git_dir), *words, *limits, "--end-of-options", *revisions, "--")
+        chosen = (*limits, *_at_most(query), "--end-of-options", *revisions, "--")
+        names = b""
+        if since is not None:
+            recent = await _since(place, since, *limits, "--end-of-options", *revisions, "--")
+            names = b"\n".join(recent[: query.max_count])
+            if not names:
+                return ()
+            chosen = ("--no-walk=unsorted", "--stdin")
+        output = await git(place, *words, *chosen, stdin=names)
     return tuple(_parse(output, mark.encode("ascii")))
+
+
+async def _since(place: Place, date: str, *words: str) -> list[bytes]:
+    """The names of the commits since a date, the newest first.
+
+    Each is looked at: to git's own limit a commit with an old date, which its author is free to give it, is the end of
+    all that lies behind it.
+    """
+    limit = await git(place, "rev-parse", f"--since={date}")
+    first = int(limit.strip().removeprefix(b"--max-age="))
+    listed = await git(place, "rev-list", "--timestamp", *words)
+    rows = (line.split(b" ", 1) for line in listed.splitlines())
+    return [name for seconds, name in rows if int(seconds) >= first]
 
 
 async def _revisions(repository: Repository, revision: str) -> tuple[str, ...]:
@@ -59,14 +82,14 @@ async def _revisions(repository: Repository, revision: str) -> tuple[str, ...]:
 def _limits(query: CommitQuery) -> Iterator[str]:
     if not query.looks_into_merges:
         yield "--first-parent"
-    if query.since is not None:
-        yield f"--since={_checked_date(query.since)}"
     if query.until is not None:
         yield f"--until={_checked_date(query.until)}"
     if query.author is not None:
         yield from ("--fixed-strings", f"--author={query.author}")
-    if query.max_count is not None:
-        yield f"--max-count={query.max_count}"
+
+
+def _at_most(query: CommitQuery) -> tuple[str, ...]:
+    return () if query.max_count is None else (f"--max-count={query.max_count}",)
 
 
 def _checked_date(text: str) -> str:

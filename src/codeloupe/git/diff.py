@@ -20,11 +20,16 @@ from codeloupe.model.change import FileChange, FileStatus
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _NOTABLE = re.compile(
-    rb"\n(?=diff --(?:git|cc|combined) |--- |@@@? -|Binary files |Files? |Only in |Submodule |\* Unmerged path )"
+    rb"\n(?=diff --(?:git|cc|combined) |--- |@@@? -|Binary files? |Files? |Only in |Submodule |\* Unmerged path "
+    rb"|Cannot display: |\x1b\[[0-9;]{0,16}m(?:diff --|--- |@@ )"
+    rb"|(?i:Content-Transfer-Encoding: {0,9}(?:quoted-printable|base64)))"
 )
+_CODED_MAIL = re.compile(rb"Content-", re.IGNORECASE)
+_LONGEST_NOTABLE = 60
 # Words must follow it: the last removed line of a hunk that counts too few could look the same.
 _MAIL_SIGNATURE = re.compile(rb"-- ?\n(?!diff )[^-+ @\\\n]")
 _COMBINED = (b"diff --cc ", b"diff --combined ", b"@@@ -")
+_NO_COLOR = "the text has colour codes in it: make the diff with --no-color"
 
 
 def parse_diff(data: bytes) -> tuple[FileChange, ...]:
@@ -61,7 +66,7 @@ def _with_plain_line_ends(data: bytes) -> bytes:
 def _no_diff(data: bytes) -> DiffSyntaxError:
     hint = "give the output of `git diff`, `git show`, `git format-patch` or `diff -u`"
     if b"\x1b[" in data:
-        hint = "the text has colour codes in it: make the diff with --no-color"
+        hint = _NO_COLOR
     message = "line 1: this is no diff: expected a `diff --git` line, or a `---` and a `+++` line, and found neither"
     return DiffSyntaxError(message, hint=hint)
 
@@ -86,7 +91,7 @@ def _read_sections(text: DiffText) -> Iterator[Section]:
 
 def _next_notable(text: DiffText, position: int) -> int | None:
     """The next line at or behind `position` that may begin something."""
-    if position == 0 and _NOTABLE.match(b"\n" + text.data[:24]):
+    if position == 0 and _NOTABLE.match(b"\n" + text.data[:_LONGEST_NOTABLE]):
         return 0
     match = _NOTABLE.search(text.data, max(position - 1, 0))
     return match.end() if match else None
@@ -109,6 +114,14 @@ def _read_notable(text: DiffText, position: int, *, plain: bool) -> Section | No
         raise text.refusal(
             position, "this file has unresolved conflicts", hint="resolve and add it, then make the diff again"
         )
+    if data.startswith(b"\x1b", position):
+        raise text.refusal(position, "this line begins with a colour code, so the files cannot be read", hint=_NO_COLOR)
+    if _CODED_MAIL.match(data, position):
+        raise text.refusal(
+            position,
+            "this mail is coded, so its lines are not those of the diff",
+            hint="save the patch as plain text, as `git format-patch` writes it",
+        )
     if begins_name_lines(text, position):
         return read_plain_section(text, position)
     if plain and (unshown := unshown_change(text, position)):
@@ -126,8 +139,15 @@ def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
     if position < text.size:
         text.line_end(position)
     looks_counted = text.data.startswith((b"+", b"-", b" ", b"\\"), position)
-    if looks_counted and not begins_name_lines(text, position) and not _MAIL_SIGNATURE.match(text.data, position):
+    if looks_counted and not begins_name_lines(text, position) and not _ends_mail(text, position):
         raise text.refusal(position, "this line stands behind the last one that the hunk header counts")
+
+
+def _ends_mail(text: DiffText, position: int) -> bool:
+    """Whether a mail's signature begins here, or the line stands here by which its parts are told apart."""
+    if _MAIL_SIGNATURE.match(text.data, position):
+        return True
+    return text.data[position : text.line_end(position)].removesuffix(b"--") in text.mail_boundaries
 
 
 def _refuse_split_section(text: DiffText, section: Section, *, previous: Section) -> None:

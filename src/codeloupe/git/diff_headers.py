@@ -100,9 +100,9 @@ def _read_content(text: DiffText, position: int) -> _Content:
         pair, hunks_start = read_name_lines(text, position)
         hunks, end = read_hunks(text, hunks_start)
         return _Content(end, pair, hunks)
-    if data.startswith(b"Binary files ", position):
+    if data.startswith((b"Binary files ", b"Binary file "), position):
         end = text.line_end(position)
-        if data.endswith(b" differ", position, end):
+        if data.endswith((b" differ", b" has changed"), position, end):  # git's words, and Mercurial's
             return _Content(end + 1, binary=True)
     if data.startswith(b"GIT binary patch\n", position):
         return _Content(_binary_patch_end(text, text.line_end(position) + 1), binary=True)

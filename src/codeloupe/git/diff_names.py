@@ -14,6 +14,7 @@ from codeloupe.git.quoting import quoted_length, unquote
 from codeloupe.model.records import dataclass
 
 NO_FILE = b"/dev/null"
+_NO_FILE_WORDS = (b"(nonexistent)", b"(revision 0)")
 
 _SPACED_DATE = re.compile(rb" +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [+-]\d{4})?)$")
 _DATE = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.0{1,9})? ([+-]\d{4})")
@@ -70,8 +71,10 @@ def without_spaced_dates(pair: NamePair) -> NamePair:
     return NamePair(pair.old[: old.start()], pair.new[: new.start()], old[1], new[1])
 
 
-def is_epoch(date: bytes) -> bool:
-    """Whether a date is the beginning of 1970, which is how diff says that there was no such file."""
+def tells_of_no_file(date: bytes) -> bool:
+    """Whether there was no such file: diff says so by the beginning of 1970, Subversion by words."""
+    if date in _NO_FILE_WORDS:
+        return True
     match = _DATE.fullmatch(date)
     if match is None:
         return False

@@ -6,13 +6,23 @@ import re
 
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff_hunks import read_hunks
-from codeloupe.git.diff_names import NO_FILE, NamePair, is_epoch, read_name_lines, shared_path, without_spaced_dates
+from codeloupe.git.diff_names import (
+    NO_FILE,
+    NamePair,
+    read_name_lines,
+    shared_path,
+    tells_of_no_file,
+    without_spaced_dates,
+)
 from codeloupe.git.diff_text import DiffText, Section
 from codeloupe.git.quoting import unquote
 from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus, Hunk
 
 _SUBMODULE = re.compile(rb"Submodule ([^\n]+) ([0-9a-f]{4,64})\.{2,3}([0-9a-f]{4,64})(?: \([a-z ]+\))?:?(?=\n)")
 _BINARY = re.compile(rb"Binary files ([^\n]+) differ(?=\n)")
+_BINARY_OF_MERCURIAL = re.compile(rb"Binary file ([^\n]+) has changed(?=\n)")
+_BINARY_OF_SUBVERSION = re.compile(rb"Cannot display: file marked as a binary type\.?(?=\n)")
+_SUBVERSION_NAME = b"Index: "
 _UNSHOWN = re.compile(rb"Only in [^\n]+: |Files [^\n]+ differ\n|File [^\n]+ while file ")
 _AND = b" and "
 
@@ -43,9 +53,9 @@ def _named(
         old_path, new_path = (None, path) if is_new else (path, None)
     else:
         old_path, new_path = _two_paths(text, position, pair=pair)
-        if is_epoch(pair.old_date) and not any(hunk.old_lines for hunk in hunks):
+        if tells_of_no_file(pair.old_date) and not any(hunk.old_lines for hunk in hunks):
             old_path = None
-        elif is_epoch(pair.new_date) and not any(hunk.new_lines for hunk in hunks):
+        elif tells_of_no_file(pair.new_date) and not any(hunk.new_lines for hunk in hunks):
             new_path = None
     return FileChange(old_path, new_path, _status(old_path, new_path), binary=binary, hunks=hunks)
 
@@ -85,15 +95,30 @@ def read_submodule_note(text: DiffText, position: int) -> Section | None:
 
 
 def read_binary_note(text: DiffText, position: int) -> Section | None:
-    """A `Binary files x and y differ` note of a plain diff. Raises DiffSyntaxError if the two names are not certain."""
-    match = _BINARY.match(text.data, position)
-    if match is None:
+    """What a plain diff says of a binary file that changed. Raises DiffSyntaxError if its name is not certain."""
+    if match := _BINARY.match(text.data, position):
+        pair = _split_at_and(match[1])
+        if pair is None:
+            raise text.refusal(position, "the two names in this line cannot be told apart")
+    elif match := _BINARY_OF_MERCURIAL.match(text.data, position):
+        pair = NamePair(match[1], match[1])
+    elif match := _BINARY_OF_SUBVERSION.match(text.data, position):
+        name = _name_above(text, position)
+        pair = NamePair(name, name)
+    else:
         return None
-    pair = _split_at_and(match[1])
-    if pair is None:
-        raise text.refusal(position, "the two names in this line cannot be told apart")
     change = _named(text, position, pair=pair, binary=True)
     return Section(change, position, match.end() + 1, from_git=False)
+
+
+def _name_above(text: DiffText, position: int) -> bytes:
+    """The name that Subversion writes two lines above its note, over a line of `=`."""
+    ruler = text.data.rfind(b"\n", 0, max(position - 1, 0)) + 1
+    start = text.data.rfind(b"\n", 0, max(ruler - 1, 0)) + 1
+    line = text.data[start : ruler - 1]
+    if not line.startswith(_SUBVERSION_NAME) or text.data[ruler : position - 1].strip(b"="):
+        raise text.refusal(position, "this line does not say which file it is about")
+    return line.removeprefix(_SUBVERSION_NAME)
 
 
 def _split_at_and(names: bytes) -> NamePair | None:
@@ -107,7 +132,8 @@ def _split_at_and(names: bytes) -> NamePair | None:
             return None
     else:
         return None
-    unquoted_old, unquoted_new = unquote(old), unquote(new)
+    # Bazaar writes a date behind each name, as in a `---` line.
+    unquoted_old, unquoted_new = unquote(old.partition(b"\t")[0]), unquote(new.partition(b"\t")[0])
     if unquoted_old is None or unquoted_new is None:
         return None
     return NamePair(unquoted_old, unquoted_new)

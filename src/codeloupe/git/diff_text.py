@@ -10,6 +10,7 @@ from codeloupe.model.change import FileChange
 from codeloupe.model.records import dataclass
 
 _EXCERPT_BYTES = 60
+_BOUNDARY = re.compile(rb'boundary="([^"\n]{1,70})"')
 _HERE = re.compile(rb"(?:\./)+")
 _MAKE_AGAIN = "make the diff again, for example with `git diff > change.diff`, and do not edit it"
 
@@ -30,11 +31,19 @@ class Section:
 class DiffText:
     """The whole text, read by position."""
 
-    __slots__ = ("data", "size")
+    __slots__ = ("_boundaries", "data", "size")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.size = len(data)
+        self._boundaries: frozenset[bytes] | None = None
+
+    @property
+    def mail_boundaries(self) -> frozenset[bytes]:
+        """The lines that part the mails in the text, where it has mails of several parts; looked for once."""
+        if self._boundaries is None:
+            self._boundaries = frozenset(b"--" + name for name in _BOUNDARY.findall(self.data))
+        return self._boundaries
 
     def line_end(self, position: int) -> int:
         """Where the newline of this line is. Raises DiffSyntaxError when the text ends in the middle of the line."""

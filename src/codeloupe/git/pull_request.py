@@ -7,12 +7,20 @@ commits, and of two of them, head and merge base, all files; or, in a clone of t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.command import Place, git
-from codeloupe.git.remote_address import PullRequestName, RemoteAddress, page_of, parse_pull_request, parse_remote
+from codeloupe.git.remote_address import (
+    PullRequestName,
+    RemoteAddress,
+    address_beside,
+    page_of,
+    parse_pull_request,
+    parse_remote,
+)
 from codeloupe.git.remote_call import RemoteRepository
 from codeloupe.git.remote_engine import (
     REMOTES,
@@ -87,6 +95,10 @@ async def _repository_at(repo: Path) -> Repository | None:
 async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Path) -> tuple[RemoteAddress, bool]:
     """Where to ask, and whether that is a remote of the repository at hand."""
     remotes = {} if at_hand is None else await find_remotes(at_hand)
+    own = _understood(remotes.values(), at_hand)
+    if asked.repository is not None:
+        address = address_beside(asked.repository, own)
+        return address, address in own
     if asked.address is None:
         if at_hand is None:
             raise NotARepository(
@@ -100,13 +112,20 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
             f" so nothing tells whose pull request {asked.number} is",
             hint="give the URL of the pull request",
         )
-    for text in remotes.values():
-        with suppress(UsageError):
-            own = parse_remote(text, at_hand.root) if at_hand is not None else None
-            # The user's own way there may have a login that a URL of the web has not.
-            if own is not None and own.is_same(asked.address):
-                return own, True
+    for remote in own:
+        # The user's own way there may have a login that a URL of the web has not.
+        if remote.is_same(asked.address):
+            return remote, True
     return asked.address, False
+
+
+def _understood(texts: Iterable[str], at_hand: Repository | None) -> list[RemoteAddress]:
+    """Those of the remotes at hand whose address can be used."""
+    found: list[RemoteAddress] = []
+    for text in texts:
+        with suppress(UsageError):
+            found += [parse_remote(text, at_hand.root)] if at_hand is not None else []
+    return found
 
 
 async def _prepare(remote: RemoteRepository, there: RemotePullRequest, at_hand: Repository | None) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
@@ -19,12 +20,14 @@ Protocol = Literal["https", "ssh", "http", "file"]
 RefFamily = Literal["pull", "merge-requests"]
 
 _NUMBER = re.compile(r"[#!]?([0-9]{1,10})")
+_SHORT = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){1,9})[#!]([0-9]{1,10})")
+_USUAL_HOST = "https://github.com"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 _SCP = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,60})@)?([A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):([^:].*)")
 _SSH_SCHEMES = ("ssh", "git+ssh", "ssh+git")
 _MARKS: dict[str, RefFamily] = {"pull": "pull", "pulls": "pull", "merge_requests": "merge-requests"}
 _LONGEST = 2_000
-_HINT = "give a number, or a URL such as https://HOST/OWNER/REPOSITORY/pull/7"
+_HINT = "give a number, OWNER/NAME#NUMBER, or a URL such as https://HOST/OWNER/NAME/pull/7"
 _CHECK_OUT = "check the pull request out, and review it there with --untrusted --base REF"
 
 
@@ -47,17 +50,23 @@ class RemoteAddress:
 
 @dataclass(frozen=True, slots=True)
 class PullRequestName:
-    """A pull request as it was named: by a number alone, or with its repository and its kind of ref."""
+    """A pull request as it was named: by a number alone, or with its repository and its kind of ref.
+
+    `repository` is its OWNER/NAME where that was given without a host.
+    """
 
     number: int
     address: RemoteAddress | None = None
     family: RefFamily | None = None
+    repository: str | None = None
 
 
 def parse_pull_request(text: str) -> PullRequestName:
     """What `--pr` names. Raises UsageError in words."""
     if number := _NUMBER.fullmatch(text):
         return PullRequestName(_positive(int(number[1]), text))
+    if short := _SHORT.fullmatch(text):
+        return PullRequestName(_positive(int(short[2]), text), repository=short[1])
     url = _split(text)
     parts = [part for part in url.path.split("/") if part]
     for place in range(2, len(parts) - 1):
@@ -81,6 +90,17 @@ def parse_remote(text: str, root: Path) -> RemoteAddress:
     if colon and "/" not in head:
         return _of_scp(text)
     return _of_file(root / text)
+
+
+def address_beside(repository: str, remotes: Iterable[RemoteAddress]) -> RemoteAddress:
+    """Where OWNER/NAME is: one of the remotes at hand, else on the host of the first that has pages, else on GitHub."""
+    known = tuple(remotes)
+    for remote in known:
+        if remote.name.casefold().removesuffix(".git").endswith(f"/{repository.casefold()}"):
+            return remote
+    pages = (urlsplit(remote.page) for remote in known if remote.page)
+    host = next((f"{page.scheme}://{page.netloc}" for page in pages), _USUAL_HOST)
+    return _of_web(urlsplit(f"{host}/{repository}"), repository, repository)
 
 
 def page_of(address: RemoteAddress, number: int, family: RefFamily) -> str:

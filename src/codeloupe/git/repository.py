@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from codeloupe.errors import NotARepository, RevisionError
-from codeloupe.git.command import Place, ask_git, both, failure, git, git_for_user, try_git
+from codeloupe.git.command import MINIMUM_VERSION, Place, ask_git, both, failure, git, git_for_user, try_git
 from codeloupe.git.engine import Sources
 from codeloupe.model.records import dataclass
 from codeloupe.process import Completed
@@ -86,9 +86,7 @@ def _opened(root: Path, completed: Completed) -> Repository:
         ) from reason
     lines = os.fsdecode(completed.stdout).split("\n")[:-1]
     if len(lines) != _FACT_LINES:
-        raise NotARepository(
-            f"the path of the repository {str(root)!r} contains a line break", hint="move it elsewhere"
-        )
+        raise _not_understood(root, lines)
     git_dir, common_dir, index, objects, shallow, object_format, is_shallow = lines
     return Repository(
         root=root,
@@ -100,10 +98,22 @@ def _opened(root: Path, completed: Completed) -> Repository:
     )
 
 
+def _not_understood(root: Path, lines: list[str]) -> NotARepository:
+    # An option that git does not know yet is printed as it is.
+    if not lines or lines[0].startswith("--"):
+        wanted = ".".join(map(str, MINIMUM_VERSION))
+        return NotARepository(
+            f"git does not tell about {root} what codeloupe asks",
+            hint=f"install git {wanted} or newer; `git --version` tells which one is here",
+        )
+    return NotARepository(f"the path of the repository {str(root)!r} contains a line break", hint="move it elsewhere")
+
+
 def find_root(start: Path) -> Path:
     """The directory of the repository that holds `start`; raises NotARepository in words. Git is not asked."""
     if not os.path.isdir(start):  # noqa: PTH112 - Path.is_dir raises below a folder that may not be entered
-        raise NotARepository(f"{start} is not a directory", hint="give --repo a directory inside a git repository")
+        hint = "give --repo a directory inside a git repository"
+        raise NotARepository(f"{start} {_why_no_directory(start)}", hint=hint)
     try:
         here = start.resolve()
     except OSError as error:
@@ -123,6 +133,16 @@ def find_root(start: Path) -> Path:
         f"{start} is not inside a git repository",
         hint="run codeloupe in a checkout, give --repo DIR, or review a diff with --diff-file FILE",
     )
+
+
+def _why_no_directory(start: Path) -> str:
+    try:
+        start.stat()
+    except OSError as error:
+        return f"is not a directory that can be entered: {(error.strerror or 'unknown error').lower()}"
+    except ValueError:  # a name with a NUL in it
+        pass
+    return "is not a directory"
 
 
 def _looks_bare(directory: Path) -> bool:

@@ -41,6 +41,9 @@ _OUR_DIRECTORIES = "codeloupe-"  # how the names of temporary directories begin,
 _MAX_OTHER_FILE_BYTES = 16 * 1024**2
 # The library makes and removes nested folders by recursion, for which a hostile path could be too deep.
 _MAX_PARTS = 200
+# What file systems hold. git stops at the first name that is longer, and would leave all files behind it out.
+_MAX_NAME_BYTES = 255
+_MAX_PATH_BYTES = 3_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +55,11 @@ class Snapshot:
 
 
 @asynccontextmanager
-async def tree_to_read(repository: Repository, sides: Sides) -> AsyncIterator[Path]:
-    """The whole reviewed tree for an agent to read: the working tree when it is that tree, else an export of it."""
-    if sides.side is Side.WORKING_TREE:
-        yield repository.root
-        return
-    async with exported(repository, sides, paths=None) as snapshot:
-        yield snapshot.root
-
-
-@asynccontextmanager
 async def exported(repository: Repository, sides: Sides, *, paths: Iterable[str] | None) -> AsyncIterator[Snapshot]:
     """Some files of the reviewed tree, or all of a commit or index when `paths` is None, as a directory of our own."""
     with empty_directory() as root:
         if sides.side is Side.WORKING_TREE:
-            yield Snapshot(root, await _copy_files(repository.root, root, list(paths or ())))
+            yield Snapshot(root, await _copy_working_files(repository, sides, root, list(paths or ())))
         else:
             wanted = None if paths is None else list(paths)
             yield Snapshot(root, await _check_out(repository, sides, root, wanted))
@@ -85,7 +78,7 @@ async def exported_tree(repository: Repository, sides: Sides, *, needed: Iterabl
         return
     with empty_directory() as root:
         others = set(await _list_working_files(repository)).difference(wanted)
-        missing = await _copy_files(repository.root, root, wanted)
+        missing = await _copy_working_files(repository, sides, root, wanted)
         await _copy_files(repository.root, root, sorted(others), max_file_bytes=_MAX_OTHER_FILE_BYTES)
         yield Snapshot(root, missing)
 
@@ -202,6 +195,25 @@ async def _list_working_files(repository: Repository) -> list[str]:
     return [name for name in names if not str(repository.root / name).startswith(ours)]
 
 
+async def _copy_working_files(repository: Repository, sides: Sides, root: Path, names: list[str]) -> dict[str, str]:
+    """Copy files of the working tree; those that a sparse checkout leaves out are as the index has them."""
+    missing = await _copy_files(repository.root, root, names)
+    absent = [name for name in missing if not os.path.lexists(repository.root / name)]
+    sparse = await _list_sparse(repository) if absent else frozenset()
+    if left_out := [name for name in absent if name in sparse]:
+        kept = {name: why for name, why in missing.items() if name not in left_out}
+        return kept | await _check_out(repository, sides, root, left_out)
+    return missing
+
+
+async def _list_sparse(repository: Repository) -> frozenset[str]:
+    """Files of the index that need not be in the working tree."""
+    with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
+        copy_index(repository.index, git_dir)
+        listed = await git(in_engine(git_dir), "ls-files", "-t", "-z")
+    return frozenset(os.fsdecode(entry[2:]) for entry in listed.split(b"\0") if entry.startswith(b"S "))
+
+
 async def _copy_files(
     source: Path, target: Path, names: Sequence[str], *, max_file_bytes: int | None = None
 ) -> dict[str, str]:
@@ -267,4 +279,6 @@ def _checked_parts(name: str) -> tuple[str, ...]:
         raise ValueError("the path leaves the tree or names git's own folder")
     if len(parts) > _MAX_PARTS:
         raise ValueError(f"more than {_MAX_PARTS} folders deep")
+    if any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in parts) or len(os.fsencode(name)) > _MAX_PATH_BYTES:
+        raise ValueError("a name longer than a file can have")
     return parts

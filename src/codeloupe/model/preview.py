@@ -22,9 +22,13 @@ class PreviewFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """The files of a scope, how many units a review would cut them into, and what their prompts would weigh."""
+    """The files of a scope, how many units a review would cut them into, and what their prompts would weigh.
+
+    `out_of_reach` are those of which not even the change is known: unreadable ones, and repositories of their own.
+    """
 
     scope: Scope
     files: tuple[PreviewFile, ...]
+    out_of_reach: tuple[SkippedFile, ...] = ()
     units: int = 0
     prompt_tokens_estimate: int = 0

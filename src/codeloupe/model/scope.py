@@ -50,6 +50,11 @@ class DiffScope:
     name: str
     data: bytes = field(repr=False)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is in it."""
+        return not self.data or self.data.isspace()
+
 
 @dataclass(frozen=True, slots=True)
 class PullRequestScope:

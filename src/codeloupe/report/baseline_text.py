@@ -16,7 +16,7 @@ _COLUMNS = (
     Column("FINGERPRINT"),
     Column("STATE"),
     Column("EXPIRES"),
-    Column("OWNER"),
+    Column("OWNER", drops=True),
     Column("FILE"),
     Column("TITLE"),
     Column("REASON", shrinks=True),

@@ -97,8 +97,10 @@ def _named(page: Page, files: Sequence[str]) -> str:
 def _policy_skips(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
     if not skipped:
         return []
-    hint = "" if page.verbose else " (-v names them)"
-    summary = Text.assemble(f"{len(skipped):,} skipped: {skipped_in_words(skipped)}", (hint, DIM))
+    hint = "" if page.verbose else f" (-v names {'it' if len(skipped) == 1 else 'them'})"
+    words = skipped_in_words(skipped)
+    is_one_kind = len({skip.reason for skip in skipped}) == 1
+    summary = Text.assemble(f"{words} skipped" if is_one_kind else f"{len(skipped):,} skipped: {words}", (hint, DIM))
     sign = Text(f"{' ' * _INDENT}{page.signs.bullet} ", style=DIM)
     names = [
         line

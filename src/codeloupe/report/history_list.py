@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("SCOPE", shrinks=True),
     Column("VERDICT"),
     Column("FINDINGS"),
-    Column("COST", right=True),
+    Column("COST", right=True, drops=True),
 )
 _COMMIT_COLUMNS = (
     Column("COMMIT"),

@@ -21,8 +21,6 @@ _BLOCKS = Room(items=200, size_bytes=500_000)
 _UNPLACED = Room(items=50, size_bytes=80_000)
 _CLOSED = Room(items=100, size_bytes=40_000)
 _LISTS = Room(items=50, size_bytes=30_000)
-_TABLE_IN_COMMENT = Room(items=100, size_bytes=30_000)
-_LISTS_IN_COMMENT = Room(items=20, size_bytes=8_000)
 
 
 def render_markdown(review: Review) -> str:
@@ -39,13 +37,6 @@ def render_markdown(review: Review) -> str:
         _closed("Refuted", standing_so(review.findings, Standing.REFUTED)),
         _closed("Set aside", standing_so(review.findings, Standing.SET_ASIDE)),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def render_markdown_summary(review: Review) -> str:
-    """Only the verdict, the coverage and the table: what a pull request shows once, in a comment."""
-    opened = standing_so(review.findings, Standing.OPEN)
-    parts = [summary_block(review), _table(opened, _TABLE_IN_COMMENT), not_reviewed(review, _LISTS_IN_COMMENT)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -12,12 +12,13 @@ from codeloupe.report.plain_table import Cell, Column, Sheet, finished
 
 _COLUMNS = (
     Column("RUN"),
-    Column("STARTED"),
+    # The name of a run begins with it.
+    Column("STARTED", drops=True),
     Column("PIPELINE", shrinks=True),
     Column("STATE"),
     Column("STAGES", right=True),
-    Column("COST", right=True),
-    Column("TIME", right=True),
+    Column("COST", right=True, drops=True),
+    Column("TIME", right=True, drops=True),
 )
 
 

@@ -30,11 +30,15 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One column. Of a table that is too wide, the one that `shrinks` is cut."""
+    """One column.
+
+    Of a table that is too wide, the one that `shrinks` is cut; then those with `drops` go, in their order.
+    """
 
     title: str
     right: bool = False
     shrinks: bool = False
+    drops: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +61,23 @@ class Sheet:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.color and style and text else text
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[str]:
-        """A heading and a line for each row, within the width as far as the column that shrinks can give way."""
+        """A heading and a line for each row, within the width as far as columns can shrink or be left out."""
+        columns, rows = self._fitting(columns, rows)
         widths = self._widths(columns, rows)
         heading = [Cell(column.title, "dim") for column in columns]
         return [self._line(columns, row, widths) for row in (heading, *rows)]
+
+    def _fitting(
+        self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
+    ) -> tuple[Sequence[Column], Sequence[Sequence[Cell]]]:
+        for column in [column for column in columns if column.drops]:
+            widths = self._widths(columns, rows)
+            if sum(widths) + _GAP * (len(widths) - 1) <= self.width:
+                break
+            index = columns.index(column)
+            columns = [*columns[:index], *columns[index + 1 :]]
+            rows = [[*row[:index], *row[index + 1 :]] for row in rows]
+        return columns, rows
 
     def _widths(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[int]:
         widths = [

@@ -14,6 +14,9 @@ def render_preview_json(preview: Preview) -> str:
     """The preview as a JSON document: valid and encodable as UTF-8 whatever the paths hold, a newline at the end."""
     data = {
         "files": [_file_data(file) for file in preview.files],
+        "out_of_reach": [
+            {"file": skip.file, "reason": skip.reason.value, "detail": skip.detail} for skip in preview.out_of_reach
+        ],
         "units": preview.units,
         "prompt_tokens_estimate": preview.prompt_tokens_estimate,
     }

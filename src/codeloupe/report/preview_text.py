@@ -6,6 +6,7 @@ from rich.text import Text
 
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.preview import Preview, PreviewFile
+from codeloupe.model.review import SkippedFile
 from codeloupe.report.page import BOLD, DIM, NARROWEST, Page, print_lines
 from codeloupe.report.wording import counted
 
@@ -24,20 +25,21 @@ def render_preview_text(preview: Preview, *, width: int, color: bool, ascii_only
     page = Page(width=max(width, NARROWEST), color=color, ascii_only=ascii_only)
     reviewed = [file for file in preview.files if file.reviewed]
     left_out = [file for file in preview.files if not file.reviewed]
+    unknown = [_row_without_change(page, skip) for skip in preview.out_of_reach]
     lines = [
         *page.wrap(Text.assemble(("Preview", BOLD), f": {page.clean(preview.scope.description)}")),
-        *_section(page, "Would be reviewed", reviewed),
-        *_section(page, "Would be left out", left_out),
+        *_section("Would be reviewed", [_row(page, file) for file in reviewed]),
+        *_section("Would be left out", [*(_row(page, file) for file in left_out), *unknown]),
         Text(""),
         *_totals(page, preview, reviewed),
     ]
     return print_lines(page, lines)
 
 
-def _section(page: Page, title: str, files: list[PreviewFile]) -> list[Text]:
+def _section(title: str, files: list[list[Text]]) -> list[Text]:
     if not files:
         return []
-    rows = [line for file in files for line in _row(page, file)]
+    rows = [line for file in files for line in file]
     return [Text(""), Text.assemble((title, BOLD), (f"  {counted(len(files), 'file', 'files')}", DIM)), *rows]
 
 
@@ -49,8 +51,17 @@ def _row(page: Page, file: PreviewFile) -> list[Text]:
         shown.append(f" from {page.clean(change.old_path)}", style=DIM)
     shown.append_text(_counts(change))
     if file.skipped:
-        shown.append(f"  {page.clean(file.skipped.in_words())}", style="yellow" if file.skipped.reason.is_gap else DIM)
+        shown.append_text(_reason(page, file.skipped))
     return page.wrap(shown, indent=4, hang=2, first=Text.assemble("  ", (letter, style), " "))
+
+
+def _row_without_change(page: Page, skip: SkippedFile) -> list[Text]:
+    shown = Text(page.clean(skip.file)).append_text(_reason(page, skip))
+    return page.wrap(shown, indent=4, hang=2, first=Text.assemble("  ", ("?", "yellow"), " "))
+
+
+def _reason(page: Page, skip: SkippedFile) -> Text:
+    return Text(f"  {page.clean(skip.in_words())}", style="yellow" if skip.reason.is_gap else DIM)
 
 
 def _counts(change: FileChange) -> Text:
@@ -60,12 +71,13 @@ def _counts(change: FileChange) -> Text:
 
 
 def _totals(page: Page, preview: Preview, reviewed: list[PreviewFile]) -> list[Text]:
-    if not preview.files:
+    total = len(preview.files) + len(preview.out_of_reach)
+    if not total:
         return page.wrap(Text("No changes to review. Nothing was run or spent."))
     added = sum(file.change.added for file in reviewed)
     deleted = sum(file.change.deleted for file in reviewed)
     parts = [
-        f"{len(reviewed):,} of {counted(len(preview.files), 'file', 'files')} would be reviewed",
+        f"{len(reviewed):,} of {counted(total, 'file', 'files')} would be reviewed",
         f"+{added:,} -{deleted:,} lines",
         f"{counted(preview.units, 'unit', 'units')}" if preview.units else "",
         f"about {preview.prompt_tokens_estimate:,} prompt tokens" if preview.prompt_tokens_estimate else "",

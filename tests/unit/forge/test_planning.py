@@ -302,6 +302,28 @@ class TestTheConclusion:
     def test_what_was_blocked_by_a_hidden_finding_stays_blocked(self) -> None:
         assert plan(review(exit_code=1, hidden_findings=1), pull_request()).conclusion is Conclusion.FAILURE
 
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
+            {"coverage": Coverage(files_total=2, files_reviewed=2)},
+        ],
+        ids=["one of two commits", "two of five files"],
+    )
+    def test_a_part_of_the_pull_request_can_block_and_cannot_pass(self, changes: dict[str, Any]) -> None:
+        pull = pull_request(commits=2, changed_files=5)
+        made = plan(review(**changes), pull)
+        assert (made.conclusion, made.review.exit_code) == (Conclusion.NEUTRAL, 3)
+        body = summary_body(made, (), marker=MARKER)
+        assert "INCOMPLETE" in body
+        assert "only a part of it was reviewed" in body
+        assert plan(review(finding(4), **changes), pull).conclusion is Conclusion.FAILURE
+        allowed = plan(review(policy=Policy(pass_when_incomplete=True), **changes), pull)
+        assert (allowed.conclusion, allowed.review.exit_code) == (Conclusion.NEUTRAL, 0)
+
+    def test_files_that_the_forge_shows_twice_for_a_rename_are_no_part(self) -> None:
+        assert plan(review(), pull_request(changed_files=4)).conclusion is Conclusion.SUCCESS
+
 
 APPROVED = StandingOpinion(review_id=9, opinion=Opinion.APPROVE, head=FIRST)
 REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=FIRST)
@@ -331,6 +353,18 @@ class TestOpinions:
         self, reviewed: Review, opinion: Opinion
     ) -> None:
         assert plan(reviewed, pull_request(), approve=True).opinion is opinion
+
+    @pytest.mark.parametrize(
+        "pull",
+        [
+            pull_request(changed_files=3),
+            pull_request(thread_about(finding(4), reviewer="agent_sdk")),
+        ],
+        ids=["perhaps not all files", "an earlier finding that stays open"],
+    )
+    def test_without_having_seen_all_it_neither_approves_nor_withdraws_a_request(self, pull: PullRequest) -> None:
+        made = plan(review(), replace(pull, opinions=(REQUESTED,)), approve=True)
+        assert (made.opinion, made.withdrawn) == (Opinion.COMMENT, ())
 
     def test_it_requests_changes_when_asked_to_and_something_blocks(self) -> None:
         assert plan(review(finding(4)), pull_request(), request_changes=True).opinion is Opinion.REQUEST_CHANGES

@@ -108,8 +108,10 @@ def test_what_is_no_report_is_a_mistake_in_words(changes: dict[str, Any]) -> Non
     "text", [b"", b"{", b"[" * 200_000, b"\xff\xfe", b"5", b"null", b"[]", b'{"schema_version": 1}']
 )
 def test_any_bytes_are_a_mistake_in_words(text: bytes) -> None:
-    with pytest.raises(UsageError, match="is not a JSON report"):
+    with pytest.raises(UsageError, match="is not a JSON report") as raised:
         read_review(text, name="r.json")
+    # Not the words of the interpreter.
+    assert not {"indices", "subscriptable", "object"} & set(raised.value.message.split())
 
 
 @pytest.mark.parametrize("amount", ["NaN", "Infinity", "1e999", "1" + "0" * 400])

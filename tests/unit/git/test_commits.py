@@ -285,3 +285,17 @@ def test_replaced_and_grafted_history_is_listed_as_it_is(history: GitRepository)
     ).stdout
     assert "c2" not in plain
     assert [commit.sha for commit in _list(history.path)] == expected
+
+
+def test_a_commit_with_an_old_date_hides_none_that_lies_behind_it(repository: GitRepository) -> None:
+    repository.write("a.txt", "1\n")
+    first = repository.commit("first")
+    tree = repository.git("write-tree").decode().strip()
+    old = f"tree {tree}\nparent {first}\nauthor {_PERSON}\ncommitter A <a@example.invalid> 1 +0000\n\nold\n"
+    sha = repository.git("hash-object", "-t", "commit", "-w", "--stdin", stdin=old.encode()).decode().strip()
+    repository.git("update-ref", "refs/heads/main", sha)
+    last = repository.commit("last")
+    since = {"since": "2023-01-01"}
+    assert [commit.sha for commit in _list(repository.path, **since)] == [last, first]
+    assert [commit.sha for commit in _list(repository.path, **since, max_count=1)] == [last]
+    assert [commit.files for commit in _list(repository.path, **since)] == [(), ("a.txt",)]

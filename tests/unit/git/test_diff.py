@@ -122,6 +122,35 @@ def test_a_recursive_diff_names_binary_files() -> None:
     assert (second.path, second.status, second.binary) == ("y", FileStatus.ADDED, True)
 
 
+_SUBVERSION = b"Index: %b\n" + b"=" * 67 + b"\n"
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        b"diff -r 0123456789ab two words.bin\nBinary file two words.bin has changed\n",
+        b"diff --git a/two words.bin b/two words.bin\nBinary file two words.bin has changed\n",
+        _SUBVERSION % b"two words.bin" + b"Cannot display: file marked as a binary type.\nsvn:mime-type = a/b\n",
+        (
+            b"=== modified file 'two words.bin'\nBinary files two words.bin\t2009-01-01 00:00:00 +0000 and "
+            b"two words.bin\t2009-01-02 00:00:00 +0000 differ\n"
+        ),
+    ],
+    ids=["mercurial", "mercurial --git", "subversion", "bazaar"],
+)
+def test_a_binary_file_is_named_in_the_words_of_other_programs(note: bytes) -> None:
+    for data in (note, _NAMES + _HUNK + note, note + (_GIT if b"--git" in note else _NAMES) + _HUNK):
+        (binary,) = [file for file in parse_diff(data) if file.binary]
+        assert (binary.path, binary.status) == ("two words.bin", FileStatus.MODIFIED)
+        assert len(parse_diff(data)) == (1 if data == note else 2)
+
+
+def test_subversion_tells_of_a_file_that_was_not_there() -> None:
+    came = _SUBVERSION % b"x" + b"--- x\t(nonexistent)\n+++ x\t(working copy)\n@@ -0,0 +1 @@\n+a\n"
+    went = _SUBVERSION % b"y" + b"--- y\t(revision 3)\n+++ y\t(nonexistent)\n@@ -1 +0,0 @@\n-a\n"
+    assert [file.status for file in parse_diff(came + went)] == [FileStatus.ADDED, FileStatus.DELETED]
+
+
 @pytest.mark.parametrize(
     ("names", "path"),
     [
@@ -198,6 +227,17 @@ def test_mails_with_patches_and_their_signatures_are_read(repository: GitReposit
     _two_commits(repository)
     mails = repository.git("format-patch", "--stdout", "--root", "HEAD")
     assert b"\n-- \n" in mails
+    added, modified, other = parse_diff(mails)
+    check_file(added, b"", _OLD)
+    check_file(modified, _OLD, _NEW)
+    check_file(other, b"", b"z\n")
+
+
+@pytest.mark.parametrize("way", ["--attach", "--inline"])
+def test_mails_with_patches_as_parts_of_their_own_are_read(repository: GitRepository, way: str) -> None:
+    _two_commits(repository)
+    mails = repository.git("format-patch", "--stdout", "--root", way, "HEAD")
+    assert b"boundary=" in mails
     added, modified, other = parse_diff(mails)
     check_file(added, b"", _OLD)
     check_file(modified, _OLD, _NEW)

@@ -48,6 +48,37 @@ def test_a_coloured_diff_is_refused_with_the_option_that_helps() -> None:
     assert "--no-color" in _refusal(coloured).hint
 
 
+def test_a_coloured_diff_is_refused_also_where_it_has_lines_without_colour(repository: GitRepository) -> None:
+    repository.write("a.bin", b"\0")
+    repository.write("x.py", "one\n")
+    base = repository.commit()
+    repository.write("a.bin", b"\0\0")
+    repository.write("x.py", "two\n")
+    coloured = repository.git("diff", "--color=always", base)
+    assert b"\nBinary files a/a.bin and b/a.bin differ\n" in coloured
+    assert "--no-color" in _refusal(coloured).hint
+
+
+@pytest.mark.parametrize("coding", [b"quoted-printable", b"base64", b"Quoted-Printable"])
+def test_a_mail_whose_lines_are_coded_is_refused(coding: bytes) -> None:
+    mail = b"From: a\nContent-Transfer-Encoding: " + coding + b"\n\n" + _GIT + _HUNK
+    assert "coded" in _refusal(mail).message
+    assert len(parse_diff(mail.replace(coding, b"8bit"))) == 1
+
+
+def test_a_note_that_does_not_say_which_file_is_binary_is_refused() -> None:
+    note = b"Cannot display: file marked as a binary type.\n"
+    for above in (b"", b"\n", b"Index: x\n", b"words\n======\n"):
+        assert "which file" in _refusal(_NAMES + _HUNK + above + note).message
+
+
+def test_a_line_that_only_looks_like_the_end_of_a_mail_is_refused() -> None:
+    mail = b'Content-Type: multipart/mixed; boundary="----2.39"\n\n' + _GIT + _HUNK
+    assert len(parse_diff(mail + b"\n------2.39--\n")) == 1
+    assert "behind the last one" in _refusal(mail + b"\n------2.40--\n").message
+    assert "behind the last one" in _refusal(_GIT + _HUNK + b"\n------2.39--\n").message
+
+
 def test_a_diff_in_utf_16_is_refused_with_the_option_that_helps() -> None:
     error = _refusal((_GIT + _HUNK).decode().encode("utf-16"))
     assert "UTF-16" in error.message

@@ -186,7 +186,7 @@ def test_a_start_below_a_closed_folder_is_an_error_in_words(repository: GitRepos
     with _closed(repository.path):
         seen = _run_bound(_READ, str(repository.path / "below"), "UncommittedScope")
     assert seen["error"] == "NotARepository"
-    assert "is not a directory" in seen["message"]
+    assert "is not a directory that can be entered: permission denied" in seen["message"]
 
 
 def test_a_repository_that_may_not_be_entered_is_an_error_in_words(repository: GitRepository) -> None:

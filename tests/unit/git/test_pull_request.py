@@ -109,6 +109,18 @@ def test_by_its_number_the_clones_remote_is_asked_and_only_what_is_new_travels(f
     assert 0 < new <= 6
 
 
+def test_by_owner_name_and_number_the_clones_remote_or_its_host_is_asked(forge: Forge, tmp_path: Path) -> None:
+    with PullServer(forge.root) as server:
+        clone = forge.clone(tmp_path / "clone", f"{server.url}/owner/shop.git")
+        other = forge.clone(tmp_path / "other", f"{server.url}/owner/shop.git")
+        words = ("git", "-C", str(other), "remote", "set-url", "origin", f"{server.url}/ada/shop.git")
+        subprocess.run(words, check=True)
+        for place in (clone, other):
+            with fetched("Owner/shop#7" if place is clone else "owner/shop#7", place) as pull_request:
+                assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
+                assert "/owner/shop/pull/7 against main" in pull_request.scope.description
+
+
 @pytest.mark.parametrize("how", ["--depth=1", "--filter=blob:none"])
 def test_a_shallow_or_partial_clone_is_not_leant_on(forge: Forge, tmp_path: Path, how: str) -> None:
     clone = forge.clone(tmp_path / "clone", str(forge.bare), how, "--no-checkout")

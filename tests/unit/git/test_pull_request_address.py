@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.errors import CodeloupeError, GitFailed, RevisionError, UsageError
-from codeloupe.git.remote_address import RemoteAddress, page_of, parse_pull_request, parse_remote
+from codeloupe.git.remote_address import RemoteAddress, address_beside, page_of, parse_pull_request, parse_remote
 from codeloupe.git.remote_call import line_to, settings_of
 from codeloupe.git.remote_engine import _as_ref
 from codeloupe.git.remote_failures import remote_failure
@@ -49,7 +49,8 @@ def test_a_number_alone_leaves_the_repository_open(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "0", "-7", "7a", "seven", "\u0667", "99999999999", "7 8", "main", "owner/shop#7"),
+        *("", "0", "-7", "7a", "seven", "\u0667", "99999999999", "7 8", "main", "owner/shop", "shop#7", "o/s#0"),
+        *("../shop#7", "o/..#7", "-o/s#7", "o/-s#7", "o//s#7", "/o/s#7", "o/s#7#8", "h:o/s#7", "o/s\n#7", "a@o/s#7"),
         *("https://github.com/owner/shop", "https://github.com/owner/pull/7", "https://github.com/pull/7"),
         *("https://github.com/owner/shop/pull/", "https://github.com/owner/shop/pull/x", "https:///o/s/pull/7"),
         *("https://github.com/owner/shop/pull/0", "https://github.com/../shop/pull/7", "https://h:port/o/s/pull/7"),
@@ -62,8 +63,26 @@ def test_a_number_alone_leaves_the_repository_open(text: str) -> None:
 def test_what_names_no_pull_request_is_refused_in_words(text: str) -> None:
     with pytest.raises(UsageError, match="does not name a pull request") as error:
         parse_pull_request(text)
-    assert "https://HOST/OWNER/REPOSITORY/pull/7" in error.value.hint
+    assert "https://HOST/OWNER/NAME/pull/7" in error.value.hint
     assert len(error.value.message) < 600
+
+
+@pytest.mark.parametrize(
+    ("remotes", "url"),
+    [
+        ([], "https://github.com/owner/shop.git"),
+        (["/srv/git/other.git"], "https://github.com/owner/shop.git"),
+        (["git@forge.example:Owner/Shop.git"], "git@forge.example:Owner/Shop.git"),
+        (["/srv/owner/shop.git", "https://forge.example/owner/shop"], "/srv/owner/shop.git"),
+        (["ssh://git@forge.example:22/ada/shop"], "https://forge.example/owner/shop.git"),
+        (["http://127.0.0.1:8080/not/owner/shops"], "http://127.0.0.1:8080/owner/shop.git"),
+    ],
+)
+def test_owner_and_name_lead_to_a_remote_at_hand_or_to_its_host_or_to_github(remotes: list[str], url: str) -> None:
+    found = parse_pull_request("owner/shop#7")
+    assert (found.number, found.address, found.repository) == (7, None, "owner/shop")
+    assert found.repository is not None
+    assert address_beside(found.repository, [parse_remote(text, ROOT) for text in remotes]).url == url
 
 
 @pytest.mark.parametrize(

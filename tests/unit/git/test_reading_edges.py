@@ -18,7 +18,7 @@ from codeloupe.git import command
 from codeloupe.git.reading import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
-from codeloupe.git.snapshot import exported, tree_to_read
+from codeloupe.git.snapshot import exported, exported_tree
 from codeloupe.model.change import Change
 from codeloupe.model.scope import (
     BaseScope,
@@ -102,7 +102,7 @@ def test_a_review_changes_nothing_in_the_repository(committed: GitRepository) ->
         change = await read_change(repository, sides)
         async with exported(repository, sides, paths=[file.path for file in change.files]) as snapshot:
             assert not snapshot.missing
-        async with tree_to_read(repository, sides):
+        async with exported_tree(repository, sides, needed=()):
             pass
 
     for request in _EVERY_SCOPE:

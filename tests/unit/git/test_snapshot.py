@@ -10,8 +10,8 @@ import pytest
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope
-from codeloupe.git.snapshot import empty_directory, exported, place_of, tree_to_read, write_file
-from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
+from codeloupe.git.snapshot import empty_directory, exported, place_of, write_file
+from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
 
 _ATTRIBUTES = (
@@ -160,6 +160,26 @@ def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository
     assert (seen, list(missing)) == ({}, ["folder/secret"])
 
 
+@pytest.mark.parametrize("sparse_index", ["--sparse-index", "--no-sparse-index"])
+def test_what_a_sparse_checkout_leaves_out_is_as_the_index_has_it(repository: GitRepository, sparse_index: str) -> None:
+    for name in ("in/a.py", "out/b.py", "out/c.py", "in/gone.py"):
+        repository.write(name, f"{name}\n")
+    repository.commit()
+    repository.git("sparse-checkout", "set", "--cone", sparse_index, "in")
+    repository.remove("in/gone.py")
+    repository.write("out/c.py", "there all the same\n")
+    seen, missing = _export(repository.path, UncommittedScope(), ["in/a.py", "out/b.py", "out/c.py", "in/gone.py"])
+    assert seen == {"in/a.py": b"in/a.py\n", "out/b.py": b"out/b.py\n", "out/c.py": b"there all the same\n"}
+    assert missing == {"in/gone.py": "no such file or directory"}
+
+
+@pytest.mark.parametrize("name", ["n" * 256, "\u00fc" * 128, "/".join(["folder" * 20] * 40)])
+def test_a_name_too_long_for_a_file_is_named_and_does_not_stop_the_others(repository: GitRepository, name: str) -> None:
+    _commit_exactly(repository, {name: b"x\n", "a.py": b"y\n"})
+    seen, missing = _export(repository.path, CommitScope("HEAD"), None)
+    assert (seen, missing) == ({"a.py": b"y\n"}, {name: "a name longer than a file can have"})
+
+
 def test_a_path_of_more_folders_than_any_library_can_take_is_named(repository: GitRepository, tmp_path: Path) -> None:
     repository.commit()
     deep, deepest = "a/" * 199 + "file", "a/" * 1100 + "file"
@@ -223,7 +243,7 @@ def test_hostile_names_in_a_tree_do_not_escape_and_do_not_stop_the_others(reposi
         "a//b",
     }
     assert {name for name, why in missing.items() if "leaves the tree" in why} == outside
-    assert "cannot be exported" in missing["x" * 300]
+    assert missing["x" * 300] == "a name longer than a file can have"
 
 
 def test_a_blob_that_is_missing_is_named_and_the_others_are_exported(repository: GitRepository) -> None:
@@ -244,27 +264,6 @@ def test_submodules_are_left_out(repository: GitRepository) -> None:
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{sha},module")
     repository.commit_staged()
     assert _export(repository.path, CommitScope("HEAD"), None) == ({"a.py": b"a\n"}, {})
-
-
-def test_the_working_tree_itself_is_read_only_when_it_is_the_reviewed_tree(repository: GitRepository) -> None:
-    repository.write("a.py", "a\n")
-    repository.commit()
-    repository.checkout("feature", new=True)
-    repository.write("a.py", "staged\n")
-    repository.git("add", "--all")
-
-    async def root(request: ScopeRequest) -> tuple[Path, bytes]:
-        opened, sides = await _open(repository.path, request)
-        async with tree_to_read(opened, sides) as tree:
-            return tree, (tree / "a.py").read_bytes()
-
-    for request in (UncommittedScope(), DefaultScope()):
-        assert asyncio.run(root(request)) == (repository.path, b"staged\n")
-    for other, content in ((StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"a\n")):
-        tree, seen = asyncio.run(root(other))
-        assert repository.path not in (tree, *tree.parents)
-        assert seen == content
-        assert not tree.exists()
 
 
 @pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])

@@ -285,11 +285,9 @@ class TestLeftOut:
         }
         assert held(put(store, kept.tree, tmp_path / "other")) == {b"good": (b"1", False), b"sub/good": (b"2", False)}
 
-    def test_a_file_of_a_terabyte_costs_nothing(self, store: GitWorkspaceStore, work: Path) -> None:
+    def test_a_file_of_a_terabyte_is_not_read(self, store: GitWorkspaceStore, work: Path) -> None:
         sparse(work / "huge", 1024**4)
-        began = time.monotonic()
         assert "huge" in keep(store, work).left_out
-        assert time.monotonic() - began < 2
 
     def test_nested_repositories_are_kept_without_what_is_gits(
         self, store: GitWorkspaceStore, work: Path, tmp_path: Path

@@ -28,6 +28,11 @@ def test_what_the_policy_skips_is_summed_up_and_named_only_when_asked() -> None:
     assert full[start + 1 : start + 4] == names
 
 
+def test_one_kind_of_skipped_files_is_not_counted_twice() -> None:
+    assert "  · 1 binary file skipped (-v names it)" in section(Coverage(3, 2, SKIPPED[-1:]))
+    assert "  · 2 lock files skipped (-v names them)" in section(Coverage(4, 2, SKIPPED[:2]))
+
+
 def test_gaps_come_before_what_the_policy_skips() -> None:
     failed = FailedUnit("ruff", ("a.py", "b.py", "c.py", "d.py", "e.py"), "timed out after 60 s")
     lines = section(Coverage(9, 5, (*SKIPPED, HUGE), 3, (failed,)))

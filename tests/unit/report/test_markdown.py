@@ -6,7 +6,7 @@ import pytest
 
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
-from codeloupe.report.markdown import render_markdown, render_markdown_summary
+from codeloupe.report.markdown import render_markdown
 from tests.markdown_page import ACTIVE, code, kinds, shown_text, tokens
 from tests.telling_reviews import (
     ATTACK,
@@ -104,16 +104,8 @@ def test_quoted_code_cannot_leave_its_fence() -> None:
     assert headings(page) == ["❌ codeloupe: FAIL", "Findings", "🟧 high P1: Statement is built from a variable"]
 
 
-def test_the_summary_has_the_table_and_the_gaps_and_no_code() -> None:
-    page = render_markdown_summary(telling_review())
-
-    assert "| 🟥 critical P0 | Blocks | `app/db.py:42` |" in page
-    assert "Could not be reviewed" in headings(page)
-    assert "fence" not in kinds(page)
-
-
 def test_a_place_with_a_bar_stays_in_its_cell() -> None:
-    page = render_markdown_summary(review(finding(file="a|b.py", title="x | y")))
+    page = render_markdown(review(finding(file="a|b.py", title="x | y")))
 
     assert "| x \\| y | `a\\|b.py:42` |" in page
 
@@ -142,7 +134,6 @@ def test_pages_stay_below_what_github_takes(sign: str) -> None:
     )
 
     assert len(render_markdown(whole).encode()) < 1024 * 1024
-    assert len(render_markdown_summary(whole)) < 65_536
 
 
 def test_an_endless_finding_is_cut() -> None:

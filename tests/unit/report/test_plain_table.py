@@ -65,3 +65,12 @@ def test_any_text_is_one_safe_line_within_its_room(text: str, width: int) -> Non
 @pytest.mark.parametrize("text", ["::error::x", "##[error]x"])
 def test_a_command_to_a_ci_system_is_broken(text: str) -> None:
     assert text not in finished([text])
+
+
+def test_a_table_that_is_still_too_wide_leaves_columns_out_in_their_order() -> None:
+    columns = [Column("ONE"), Column("TWO", drops=True), Column("THREE", shrinks=True), Column("FOUR", drops=True)]
+    rows = [[Cell("1" * 10), Cell("2" * 10), Cell("3" * 20), Cell("4" * 10)]]
+    headings = {width: Sheet(width=width).table(columns, rows)[0].split() for width in (60, 44, 40, 25, 5)}
+    assert headings[60] == headings[44] == ["ONE", "TWO", "THREE", "FOUR"]
+    assert headings[40] == ["ONE", "THREE", "FOUR"]
+    assert headings[25] == headings[5] == ["ONE", "THREE"]

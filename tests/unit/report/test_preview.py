@@ -58,9 +58,21 @@ def test_the_json_has_files_hunks_and_reasons() -> None:
                 "detail": "3 MB",
             },
         ],
+        "out_of_reach": [],
         "units": 2,
         "prompt_tokens_estimate": 1234,
     }
+
+
+def test_what_is_out_of_reach_is_told_and_is_not_an_empty_change() -> None:
+    closed = SkippedFile("closed\x1b.py", SkipReason.UNREADABLE, "permission denied")
+    unknown = Preview(scope=SCOPE, files=(), out_of_reach=(closed,))
+    text = render_preview_text(unknown, width=80, color=False)
+    assert "Would be left out  1 file\n  ? closed\\x1b.py  unreadable: permission denied\n" in text
+    assert "0 of 1 file would be reviewed" in text
+    assert json.loads(render_preview_json(unknown))["out_of_reach"] == [
+        {"file": "closed\x1b.py", "reason": "unreadable", "detail": "permission denied"}
+    ]
 
 
 def test_the_json_keeps_a_path_that_is_not_utf_8() -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 import unicodedata
 
 import pytest
@@ -136,12 +135,8 @@ def test_a_json_document_keeps_its_value_and_can_be_encoded(value: object) -> No
 
 
 @pytest.mark.parametrize("piece", ["\x1b", "\u200d", "##", "##a", " ", "\n ", "::", "👩\u200d", "日"])
-def test_cleaning_takes_time_in_proportion_to_the_text(piece: str) -> None:
-    def seconds(count: int) -> float:
-        started = time.process_time()
-        log_line(piece * count)
-        terminal(piece * count, keep_newlines=True)
-        return time.process_time() - started
-
-    seconds(1_000)
-    assert seconds(160_000) < 100 * max(seconds(10_000), 0.002)
+def test_a_great_text_is_cleaned_to_its_end(piece: str) -> None:
+    # Work that grows with the square of this size would not end within the time limit of a test.
+    text = piece * (300_000 // len(piece)) + "\x1b"
+    assert log_line(text).endswith("\\x1b")
+    assert terminal(text, keep_newlines=True).endswith("\\x1b")

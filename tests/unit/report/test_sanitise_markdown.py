@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,8 +139,8 @@ def test_what_is_too_long_is_cut_and_the_cut_is_seen() -> None:
 
 
 @pytest.mark.parametrize("piece", ["`", "``` ", "@", "[", "a://", "#1", "\\", "*", " ", "- ", "`a``b"])
-def test_time_is_linear(piece: str) -> None:
-    started = time.process_time()
-    markdown_prose(piece * 100_000, longest=1_000_000)
+def test_a_great_text_is_shown_to_its_end(piece: str) -> None:
+    # Work that grows with the square of this size would not end within the time limit of a test.
+    page = markdown_prose(piece * 100_000 + "\n\nend", longest=1_000_000)
 
-    assert time.process_time() - started < 3
+    assert page.rstrip("`\n").endswith("end")
