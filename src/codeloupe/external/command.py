@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from codeloupe.errors import ProcessError, ProgramNotFound
-from codeloupe.external.environment import program_environment
 from codeloupe.external.placing import place
 from codeloupe.external.reply import FAILED, Failure, Reply, could_not_run, failed, outcome_of, tail
 from codeloupe.external.unified_diff import unified_diff
@@ -20,7 +19,7 @@ from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.process import Command, Completed, find_program, stream
+from codeloupe.process import Command, Completed, find_program, program_environment, stream
 from codeloupe.review.failures import INVALID_ANSWER
 
 _log = logging.getLogger(__name__)

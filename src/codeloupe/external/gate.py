@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.errors import ProcessFailed, ProcessTimedOut
-from codeloupe.external.environment import program_environment
 from codeloupe.external.reply import tail
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Verdict
-from codeloupe.process import Command, Completed, run
+from codeloupe.process import Command, Completed, program_environment, run
 
 PROGRAM = "review-gate"
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

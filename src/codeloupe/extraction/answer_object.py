@@ -10,6 +10,8 @@ from codeloupe.extraction.clean_words import says_clean
 from codeloupe.extraction.fields import Fields
 from codeloupe.extraction.finding_item import MAX_SUMMARY_CHARACTERS, findings_of, first_reason, looks_like_item
 from codeloupe.extraction.flaws import flaw_of
+from codeloupe.extraction.json_text import parsed
+from codeloupe.extraction.places import place_of
 from codeloupe.extraction.reasons import failed_run, invalid_json, invalid_verdict, missing_field, shown
 from codeloupe.extraction.sarif import looks_like_sarif, read_sarif
 from codeloupe.model.answer import ReviewAnswer
@@ -54,9 +56,16 @@ def _read_items(items: list[Any], *, flaw: str) -> ReviewAnswer:
 def _read_answer(value: Mapping[str, Any], fields: Fields) -> ReviewAnswer:
     verdict, verdict_problem = _verdict(fields)
     items = _items(fields)
-    answer = _read_items(items or [], flaw="")
+    answer = _in_file(place_of(fields).file, _read_items(items or [], flaw=""))
     answer = replace(answer, verdict=verdict, summary=fields.text(*_SUMMARY_NAMES, most=MAX_SUMMARY_CHARACTERS).strip())
     return replace(answer, problem=_problem(value, fields, answer, verdict_problem, has_items=items is not None))
+
+
+def _in_file(path: str | None, answer: ReviewAnswer) -> ReviewAnswer:
+    """The answer about one file, which is named once for all of its findings."""
+    if path is None:
+        return answer
+    return replace(answer, findings=tuple(replace(found, file=found.file or path) for found in answer.findings))
 
 
 def _problem(
@@ -96,8 +105,17 @@ def _items(fields: Fields) -> list[Any] | None:
 def _listed(value: Any) -> list[Any] | None:
     if isinstance(value, Mapping) and looks_like_item(value):
         return [value]
-    if isinstance(value, str) and not flaw_of(value) and says_clean(value):
-        return []
+    if isinstance(value, str) and not flaw_of(value):
+        return [] if says_clean(value) else _listed_in_text(value)
+    return value if isinstance(value, list) else None
+
+
+def _listed_in_text(text: str) -> list[Any] | None:
+    """The list in a text that is JSON, as models write it that put their answer into a string once more."""
+    try:
+        value = parsed(text)
+    except ValueError:
+        return None
     return value if isinstance(value, list) else None
 
 

@@ -15,7 +15,15 @@ from codeloupe.extraction.envelopes import Walk, failure_in, final_results
 from codeloupe.extraction.flaws import flaw_of
 from codeloupe.extraction.json_values import JsonValue, scan_json
 from codeloupe.extraction.quoted_text import text_in_text
-from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON, invalid_json, missing_field
+from codeloupe.extraction.reasoning import behind_reasoning
+from codeloupe.extraction.reasons import (
+    EMPTY_OUTPUT,
+    NO_JSON,
+    ONLY_REASONING,
+    TRUNCATED_JSON,
+    invalid_json,
+    missing_field,
+)
 from codeloupe.model.pipeline import CriticVerdict
 from codeloupe.model.records import dataclass
 
@@ -61,6 +69,11 @@ def read_critique(output: str, structured: Any = None) -> CritiqueAnswer:
 
 
 def _read_text(text: str) -> CritiqueAnswer:
+    said = behind_reasoning(text)
+    return CritiqueAnswer(problem=ONLY_REASONING) if said is None else _read_said(said)
+
+
+def _read_said(text: str) -> CritiqueAnswer:
     if not text.strip(_DECORATION):
         return CritiqueAnswer(problem=EMPTY_OUTPUT)
     inner = text_in_text(text)

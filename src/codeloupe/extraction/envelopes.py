@@ -14,7 +14,7 @@ from codeloupe.extraction.reasons import failed_run
 
 _MAX_VALUES = 10_000
 _MAX_DEPTH = 8
-_TEXT_NAMES = ("result", "response", "output", "text", "content", "answer", "message")
+_TEXT_NAMES = ("result", "response", "output", "text", "content", "answer", "message", "arguments")
 # What was said to a model is not what it says.
 _OTHERS = ("user", "system", "tool", "developer")
 

@@ -10,6 +10,7 @@ from codeloupe.extraction.flaws import flaw_of
 from codeloupe.extraction.patterns import late
 from codeloupe.extraction.places import place_of
 from codeloupe.extraction.reasons import TRUNCATED_JSON, invalid_json, missing_field, shown
+from codeloupe.extraction.stated_severity import stated_severity
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
 
@@ -101,7 +102,7 @@ def _severity(fields: Fields, title: str) -> Severity:
         stated = [in_title[1]]
     for value in stated:
         try:
-            return Severity.parse(int(value) if isinstance(value, float) and value.is_integer() else value)
+            return stated_severity(value)
         except ValueError:
             continue
     raise UnreadableItem(f"invalid severity: {shown(stated[0])}")

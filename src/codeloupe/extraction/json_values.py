@@ -57,21 +57,12 @@ class JsonScan:
     dangling: str = ""
 
 
-def json_values(text: str) -> tuple[JsonValue, ...]:
-    """The values in a text, the best first: strict ones, repaired ones, truncated ones; the longest of each first.
+def scan_json(text: str) -> JsonScan:
+    """The values in a text, in its order, and what of the text was not looked at.
 
     No value stands within another. An object is known by its first key, of at most 200 characters. Takes linear time
     and never raises.
     """
-    return tuple(sorted(scan_json(text).values, key=_rank))
-
-
-def _rank(value: JsonValue) -> tuple[bool, bool, int]:
-    return value.truncated, value.repaired, value.start - value.end
-
-
-def scan_json(text: str) -> JsonScan:
-    """The values in a text, in its order, and what of the text was not looked at."""
     return _Scanner(text[:MAX_CHARACTERS], is_cut=len(text) > MAX_CHARACTERS).scan()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 EMPTY_OUTPUT = "empty output"
 NO_JSON = "invalid json: no JSON found"
 TRUNCATED_JSON = "invalid json: truncated"
+ONLY_REASONING = "invalid json: nothing but reasoning"
 _FAILED_RUN = "the run failed"
 _MAX_QUOTED_CHARACTERS = 100
 
@@ -34,14 +35,6 @@ def failed_run(told: Any) -> str:
 def is_lasting(problem: str) -> bool:
     """Whether an answer with this problem is not whole, even where findings could be read beside it."""
     return problem == TRUNCATED_JSON or problem.startswith(_FAILED_RUN)
-
-
-def has_no_structure(problem: str | None) -> bool:
-    """Whether there was nothing that could have been read, rather than something that was read in vain.
-
-    The first is "No structured review output", the second "Failed to parse review output".
-    """
-    return problem in {EMPTY_OUTPUT, NO_JSON}
 
 
 def shown(value: Any) -> str:

@@ -22,7 +22,15 @@ from codeloupe.extraction.merging import merged
 from codeloupe.extraction.message_lines import read_message_lines
 from codeloupe.extraction.patterns import late
 from codeloupe.extraction.quoted_text import text_in_text
-from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON, invalid_json, missing_field
+from codeloupe.extraction.reasoning import behind_reasoning
+from codeloupe.extraction.reasons import (
+    EMPTY_OUTPUT,
+    NO_JSON,
+    ONLY_REASONING,
+    TRUNCATED_JSON,
+    invalid_json,
+    missing_field,
+)
 from codeloupe.extraction.review_comments import read_review_comments
 from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.records import dataclass
@@ -71,6 +79,15 @@ def _read_structured(value: Any) -> _Reading:
 
 
 def _read_text(text: str, *, from_program: bool = False, nested: int = _MAX_NESTED_TEXTS) -> _Reading:
+    said = behind_reasoning(text)
+    if said is not None:
+        return _read_said(said, from_program=from_program, nested=nested)
+    # What was found is not lost with the thought that it was found in, but is no answer.
+    draft = _read_said(text, from_program=from_program, nested=nested)
+    return _Reading([replace(merged(draft.answers), problem=ONLY_REASONING)] if draft.answers else (), ONLY_REASONING)
+
+
+def _read_said(text: str, *, from_program: bool, nested: int) -> _Reading:
     if not text.strip().strip("\ufeff"):
         return _Reading(reason=EMPTY_OUTPUT)
     if nested and (inner := text_in_text(text)) is not None:

@@ -12,7 +12,16 @@ from codeloupe.extraction.flaws import flaw_of
 from codeloupe.extraction.json_values import JsonValue, scan_json
 from codeloupe.extraction.patterns import late
 from codeloupe.extraction.quoted_text import text_in_text
-from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON, invalid_json, missing_field, shown
+from codeloupe.extraction.reasoning import behind_reasoning
+from codeloupe.extraction.reasons import (
+    EMPTY_OUTPUT,
+    NO_JSON,
+    ONLY_REASONING,
+    TRUNCATED_JSON,
+    invalid_json,
+    missing_field,
+    shown,
+)
 from codeloupe.model.answer import Proof, Verification
 from codeloupe.model.records import dataclass
 
@@ -77,6 +86,11 @@ def read_verification(output: str, structured: Any = None) -> Verification:
 
 
 def _read_text(text: str) -> Verification:
+    said = behind_reasoning(text)
+    return _problem(ONLY_REASONING) if said is None else _read_said(said)
+
+
+def _read_said(text: str) -> Verification:
     if not text.strip(_DECORATION):
         return _problem(EMPTY_OUTPUT)
     if (inner := text_in_text(text)) is not None:

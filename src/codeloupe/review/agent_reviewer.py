@@ -28,6 +28,7 @@ from codeloupe.review.failures import Failure
 from codeloupe.review.plan import plan_units
 from codeloupe.review.prompt import PromptMaterial, new_fence
 from codeloupe.review.reviewed_text import TextReader
+from codeloupe.review.stated_lines import StatedLines
 from codeloupe.review.unit_call import UnitCall, UnitOutcome
 
 DROPPED_FINDING = "dropped_finding"
@@ -129,10 +130,13 @@ class AgentReviewer:
             earlier=task.earlier,
             can_read_tree=can_read_tree(self._limits, task),
         )
-        anchorer = Anchorer(task.files, TextReader(task).read, mask=self._mask)
+        text = TextReader(task)
+        anchorer = Anchorer(task.files, text.read, mask=self._mask)
+        lines = StatedLines(task, text, mask=self._mask or str, only_shown=True)
 
         def place(claim: ClaimedFinding, unit: Unit) -> Finding:
-            return anchorer.place(claim, self._origin(claim, unit), unit_files=unit.files)
+            found = anchorer.place(claim, self._origin(claim, unit), unit_files=unit.files)
+            return lines.believe(claim, found)
 
         desk = Desk(task=task, limits=self._limits, calls=self._options.calls, fence=material.fence)
         return UnitCall(asker=asker, desk=desk, material=material, place=place)

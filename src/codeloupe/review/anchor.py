@@ -1,4 +1,4 @@
-"""From a claim to a finding with a place: the quote decides where it is, and no quote means no place."""
+"""From a claim to a finding with a place: the quote decides where it is, and without one there is no place here."""
 
 from __future__ import annotations
 

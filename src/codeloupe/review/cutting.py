@@ -65,11 +65,6 @@ def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece
     return tuple(_Cutter(hunk, target_tokens).pieces())
 
 
-def own_body(hunk: Hunk, repeated_rows: int) -> bytes:
-    """The body of a piece without the rows that stand in the piece before too."""
-    return hunk.body.split(b"\n", repeated_rows)[-1]
-
-
 def _shown_tokens(hunk: Hunk) -> int:
     """About how many tokens a hunk is as a prompt shows it, with endless rows cut."""
     tokens = hunk_tokens(hunk)

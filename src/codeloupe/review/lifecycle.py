@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from codeloupe.model.finding import Finding, FindingStatus
@@ -72,13 +72,10 @@ def compare(
     return Rounds(tuple(seen), tuple(unseen))
 
 
-def converged(rounds: Rounds, fail_on: Severity, *, complete: bool = True) -> bool:
-    """Whether this round brought nothing that is new, or came back, and could block at this severity.
-
-    A round that was not complete converges on nothing.
-    """
-    fresh = (finding for finding in rounds.seen if finding.status in (FindingStatus.NEW, FindingStatus.REGRESSED))
-    return complete and not any(finding.can_block and finding.severity.at_least(fail_on) for finding in fresh)
+def converged(findings: Iterable[Finding], fail_on: Severity) -> bool:
+    """Whether a round brought nothing that is new, or came back, and could block at this severity."""
+    fresh = (finding for finding in findings if finding.status in (FindingStatus.NEW, FindingStatus.REGRESSED))
+    return not any(finding.can_block and finding.severity.at_least(fail_on) for finding in fresh)
 
 
 def _again(old: Finding, new: Finding) -> Finding:

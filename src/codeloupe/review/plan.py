@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from codeloupe.model.change import FileChange, Hunk
+from codeloupe.model.change import FileChange
 from codeloupe.model.expert import Expert
 from codeloupe.model.unit import Effort, Unit, UnitPart
 from codeloupe.review.cutting import Piece, cut_hunk
@@ -42,11 +42,6 @@ def plan_units(
     if passes < 1:
         raise ValueError("a plan has at least one pass")
     return tuple(_Planner(files, effort, experts).units(passes=passes, apart=apart))
-
-
-def reviewable_hunks(files: Sequence[FileChange]) -> tuple[tuple[FileChange, Hunk], ...]:
-    """Every hunk that a plan covers, with its file."""
-    return tuple((file, hunk) for file in files for hunk in file.hunks if hunk.body)
 
 
 def most_unit_tokens(effort: Effort) -> int:

@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import Event, StageStarted, Warned
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, ReviewError
 from codeloupe.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.review.failures import NOT_VERIFIED
 from codeloupe.review.identity import with_fingerprints
 from codeloupe.review.lanes import joined_info, review_in_lanes
+from codeloupe.review.lifecycle import converged
 from codeloupe.review.reviewed_text import TextReader
 from codeloupe.review.rounds import EarlierRounds
 from codeloupe.review.selection import Selection, with_and_without_lines
@@ -169,10 +170,7 @@ def _converged(plan: ReviewPlan, findings: Sequence[Finding], *, complete: bool)
     """A word on whether a further round is worth its price: this one brought nothing new that could block."""
     if plan.earlier is None or not plan.task.files:
         return ""
-    if plan.earlier.is_first or not complete:
-        return plan.earlier.remark
-    fresh = (finding for finding in findings if finding.status in (FindingStatus.NEW, FindingStatus.REGRESSED))
-    if any(finding.can_block and finding.severity.at_least(plan.policy.fail_on) for finding in fresh):
+    if plan.earlier.is_first or not complete or not converged(findings, plan.policy.fail_on):
         return plan.earlier.remark
     return f"{plan.earlier.remark}; converged: nothing new of {plan.policy.fail_on.label} or above"
 

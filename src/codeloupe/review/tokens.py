@@ -8,7 +8,6 @@ were fitted on source code and prose of a dozen languages, where they are mostly
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable
 
 from codeloupe.model.change import FileChange, Hunk
 
@@ -48,8 +47,3 @@ def hunk_tokens(hunk: Hunk) -> int:
 def header_tokens(file: FileChange) -> int:
     """About how many tokens the line is that names a file above its hunks."""
     return _TOKENS_PER_FILE_HEADER + tokens_of(file.path)
-
-
-def estimate_tokens(files: Iterable[FileChange]) -> int:
-    """The size of the files' diffs in tokens, were they sent to a model."""
-    return sum(header_tokens(file) + sum(map(hunk_tokens, file.hunks)) for file in files)

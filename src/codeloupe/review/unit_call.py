@@ -37,6 +37,7 @@ from codeloupe.review.prompt import (
     repair_prompt,
     review_prompt,
 )
+from codeloupe.review.quoted_answer import ECHOED_QUESTION, QUOTED_ANSWER, is_echo, is_quoted
 
 Place = Callable[[ClaimedFinding, Unit], Finding]
 
@@ -104,7 +105,7 @@ class UnitCall:
             prompt = review_prompt(unit, self.material)
             self.asker.warn_once(prompt.notes, emit)
             question = self._request(unit, prompt)
-            heard = await self._ask(question, emit)
+            heard = _unless_quoted(await self._ask(question, emit), unit, question)
         except CircuitOpen:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a unit trips over, it is this unit that failed
@@ -139,11 +140,14 @@ class UnitCall:
         return self._of_its_pass(unit, request)
 
     def _second_question(self, unit: Unit, question: AgentRequest, heard: _Heard) -> AgentRequest | None:
-        """The same question where nothing was said; else to say it again; nothing where not all of it is there."""
+        """The same question where nothing, or not all, was said; else to say it again.
+
+        Nothing for an answer that was cut off at a limit: the next one would be too.
+        """
         problem = heard.read.problem or ""
         if heard.cut_off:
             return None
-        if not heard.text.strip() or problem.startswith(_RUN_FAILED):
+        if not heard.text.strip() or problem == TRUNCATED_JSON or problem.startswith(_RUN_FAILED):
             return question
         prompt = repair_prompt(heard.text, problem, self.material)
         if prompt.notes:
@@ -219,7 +223,19 @@ async def _heard(text: str, structured: Any, *, cut_off: bool = False) -> _Heard
         read = await asyncio.to_thread(read_review_answer, text, structured)
     if cut_off and read.problem is None:
         read = replace(read, problem=TRUNCATED_JSON)
-    return _Heard(read, text, structured, cut_off=cut_off or read.problem == TRUNCATED_JSON)
+    return _Heard(read, text, structured, cut_off=cut_off)
+
+
+def _unless_quoted(heard: _Heard, unit: Unit, question: AgentRequest) -> _Heard:
+    """The answer; one that found nothing, and may be quoted from the change or the question, has a problem."""
+    read = heard.read
+    if heard.structured is not None or read.problem is not None or read.findings:
+        return heard
+    if is_echo(heard.text, question.system_prompt or ""):
+        return replace(heard, read=replace(read, problem=ECHOED_QUESTION))
+    if is_quoted(heard.text, (hunk for part in unit.parts for hunk in part.hunks)):
+        return replace(heard, read=replace(read, problem=QUOTED_ANSWER))
+    return heard
 
 
 def _first(dropped: list[str]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from codeloupe.review.circuit import CircuitOpen
 from codeloupe.review.failures import NOT_VERIFIED, UNEXPECTED_ERROR, answer_in, failure_of, is_cut_off, shortened
 from codeloupe.review.light_diff import shown_line
 from codeloupe.review.prompt import VERIFY_SCHEMA, PromptMaterial, excerpt_around, new_fence, verify_prompt
+from codeloupe.review.quoted_answer import QUOTED_ANSWER, is_quoted
 from codeloupe.review.reviewed_text import TextReader
 
 _CONTEXT_LINES = 25
@@ -148,8 +149,20 @@ class _Run:
         except OutputInvalid as error:
             if is_cut_off(error):
                 raise
-            return read_verification(answer_in(error), None)
+            return self._unless_quoted(finding, answer_in(error))
+        if result.structured is None:
+            return self._unless_quoted(finding, result.output)
         return read_verification(result.output, result.structured)
+
+    def _unless_quoted(self, finding: Finding, text: str) -> Verification:
+        """What a text shows; what takes weight from a finding must not be quoted from the code that it is about."""
+        verification = read_verification(text, None)
+        if verification.problem is not None or verification.proof is Proof.CONFIRMED:
+            return verification
+        hunks = (hunk for file in self.desk.task.files for hunk in file.hunks)
+        if not is_quoted(text, hunks, beside=self.text.read(finding.file) or b""):
+            return verification
+        return Verification(proof=Proof.UNPROVEN, problem=QUOTED_ANSWER)
 
     def _excerpt(self, finding: Finding) -> str:
         content = self.text.read(finding.file)

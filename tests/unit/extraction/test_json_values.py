@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from codeloupe.extraction.flaws import CutList, CutText, flaw_of
-from codeloupe.extraction.json_values import MAX_CHARACTERS, JsonValue, json_values, scan_json
+from codeloupe.extraction.json_values import MAX_CHARACTERS, JsonValue, scan_json
 
 
 def only_value(text: str) -> JsonValue:
-    (found,) = json_values(text)
+    (found,) = scan_json(text).values
     return found
 
 
@@ -156,7 +156,7 @@ def test_where_another_bracket_closes_something_is_missing(text: str, value: dic
     ],
 )
 def test_prose_and_code_hold_no_json(text: str) -> None:
-    assert json_values(text) == ()
+    assert scan_json(text).values == ()
 
 
 @pytest.mark.parametrize(
@@ -173,21 +173,19 @@ def test_prose_and_code_hold_no_json(text: str) -> None:
 )
 def test_prose_before_an_answer_does_not_hide_it(prose: str) -> None:
     assert {"findings": [], "n": "x"} in [
-        found.value for found in json_values(f'{prose}\n{{"findings": [], "n": "x"}}')
+        found.value for found in scan_json(f'{prose}\n{{"findings": [], "n": "x"}}').values
     ]
 
 
-def test_strict_values_come_first_then_mended_then_cut_ones_the_longest_of_each_first() -> None:
+def test_strict_mended_and_cut_values_come_in_the_order_of_the_text() -> None:
     text = '[1] {a: 1} {"b": 22} {"c": [1, 2],} {"d": {"e": 1}, "f": "g'
-    assert [found.value for found in json_values(text)] == [
-        {"b": 22},
-        [1],
-        {"c": [1, 2]},
-        {"a": 1},
-        {"d": {"e": 1}, "f": "g"},
+    assert [(found.value, found.repaired, found.truncated) for found in scan_json(text).values] == [
+        ([1], False, False),
+        ({"a": 1}, True, False),
+        ({"b": 22}, False, False),
+        ({"c": [1, 2]}, True, False),
+        ({"d": {"e": 1}, "f": "g"}, True, True),
     ]
-    starts = [found.start for found in scan_json(text).values]
-    assert starts == sorted(starts)
 
 
 def test_nesting_beyond_the_cap_ends_the_search_and_says_so() -> None:

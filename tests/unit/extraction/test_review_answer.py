@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from codeloupe.extraction.finding_item import MAX_FINDINGS
-from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON, has_no_structure
+from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON
 from codeloupe.extraction.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
@@ -15,6 +15,8 @@ from tests.unit.extraction.review_shapes import ENVELOPES, FINDINGS, JSON_SHAPES
 
 ITEM = {"file": "a.py", "line": 3, "severity": "high", "title": "It fails", "body": "Always."}
 FINDING = ClaimedFinding(severity=Severity.HIGH, title="It fails", body="Always.", file="a.py", line_start=3)
+# Orchestrators tell these apart from something that was read in vain.
+NOTHING_TO_READ = (EMPTY_OUTPUT, NO_JSON)
 
 
 def read(value: Any) -> ReviewAnswer:
@@ -111,7 +113,7 @@ def test_what_is_no_answer_has_a_named_problem(output: str, problem: str) -> Non
     "output", ["", "I could not do it.", "text {", "} text", "[1] and (2)", "{", "}", "a {", "x = [] # y"]
 )
 def test_an_output_without_json_has_no_structure(output: str) -> None:
-    assert has_no_structure(read_review_answer(output).problem)
+    assert read_review_answer(output).problem in NOTHING_TO_READ
 
 
 @pytest.mark.requirement("C7")
@@ -119,7 +121,7 @@ def test_an_output_without_json_has_no_structure(output: str) -> None:
 def test_an_output_with_json_that_cannot_be_read_has_some(output: str) -> None:
     problem = read_review_answer(output).problem
     assert problem
-    assert not has_no_structure(problem)
+    assert problem not in NOTHING_TO_READ
 
 
 @pytest.mark.parametrize(
@@ -521,3 +523,59 @@ def test_that_it_did_not_pass_is_never_lost_without_findings(stated: str) -> Non
 def test_the_count_of_passed_tests_beside_an_answer_is_no_verdict() -> None:
     answer = read_review_answer('I ran them: {"passed": 12, "failed": 0}\n\n{"findings": []}')
     assert answer.problem is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [{"file": "a.py", "findings": [{"line": 3, "severity": "high", "message": "x"}]}],
+        {"files": [{"path": "a.py", "issues": [{"line": 3, "severity": "high", "message": "x"}]}]},
+        {"filename": "a.py", "passed": False, "issues": [{"line": 3, "severity": "error", "message": "x"}]},
+    ],
+)
+def test_a_file_that_is_named_once_is_the_file_of_all_findings_about_it(answer: object) -> None:
+    [finding] = read(answer).findings
+    assert (finding.file, finding.line_start) == ("a.py", 3)
+
+
+def test_a_finding_that_names_its_own_file_keeps_it() -> None:
+    [finding] = read({"file": "b.py", "findings": [ITEM]}).findings
+    assert finding.file == FINDING.file
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"name": "report", "arguments": json.dumps({"findings": [ITEM]})},
+        {"verdict": "FAIL", "findings": json.dumps([ITEM])},
+    ],
+)
+def test_an_answer_that_was_put_into_a_string_is_read(answer: object) -> None:
+    assert read(answer).findings == (FINDING,)
+
+
+CLEAN = json.dumps({"verdict": "PASS", "findings": []})
+FOUND = json.dumps({"verdict": "FAIL", "findings": [ITEM]})
+
+
+@pytest.mark.parametrize("tag", ["think", "thinking", "Reasoning", "thought"])
+def test_what_was_thought_is_not_what_was_said(tag: str) -> None:
+    answer = read_review_answer(f"\n<{tag}>It may be {FOUND}, but no.</{tag}>\n{CLEAN}")
+    assert (answer.findings, answer.problem) == ((), None)
+    answer = read_review_answer(f"<{tag}>It seems {CLEAN}.</{tag}>\n{FOUND}")
+    assert (answer.findings, answer.problem) == ((FINDING,), None)
+
+
+@pytest.mark.parametrize("text", [f"<think>Is it {CLEAN}", f"<think>{CLEAN}</think>", "<think>hm</think> \n"])
+def test_nothing_but_reasoning_is_never_clean(text: str) -> None:
+    assert read_review_answer(text).problem == "invalid json: nothing but reasoning"
+
+
+def test_what_was_found_in_reasoning_without_an_answer_is_kept() -> None:
+    answer = read_review_answer(f"<think>I see {FOUND}")
+    assert (answer.findings, answer.problem) == ((FINDING,), "invalid json: nothing but reasoning")
+
+
+def test_a_closing_tag_that_is_quoted_hides_nothing() -> None:
+    answer = read_review_answer(f"<think>The code has </think>{CLEAN}\n, a trick.</think>{FOUND}")
+    assert answer.findings == (FINDING,)

@@ -118,3 +118,10 @@ def test_a_structured_value_counts_first_and_gives_way_when_it_says_nothing() ->
     assert read_verification("nothing", {"proof": "odd"}).problem == "invalid proof: odd"
     for odd in (5, [], "", object(), float("nan")):
         assert read_verification("nothing", odd).problem is not None
+
+
+def test_what_was_thought_proves_nothing() -> None:
+    thought = '<think>Maybe {"reason": "a guard", "proof": "refuted"}.</think>'
+    answer = read_verification(thought + '{"reason": "it is reached", "proof": "confirmed"}')
+    assert (answer.proof, answer.problem) == (Proof.CONFIRMED, None)
+    assert read_verification(thought).problem == "invalid json: nothing but reasoning"

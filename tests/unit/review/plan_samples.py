@@ -8,11 +8,21 @@ from collections.abc import Iterable, Sequence
 from codeloupe.model.change import DiffLine, FileChange, FileStatus, Hunk
 from codeloupe.model.expert import Expert
 from codeloupe.model.unit import Effort, Unit, UnitPart
-from codeloupe.review.cutting import own_body
-from codeloupe.review.plan import most_unit_tokens, reviewable_hunks
+from codeloupe.review.plan import most_unit_tokens
 from codeloupe.review.plan_experts import ExpertChoice
+from codeloupe.review.tokens import header_tokens, hunk_tokens
 
 LINE = b"    total = compute(first_value, second_value)\n"
+
+
+def estimate_tokens(files: Iterable[FileChange]) -> int:
+    """The size of the files' diffs in tokens, were they sent to a model."""
+    return sum(header_tokens(file) + sum(map(hunk_tokens, file.hunks)) for file in files)
+
+
+def own_body(hunk: Hunk, repeated_rows: int) -> bytes:
+    """The body of a piece without the rows that stand in the piece before too."""
+    return hunk.body.split(b"\n", repeated_rows)[-1]
 
 
 def hunk_of(body: bytes, *, old_start: int = 1, new_start: int = 1, section: str = "") -> Hunk:
@@ -86,8 +96,10 @@ def _applying(choice: ExpertChoice, file: FileChange) -> frozenset[int]:
 
 def _wanted(files: Iterable[FileChange]) -> dict[int, bytes]:
     bodies: defaultdict[int, list[bytes]] = defaultdict(list)
-    for file, hunk in reviewable_hunks(list(files)):
-        bodies[id(file)].append(hunk.body)
+    for file in files:
+        for hunk in file.hunks:
+            if hunk.body:
+                bodies[id(file)].append(hunk.body)
     return {key: b"|".join(found) for key, found in bodies.items()}
 
 

@@ -44,6 +44,42 @@ def request_for(task: ReviewTask, *, limits: AgentLimits = LIMITS) -> AgentReque
     return agent.requests[0]
 
 
+UNQUOTED_FORMS = [
+    {"verdict": "PASS", "findings": [{"file_path": "a.py", "line_start": 8, "priority": 0, "title": "[P0] x"}]},
+    {"passed": True, "summary": "", "issues": [{"file": "a.py", "line": 8, "severity": "error", "message": "x"}]},
+    {
+        "findings": [
+            {
+                "title": "[P1] x",
+                "body": "y",
+                "priority": 1,
+                "code_location": {"absolute_file_path": "/w/a.py", "line_range": {"start": 8, "end": 8}},
+            }
+        ],
+        "overall_correctness": "patch is correct",
+    },
+]
+
+
+@pytest.mark.requirement("V6")
+@pytest.mark.parametrize("form", UNQUOTED_FORMS)
+def test_a_finding_that_quotes_nothing_is_on_the_line_of_the_diff_that_it_names(
+    form: dict[str, Any], tmp_path: Path
+) -> None:
+    outcome, _ = review(make_reviewer(ScriptedAgent([Json(form)])), make_task(tmp_path, named(["a.py"])))
+    [found] = outcome.findings
+    assert (found.file, found.line_start, found.anchored, found.outside_change) == ("a.py", 8, True, False)
+    assert found.evidence == "value_7 = compute('a.py', 7, 'some text to fill it')"
+    assert found.can_block
+
+
+@pytest.mark.parametrize("line", [0, 61, 10**12])
+def test_a_finding_that_quotes_nothing_and_names_no_line_of_the_diff_has_no_place(line: int, tmp_path: Path) -> None:
+    unplaced = {"file": "a.py", "line": line, "severity": "high", "message": "x"}
+    outcome, _ = review(make_reviewer(ScriptedAgent([answer(unplaced)])), make_task(tmp_path, named(["a.py"])))
+    assert [found.anchored for found in outcome.findings] == [False]
+
+
 def test_each_unit_is_asked_about_and_its_findings_are_placed_in_the_code(tmp_path: Path) -> None:
     steps = {"b.py": answer({**claim("b.py", 7), "line": 1}), "c.py": answer(claim("c.py"), claim("c.py", 40))}
     outcome, events = review(

@@ -70,21 +70,24 @@ def test_many_failures_in_a_row_open_it_and_an_answer_between_does_not_let_it() 
     ],
 )
 def test_what_waits_is_let_go_and_what_is_being_bought_goes_on(events: tuple[AgentEvent, ...], ended: str) -> None:
-    async def call(circuit: Circuit) -> str:
+    async def call(circuit: Circuit, *, begun: asyncio.Event, end: asyncio.Event) -> str:
         try:
             async with circuit.call() as one:
                 for event in events:
                     one.note(event)
-                await asyncio.sleep(0.05)
+                begun.set()
+                await end.wait()
         except CircuitOpen:
             return "let go"
         return "answered"
 
     async def scene() -> str:
         circuit = Circuit()
-        running = asyncio.create_task(call(circuit))
-        await asyncio.sleep(0.01)
+        begun, end = asyncio.Event(), asyncio.Event()
+        running = asyncio.create_task(call(circuit, begun=begun, end=end))
+        await begun.wait()
         circuit.note_failure(LOGGED_OUT)
+        end.set()
         return await running
 
     assert asyncio.run(scene()) == ended

@@ -147,18 +147,14 @@ class TestTheRound:
 
     def test_it_has_converged_when_nothing_new_could_block(self) -> None:
         old, low = named(LEAK, replace(RACE, severity=Severity.LOW))
-        assert converged(rounds([old], [old]), Severity.HIGH)
-        assert converged(rounds([old], [old, low]), Severity.HIGH)
-        assert not converged(rounds([old], [old, low]), Severity.LOW)
-        assert not converged(rounds((), [old]), Severity.HIGH)
-        assert not converged(rounds([replace(old, status=FIXED)], [old]), Severity.HIGH)
-        assert converged(rounds((), [replace(old, anchored=False)]), Severity.HIGH)
-        assert converged(rounds((), [replace(old, status=REFUTED)]), Severity.HIGH)
-        assert converged(rounds([old], ()), Severity.HIGH)
-
-    def test_an_incomplete_one_has_not_converged(self) -> None:
-        old = named(LEAK)
-        assert not converged(rounds(old, old), Severity.HIGH, complete=False)
+        assert converged(rounds([old], [old]).seen, Severity.HIGH)
+        assert converged(rounds([old], [old, low]).seen, Severity.HIGH)
+        assert not converged(rounds([old], [old, low]).seen, Severity.LOW)
+        assert not converged(rounds((), [old]).seen, Severity.HIGH)
+        assert not converged(rounds([replace(old, status=FIXED)], [old]).seen, Severity.HIGH)
+        assert converged(rounds((), [replace(old, anchored=False)]).seen, Severity.HIGH)
+        assert converged(rounds((), [replace(old, status=REFUTED)]).seen, Severity.HIGH)
+        assert converged(rounds([old], ()).seen, Severity.HIGH)
 
     def test_findings_without_a_fingerprint_are_compared_too(self) -> None:
         result = rounds([LEAK], [LEAK, RACE])

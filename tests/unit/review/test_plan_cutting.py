@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 
 from codeloupe.model.change import Hunk
-from codeloupe.review.cutting import Piece, cut_hunk, own_body
+from codeloupe.review.cutting import Piece, cut_hunk
 from codeloupe.review.light_diff import MAX_LINE_BYTES
 from codeloupe.review.tokens import hunk_tokens
-from tests.unit.review.plan_samples import LINE, hunk_of
+from tests.unit.review.plan_samples import LINE, hunk_of, own_body
 
 FUNCTION = b"+def work():\n" + b"+    value = compute(value)\n" * 18 + b"+\n"
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from codeloupe.review.plan_order import related_blocks
@@ -75,8 +73,8 @@ def test_inside_a_block_the_order_changes_too() -> None:
     assert orders == {("a.py", "test_a.py"), ("test_a.py", "a.py")}
 
 
-def test_ten_thousand_files_of_one_name_are_ordered_at_once() -> None:
-    paths = [f"{number}/{kind}index.ts" for number in range(5_000) for kind in ("", "test_")]
-    started = time.process_time()
-    assert len(blocks(*paths)) == 5_000
-    assert time.process_time() - started < 2
+@pytest.mark.no_cover  # counting lines would take several times as long as running them
+def test_very_many_files_of_one_name_are_put_in_order() -> None:
+    # To look for the partner of each among all would not end within the time limit of a test.
+    paths = [f"{number}/{kind}index.ts" for number in range(30_000) for kind in ("", "test_")]
+    assert len(blocks(*paths)) == 30_000

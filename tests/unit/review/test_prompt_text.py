@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from codeloupe.review.prompt_text import cut, fenced, has_hidden, new_fence, one_line, visible
@@ -63,7 +61,6 @@ def test_a_cut_says_how_much_is_missing_and_splits_no_character() -> None:
     assert cut("äöü", 3) == "ä\n[cut: 3 more bytes]"
 
 
-def test_hidden_characters_cost_linear_time() -> None:
-    started = time.process_time()
-    visible("\u200b\u200c" * 200_000 + "\0" * 400_000)
-    assert time.process_time() - started < 2
+def test_very_many_hidden_characters_are_all_shown() -> None:
+    shown = visible("\u200b\u200c" * 100_000 + "\0" * 400_000)
+    assert shown == "<U+200B><U+200C>" * 100_000 + "<U+0000×400000>"
