@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from codeloupe.model.agent import PermissionMode, TokenUsage
 from codeloupe.model.agent_events import AttemptFailed, TokensSpent, ToolUsed, TurnTaken
 from codeloupe.testing import Cut, Delay, Empty, Garbage, Hang, Json, MaxTokens, Refusal, Reply, Stall, Status, Text
 from tests.agent_factories import AGENTS, AgentFactory, asked_for, assert_nothing_runs_in, on_stage
+from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 
 PROJECT = Path(__file__).parents[2]
 SCHEMA = {
@@ -155,7 +155,6 @@ FAILURES: list[tuple[Reply, type[AgentError]]] = [
 def test_a_failure_that_does_not_end_is_told_as_what_it_is(
     factory: AgentFactory, work: Path, reply: Reply, kind: type[AgentError]
 ) -> None:
-    begun = time.monotonic()
     with on_stage(factory, reply) as stage, pytest.raises(AgentError) as raised:
         stage.answer(asked_for(work, model=factory.model))
     error = raised.value
@@ -163,7 +162,6 @@ def test_a_failure_that_does_not_end_is_told_as_what_it_is(
     assert (error.agent, error.retryable) == (factory.name, kind.retryable)
     assert factory.name in error.message
     assert error.hint
-    assert time.monotonic() - begun < 25, "the program seems to have tried again by itself"
     if kind.retryable:
         assert stage.calls == 1
     if isinstance(error, RateLimited):
@@ -211,10 +209,8 @@ def test_an_agent_that_hangs_is_ended_in_time(
     factory: AgentFactory, work: Path, reply: Reply, limits: dict[str, Any]
 ) -> None:
     with on_stage(factory, reply) as stage:
-        begun = time.monotonic()
-        with pytest.raises(TimedOut, match="2 s") as raised:
+        with pytest.raises(TimedOut, match="2 s") as raised, ends_soon():
             stage.answer(asked_for(work, **limits))
-        assert time.monotonic() - begun < 2 + 8
         assert stage.calls <= 1
     assert not raised.value.retryable
     assert_nothing_runs_in(work)
@@ -224,20 +220,18 @@ def test_an_agent_that_hangs_is_ended_in_time(
 @pytest.mark.requirement("R14")
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_cancellation_is_raised_as_it_came_and_leaves_nothing(factory: AgentFactory, work: Path, times: int) -> None:
-    async def cancelled() -> float:
-        task = asyncio.ensure_future(stage.ask(asked_for(work)))
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(stage.ask(asked_for(work, timeout_seconds=FAR_TOO_LONG_SECONDS)))
         assert await asyncio.to_thread(stage.server.wait_for, 1, timeout_seconds=30)
-        begun = time.monotonic()
         for _ in range(times):
             task.cancel("enough")
             await asyncio.sleep(0.01)
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError), ends_soon():
             await task
-        assert_nothing_runs_in(work, within_seconds=0.1)
-        return time.monotonic() - begun
+        assert_nothing_runs_in(work)
 
     with on_stage(factory, Hang()) as stage:
-        assert asyncio.run(cancelled()) < 6
+        asyncio.run(cancelled())
 
 
 def test_a_cancellation_before_the_start_leaves_nothing(factory: AgentFactory, work: Path) -> None:
@@ -394,4 +388,4 @@ def test_when_we_are_killed_the_program_dies_too(
         with subprocess.Popen(command, cwd=PROJECT) as process:
             assert stage.server.wait_for(1, timeout_seconds=30)
             process.kill()
-        assert_nothing_runs_in(work, within_seconds=5)
+        assert_nothing_runs_in(work)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.errors import AnalyserFailed, ProcessError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.severity import Severity
+from tests.endings import comes_to_pass, timed_out
 
 CANARY = "canary-of-the-host-" + "4711"
 TYPED = (AnalyserFailed, ProcessError)
@@ -99,14 +99,10 @@ def is_running(pid: int) -> bool:
 
 
 def all_end(pids: Path) -> bool:
-    """Whether all processes that wrote their numbers are gone within a moment."""
+    """Whether all processes that wrote their numbers end."""
     numbers = [int(number) for number in pids.read_text(encoding="ascii").split()]
     assert len(numbers) == 2
-    for _ in range(100):
-        if not any(is_running(number) for number in numbers):
-            return True
-        time.sleep(0.02)
-    return False
+    return comes_to_pass(lambda: not any(is_running(number) for number in numbers))
 
 
 def is_written(path: Path) -> bool:
@@ -203,8 +199,11 @@ def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
     name = write(root, f"a{case.suffix}", case.defect)
     hanger, pids = hanging(tmp_path)
 
-    with pytest.raises(ProcessTimedOut):
-        analyse(case.make(hanger), target(root, name, timeout_seconds=0.5))
+    timed_out(
+        ProcessTimedOut,
+        lambda seconds: analyse(case.make(hanger), target(root, name, timeout_seconds=seconds)),
+        ready=lambda _: is_written(pids),
+    )
 
     assert all_end(pids)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -244,6 +245,20 @@ class TestSweeps:
         found = history.get_sweep(before.sweep_id)
         assert found is not None
         assert (found.sweep, found.problems) == (before, ())
+
+    def test_what_agents_printed_for_a_commit_stays_when_its_sweep_is_saved_whole(self, history: History) -> None:
+        # Too odd to be packed into nothing.
+        said = {"a.py": "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(200))}
+        review_id = identifier(1001)
+        history.add_commit(sweep_record(7), commit_review(1), raw_outputs=said)
+        assert history.raw_outputs(review_id) == said
+        everything = PruneRule(keep_last=0)
+        size_bytes = history.prune(everything, dry_run=True).size_bytes
+        history.save_sweep(sweep_record(7, commit_review(1)))
+        assert history.raw_outputs(review_id) == said
+        assert history.prune(everything, dry_run=True).size_bytes == pytest.approx(size_bytes, rel=0.2)
+        history.prune(everything)
+        assert history.raw_outputs(review_id) == {}
 
     def test_a_sweep_that_goes_on_is_there_commit_by_commit(self, history: History) -> None:
         going = sweep_record(7)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from types import ModuleType
 
-from codeloupe.agents.claude_environment import ClaudeSettings
+from codeloupe.agents.claude_environment import ClaudeSettings, model_by_default
 from codeloupe.agents.claude_failures import ended_without_result
 from codeloupe.agents.claude_flags import LIMITS, prompt_input
 from codeloupe.agents.claude_output import answer_in
@@ -67,7 +67,7 @@ class AgentSdkAgent:
     @property
     def default_model(self) -> str | None:
         """The model that is asked when a request names none, where the environment tells."""
-        return self._settings.environment.get("ANTHROPIC_MODEL") or None
+        return model_by_default(self._settings.environment)
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
@@ -139,10 +139,11 @@ class AgentSdkAgent:
 
 
 def _timed_out(passed: PassedLimit, *, session_id: str) -> TimedOut:
+    seconds = round(passed.seconds, 2)
     if passed.silent:
-        what, hint = f"said nothing for {passed.seconds:g} s", "raise the limit of silence, or see what it waits for"
+        what, hint = f"said nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
     else:
-        what, hint = f"did not finish within {passed.seconds:g} s", "raise the time limit, or ask for less at once"
+        what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
     agent = AGENT_SDK.agent
     return TimedOut(f"{agent} {what} and was ended", agent=agent, hint=hint, session_id=session_id)
 
@@ -152,8 +153,10 @@ def _loaded_sdk() -> ModuleType:
     try:
         sdk = importlib.import_module(_PACKAGE)
     except ImportError as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name == _PACKAGE
+        reason = f"the package {_DISTRIBUTION} is not installed" if is_absent else str(error)
         raise NotInstalled(
-            f"{AGENT_SDK.agent} cannot be used: {error}", agent=AGENT_SDK.agent, hint=AGENT_SDK.install
+            f"{AGENT_SDK.agent} cannot be used: {reason}", agent=AGENT_SDK.agent, hint=AGENT_SDK.install
         ) from error
     # It logs as errors what it also raises, and what is meant: that its program was ended.
     logger = logging.getLogger(_PACKAGE)

@@ -25,7 +25,7 @@ from codeloupe.agents.model_choice import with_own_model
 from codeloupe.agents.purchases import Purchase, Purchases
 from codeloupe.agents.retry import RetryPolicy, asked_wait_seconds
 from codeloupe.agents.timing import Timing
-from codeloupe.agents.validation import unmet_wishes, validate
+from codeloupe.agents.validation import unmet_wishes, validate, validate_types
 from codeloupe.errors import AgentError, CodeloupeError, RateLimited
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentFinished, AgentStarted, QuotaEnded
@@ -94,6 +94,7 @@ class AgentCaller:
         # Also raises a cancellation that came before anything was begun.
         await asyncio.sleep(0)
         agents = tuple(agent) if isinstance(agent, Sequence) else (agent,)
+        validate_types(request, agent=agents[0].name if agents else "none")
         masked_emit = masked_sink(emit)
         started = self._timing.clock()
         masked_emit(AgentStarted(agents[0].name if agents else "none", request.model, _label(request)))

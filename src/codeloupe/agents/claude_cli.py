@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from codeloupe.agents.claude_environment import ClaudeSettings, claude_environment
+from codeloupe.agents.claude_environment import ClaudeSettings, claude_environment, model_by_default
 from codeloupe.agents.claude_failures import ended_without_result
 from codeloupe.agents.claude_flags import LIMITS, cli_arguments, prompt_input
 from codeloupe.agents.claude_output import answer_in
@@ -60,7 +60,7 @@ class ClaudeCliAgent:
     @property
     def default_model(self) -> str | None:
         """The model that is asked when a request names none, where the environment tells."""
-        return self._settings.environment.get("ANTHROPIC_MODEL") or None
+        return model_by_default(self._settings.environment)
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""

@@ -13,15 +13,15 @@ from codeloupe.model.agent import AgentRequest
 from codeloupe.model.records import dataclass
 
 KEY_NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+# What the short names of models stand for.
+_ALIAS_NAMES = ("ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
 _SERVICE_NAMES = (
     "ANTHROPIC_BASE_URL",
     "ANTHROPIC_CUSTOM_HEADERS",
     "ANTHROPIC_BETAS",
     "ANTHROPIC_MODEL",
     "ANTHROPIC_SMALL_FAST_MODEL",
-    "ANTHROPIC_DEFAULT_OPUS_MODEL",
-    "ANTHROPIC_DEFAULT_SONNET_MODEL",
-    "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+    *_ALIAS_NAMES,
     "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
 )
 _CLOUD_NAMES = {
@@ -114,3 +114,9 @@ def claude_environment(request: AgentRequest, settings: ClaudeSettings, places: 
 def has_cloud(source: Mapping[str, str]) -> bool:
     """Whether a cloud provider is set to be used instead of Anthropic's own service."""
     return any(source.get(name) for name in _CLOUD_NAMES)
+
+
+def model_by_default(environment: Mapping[str, str]) -> str | None:
+    """Which model is asked for when a request names none, or only a short name, as far as the environment tells."""
+    aliases = (f"{name}={environment[name]}" for name in _ALIAS_NAMES if environment.get(name))
+    return " ".join(filter(None, (environment.get("ANTHROPIC_MODEL"), *aliases))) or None

@@ -7,16 +7,16 @@ Exit codes and `subtype` do not tell: a refused request is a "success" with exit
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from codeloupe.agents.claude_failures import Signs, failed
+from codeloupe.agents.claude_spending import spent_in
 from codeloupe.agents.program import Program
 from codeloupe.agents.program_failures import EMPTY, Failure, error_of
 from codeloupe.agents.program_output import count_of, detail_of, list_of, mapping_of, text_of
 from codeloupe.errors import AgentError
-from codeloupe.model.agent import AgentResult, TokenUsage
+from codeloupe.model.agent import AgentResult
 from codeloupe.model.records import dataclass
 
 _DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "notebook_path")
@@ -24,7 +24,10 @@ _DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a run told before its last message, and what was asked of it. `said` is what the model said last."""
+    """What a run told before its last message, and what was asked of it. `said` is what the model said last.
+
+    `resumed` is of a run that went on with an earlier session.
+    """
 
     program: Program
     asked_model: str | None = None
@@ -32,6 +35,7 @@ class Told:
     model: str | None = None
     quota_opens_at: float | None = None
     said: str = ""
+    resumed: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -43,6 +47,7 @@ def answer_in(result: Mapping[str, Any], told: Told, *, duration_ms: int, now: f
     output = text_of(result.get("result"))
     if not output.strip() and structured is None:
         raise error_of(EMPTY, _failure(result, told))
+    spent = spent_in(result, resumed=told.resumed)
     return AgentResult(
         success=True,
         output=output or json.dumps(structured, ensure_ascii=False),
@@ -51,12 +56,12 @@ def answer_in(result: Mapping[str, Any], told: Told, *, duration_ms: int, now: f
         session_id=_session(result, told),
         duration_ms=count_of(result.get("duration_ms")) or duration_ms,
         num_turns=count_of(result.get("num_turns")),
-        total_cost_usd=cost_in(result),
-        usage=usage_in(result),
+        total_cost_usd=spent.cost_usd,
+        usage=spent.usage,
         model=told.model or _busiest_model(result) or told.asked_model,
         permission_denials=_denials(result),
         raw_output=_raw(result),
-        notes=told.notes,
+        notes=(*told.notes, *spent.notes(told.program.agent)),
     )
 
 
@@ -72,35 +77,6 @@ def error_in(result: Mapping[str, Any], told: Told, *, now: float) -> AgentError
     return failed(_failure(result, told, retry_after_seconds=opens_in), signs, now=now)
 
 
-def cost_in(result: Mapping[str, Any]) -> float | None:
-    """What a run cost in dollars, where it tells."""
-    cost = result.get("total_cost_usd")
-    if isinstance(cost, bool) or not isinstance(cost, int | float):
-        return None
-    return cost if 0 <= cost < math.inf else None
-
-
-def usage_in(result: Mapping[str, Any]) -> TokenUsage:
-    """All tokens of a run. They are listed by model; the total beside that list leaves some out."""
-    by_model = [mapping_of(entry) for entry in mapping_of(result.get("modelUsage")).values()]
-    if not by_model:
-        return message_usage(mapping_of(result.get("usage")))
-    fresh, written, cached, output = (
-        sum(count_of(entry.get(name)) for entry in by_model)
-        for name in ("inputTokens", "cacheCreationInputTokens", "cacheReadInputTokens", "outputTokens")
-    )
-    return TokenUsage(input_tokens=fresh + written + cached, cached_tokens=cached, output_tokens=output)
-
-
-def message_usage(usage: Mapping[str, Any]) -> TokenUsage:
-    """The tokens of one message."""
-    cached = count_of(usage.get("cache_read_input_tokens"))
-    fresh = count_of(usage.get("input_tokens")) + count_of(usage.get("cache_creation_input_tokens"))
-    return TokenUsage(
-        input_tokens=fresh + cached, cached_tokens=cached, output_tokens=count_of(usage.get("output_tokens"))
-    )
-
-
 def tool_detail(tool_input: object) -> str:
     """What a tool was used on, on one short line."""
     given = mapping_of(tool_input)
@@ -109,6 +85,7 @@ def tool_detail(tool_input: object) -> str:
 
 def _failure(result: Mapping[str, Any], told: Told, *, retry_after_seconds: float | None = None) -> Failure:
     sentences = [text_of(error) for error in list_of(result.get("errors"))]
+    spent = spent_in(result, resumed=told.resumed)
     return Failure(
         program=told.program,
         text=text_of(result.get("result")) or "; ".join(filter(None, sentences)),
@@ -118,8 +95,8 @@ def _failure(result: Mapping[str, Any], told: Told, *, retry_after_seconds: floa
         session_id=_session(result, told),
         raw_output=_raw(result),
         output=told.said,
-        cost_usd=cost_in(result),
-        usage=usage_in(result),
+        cost_usd=spent.cost_usd,
+        usage=spent.usage,
     )
 
 

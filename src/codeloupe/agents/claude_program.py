@@ -10,18 +10,19 @@ from pathlib import Path
 from codeloupe.agents.claude_environment import KEY_NAMES, has_cloud
 from codeloupe.agents.environment import user_home
 from codeloupe.agents.program import Program, found_program, version_of
-from codeloupe.errors import NotInstalled
+from codeloupe.errors import NotInstalled, install_command
 from codeloupe.model.agent import Availability
 from codeloupe.process import find_program
 
-_LOG_IN = "set ANTHROPIC_API_KEY, or start claude in a terminal and log in with /login"
+_LOG_IN = "set ANTHROPIC_API_KEY, or start {program} in a terminal and log in with /login"
+_INSTALL = install_command("claude")
 CLAUDE_CLI = Program(
     agent="claude_cli",
     command="claude",
-    install="npm install -g @anthropic-ai/claude-code, or pip install 'codeloupe[claude]'",
-    log_in=_LOG_IN,
+    install=f"npm install -g @anthropic-ai/claude-code, or {_INSTALL}",
+    log_in=_LOG_IN.format(program="claude"),
 )
-AGENT_SDK = Program(agent="agent_sdk", command="claude", install="pip install 'codeloupe[claude]'", log_in=_LOG_IN)
+AGENT_SDK = Program(agent="agent_sdk", command="claude", install=_INSTALL, log_in=_LOG_IN.format(program="claude"))
 
 
 def find_claude(program: Program, configured: str | None) -> Path:
@@ -68,10 +69,15 @@ def claude_availability(path: Path, source: Mapping[str, str], *, version: str) 
         found=True,
         version=version,
         logged_in=logged_in,
-        how_to_fix="" if logged_in else _LOG_IN,
+        how_to_fix="" if logged_in else _LOG_IN.format(program=_typed(path)),
         default_model=source.get("ANTHROPIC_MODEL") or None,
         path=str(path),
     )
+
+
+def _typed(path: Path) -> str:
+    """What a person types to start the program: its path, when it is only in the Agent SDK's package."""
+    return CLAUDE_CLI.command if find_program(CLAUDE_CLI.command) is not None else str(path)
 
 
 def has_login(source: Mapping[str, str]) -> bool | None:

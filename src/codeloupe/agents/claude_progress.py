@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from codeloupe.agents.claude_failures import Signs, failed
-from codeloupe.agents.claude_output import Told, cost_in, message_usage, tool_detail, usage_in
+from codeloupe.agents.claude_output import Told, tool_detail
+from codeloupe.agents.claude_spending import message_usage, spent_in
 from codeloupe.agents.program import Program
 from codeloupe.agents.program_failures import Failure
 from codeloupe.agents.program_output import count_of, list_of, mapping_of, text_of
@@ -35,6 +36,7 @@ class Progress:
         self._emit = emit
         self._model = request.model
         self._may_switch_models = request.fallback_model is not None
+        self._is_resumed = request.resume_session is not None
         self._told_session = ""
         self._told_model: str | None = None
         self._quota_opens_at: float | None = None
@@ -63,6 +65,7 @@ class Progress:
             model=self._told_model,
             quota_opens_at=self._quota_opens_at,
             said=self._said,
+            resumed=self._is_resumed,
             notes=tuple(self._notes),
         )
 
@@ -123,9 +126,10 @@ class Progress:
         self._emit(TokensSpent(self._agent, self._spent.input_tokens, self._spent.output_tokens))
 
     def _tell_cost(self, result: Mapping[str, Any]) -> None:
-        usage, cost = usage_in(result), cost_in(result)
-        if usage.input_tokens or cost:
-            self._emit(TokensSpent(self._agent, usage.input_tokens, usage.output_tokens, cost))
+        spent = spent_in(result, resumed=self._is_resumed)
+        if spent.usage.input_tokens or spent.cost_usd:
+            usage = spent.usage
+            self._emit(TokensSpent(self._agent, usage.input_tokens, usage.output_tokens, spent.cost_usd))
 
     def _refuse_retry(self, event: Mapping[str, Any]) -> None:
         status = count_of(event.get("error_status")) or None

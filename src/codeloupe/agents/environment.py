@@ -9,17 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from codeloupe.model.records import dataclass
-from codeloupe.process import inherited_environment
-
-_PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-NETWORK_NAMES = (
-    *_PROXY_NAMES,
-    *(name.lower() for name in _PROXY_NAMES),
-    "NODE_EXTRA_CA_CERTS",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
-"""The way to the network: proxies, and certificates of the house."""
+from codeloupe.process import NETWORK_NAMES, inherited_environment
 
 PERSON_NAMES = ("USER", "LOGNAME")
 """Who the user is: some programs look their login up by it. Only for a program that runs in the user's home."""

@@ -71,8 +71,14 @@ async def with_fallback(
 
 def _tell_story(error: AgentError, earlier: Sequence[AgentError]) -> None:
     if earlier:
-        story = "; ".join(f"{failure.agent}: {failure.message}" for failure in earlier)
-        error.message = f"{error.message} (before it, {story})"
+        error.message = f"{error.message} (before it, {'; '.join(map(_with_name, earlier))})"
         error.args = (error.message,)
-        hints = [failure.hint for failure in (*earlier, error) if failure.hint]
-        error.hint = ", or ".join(dict.fromkeys(hints))
+        hints = dict.fromkeys(failure.hint for failure in (*earlier, error) if failure.hint)
+        # One may say what another says too: the same package brings two of the agents.
+        said = [hint for hint in hints if not any(hint in other for other in hints if other != hint)]
+        error.hint = "; or ".join(said)
+
+
+def _with_name(failure: AgentError) -> str:
+    is_named = failure.message.startswith(failure.agent)
+    return failure.message if is_named else f"{failure.agent}: {failure.message}"

@@ -55,6 +55,11 @@ class GeminiAgent:
         """What it can take and do."""
         return LIMITS
 
+    @property
+    def default_model(self) -> str | None:
+        """The model that is asked when a request names none, where the environment tells."""
+        return self._settings.environment.get("GEMINI_MODEL") or None
+
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         settings = self._settings

@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from codeloupe.agents.timing import Timing
 from codeloupe.errors import RateLimited
@@ -65,16 +63,6 @@ class Limiter:
     def place(self) -> Place:
         """A place that is not taken yet, for one call; whoever takes it leaves it."""
         return Place(self)
-
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[Place]:
-        """A place, in the order of asking, given back at the end of the block. Raises RateLimited, as said above."""
-        place = self.place()
-        await place.take()
-        try:
-            yield place
-        finally:
-            place.leave()
 
     async def admit(self, *, returning: bool) -> int:
         """Wait for a place and take it; `Place` does. What began already goes first: its deadline runs."""

@@ -14,6 +14,7 @@ from codeloupe.errors import (
     Crashed,
     InvalidRequest,
     NotInstalled,
+    OutputInvalid,
     ProcessError,
     ProgramNotFound,
     PromptTooLong,
@@ -97,8 +98,8 @@ async def run_program(
 ) -> Completed:
     """Run a program to its end and hand over each message that it prints; a line that holds none is passed over.
 
-    Raises NotInstalled, TimedOut or Crashed; the program is gone in every case. One that told its answer and then
-    did not end has still answered.
+    Raises NotInstalled, TimedOut, Crashed, or OutputInvalid where its last message is too long; the program is gone in
+    every case. One that told its answer and then did not end has still answered.
     """
 
     def take(line: bytes) -> None:
@@ -107,19 +108,32 @@ async def run_program(
             reading.take(message)
 
     try:
-        return await stream(command, on_line=take, idle_timeout_seconds=idle_timeout_seconds)
+        completed = await stream(
+            command, on_line=take, idle_timeout_seconds=idle_timeout_seconds, is_over=lambda: reading.is_answered
+        )
     except StreamTimedOut as error:
         if not reading.is_answered:
             raise _timed_out(program, error, reading) from error
         return Completed(0, error.stdout, error.stderr, command.timeout_seconds)
     except ProcessError as error:
         raise _not_run(program, error) from error
+    if completed.skipped_lines and not reading.is_answered:
+        raise OutputInvalid(
+            f"{program.agent} gave an answer that is too long to be read",
+            agent=program.agent,
+            hint="ask for a shorter answer",
+            raw_output=completed.stdout.decode("utf-8", "replace"),
+            session_id=reading.session_id,
+            cut_off=True,
+        )
+    return completed
 
 
 def message_on(line: bytes) -> Mapping[str, Any] | None:
     """The message on a line of output, or None for a line that holds none."""
     try:
-        message = json.loads(line)
+        # Programs pass on bytes of files and tools: what is no UTF-8 in a text does not take the message with it.
+        message = json.loads(line.decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None
@@ -132,7 +146,7 @@ def refuse_bypass(request: AgentRequest, *, allowed: bool, agent: str) -> None:
             f"{agent} was asked to bypass all permissions: it could run any command, change any file that this user"
             " can, and send anything anywhere",
             agent=agent,
-            hint="use acceptEdits, or allow the bypass explicitly and only in a sandbox",
+            hint="use acceptEdits; or set allow_bypass in your own configuration, and only in a sandbox",
         )
 
 

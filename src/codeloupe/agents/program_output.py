@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 _MAX_DETAIL_CHARACTERS = 80
+_LARGEST_COUNT = 10**15
 
 
 def text_of(value: object) -> str:
@@ -18,7 +18,14 @@ def count_of(value: object) -> int:
     """The value if it is a number that can be a count, else 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0
-    return int(value) if 0 <= value < math.inf else 0
+    return int(value) if 0 <= value <= _LARGEST_COUNT else 0
+
+
+def cost_of(value: object) -> float | None:
+    """The value if it is a number that can be a price in dollars, else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= _LARGEST_COUNT else None
 
 
 def mapping_of(value: object) -> Mapping[str, Any]:

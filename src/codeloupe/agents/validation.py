@@ -32,15 +32,20 @@ _TYPES: Mapping[str, Any] = {
     "max_budget_usd": int | float | None,
     "resume_session": str | None,
     "context": Mapping,
+    "labels": Mapping,
 }
 
 
 def validate(request: AgentRequest, limits: AgentLimits, *, agent: str) -> None:
     """Raises InvalidRequest, or PromptTooLong with both sizes, for a request that cannot be sent as it is."""
     for check in (_types, _texts, _names, _numbers, _working_dir, _schema):
-        for problem, hint in check(request):
-            raise InvalidRequest(f"the request to {agent} cannot be sent: {problem}", agent=agent, hint=hint)
+        _refuse(check(request), agent)
     _refuse_length(request, limits, agent)
+
+
+def validate_types(request: AgentRequest, *, agent: str) -> None:
+    """Raises InvalidRequest for a request with a field of a wrong type, before anything is made of its fields."""
+    _refuse(_types(request), agent)
 
 
 def unmet_wishes(request: AgentRequest, limits: AgentLimits, *, agent: str) -> tuple[str, ...]:
@@ -65,6 +70,12 @@ def unmet_wishes(request: AgentRequest, limits: AgentLimits, *, agent: str) -> t
 _Problems = Iterator[tuple[str, str]]
 
 
+def _refuse(problems: _Problems, agent: str) -> None:
+    for problem, hint in problems:
+        message = f"the request to {agent} cannot be sent: {problem}"
+        raise InvalidRequest(message, agent=agent, hint=hint, attempts=0)
+
+
 def _types(request: AgentRequest) -> _Problems:
     """A request made by a program that no type checker saw must fail here, not in the middle of a call."""
     for name, kind in _TYPES.items():
@@ -72,9 +83,10 @@ def _types(request: AgentRequest) -> _Problems:
         if not isinstance(value, kind) or isinstance(value, bool):
             words = getattr(kind, "__name__", str(kind)).replace(" | None", "")
             yield f"{name} is {str(value)[:80]!r} of type {type(value).__name__}", f"give a {words}"
-    parts: tuple[object, ...] = (*(request.tools or ()), *request.context.keys(), *request.context.values())
+    pairs: tuple[tuple[object, object], ...] = (*request.context.items(), *request.labels.items())
+    parts: tuple[object, ...] = (*(request.tools or ()), *(part for pair in pairs for part in pair))
     if not all(isinstance(part, str) for part in parts):
-        yield "tools or context hold something else than text", "give texts"
+        yield "tools, context or labels hold something else than text", "give texts"
 
 
 def _texts(request: AgentRequest) -> _Problems:
@@ -148,4 +160,5 @@ def _refuse_length(request: AgentRequest, limits: AgentLimits, agent: str) -> No
                 f"the prompt, its context included, has {size:,} {unit}; {agent} takes at most {most:,}",
                 agent=agent,
                 hint="send less at once, or use an agent that takes more",
+                attempts=0,
             )

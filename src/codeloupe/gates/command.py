@@ -6,7 +6,6 @@ at its end or its deadline. It sees the search path, the home and the way to the
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProgramNotFound
@@ -14,25 +13,9 @@ from codeloupe.gates.program_output import last_words
 from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.usage import Usage
 from codeloupe.ports import GateTask
-from codeloupe.process import Command, Completed, StreamTimedOut, find_program, inherited_environment, stream
+from codeloupe.process import Command, Completed, StreamTimedOut, find_program, program_environment, stream
 
 _MAX_OUTPUT_BYTES = 1024 * 1024
-_PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-# A proxy's address may hold a password, but without it no package can be had; the house's reviewers get it too.
-_PASSED_ON = (
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "XDG_CONFIG_HOME",
-    "XDG_CACHE_HOME",
-    "XDG_DATA_HOME",
-    "XDG_STATE_HOME",
-    *_PROXY_NAMES,
-    *(name.lower() for name in _PROXY_NAMES),
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "NODE_EXTRA_CA_CERTS",
-)
 
 
 async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
@@ -43,7 +26,7 @@ async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
     command = Command(
         argv=(_program(gate, task), *gate.command[1:]),
         cwd=task.workspace,
-        environment=_environment(),
+        environment=program_environment(settings={"CI": "1"}),
         timeout_seconds=gate.timeout_seconds,
         max_output_bytes=_MAX_OUTPUT_BYTES,
     )
@@ -80,11 +63,6 @@ def _program(gate: GateDefinition, task: GateTask) -> str:
             hint="install it, or name it by an absolute path or one below the workspace",
         )
     return found
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)}
-    return {**inherited_environment(), **kept, "NO_COLOR": "1", "CI": "1"}
 
 
 def _ending(completed: Completed) -> str:

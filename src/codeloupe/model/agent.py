@@ -115,7 +115,10 @@ class AgentLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """Whether an agent can be used here. `logged_in` is None when that cannot be known without a paid call."""
+    """Whether an agent can be used here. `logged_in` is None when that cannot be known without a paid call.
+
+    `lacks_model` is of an agent that has no model of its own and was told none.
+    """
 
     found: bool
     version: str | None = None
@@ -123,8 +126,9 @@ class Availability:
     how_to_fix: str = ""
     default_model: str | None = None
     path: str | None = None
+    lacks_model: bool = False
 
     @property
     def usable(self) -> bool:
-        """Found, and not known to be logged out."""
-        return self.found and self.logged_in is not False
+        """Found, not known to be logged out, and with a model."""
+        return self.found and self.logged_in is not False and not self.lacks_model

@@ -20,18 +20,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from codeloupe.process.blocking import run_blocking
-from codeloupe.process.command import Command, Completed, find_program, inherited_environment
+from codeloupe.process.command import Command, Completed, find_program
+from codeloupe.process.environment import NETWORK_NAMES, inherited_environment, program_environment
 
 if TYPE_CHECKING:
     from codeloupe.process.running import run
     from codeloupe.process.streaming import StreamTimedOut, stream
 
 __all__ = [
+    "NETWORK_NAMES",
     "Command",
     "Completed",
     "StreamTimedOut",
     "find_program",
     "inherited_environment",
+    "program_environment",
     "run",
     "run_blocking",
     "stream",

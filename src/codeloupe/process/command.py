@@ -11,8 +11,8 @@ from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProgramNotFound
 from codeloupe.model.records import dataclass
+from codeloupe.process.environment import search_path
 
-_INHERITED_NAMES = ("TMPDIR", "TZ")
 _NOT_FOUND = {errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
@@ -59,21 +59,9 @@ class Completed:
         return self.omitted_bytes > 0
 
 
-def inherited_environment(**extra: str) -> dict[str, str]:
-    """The few variables every child may see, plus `extra`; nothing else of ours, so no secret leaks."""
-    kept = {name: os.environ[name] for name in _INHERITED_NAMES if name in os.environ}
-    return {"PATH": _search_path(), "LC_ALL": "C.UTF-8", **kept, **extra}
-
-
 def find_program(name: str) -> str | None:
     """Where a program is on the PATH, or None."""
-    return shutil.which(name, path=_search_path())
-
-
-def _search_path() -> str:
-    # A relative or empty entry means the current directory, which may be the reviewed tree with its own "git".
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute()) or os.defpath
+    return shutil.which(name, path=search_path())
 
 
 def start_failure(command: Command, error: OSError | ValueError) -> ProcessError:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from codeloupe.model.records import dataclass
 from codeloupe.process.cancellation import uninterrupted
-from codeloupe.process.command import inherited_environment
+from codeloupe.process.environment import inherited_environment
 
 _PROGRAM = Path(__file__).with_name("guardian.py")
 # As a module and not as a script: that is compiled once, and not at every start.

@@ -22,6 +22,8 @@ from codeloupe.process.supervised import Call
 
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 _STDERR_BYTES = 128 * 1024
+# The slowest program that is known takes half of it between its last word and its end.
+_END_SECONDS = 10.0
 
 
 class StreamTimedOut(ProcessTimedOut):
@@ -42,6 +44,7 @@ async def stream(
     *,
     on_line: Callable[[bytes], None] | None = None,
     idle_timeout_seconds: float | None = None,
+    is_over: Callable[[], bool] | None = None,
     keep_bytes: int | None = None,
     max_line_bytes: int = _MAX_LINE_BYTES,
 ) -> Completed:
@@ -50,12 +53,14 @@ async def stream(
     Whatever the program started and left behind is ended with it. Of stdout the first and last bytes are kept,
     `keep_bytes` in all (by default the command's `max_output_bytes`); more output is no failure. A line longer than
     `max_line_bytes` is skipped and counted. A last line without a line feed is handed over when the program ended
-    by itself. What `on_line` raises ends the program and is raised here.
+    by itself. What `on_line` raises ends the program and is raised here. Once `is_over` says, behind a line, that the
+    program has told all it had to, it has some seconds left to end.
 
     Raises ProgramNotFound or another ProcessError when it cannot be started or is lost, StreamTimedOut when it did
     not finish in time or wrote nothing to either output for `idle_timeout_seconds`; it is gone in every case.
     """
-    listener = _Listener(on_line, command.max_output_bytes if keep_bytes is None else keep_bytes, max_line_bytes)
+    kept = command.max_output_bytes if keep_bytes is None else keep_bytes
+    listener = _Listener(on_line, is_over, keep_bytes=kept, max_line_bytes=max_line_bytes)
     async with guarded():
         call = _prepare(command, listener)
         try:
@@ -71,12 +76,25 @@ async def stream(
 
 
 class _Listener:
-    """Takes what a program writes, keeps part of it, and hands its lines on. `error` is what the taker raised."""
+    """Takes what a program writes, keeps part of it, and hands its lines on. `error` is what the taker raised.
 
-    def __init__(self, on_line: Callable[[bytes], None] | None, keep_bytes: int, max_line_bytes: int) -> None:
+    `over` is done, and `ends_by` set, when the program has nothing more to tell.
+    """
+
+    def __init__(
+        self,
+        on_line: Callable[[bytes], None] | None,
+        is_over: Callable[[], bool] | None,
+        *,
+        keep_bytes: int,
+        max_line_bytes: int,
+    ) -> None:
         self.started = self.heard_at = time.monotonic()
+        self.ends_by = math.inf
         self.error: Exception | None = None
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_over = is_over
         self._stdout = HeadAndTail(keep_bytes)
         self._stderr = HeadAndTail(_STDERR_BYTES)
         self._lines = Lines(on_line, max_line_bytes) if on_line else None
@@ -88,6 +106,9 @@ class _Listener:
             return
         try:
             self._lines.add(data)
+            if not self.over.done() and self._is_over is not None and self._is_over():
+                self.ends_by = self.heard_at + _END_SECONDS
+                settle(self.over)
         except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, and is raised there
             self.error = error
             settle(self.failed)
@@ -140,12 +161,14 @@ async def _watch(call: Call, listener: _Listener, timeout_seconds: float, idle_s
     ends = (call.exited, listener.failed)
     while not any(end.done() for end in ends):
         now = time.monotonic()
-        left, idle_left = listener.started + timeout_seconds - now, listener.heard_at + idle - now
+        ends_by = min(listener.started + timeout_seconds, listener.ends_by)
+        left, idle_left = ends_by - now, listener.heard_at + idle - now
         if left <= 0:
             return _Passed(timeout_seconds, silent=False)
         if idle_left <= 0:
             return _Passed(idle, silent=True)
-        await asyncio.wait(ends, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
+        awaited = ends if listener.over.done() else (*ends, listener.over)
+        await asyncio.wait(awaited, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
     return None
 
 
@@ -159,10 +182,11 @@ class _Passed:
 
 def _timed_out(command: Command, listener: _Listener, passed: _Passed) -> StreamTimedOut:
     stdout, stderr = listener.kept()
+    seconds = round(passed.seconds, 2)
     if passed.silent:
-        what, hint = f"wrote nothing for {passed.seconds:g} s", "raise the limit of silence, or see what it waits for"
+        what, hint = f"wrote nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
     else:
-        what, hint = f"did not finish within {passed.seconds:g} s", "raise the time limit, or ask for less at once"
+        what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
     return StreamTimedOut(
         f"{command.program} {what} and was ended",
         program=command.program,

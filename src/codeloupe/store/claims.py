@@ -47,7 +47,7 @@ class Owner:
             return True
         except (PermissionError, OverflowError):
             return False
-        return False
+        return _is_dead(self.process_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,16 @@ class Claim:
             return False
         owner = Owner.parse(self.owner)
         return owner is None or not owner.is_gone()
+
+
+def _is_dead(process_id: int) -> bool:
+    """Whether a process has ended and only its number is kept, for a parent that has not asked how it ended."""
+    try:
+        told = Path(f"/proc/{process_id}/stat").read_bytes()
+    except OSError:
+        return False
+    # The name before the state may hold anything, brackets and blanks too.
+    return told.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
 
 
 def _machine() -> str:

@@ -70,12 +70,15 @@ class SqliteHistory:
         with self._database.writing() as connection:
             history_writing.write_sweep(connection, record, commits)
 
-    def add_commit(self, record: SweepRecord, commit: CommitReview) -> None:
+    def add_commit(
+        self, record: SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
+    ) -> None:
         """Save one more commit of a sweep that goes on, so that it is there whatever happens to the rest.
 
-        The commits that `record` holds are not looked at. The sweep counts as not finished until it is saved whole.
+        The commits that `record` holds are not looked at. The sweep counts as not finished until it is saved whole,
+        which leaves `raw_outputs`, as in `save`, where they are.
         """
-        (prepared,) = history_writing.prepare_commits(record, (commit,))
+        prepared = history_writing.prepare_commit(record, commit, raw_outputs)
         with self._database.writing() as connection:
             history_writing.add_commit(connection, record, prepared)
 

@@ -31,6 +31,11 @@ _FINDING = """
     INSERT INTO findings (review, position, hidden, is_open, fingerprint, severity, status, file, expert, reviewer,
         category, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+_COUNT_RAW_OUTPUTS = """
+    UPDATE reviews SET size_bytes = size_bytes
+        + (SELECT coalesce(sum(length(unit) + length(output)), 0) FROM raw_outputs WHERE review = :review)
+    WHERE number = :review
+"""
 _SWEEP = """
     INSERT INTO sweeps (sweep_id, saved_at, repository, branch, size_bytes, entry, payload)
     VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -131,6 +136,8 @@ def write_review(connection: sqlite3.Connection, prepared: PreparedReview) -> No
             "INSERT INTO raw_outputs (review, unit, output) VALUES (?, ?, ?)",
             ((number, unit, output) for unit, output in prepared.raw_outputs),
         )
+    else:
+        connection.execute(_COUNT_RAW_OUTPUTS, {"review": number})
 
 
 class PreparedCommit(NamedTuple):
@@ -149,14 +156,19 @@ class PreparedCommit(NamedTuple):
 
 def prepare_commits(record: SweepRecord, commits: Iterable[CommitReview]) -> tuple[PreparedCommit, ...]:
     """The rows of some commits of a sweep. Raises StoreError when something in them cannot be written."""
+    return tuple(prepare_commit(record, commit, {}) for commit in commits)
+
+
+def prepare_commit(record: SweepRecord, commit: CommitReview, raw_outputs: Mapping[str, str]) -> PreparedCommit:
+    """The rows of one commit, with what agents printed for it. Raises as `prepare_commits`."""
     try:
-        return tuple(_commit(record, commit) for commit in commits)
+        return _commit(record, commit, raw_outputs)
     except ValueError as error:
         raise unwritable("sweep", record.sweep.sweep_id, error) from error
 
 
-def _commit(record: SweepRecord, commit: CommitReview) -> PreparedCommit:
-    review = None if commit.review is None else prepare_review(record.record_of(commit.review), {})
+def _commit(record: SweepRecord, commit: CommitReview, raw_outputs: Mapping[str, str]) -> PreparedCommit:
+    review = None if commit.review is None else prepare_review(record.record_of(commit.review), raw_outputs)
     return PreparedCommit(commit, encode(replace(commit, review=None)), review)
 
 

@@ -59,7 +59,7 @@ class MemoryHistory:
                 hint="save the sweep first",
             )
         review_id = record.review.review_id
-        size_bytes = prepare_review(record, raw_outputs).size_bytes
+        size_bytes = prepare_review(record, raw_outputs or self.raw_outputs(review_id)).size_bytes
         known = self._reviews.get(review_id)
         number = self._next() if known is None else known.number
         self._reviews[review_id] = _Saved(number, replace(record, problems=()), size_bytes)
@@ -76,11 +76,15 @@ class MemoryHistory:
             if commit.review is not None:
                 self.save(record.record_of(commit.review))
 
-    def add_commit(self, record: SweepRecord, commit: CommitReview) -> None:
+    def add_commit(
+        self, record: SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
+    ) -> None:
         """Keep one more commit of a sweep that goes on."""
         known = self._sweeps.get(record.sweep.sweep_id)
         before = () if known is None else known[1].sweep.commits
         self.save_sweep(replace(record, sweep=replace(record.sweep, commits=(*before, commit)), finished=False))
+        if commit.review is not None:
+            self.save(record.record_of(commit.review), raw_outputs=raw_outputs)
 
     def get(self, review_id: str) -> ReviewRecord | None:
         """A kept review, or None."""

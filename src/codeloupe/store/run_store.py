@@ -30,7 +30,7 @@ from codeloupe.store.run_files import (
 )
 from codeloupe.store.run_json import run_from_json, run_to_json
 from codeloupe.store.run_lock import Holder, holder_of, locked
-from codeloupe.store.run_removal import remove_tree, size_below
+from codeloupe.store.run_removal import NEW_PREFIX, REMOVED_PREFIX, clear_leftovers, remove_tree, size_below
 
 # Below the state directory.
 RUNS_DIRECTORY = "pipelines"
@@ -59,7 +59,8 @@ class DirectoryRunStore:
             make_private(self._root)
             if os.path.lexists(directory):
                 raise _is_there(run.run_id, directory)
-            made = self._root / f"{_HIDDEN}new-{run.run_id}-{secrets.token_hex(8)}"
+            clear_leftovers(self._root)
+            made = self._root / f"{NEW_PREFIX}{run.run_id}-{secrets.token_hex(8)}"
             made.mkdir(mode=0o700)
             try:
                 with opened_directory(made) as inside:
@@ -146,9 +147,10 @@ class DirectoryRunStore:
         size = size_below(directory)
         with self.lock(run_id), self._failures(run_id, doing="remove"):
             # Out of the way at once, so that a removal that is cut short leaves no half of a run.
-            aside = self._root / f"{_HIDDEN}removed-{run_id}-{secrets.token_hex(8)}"
+            aside = self._root / f"{REMOVED_PREFIX}{run_id}-{secrets.token_hex(8)}"
             directory.rename(aside)
             remove_tree(aside)
+            clear_leftovers(self._root)
         return size
 
     def _names(self) -> tuple[str, ...]:

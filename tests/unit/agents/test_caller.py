@@ -38,6 +38,7 @@ from codeloupe.ports import Agent, AgentEventSink
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Delay, Hang, Json, Text
 from codeloupe.testing.scripted_call import AgentStep
+from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 from tests.unit.agents.call_samples import made_up_token, overloaded, rate_limited, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 
@@ -474,22 +475,21 @@ class TestCancellation:
             assert isinstance(events[-1], AgentFinished)
             assert not events[-1].success
 
-    def test_in_real_time_it_takes_no_longer_than_that(self) -> None:
-        async def run() -> tuple[float, list[Any]]:
-            agent = ScriptedAgent([Delay(30.0, Text("too late"))])
+    def test_in_real_time_nobody_waits_for_the_answers(self) -> None:
+        async def run() -> list[Any]:
+            agent = ScriptedAgent([Delay(FAR_TOO_LONG_SECONDS, Text("too late"))])
             by = AgentCaller(CallerOptions(concurrency=3))
             calls = [asyncio.create_task(call(agent, request(f"say {number}"), by=by)) for number in range(6)]
-            await asyncio.sleep(0.05)
-            assert agent.running == 3
-            began = asyncio.get_running_loop().time()
+            while agent.running < 3:  # noqa: ASYNC110 - the agent has no event for this
+                await asyncio.sleep(0)
             for one in calls:
                 one.cancel()
-            ended = await asyncio.gather(*calls, return_exceptions=True)
+            with ends_soon():
+                ended = await asyncio.gather(*calls, return_exceptions=True)
             assert agent.running == 0
-            return asyncio.get_running_loop().time() - began, ended
+            return ended
 
-        seconds, ended = asyncio.run(run())
-        assert seconds < 5
+        ended = asyncio.run(run())
         assert all(isinstance(end, asyncio.CancelledError) for end in ended)
 
     def test_one_cancelled_call_does_not_touch_the_others(self) -> None:
@@ -570,7 +570,7 @@ class TestChains:
                 await call(agents)
             return caught.value
 
-        assert run_virtually(run()).message == "two has no login (before it, one: one has no login)"
+        assert run_virtually(run()).message == "two has no login (before it, one has no login)"
 
     def test_no_agent_at_all_is_refused(self) -> None:
         async def run() -> None:

@@ -13,9 +13,11 @@ import pytest
 
 from codeloupe.agents.claude_cli import ClaudeCliAgent
 from codeloupe.agents.claude_flags import LIMITS, READ_ONLY_TOOLS, prompt_input, tools_for
-from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, PromptTooLong, TimedOut
+from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, OutputInvalid, PromptTooLong, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent
+from codeloupe.process import stream
+from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 from tests.unit.agents.call_samples import request
 from tests.unit.agents.claude_captures import capture, unheard
 from tests.unit.agents.fake_claude import FakeClaude
@@ -36,6 +38,7 @@ def printing(*lines: str, then: str = "") -> str:
 
 
 ANSWER = printing(*capture("answer").stdout.splitlines())
+RESULT: dict[str, Any] = json.loads(capture("answer").stdout.splitlines()[-1])
 
 
 def run(program: FakeClaude, asked: AgentRequest, events: list[AgentEvent] | None = None, **more: Any) -> AgentResult:
@@ -219,13 +222,52 @@ def test_a_bad_exit_code_after_an_answer_does_not_undo_it(tmp_path: Path, work: 
 
 def test_a_program_that_answers_and_does_not_end_has_answered(tmp_path: Path, work: Path) -> None:
     program = FakeClaude(tmp_path, f"{ANSWER}\ntime.sleep(60)")
-    assert run(program, request(working_dir=work, timeout_seconds=1)).output == "hello from fake"
+    # Long enough for it to answer on a busy machine.
+    assert run(program, request(working_dir=work, timeout_seconds=3)).output == "hello from fake"
+
+
+def test_a_program_that_answers_and_does_not_end_is_not_waited_for_until_its_deadline(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that the test need not wait as long as a real program may take.
+    monkeypatch.setattr("codeloupe.process.streaming._END_SECONDS", 0.3)
+    program = FakeClaude(tmp_path, f"{ANSWER}\ntime.sleep({FAR_TOO_LONG_SECONDS})")
+    with ends_soon():
+        asked = request(working_dir=work, timeout_seconds=FAR_TOO_LONG_SECONDS)
+        assert run(program, asked).output == "hello from fake"
+
+
+def test_an_answer_that_is_too_long_is_told_as_such(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that the test need not print as much as a real program may.
+    monkeypatch.setitem(stream.__kwdefaults__ or {}, "max_line_bytes", 10_000)
+    long = json.dumps({**RESULT, "result": "x" * 20_000})
+    with pytest.raises(OutputInvalid, match="too long to be read") as raised:
+        run(FakeClaude(tmp_path, printing(long)), request(working_dir=work))
+    assert raised.value.cut_off
+    assert "xxx" in raised.value.raw_output
+
+
+@pytest.mark.requirement("S7")
+def test_bytes_that_are_no_utf_8_do_not_take_the_answer_with_them(tmp_path: Path, work: Path) -> None:
+    line = json.dumps({**RESULT, "result": "caf@"}).replace("@", "\\xe9")
+    program = FakeClaude(tmp_path, f"os.write(1, b'{line}\\n')")
+    assert run(program, request(working_dir=work)).output == "caf\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize("cost", [10**400, float("inf"), -1, "much", True])
+def test_numbers_that_cannot_be_do_not_take_the_answer_with_them(tmp_path: Path, work: Path, cost: object) -> None:
+    odd = {"total_cost_usd": cost, "num_turns": 10**400, "modelUsage": {}, "usage": {"input_tokens": 10**400}}
+    found = run(FakeClaude(tmp_path, printing(json.dumps({**RESULT, **odd}))), request(working_dir=work))
+    assert (found.output, found.total_cost_usd, found.num_turns) == ("hello from fake", None, 0)
+    assert found.usage.input_tokens == 0
 
 
 @pytest.mark.requirement("R8")
 @pytest.mark.parametrize(
     ("limits", "words"),
-    [({"timeout_seconds": 0.5}, "did not finish within 0.5 s"), ({"idle_timeout_seconds": 0.5}, "wrote nothing")],
+    [({"timeout_seconds": 2.0}, "did not finish within 2 s"), ({"idle_timeout_seconds": 2.0}, "wrote nothing")],
 )
 def test_a_silent_program_is_ended_and_what_it_said_is_kept(
     tmp_path: Path, work: Path, limits: dict[str, Any], words: str
@@ -278,6 +320,9 @@ def test_the_check_tells_version_and_login(tmp_path: Path, source: dict[str, str
     found = asyncio.run(ClaudeCliAgent(program.path, {"HOME": str(home), **source}).check())
     assert (found.found, found.version, found.logged_in, found.path) == (True, "9.8.7", logged_in, program.path)
     assert bool(found.how_to_fix) is not logged_in
+    if not logged_in:
+        # None is on the PATH of a test, so it has to be started by its path.
+        assert f"start {program.path} in a terminal" in found.how_to_fix
     assert program.started["environment"]["HTTPS_PROXY"] == "http://127.0.0.1:9"
     assert "ANTHROPIC_API_KEY" not in program.started["environment"]
 

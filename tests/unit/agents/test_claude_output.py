@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.agents.claude_failures import ended_without_result
-from codeloupe.agents.claude_output import Told, answer_in, error_in, tool_detail, usage_in
+from codeloupe.agents.claude_output import Told, answer_in, error_in, tool_detail
 from codeloupe.agents.claude_program import CLAUDE_CLI
 from codeloupe.agents.claude_progress import Progress
+from codeloupe.agents.claude_spending import spent_in
 from codeloupe.agents.program_failures import Failure
 from codeloupe.errors import (
     AgentError,
@@ -204,9 +205,33 @@ def test_tokens_count_everything_that_was_sent_and_what_was_cached_apart() -> No
         "a": {"inputTokens": 10, "cacheReadInputTokens": 5, "cacheCreationInputTokens": 3, "outputTokens": 2},
         "b": {"inputTokens": 1, "outputTokens": 1},
     }
-    assert usage_in({"modelUsage": by_model}) == TokenUsage(input_tokens=19, cached_tokens=5, output_tokens=3)
+    assert spent_in({"modelUsage": by_model}, resumed=False).usage == TokenUsage(
+        input_tokens=19, cached_tokens=5, output_tokens=3
+    )
     plain = {"input_tokens": 7, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 1, "output_tokens": 4}
-    assert usage_in({"usage": plain}) == TokenUsage(input_tokens=10, cached_tokens=2, output_tokens=4)
+    assert spent_in({"usage": plain}, resumed=False).usage == TokenUsage(
+        input_tokens=10, cached_tokens=2, output_tokens=4
+    )
+
+
+def test_a_resumed_session_costs_what_this_run_took_of_its_total() -> None:
+    result = {
+        "total_cost_usd": 3.0,
+        "usage": {"input_tokens": 100, "output_tokens": 20},
+        "modelUsage": {"m": {"inputTokens": 300, "outputTokens": 60}},
+    }
+    spent = spent_in(result, resumed=True)
+    assert spent.cost_usd == pytest.approx(1.0)
+    assert spent.usage == TokenUsage(input_tokens=100, output_tokens=20)
+    assert "whole session" in spent.notes("claude_cli")[0]
+    whole = spent_in(result, resumed=False)
+    assert (whole.cost_usd, whole.usage.input_tokens, whole.notes("claude_cli")) == (3.0, 300, ())
+
+
+@pytest.mark.parametrize("usage", [{}, {"input_tokens": 900}, "none"])
+def test_a_share_that_cannot_be_reckoned_is_the_whole(usage: object) -> None:
+    result = {"total_cost_usd": 3.0, "usage": usage, "modelUsage": {"m": {"inputTokens": 300}}}
+    assert spent_in(result, resumed=True).cost_usd == 3.0
 
 
 @pytest.mark.parametrize("seconds", [1, 59])

@@ -7,13 +7,13 @@ import pytest
 
 from codeloupe.agents.claude_environment import ClaudeSettings, claude_environment, needs_user_home
 from codeloupe.agents.environment import (
-    NETWORK_NAMES,
     Places,
     agent_environment,
     throw_away_places,
     user_home,
 )
 from codeloupe.agents.prompt_text import full_prompt
+from codeloupe.process import NETWORK_NAMES
 from tests.unit.agents.call_samples import request
 
 PLACES = Places(Path("/away"), Path("/away/home"), Path("/away/tmp"))

@@ -70,7 +70,15 @@ def test_when_all_fail_the_last_error_tells_of_the_others() -> None:
     assert error.message == (
         "codex has no login (before it, agent_sdk: the package is not here; scripted: too many requests)"
     )
-    assert error.hint == "pip install it, or run codex login"
+    assert error.hint == "pip install it; or run codex login"
+
+
+def test_what_several_say_is_said_once() -> None:
+    sdk = NotInstalled("agent_sdk is not here", agent="agent_sdk", hint="pip install a")
+    cli = NotInstalled("claude_cli is not here", agent="claude_cli", hint="npm install b, or pip install a")
+    error = failure(chain(sdk, cli))
+    assert error.message == "claude_cli is not here (before it, agent_sdk is not here)"
+    assert error.hint == "npm install b, or pip install a"
 
 
 def test_a_failure_after_a_fallback_tells_of_it_too() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +16,17 @@ def limiter(concurrency: int = 2, **settings: Any) -> Limiter:
     return Limiter("scripted", concurrency=concurrency, timing=virtual_timing(), **settings)
 
 
+@asynccontextmanager
+async def slot(places: Limiter) -> AsyncIterator[Place]:
+    """A place that is taken, and left at the end of the block, as a call does it."""
+    place = places.place()
+    await place.take()
+    try:
+        yield place
+    finally:
+        place.leave()
+
+
 class Calls:
     """Calls of one second each, with the order and time of their starts."""
 
@@ -24,7 +37,7 @@ class Calls:
         self.most = 0
 
     async def one(self, name: str) -> None:
-        async with self.places.slot() as place:
+        async with slot(self.places) as place:
             self.starts.append((name, virtual_clock()))
             self.most = max(self.most, self.places.running)
             await asyncio.sleep(self.seconds)
@@ -35,7 +48,7 @@ class Calls:
 
 
 async def failing(places: Limiter, *, pause: float | None = None) -> None:
-    async with places.slot() as place:
+    async with slot(places) as place:
         await asyncio.sleep(0.01)
         if pause is None:
             place.overloaded()
@@ -63,7 +76,7 @@ def test_a_place_is_given_back_after_an_error() -> None:
     async def run() -> int:
         places = limiter(1)
         with pytest.raises(KeyError):
-            async with places.slot():
+            async with slot(places):
                 raise KeyError
         return places.running
 
@@ -186,7 +199,7 @@ class TestPause:
         async def run() -> float:
             places = limiter(4)
             await asyncio.gather(failing(places, pause=30), failing(places, pause=5))
-            async with places.slot():
+            async with slot(places):
                 return virtual_clock()
 
         assert round(run_virtually(run()), 3) == 30.01
@@ -194,7 +207,7 @@ class TestPause:
     def test_a_pause_that_grows_while_one_waits_holds_too(self) -> None:
         async def run() -> float:
             places = limiter(4)
-            async with places.slot() as place:
+            async with slot(places) as place:
                 place.rate_limited(10)
                 waiting = asyncio.create_task(Calls(places).one("a"))
                 await asyncio.sleep(5)
@@ -221,7 +234,7 @@ class TestPause:
     def test_those_that_already_wait_are_told_of_a_long_quota_at_once(self) -> None:
         async def run() -> float:
             places = limiter(1)
-            async with places.slot() as place:
+            async with slot(places) as place:
                 waiting = asyncio.create_task(Calls(places).one("a"))
                 await asyncio.sleep(1)
                 place.rate_limited(7200)
@@ -254,7 +267,7 @@ class TestReturning:
                 await place.take()
                 calls.starts.append(("back", virtual_clock()))
 
-            async with places.slot() as place:
+            async with slot(places) as place:
                 tasks = calls.begin("a", "b")
                 await leaves(place)
             await asyncio.gather(*tasks)
@@ -267,7 +280,7 @@ class TestReturning:
             places = limiter(1)
 
             async def comes_back() -> None:
-                async with places.slot() as place:
+                async with slot(places) as place:
                     place.leave()
                     await asyncio.sleep(0.1)
                     await place.take()
@@ -289,14 +302,14 @@ class TestReturning:
             calls = Calls(places)
 
             async def comes_back() -> None:
-                async with places.slot() as place:
+                async with slot(places) as place:
                     place.leave()
                     await asyncio.sleep(1)
                     await place.take()
 
             returning = asyncio.create_task(comes_back())
             await asyncio.sleep(0.1)
-            async with places.slot():
+            async with slot(places):
                 new = calls.begin("new")
                 await asyncio.sleep(2)
             returning.cancel()

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import MappingProxyType
@@ -165,11 +164,10 @@ class TestUniqueItems:
     def test_different_items_are_none(self, items: list[Any]) -> None:
         assert check_output(result(structured=items), self.SCHEMA).structured == items
 
-    def test_many_objects_take_linear_time(self) -> None:
-        items = [{"a": number} for number in range(100_000)]
-        began = time.process_time()
-        check_output(result(structured=items), self.SCHEMA)
-        assert time.process_time() - began < 20
+    def test_many_different_objects_are_none(self) -> None:
+        # To compare each with each would not end within the time limit of a test.
+        items = [{"a": number} for number in range(70_000)]
+        assert check_output(result(structured=items), self.SCHEMA).structured == items
 
 
 class TestAnswersInText:

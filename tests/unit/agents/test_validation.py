@@ -86,8 +86,10 @@ def test_a_bad_request_is_refused_in_words_before_anything_is_started(fields: di
         ({"max_turns": 2.5}, "max_turns is '2.5' of type float"),
         ({"permission_mode": "plan"}, "permission_mode is 'plan' of type str"),
         ({"tools": "Read"}, "tools is 'Read' of type str"),
-        ({"tools": (1,)}, "tools or context hold something else than text"),
-        ({"context": {"a": None}}, "tools or context hold something else than text"),
+        ({"tools": (1,)}, "tools, context or labels hold something else than text"),
+        ({"context": {"a": None}}, "tools, context or labels hold something else than text"),
+        ({"labels": {"a": 1}}, "tools, context or labels hold something else than text"),
+        ({"labels": ("a",)}, "of type tuple"),
         ({"context": ["a"]}, "context is"),
     ],
 )

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from codeloupe.gates.approval import word_of_a_person
 from codeloupe.model.pipeline import Approval, Decision
+from tests.endings import ends_soon
 
 YES = Approval(stage="s", decision=Decision.APPROVE)
 NO = Approval(stage="s", decision=Decision.REJECT)
@@ -18,10 +18,8 @@ def test_a_word_that_was_left_is_taken_at_once_and_nobody_is_asked() -> None:
 
 
 def test_without_anybody_it_gives_up_in_time() -> None:
-    began = time.monotonic()
     assert asyncio.run(word_of_a_person(lambda: None, None, timeout_seconds=0)) is None
     assert asyncio.run(word_of_a_person(lambda: None, None, timeout_seconds=0.1, poll_seconds=0.02)) is None
-    assert time.monotonic() - began < 5
 
 
 def test_a_word_is_looked_for_again_and_again() -> None:
@@ -48,9 +46,8 @@ def test_a_person_who_decides_later_is_not_waited_for() -> None:
     async def ask() -> Approval | None:
         return None
 
-    began = time.monotonic()
-    assert asyncio.run(word_of_a_person(lambda: None, ask, timeout_seconds=600, poll_seconds=0.01)) is None
-    assert time.monotonic() - began < 5
+    with ends_soon():
+        assert asyncio.run(word_of_a_person(lambda: None, ask, timeout_seconds=600, poll_seconds=0.01)) is None
 
 
 def test_a_word_from_elsewhere_counts_though_the_person_at_the_terminal_decides_later() -> None:

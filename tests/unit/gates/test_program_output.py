@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import time
+import pytest
 
 from codeloupe.gates.program_output import last_words
 
@@ -25,8 +25,7 @@ def test_a_secret_is_masked_before_anything_is_cut() -> None:
     assert "a1B2" not in last_words("x" * 480 + " " + secret)
 
 
-def test_hostile_output_takes_linear_time() -> None:
-    began = time.process_time()
-    for piece in ("\x1b[", "\x1b]", "\x1b[0;0;", "\r", "\x1b]x\x1b"):
-        last_words(piece * (1_000_000 // len(piece)))
-    assert time.process_time() - began < 10
+@pytest.mark.parametrize("piece", ["\x1b[", "\x1b]", "\x1b[0;0;", "\r", "\x1b]x\x1b"])
+def test_the_end_of_hostile_output_is_told(piece: str) -> None:
+    # Work that grows with the square of this size would not end within the time limit of a test.
+    assert last_words(piece * (400_000 // len(piece)) + "\nthe end").endswith("the end")

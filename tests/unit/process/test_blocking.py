@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codeloupe.errors import OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.process import run_blocking
 from tests.children import MEBIBYTE, assert_all_gone, command, recorded_pids, run_now, shell
+from tests.endings import timed_out
 
 
 @pytest.mark.parametrize(
@@ -31,12 +34,13 @@ def test_a_program_that_is_not_there_is_told_in_words(tmp_path: Path) -> None:
 
 
 def test_a_child_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
-    slow = replace(shell("sleep 60 & echo $! > a.pid; echo $$ > b.pid; wait", tmp_path), timeout_seconds=0.5)
-    with pytest.raises(ProcessTimedOut, match=r"did not finish within 0\.5 s"):
-        run_blocking(slow)
-    pids = recorded_pids(tmp_path)
-    assert len(pids) == 2
-    assert_all_gone(pids)
+    script = "sleep 1000 & echo $! > a.pid; echo $$ > b.pid; wait"
+    timed_out(
+        ProcessTimedOut,
+        lambda seconds: run_blocking(shell(script, tmp_path, timeout_seconds=seconds)),
+        ready=lambda _: len(recorded_pids(tmp_path)) == 2,
+    )
+    assert_all_gone(recorded_pids(tmp_path))
 
 
 def test_too_much_output_is_refused(tmp_path: Path) -> None:
@@ -53,5 +57,22 @@ def test_an_interruption_ends_the_child(tmp_path: Path) -> None:
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        run_blocking(shell("echo $$ > a.pid; exec sleep 60", tmp_path))
+        # It has its number only when its input has ended, and so when it is waited for.
+        run_blocking(shell("cat; echo $$ > a.pid; exec sleep 1000", tmp_path))
     assert_all_gone(recorded_pids(tmp_path))
+
+
+def test_an_interruption_in_the_middle_of_a_start_leaves_no_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *words: Any, **options: Any) -> None:
+            super().__init__(*words, **options)
+            (tmp_path / "a.pid").write_text(str(self.pid))
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_blocking(shell("exec sleep 1000", tmp_path))
+    assert_all_gone(recorded_pids(tmp_path))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -17,6 +17,7 @@ import pytest
 from codeloupe.errors import ProcessError
 from codeloupe.process import Completed, StreamTimedOut, guardian, guarding, stream
 from tests.children import assert_all_gone, assert_no_child_left, recorded_pids, shell, until_recorded
+from tests.endings import PATIENCE_SECONDS, timed_out
 
 # Each call: a leader that is deaf to the polite signal, a child in a session of its own, a daemon without variables.
 CALL = """
@@ -35,14 +36,15 @@ from codeloupe.process import Command, inherited_environment, stream
 async def main():
     place, script, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     def call(number):
-        return stream(Command(argv=("sh", "-c", script, "sh", str(number)), cwd=place, timeout_seconds=60,
+        return stream(Command(argv=("sh", "-c", script, "sh", str(number)), cwd=place, timeout_seconds=300,
             environment=inherited_environment(), max_output_bytes=100))
     calls = [asyncio.create_task(call(number)) for number in range(count)]
     if "fork" in sys.argv:
-        await asyncio.sleep(0.3)
+        while len(list(place.glob("*-leader.pid"))) < count:
+            await asyncio.sleep(0.01)
         if os.fork() == 0:
             (place / "ours-forked.txt").write_text(str(os.getpid()))
-            time.sleep(20)
+            time.sleep(300)
             os._exit(0)
     await asyncio.gather(*calls)
 
@@ -56,7 +58,7 @@ def codeloupe(place: Path, calls: int, *more: str) -> Iterator[subprocess.Popen[
     argv = (sys.executable, "-c", PARENT, str(place), CALL, str(calls), *more)
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as ours:
         try:
-            asyncio.run(asyncio.wait_for(until_recorded(place, 4 * calls), 20))
+            asyncio.run(asyncio.wait_for(until_recorded(place, 4 * calls), PATIENCE_SECONDS))
             yield ours
         finally:
             ours.kill()
@@ -66,20 +68,8 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def seconds_until_gone(pids: list[int]) -> float:
-    killed = time.monotonic()
-    while time.monotonic() < killed + 3.5:
-        try:
-            assert_all_gone(pids)
-            break
-        except AssertionError:
-            continue
-    assert_all_gone(pids)
-    return time.monotonic() - killed
-
-
 class TestWeAreKilled:
-    def test_in_the_middle_of_ten_calls_no_orphan_is_left_after_5_seconds(self, tmp_path: Path) -> None:
+    def test_in_the_middle_of_ten_calls_no_orphan_is_left(self, tmp_path: Path) -> None:
         with codeloupe(tmp_path, 10) as ours:
             pids = recorded_pids(tmp_path)
             supervisors = [int(file.read_text()) for file in tmp_path.glob("*-supervisor.pid")]
@@ -88,7 +78,7 @@ class TestWeAreKilled:
             ours.wait()
             assert len(guardians) == 1
             assert len(pids) == 40
-            assert seconds_until_gone([*pids, *guardians]) < 5
+            assert_all_gone([*pids, *guardians])
 
     def test_also_when_a_process_that_we_forked_holds_all_our_files(self, tmp_path: Path) -> None:
         with codeloupe(tmp_path, 2, "fork") as ours:
@@ -99,7 +89,7 @@ class TestWeAreKilled:
             try:
                 ours.kill()
                 ours.wait()
-                assert seconds_until_gone(recorded_pids(tmp_path)) < 5
+                assert_all_gone(recorded_pids(tmp_path))
                 os.kill(forked, 0)
             finally:
                 os.kill(forked, signal.SIGKILL)
@@ -108,7 +98,7 @@ class TestWeAreKilled:
         with codeloupe(tmp_path, 2) as ours:
             ours.terminate()
             ours.wait()
-            assert seconds_until_gone(recorded_pids(tmp_path)) < 5
+            assert_all_gone(recorded_pids(tmp_path))
 
     def test_an_interrupt_of_our_terminal_does_not_reach_guardian_or_program(self, tmp_path: Path) -> None:
         with codeloupe(tmp_path, 1) as ours:
@@ -116,7 +106,7 @@ class TestWeAreKilled:
             assert os.getsid(parent_of(supervisor)) != os.getsid(ours.pid)
             assert os.getsid(supervisor) != os.getsid(ours.pid)
             ours.kill()
-            assert seconds_until_gone(recorded_pids(tmp_path)) < 5
+            assert_all_gone(recorded_pids(tmp_path))
 
 
 class TestAnotherIsKilled:
@@ -188,9 +178,11 @@ class TestOnASystemThatAdoptsNoOrphans:
 
     def test_a_timeout_ends_the_whole_group(self, tmp_path: Path) -> None:
         script = "sleep 1000 & echo $! >child.pid; trap '' TERM; echo $$ >sh.pid; while :; do sleep 0.05; done"
-        with pytest.raises(StreamTimedOut):
-            asyncio.run(stream(shell(script, tmp_path, timeout_seconds=0.5)))
-        assert len(recorded_pids(tmp_path)) == 2
+        timed_out(
+            StreamTimedOut,
+            lambda seconds: asyncio.run(stream(shell(script, tmp_path, timeout_seconds=seconds))),
+            ready=lambda _: len(recorded_pids(tmp_path)) == 2,
+        )
         assert_all_gone(recorded_pids(tmp_path))
 
     def test_a_member_of_the_group_does_not_outlive_a_good_run(self, tmp_path: Path) -> None:
@@ -206,27 +198,31 @@ def test_a_process_forked_off_us_has_a_guardian_of_its_own(tmp_path: Path) -> No
     program = (
         "import asyncio, os, sys, threading; from pathlib import Path; from codeloupe.process import *\n"
         "def call(script):\n"
-        "    return stream(Command(argv=('sh', '-c', script), cwd=Path(sys.argv[1]), timeout_seconds=9,\n"
+        "    return stream(Command(argv=('sh', '-c', script), cwd=Path(sys.argv[1]), timeout_seconds=40,\n"
         "        environment=inherited_environment(), max_output_bytes=100))\n"
         "def forked():\n"
         "    script = 'until test -e parent-gone; do sleep 0.01; done; echo second'\n"
         "    print(asyncio.run(call(script)).stdout, flush=True)\n"
         "async def main():\n"
-        "    task = asyncio.create_task(call('sleep 0.3; echo first'))\n"
-        "    await asyncio.sleep(0.1)\n"
+        "    begun, forked_off = (Path(sys.argv[1], name) for name in ('begun', 'forked-off'))\n"
+        "    script = 'touch begun; until test -e forked-off; do sleep 0.01; done; echo first'\n"
+        "    task = asyncio.create_task(call(script))\n"
+        "    while not begun.exists():\n"
+        "        await asyncio.sleep(0.01)\n"
         "    if os.fork() == 0:\n"
         "        thread = threading.Thread(target=forked)\n"
         "        thread.start()\n"
         "        thread.join()\n"
         "        os._exit(0)\n"
+        "    forked_off.touch()\n"
         "    print((await task).stdout, flush=True)\n"
         "asyncio.run(main())"
     )
     argv = (sys.executable, "-X", "dev", "-c", program, str(tmp_path))
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as ours:
-        assert ours.wait(timeout=10) == 0
+        assert ours.wait(timeout=PATIENCE_SECONDS) == 0
         time.sleep(0.3)
         (tmp_path / "parent-gone").touch()
-        answers, warnings = ours.communicate(timeout=10)
+        answers, warnings = ours.communicate(timeout=PATIENCE_SECONDS)
     assert answers.splitlines() == [b"b'first\\n'", b"b'second\\n'"]
     assert b"ResourceWarning" not in warnings

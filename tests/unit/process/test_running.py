@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from codeloupe.errors import OutputTooLarge, ProcessError, ProcessTimedOut, ProgramNotFound
 from codeloupe.process import find_program, inherited_environment
 from tests.children import MEBIBYTE, assert_all_gone, command, python, recorded_pids, run_now, shell
+from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS
 
 
 class TestOutcome:
@@ -67,10 +67,10 @@ class TestPipes:
             run_now(command("sleep", "30", cwd=tmp_path, stdin=b"x" * 8 * MEBIBYTE, timeout_seconds=0.2))
 
     def test_input_held_open_by_a_grandchild_delays_nothing(self, tmp_path: Path) -> None:
-        script = "exec 3<&0; sleep 30 0<&3 >/dev/null 2>&1 & echo done"
-        completed = run_now(shell(script, tmp_path, stdin=b"x" * MEBIBYTE))
+        script = "exec 3<&0; sleep 1000 0<&3 >/dev/null 2>&1 & echo done"
+        completed = run_now(shell(script, tmp_path, stdin=b"x" * MEBIBYTE, timeout_seconds=FAR_TOO_LONG_SECONDS))
         assert completed.stdout == b"done\n"
-        assert completed.seconds < 10
+        assert completed.seconds < PATIENCE_SECONDS
 
     def test_a_child_that_closes_its_outputs_early_is_waited_for(self, tmp_path: Path) -> None:
         completed = run_now(shell("echo before; exec >&- 2>&-; sleep 0.2; exit 5", tmp_path))
@@ -88,11 +88,9 @@ class TestPipes:
         with pytest.raises(OutputTooLarge, match="head wrote more than 1,000 bytes"):
             run_now(command("head", "-c", "1001", "/dev/zero", cwd=tmp_path, max_output_bytes=1000))
 
-    def test_endless_output_is_ended_promptly(self, tmp_path: Path) -> None:
-        started = time.monotonic()
+    def test_endless_output_is_ended_at_the_cap(self, tmp_path: Path) -> None:
         with pytest.raises(OutputTooLarge):
             run_now(shell("echo $$ >sh.pid; exec yes", tmp_path, max_output_bytes=MEBIBYTE))
-        assert time.monotonic() - started < 2
         assert_all_gone(recorded_pids(tmp_path))
 
 
@@ -148,7 +146,7 @@ class TestStart:
             "import asyncio, os, resource, sys; from pathlib import Path; from codeloupe.process import *\n"
             "async def main():\n"
             "    what = Command(argv=('true',), cwd=Path(sys.argv[1]), environment=inherited_environment(),\n"
-            "        timeout_seconds=5, max_output_bytes=1)\n"
+            "        timeout_seconds=40, max_output_bytes=1)\n"
             "    used = os.open(os.devnull, os.O_RDONLY)\n"
             "    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 2, used + 2))\n"
             "    try:\n        await run(what)\n    except Exception as error:\n        print(error)\n"

@@ -31,6 +31,7 @@ from tests.children import (
     shell,
     until_recorded,
 )
+from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, ends_soon, timed_out
 
 STUBBORN = "trap '' TERM; echo $$ >stubborn.pid; while :; do sleep 0.05; done"
 # Forked twice, in a session of its own, without any variable of ours, and deaf to the polite signal.
@@ -56,43 +57,61 @@ def now(work: Coroutine[Any, Any, Completed]) -> Completed:
 class TestDeadline:
     def test_what_was_written_before_a_timeout_is_on_the_error(self, tmp_path: Path) -> None:
         script = 'echo \'{"session_id": "s-1"}\'; echo warning >&2; printf half; exec sleep 1000'
-        with pytest.raises(StreamTimedOut, match=r"sh did not finish within 0\.6 s and was ended") as caught:
-            now(stream(shell(script, tmp_path, timeout_seconds=0.6)))
-        assert caught.value.stdout == b'{"session_id": "s-1"}\nhalf'
-        assert caught.value.stderr == "warning\n"
-        assert not caught.value.silent
-        assert caught.value.retryable
-        assert caught.value.hint
-        assert isinstance(caught.value, ProcessTimedOut)
+        error = timed_out(
+            StreamTimedOut,
+            lambda seconds: now(stream(shell(script, tmp_path, timeout_seconds=seconds))),
+            ready=lambda error: error.stdout.endswith(b"half"),
+        )
+        assert error.message.startswith("sh did not finish")
+        assert error.stdout == b'{"session_id": "s-1"}\nhalf'
+        assert error.stderr == "warning\n"
+        assert not error.silent
+        assert error.retryable
+        assert error.hint
+        assert isinstance(error, ProcessTimedOut)
         assert_no_child_left()
 
     def test_what_is_written_at_the_polite_signal_is_on_the_error_too(self, tmp_path: Path) -> None:
         script = "trap 'echo bye; exit' TERM; echo $$ >sh.pid; while :; do sleep 0.05; done"
-        with pytest.raises(StreamTimedOut) as caught:
-            now(stream(shell(script, tmp_path, timeout_seconds=1)))
-        assert caught.value.stdout == b"bye\n"
+        error = timed_out(
+            StreamTimedOut,
+            lambda seconds: now(stream(shell(script, tmp_path, timeout_seconds=seconds))),
+            ready=lambda _: bool(recorded_pids(tmp_path)),
+        )
+        assert error.stdout == b"bye\n"
 
     def test_of_a_flood_head_and_tail_are_on_the_error(self, tmp_path: Path) -> None:
         script = "echo head; yes | head -c 1000000; echo tail; exec sleep 1000"
-        with pytest.raises(StreamTimedOut) as caught:
-            now(stream(shell(script, tmp_path, timeout_seconds=1), keep_bytes=100))
-        assert caught.value.stdout.startswith(b"head\n")
-        assert caught.value.stdout.endswith(b"tail\n")
-        assert b"bytes left out" in caught.value.stdout
+        error = timed_out(
+            StreamTimedOut,
+            lambda seconds: now(stream(shell(script, tmp_path, timeout_seconds=seconds), keep_bytes=100)),
+            ready=lambda error: error.stdout.endswith(b"tail\n"),
+        )
+        assert error.stdout.startswith(b"head\n")
+        assert b"bytes left out" in error.stdout
 
     def test_a_program_that_ignores_the_polite_signal_is_killed_after_the_grace(self, tmp_path: Path) -> None:
-        started = time.monotonic()
-        with pytest.raises(StreamTimedOut):
-            now(stream(shell(STUBBORN, tmp_path, timeout_seconds=0.5)))
-        assert 0.5 + GRACE_SECONDS <= time.monotonic() - started < 7
+        waited: list[float] = []
+
+        def stubborn(seconds: float) -> None:
+            started = time.monotonic()
+            try:
+                now(stream(shell(STUBBORN, tmp_path, timeout_seconds=seconds)))
+            finally:
+                waited.append(time.monotonic() - started - seconds)
+
+        timed_out(StreamTimedOut, stubborn, ready=lambda _: bool(recorded_pids(tmp_path)))
+        assert GRACE_SECONDS <= waited[-1] < PATIENCE_SECONDS
         assert_all_gone(recorded_pids(tmp_path))
 
     def test_the_polite_signal_comes_once(self, tmp_path: Path) -> None:
         script = "trap 'echo asked' TERM; echo $$ >sh.pid; while :; do sleep 0.05; done"
-        with pytest.raises(StreamTimedOut) as caught:
-            now(stream(shell(script, tmp_path, timeout_seconds=0.8)))
-        assert recorded_pids(tmp_path)
-        assert caught.value.stdout == b"asked\n"
+        error = timed_out(
+            StreamTimedOut,
+            lambda seconds: now(stream(shell(script, tmp_path, timeout_seconds=seconds))),
+            ready=lambda _: bool(recorded_pids(tmp_path)),
+        )
+        assert error.stdout == b"asked\n"
 
     def test_we_wait_longer_than_a_supervisor_takes(self) -> None:
         assert END_SECONDS > GRACE_SECONDS + LAST_WAIT_SECONDS + 1
@@ -100,8 +119,8 @@ class TestDeadline:
 
 class TestSilence:
     def test_a_program_that_writes_nothing_for_too_long_is_ended(self, tmp_path: Path) -> None:
-        with pytest.raises(StreamTimedOut, match=r"sh wrote nothing for 0\.4 s and was ended") as caught:
-            now(stream(shell("echo first; exec sleep 1000", tmp_path), idle_timeout_seconds=0.4))
+        with pytest.raises(StreamTimedOut, match="sh wrote nothing for 1 s and was ended") as caught:
+            now(stream(shell("echo first; exec sleep 1000", tmp_path), idle_timeout_seconds=1))
         assert caught.value.silent
         assert caught.value.stdout == b"first\n"
         assert "silence" in caught.value.hint
@@ -109,37 +128,43 @@ class TestSilence:
 
     @pytest.mark.parametrize("output", [1, 2])
     def test_every_byte_on_either_output_starts_the_silence_anew(self, tmp_path: Path, output: int) -> None:
-        script = f"import os, time\nfor _ in range(12): time.sleep(0.1); os.write({output}, b'x')"
-        completed = now(stream(python(script, tmp_path), idle_timeout_seconds=0.8))
+        script = f"import os, time\nfor _ in range(4): time.sleep(0.55); os.write({output}, b'x')"
+        completed = now(stream(python(script, tmp_path), idle_timeout_seconds=2))
         assert completed.exit_code == 0
-        assert completed.seconds > 1.2
-        assert len(completed.stdout) + len(completed.stderr) == 12
+        assert completed.seconds > 2
+        assert len(completed.stdout) + len(completed.stderr) == 4
 
     def test_a_program_that_is_heard_is_still_ended_at_its_deadline(self, tmp_path: Path) -> None:
         script = "while :; do echo x; sleep 0.05; done"
-        with pytest.raises(StreamTimedOut, match=r"did not finish within 0\.7 s"):
-            now(stream(shell(script, tmp_path, timeout_seconds=0.7), idle_timeout_seconds=0.5))
+        with pytest.raises(StreamTimedOut, match="did not finish within 2 s"):
+            now(stream(shell(script, tmp_path, timeout_seconds=2), idle_timeout_seconds=1.8))
 
 
 class TestDescendants:
     def test_a_timeout_ends_the_group_with_a_stubborn_leader(self, tmp_path: Path) -> None:
         script = f"sleep 1000 & echo $! >child.pid; {STUBBORN}"
-        with pytest.raises(StreamTimedOut):
-            now(stream(shell(script, tmp_path, timeout_seconds=0.5)))
-        assert len(recorded_pids(tmp_path)) == 2
+        timed_out(
+            StreamTimedOut,
+            lambda seconds: now(stream(shell(script, tmp_path, timeout_seconds=seconds))),
+            ready=lambda _: len(recorded_pids(tmp_path)) == 2,
+        )
         assert_all_gone(recorded_pids(tmp_path))
 
     def test_a_timeout_ends_a_child_in_a_session_of_its_own(self, tmp_path: Path) -> None:
         script = "setsid sh -c 'echo $$ >escaped.pid; exec sleep 1000' & exec sleep 1000"
-        with pytest.raises(StreamTimedOut):
-            now(stream(shell(script, tmp_path, timeout_seconds=0.8)))
-        assert len(recorded_pids(tmp_path)) == 1
+        timed_out(
+            StreamTimedOut,
+            lambda seconds: now(stream(shell(script, tmp_path, timeout_seconds=seconds))),
+            ready=lambda _: len(recorded_pids(tmp_path)) == 1,
+        )
         assert_all_gone(recorded_pids(tmp_path))
 
     def test_a_timeout_ends_a_daemon_that_hides_and_will_not_hear(self, tmp_path: Path) -> None:
-        with pytest.raises(StreamTimedOut):
-            now(stream(python(f"{DAEMON}time.sleep(1000)", tmp_path, timeout_seconds=1)))
-        assert len(recorded_pids(tmp_path)) == 1
+        timed_out(
+            StreamTimedOut,
+            lambda seconds: now(stream(python(f"{DAEMON}time.sleep(1000)", tmp_path, timeout_seconds=seconds))),
+            ready=lambda _: len(recorded_pids(tmp_path)) == 1,
+        )
         assert_all_gone(recorded_pids(tmp_path))
 
     def test_a_daemon_does_not_outlive_a_good_run(self, tmp_path: Path) -> None:
@@ -150,9 +175,10 @@ class TestDescendants:
         assert_no_child_left()
 
     def test_a_child_that_holds_the_output_does_not_keep_a_finished_program(self, tmp_path: Path) -> None:
-        completed = now(stream(shell("sleep 1000 & echo $! >child.pid; echo done", tmp_path), idle_timeout_seconds=5))
+        what = shell("sleep 1000 & echo $! >child.pid; echo done", tmp_path, timeout_seconds=FAR_TOO_LONG_SECONDS)
+        completed = now(stream(what, idle_timeout_seconds=FAR_TOO_LONG_SECONDS))
         assert (completed.exit_code, completed.stdout) == (0, b"done\n")
-        assert completed.seconds < 2
+        assert completed.seconds < PATIENCE_SECONDS
         assert_all_gone(recorded_pids(tmp_path))
 
     def test_what_a_child_writes_when_the_program_has_ended_is_read(self, tmp_path: Path) -> None:
@@ -224,18 +250,16 @@ class TestCancellation:
         assert_no_child_left()
 
     @pytest.mark.requirement("C8")
-    def test_cancelled_in_mid_run_everything_is_gone_at_once(self, tmp_path: Path) -> None:
-        async def scenario() -> float:
+    def test_cancelled_in_mid_run_everything_is_gone(self, tmp_path: Path) -> None:
+        async def scenario() -> None:
             script = "echo $$ >sh.pid; setsid sh -c 'echo $$ >escaped.pid; exec sleep 1000' & wait"
-            task = asyncio.create_task(stream(shell(script, tmp_path)))
+            task = asyncio.create_task(stream(shell(script, tmp_path, timeout_seconds=FAR_TOO_LONG_SECONDS)))
             await until_recorded(tmp_path, 2)
-            cancelled = time.monotonic()
             task.cancel()
-            with pytest.raises(asyncio.CancelledError):
+            with pytest.raises(asyncio.CancelledError), ends_soon():
                 await task
-            return time.monotonic() - cancelled
 
-        assert asyncio.run(scenario()) < 2
+        asyncio.run(scenario())
         assert_all_gone(recorded_pids(tmp_path))
         assert_no_child_left()
 
@@ -295,7 +319,7 @@ class TestCancellation:
             ours.send_signal(signal.SIGINT)
             time.sleep(0.2)
             ours.send_signal(signal.SIGINT)
-            _, words = ours.communicate(timeout=10)
+            _, words = ours.communicate(timeout=PATIENCE_SECONDS)
         assert ours.returncode == -signal.SIGINT
         assert b"never retrieved" not in words
         assert b"ResourceWarning" not in words
@@ -303,17 +327,21 @@ class TestCancellation:
 
 
 class TestBlockedSignals:
-    def test_a_thread_of_ours_with_blocked_signals_delays_no_end(self, tmp_path: Path) -> None:
+    def test_what_a_thread_of_ours_blocks_is_not_blocked_for_a_program(self, tmp_path: Path) -> None:
+        script = "trap 'echo asked; exit' TERM; echo ready; while :; do sleep 0.05; done"
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, signal.SIGTERM))
         try:
-            completed = now(stream(shell("sleep 0.2; echo done", tmp_path, timeout_seconds=5)))
-            started = time.monotonic()
-            with pytest.raises(StreamTimedOut):
-                now(stream(command("sleep", "30", cwd=tmp_path, timeout_seconds=0.2)))
+            completed = now(stream(shell("sleep 0.2; echo done", tmp_path)))
+            error = timed_out(
+                StreamTimedOut,
+                lambda seconds: now(stream(shell(script, tmp_path, timeout_seconds=seconds))),
+                ready=lambda error: error.stdout.startswith(b"ready"),
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         assert completed.stdout == b"done\n"
-        assert time.monotonic() - started < GRACE_SECONDS
+        # Who cannot hear the polite signal is killed without a word.
+        assert error.stdout == b"ready\nasked\n"
         assert_no_child_left()
 
 
@@ -329,20 +357,6 @@ class TestManyAtOnce:
         assert [one.stdout for one in completed] == [b"got %d\n" % number for number in range(100)]
         assert threading.active_count() == threads
         assert_no_child_left()
-
-    def test_a_finished_program_costs_us_less_than_5_ms_of_cpu(self, tmp_path: Path) -> None:
-        async def scenario() -> float:
-            limiter = asyncio.Semaphore(100)
-
-            async def one() -> None:
-                async with limiter:
-                    await stream(command("true", cwd=tmp_path, stdin=b"x"))
-
-            started = time.process_time()
-            await asyncio.gather(*(one() for _ in range(300)))
-            return (time.process_time() - started) / 300
-
-        assert asyncio.run(scenario()) < 0.005
 
     def test_two_event_loops_in_two_threads_share_nothing_that_breaks(self, tmp_path: Path) -> None:
         found: list[list[Completed]] = []
@@ -400,11 +414,12 @@ class TestLeaks:
         gc.collect()
         assert after == before
 
-    def test_a_stranger_that_holds_the_pipes_costs_a_second_and_no_open_file(self, tmp_path: Path) -> None:
+    def test_a_stranger_that_holds_the_pipes_costs_little_and_no_open_file(self, tmp_path: Path) -> None:
         async def scenario() -> tuple[Completed, int]:
             before = open_files()
             script = "echo $$ >sh.pid; echo done; until test -e go; do sleep 0.01; done"
-            task = asyncio.create_task(stream(shell(script, tmp_path, stdin=b"x" * MEBIBYTE)))
+            what = shell(script, tmp_path, stdin=b"x" * MEBIBYTE, timeout_seconds=FAR_TOO_LONG_SECONDS)
+            task = asyncio.create_task(stream(what))
             await until_recorded(tmp_path, 1)
             files = Path(f"/proc/{recorded_pids(tmp_path)[0]}/fd")
             with (files / "0").open("rb"), (files / "1").open("wb"):
@@ -413,5 +428,5 @@ class TestLeaks:
 
         completed, held = asyncio.run(scenario())
         assert completed.stdout == b"done\n"
-        assert completed.seconds < 5
+        assert completed.seconds < PATIENCE_SECONDS
         assert held == 2

@@ -45,6 +45,16 @@ def test_a_process_that_ended_is_gone_where_processes_can_be_told_apart() -> Non
     assert replace(HERE, process_id=ended_process()).is_gone() is bool(HERE.machine)
 
 
+def test_a_process_that_was_killed_is_gone_before_its_parent_asks_how_it_ended() -> None:
+    child = subprocess.Popen((sys.executable, "-S", "-c", "import time; time.sleep(60)"))
+    owner = replace(HERE, process_id=child.pid)
+    assert not owner.is_gone()
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert owner.is_gone() is bool(HERE.machine)
+    child.wait()
+
+
 def test_of_other_machines_nothing_is_known() -> None:
     number = ended_process()
     assert not replace(ELSEWHERE, process_id=number).is_gone()

@@ -55,6 +55,22 @@ class TestFiles:
         assert [path.name for path in root.iterdir()] == [NAME]
         assert {path.name for path in made.rglob("*")} == {"run.json", "approvals"}
 
+    @pytest.mark.parametrize("next_step", ["create", "remove"])
+    def test_what_a_crash_left_of_a_run_that_was_made_or_removed_is_gone_with_the_next_one(
+        self, store: DirectoryRunStore, made: Path, root: Path, next_step: str
+    ) -> None:
+        for name in (".removed-x-1", ".new-x-1", ".new-x-2"):
+            (root / name / "stages").mkdir(parents=True)
+            (root / name / "stages" / "large").write_text("…")
+        os.utime(root / ".new-x-1", (0, 0))
+        (root / ".removed-link").symlink_to(made)
+        if next_step == "create":
+            store.create(run(2))
+        else:
+            store.remove(NAME)
+        left = {path.name for path in root.iterdir() if path.name.startswith(".")}
+        assert left == {".new-x-2", ".removed-link"}, "one that is being made just now, and what is none of ours"
+
     def test_what_a_crash_left_is_gone_after_the_next_lock(self, store: DirectoryRunStore, made: Path) -> None:
         (made / ".run.json.0123456789abcdef").write_text('{"version"')
         assert store.load(NAME) == run(1)
