@@ -198,7 +198,10 @@ def _with_changes(record: RunRecord, definition: PipelineDefinition, *, accepted
             f"{record.file}, or a file that it names, has changed since the run {record.run_id} began{more}",
             hint="put the files back as they were, begin a new run, or resume this one with the changes accepted",
         )
-    stages = tuple(known.get(stage.name) or _new_record(stage) for stage in definition.stages)
+    new = [_new_record(stage) for stage in definition.stages]
+    stages = tuple(
+        replace(known.get(stage.name, stage), needs=stage.needs, max_attempts=stage.max_attempts) for stage in new
+    )
     return replace(record, stages=stages, digest=definition.digest, inputs=input_values(definition, record.inputs))
 
 

@@ -11,8 +11,9 @@ import logging
 import shutil
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,13 +29,14 @@ from codeloupe.git.guidance import read_guidance
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Side, Sides, resolve_scope
 from codeloupe.git.snapshot import empty_directory, write_file
+from codeloupe.historian.keeping import SweepKeeper, keeping_sweep
 from codeloupe.intake import take_in
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
 from codeloupe.model.change import Change, Scope, ScopeKind
 from codeloupe.model.commit import Commit
 from codeloupe.model.events import Event, ReviewerChosen, StageStarted
 from codeloupe.model.finding import Finding
-from codeloupe.model.material import GuidanceFile, Intent
+from codeloupe.model.material import GuidanceFile
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Policy, Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, RangeScope
@@ -42,30 +44,28 @@ from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
 from codeloupe.panel import Floor, Panel, Seat, choose_seats, seated
 from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
+from codeloupe.review.asking import Transcript
 from codeloupe.review.lanes import joined_info
+from codeloupe.review.prompt import PROMPT_VERSION
 from codeloupe.review.runner import ReviewPlan, run_review
-from codeloupe.review.selection import Selection, select_by_diff
+from codeloupe.review.selection import select_by_diff
 from codeloupe.sweep.categories import categorise
+from codeloupe.sweep.default_experts import DEFAULT_EXPERTS
 from codeloupe.sweep.dispatching import AgentDispatcher, Assignment
-from codeloupe.sweep.querying import describe, scope_of
+from codeloupe.sweep.narrowing import intent_of, within
+from codeloupe.sweep.querying import describe, scope_of, with_whole_days
 from codeloupe.sweep.relaying import Relay
 from codeloupe.sweep.scoring import exit_code, overall_score, summarise, total_usage
 from codeloupe.terms import policy_of, rules_of
 
 __all__ = ["DEFAULT_EXPERTS", "describe", "review_commits", "scope_of"]
 
-DEFAULT_EXPERTS: Mapping[CommitCategory, tuple[str, ...]] = {
-    CommitCategory.BUG_FIX: ("reliability",),
-    CommitCategory.FEATURE: ("correctness", "code_quality"),
-    CommitCategory.REFACTOR: ("architecture",),
-    CommitCategory.TEST_CHANGE: ("tests",),
-    CommitCategory.DOCUMENTATION: ("documentation",),
-    CommitCategory.CHORE: ("general",),
-    CommitCategory.OTHER: ("general",),
-}
 _GENERAL = "general"
 _MOST_CONTENT_BYTES = 32 * 1024**2
 _log = logging.getLogger(__name__)
+TranscriptOf = Callable[[str], Transcript]
+# One panel reviews all commits at the same time, each in a task of its own.
+_taking_down: ContextVar[Transcript | None] = ContextVar("_taking_down", default=None)
 
 
 def _ignore(_event: Event) -> None:
@@ -86,41 +86,77 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     """Review commits, each by itself with the experts of its category, and return what became of all of them.
 
     A commit whose review fails is in the outcome as one that could not be reviewed. What was bought before is not
-    bought again, unless `fresh`: a sweep that was interrupted goes on where it was. With `strict` the exit code is 1
-    for an open finding of high or above. One call takes at most `timeout_seconds` of the settings. `seats` says who
-    reviews, in place of the settings; `sweep_id` names the outcome. Raises UsageError for what the caller can mend,
-    ProcessError when git fails.
+    bought again, unless `fresh`: a sweep that was interrupted goes on where it was. Each commit is saved to the history
+    as it is finished, if the settings keep one. With `strict` the exit code is 1 for an open finding of high or above.
+    One call takes at most `timeout_seconds` of the settings. `seats` says who reviews, in place of the settings;
+    `sweep_id` names the outcome. Raises UsageError for what the caller can mend, ProcessError when git fails.
     """
-    started = time.monotonic()
     asked = query or CommitQuery()
     chosen = _with_patience(settings or (await configure(scope_of(asked), repo=repo)).settings)
     repository = await open_repository(Path(repo))
-    commits = await list_commits(repository, asked)
-    taken = tuple(seats) if seats is not None else await choose_seats(chosen)
+    wish = _Wish(asked, repository, Path(repo), chosen, None if seats is None else tuple(seats), fresh)
+    name, words = sweep_id or uuid.uuid4().hex, describe(asked)
+    known = CommitSweep(sweep_id=name, description=words, commits=(), summary="", exit_code=0, strict=strict)
+    if not chosen.keep_history:
+        return await _swept(known, wish, keeper=None, emit=emit)
+    async with keeping_sweep(known, repo=wish.repo, prompt_version=PROMPT_VERSION, emit=emit) as keeper:
+        sweep = await _swept(known, wish, keeper=keeper, emit=emit)
+        await keeper.finish(sweep)
+    return sweep
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is to be reviewed, and how; as in `review_commits`."""
+
+    query: CommitQuery
+    repository: Repository
+    repo: Path
+    settings: Settings
+    seats: tuple[Seat, ...] | None
+    fresh: bool
+
+
+async def _swept(known: CommitSweep, wish: _Wish, *, keeper: SweepKeeper | None, emit: EventSink) -> CommitSweep:
+    """The sweep that `known` is the beginning of."""
+    started = time.monotonic()
+    asked, chosen, repository = wish.query, wish.settings, wish.repository
+    commits = await list_commits(repository, with_whole_days(asked))
+    taken = wish.seats if wish.seats is not None else await choose_seats(chosen)
     for seat in taken:
         emit(ReviewerChosen(seat.info))
-    with seated(taken, chosen, floor=Floor(repo=Path(repo)), fresh=fresh) as panel, empty_directory() as nowhere:
+    with (
+        seated(taken, chosen, floor=Floor(repo=wish.repo, transcript=_take_down), fresh=wish.fresh) as panel,
+        empty_directory() as nowhere,
+    ):
         reviewers = _reviewers(panel, taken, chosen)
         for_agents = any(seat.agents for seat in taken)
         rules = await _rules(repository, commits, asked, chosen, for_agents=for_agents)
         relay = Relay(emit, total=len(commits))
-        sweep = _Sweep(repository, chosen, taken, panel, nowhere, reviewers, rules, relay)
+        transcript_of = None if keeper is None else keeper.transcript_of
+        sweep = _Sweep(repository, chosen, taken, panel, nowhere, reviewers, rules, relay, transcript_of)
         relay.emit(StageStarted("reviewing", f"{len(commits):,} commits"))
         dispatcher = AgentDispatcher(
-            sweep.review, max_concurrent=_commits_at_once(taken, chosen), finished=relay.finished
+            sweep.review,
+            max_concurrent=_commits_at_once(taken, chosen),
+            keep=None if keeper is None else keeper.keep_commit,
+            finished=relay.finished,
         )
         reviewed = await dispatcher.dispatch(sweep.assignments(commits, merges=asked.looks_into_merges))
-    return CommitSweep(
-        sweep_id=sweep_id or uuid.uuid4().hex,
-        description=describe(asked),
+    return replace(
+        known,
         reviewer=joined_info([seat.info for seat in taken]),
         commits=reviewed,
         summary=summarise(reviewed),
-        exit_code=exit_code(reviewed, strict=strict, pass_when_incomplete=chosen.on_incomplete == "pass"),
-        strict=strict,
+        exit_code=exit_code(reviewed, strict=known.strict, pass_when_incomplete=chosen.on_incomplete == "pass"),
         score=overall_score(reviewed),
         usage=total_usage(reviewed, seconds=time.monotonic() - started),
     )
+
+
+def _take_down(title: str, text: str) -> None:
+    if (transcript := _taking_down.get()) is not None:
+        transcript(title, text)
 
 
 def _with_patience(settings: Settings) -> Settings:
@@ -202,6 +238,7 @@ class _Sweep:
     benches: Mapping[CommitCategory, _Bench]
     rules: _Rules
     relay: Relay
+    transcript_of: TranscriptOf | None
 
     async def assignments(self, commits: Sequence[Commit], *, merges: bool) -> AsyncGenerator[Assignment]:
         """Each commit with its change, its category and its experts, read as they are asked for."""
@@ -218,6 +255,7 @@ class _Sweep:
 
     async def review(self, assignment: Assignment, change: Change) -> Review:
         """Review one commit. Raises what a review raises."""
+        _taking_down.set(None if self.transcript_of is None else self.transcript_of(assignment.commit.sha))
         if not (change.files or change.unreadable) or all(seat.agents for seat in self.seats):
             review = await self._by_diff(assignment, change)
         else:
@@ -242,7 +280,7 @@ class _Sweep:
             snapshot=snapshot,
             trusted=not self.settings.untrusted,
             timeout_seconds=self.settings.timeout_seconds,
-            intent=_intent(assignment.commit),
+            intent=intent_of(assignment.commit),
             guidance=self.rules.guidance,
         )
         plan = ReviewPlan(
@@ -270,7 +308,7 @@ class _Sweep:
             with_tree=any(seat.reads_tree for seat in self.seats),
             with_guidance=self.settings.guidance and any(seat.agents for seat in self.seats),
         ) as intake:
-            selection = _within(intake.selection, change)
+            selection = within(intake.selection, change)
             task = intake.task(trusted=trusted, timeout_seconds=self.settings.timeout_seconds)
             plan = ReviewPlan(
                 task=replace(task, change=change, files=selection.files),
@@ -355,17 +393,3 @@ def _policy(settings: Settings) -> Policy:
     """What `strict` fails on is never hidden, whatever the settings say for a review."""
     policy = policy_of(settings)
     return policy if Severity.HIGH.at_least(policy.fail_on) else replace(policy, fail_on=Severity.HIGH)
-
-
-def _within(selection: Selection, change: Change) -> Selection:
-    """Of the files of a whole commit those that are meant: a merge may be meant only for what it changed itself."""
-    meant = {file.path: file for file in change.files}
-    unread = {name for name, _ in change.unreadable}
-    return Selection(
-        files=tuple(meant[file.path] for file in selection.files if file.path in meant),
-        skipped=tuple(skip for skip in selection.skipped if skip.file in meant or skip.file in unread),
-    )
-
-
-def _intent(commit: Commit) -> Intent:
-    return Intent(title=commit.subject, messages=(commit.body,) if commit.body else ())

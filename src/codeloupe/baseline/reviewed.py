@@ -1,4 +1,4 @@
-"""What a review found, as far as the baseline needs it, and reading that from a JSON report of version 1."""
+"""What a review or a sweep found, as far as the baseline needs it, and reading that from a JSON report of version 1."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.model.sweep import CommitSweep
 
 _STANDARD_INPUT = Path("-")
 _MAX_REPORT_BYTES = 256_000_000
-_HINT = "give a file that `codeloupe review --format json -o FILE` wrote"
+_HINT = "give a file that `codeloupe review --format json -o FILE` or `codeloupe commits --output json` wrote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,13 @@ class ReviewedFindings:
 def findings_of(review: Review, *, name: str, hidden: tuple[Finding, ...] = ()) -> ReviewedFindings:
     """Those of a review at hand; `hidden` are the ones below its `min_severity`."""
     return ReviewedFindings(name, (*review.findings, *hidden), review.errors, review.complete)
+
+
+def findings_of_sweep(sweep: CommitSweep, *, name: str) -> ReviewedFindings:
+    """Those of all commits of a sweep, together."""
+    reviews = [commit.review for commit in sweep.commits if commit.review is not None]
+    findings = tuple(finding for review in reviews for finding in review.findings)
+    return ReviewedFindings(name, findings, complete=all(commit.reviewed for commit in sweep.commits))
 
 
 def read_report(path: Path) -> ReviewedFindings:
@@ -64,6 +72,11 @@ def _content(path: Path) -> bytes:
 def _reviewed(name: str, document: Mapping[str, Any]) -> ReviewedFindings:
     if document["schema_version"] != 1:
         raise ValueError("another version")
+    if "sweep_id" in document:
+        # What a sweep calls evidence is the place; the quote has a name of its own there.
+        swept = (_finding({**finding, "evidence": finding["quote"]}) for finding in document["findings"])
+        whole = all(commit["reviewed"] is True for commit in document["commits"])
+        return ReviewedFindings(name, tuple(swept), complete=whole)
     errors = (ReviewError(_text(error, "kind"), _text(error, "message")) for error in document["errors"])
     findings = (_finding(finding) for finding in document["findings"])
     return ReviewedFindings(name, tuple(findings), tuple(errors), complete=document["complete"] is True)

@@ -6,9 +6,11 @@ from datetime import date
 
 from codeloupe.baseline.reviewed import ReviewedFindings
 from codeloupe.model.baseline import Baseline, BaselineEntry, EntryStanding, EntryState, told_unused
+from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.suppression import SuppressionKind
 
 _GOES = (EntryState.EXPIRED, EntryState.UNUSED)
+_COUNTING = (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED)
 
 
 def standings(baseline: Baseline, reviewed: ReviewedFindings | None, *, today: date) -> tuple[EntryStanding, ...]:
@@ -19,11 +21,7 @@ def standings(baseline: Baseline, reviewed: ReviewedFindings | None, *, today: d
     used = frozenset[str]()
     unused: tuple[str, ...] = ()
     if reviewed is not None:
-        used = frozenset(
-            finding.fingerprint
-            for finding in reviewed.findings
-            if finding.suppression is not None and finding.suppression.kind is SuppressionKind.BASELINE
-        )
+        used = frozenset(finding.fingerprint for finding in reviewed.findings if _has_use_for_an_entry(finding))
         unused = tuple(told_unused(reviewed.errors))
 
     def state(entry: BaselineEntry) -> EntryState:
@@ -34,6 +32,13 @@ def standings(baseline: Baseline, reviewed: ReviewedFindings | None, *, today: d
         return EntryState.UNUSED if entry.fingerprint.startswith(unused) else EntryState.UNSEEN
 
     return tuple(EntryStanding(entry, state(entry)) for entry in baseline.entries)
+
+
+def _has_use_for_an_entry(finding: Finding) -> bool:
+    """Whether an entry set it aside, or would: one that was added after the review is used by the next."""
+    if finding.suppression is not None:
+        return finding.suppression.kind is SuppressionKind.BASELINE
+    return finding.status in _COUNTING
 
 
 def to_prune(standing: tuple[EntryStanding, ...]) -> tuple[EntryStanding, ...]:

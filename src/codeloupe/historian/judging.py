@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import Finding
-from codeloupe.model.history import ReviewRecord
+from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Policy, Review
 from codeloupe.model.severity import Severity
+from codeloupe.model.sweep import CommitSweep
 from codeloupe.review.verdict import exit_code, judge, summarise
+
+_PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3
 
 
 def changed_policy(
@@ -52,6 +55,28 @@ def judged(record: ReviewRecord, policy: Policy) -> Review:
         exit_code=exit_code(findings, policy, complete=complete),
         summary=summarise(findings, review.coverage, complete=complete),
     )
+
+
+def judged_sweep(record: SweepRecord, *, strict: bool = False, pass_when_incomplete: bool | None = None) -> CommitSweep:
+    """The saved sweep as it would have ended strictly, or with another word on what could not be reviewed.
+
+    One that was not finished, or cannot be read whole, is not complete.
+    """
+    sweep = record.sweep
+    is_strict = strict or sweep.strict
+    is_whole = record.finished and not record.problems
+    complete = is_whole and all(commit.verdict is not None for commit in sweep.commits)
+    passes = record.finished and sweep.exit_code == _PASSED if pass_when_incomplete is None else pass_when_incomplete
+    reviews = (commit.review for commit in sweep.commits if commit.review is not None)
+    blocks = any(
+        finding.can_block and finding.severity.at_least(Severity.HIGH)
+        for review in reviews
+        for finding in (*review.findings, *review.hidden)
+    )
+    code = _BLOCKED if is_strict and blocks else _PASSED if complete or passes else _INCOMPLETE
+    told = "" if is_whole else f"; {'not finished' if not record.finished else 'not all of it can be read'}"
+    words = sweep.summary or f"{len(sweep.commits)} commits"
+    return replace(sweep, strict=is_strict, exit_code=code, summary=f"{words}{told}")
 
 
 def _check_all_is_known(record: ReviewRecord, policy: Policy) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from codeloupe import __version__
+from codeloupe.answers import Answers
 from codeloupe.errors import CodeloupeError
 from codeloupe.historian.opening import opened_history
 from codeloupe.historian.whereabouts import Whereabouts, find_whereabouts
@@ -21,6 +23,7 @@ from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.ports import EventSink
 from codeloupe.redaction import redact
+from codeloupe.review.asking import Transcript
 from codeloupe.store.history import SqliteHistory
 
 _log = logging.getLogger(__name__)
@@ -65,8 +68,7 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
                 terms=terms,
                 seen=seen,
             )
-            masked = {unit: redact(output) for unit, output in raw_outputs.items()}
-            await asyncio.to_thread(history.save, record, raw_outputs=masked)
+            await asyncio.to_thread(history.save, record, raw_outputs=_masked(raw_outputs))
     except Exception as error:  # noqa: BLE001 - whatever it is, the review itself is whole and must be shown
         message = _warn("the review", error, emit)
         return replace(review, errors=(*review.errors, ReviewError("history", message)))
@@ -76,37 +78,65 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
 class SweepKeeper:
     """Saves the commits of a sweep as they are finished, and the whole at the end. Warns once when it cannot.
 
-    `problem` says in words why nothing more is saved.
+    `problem` says in words why nothing more is saved. What the agents print for a commit, which `transcript_of` takes
+    down, is saved with it.
     """
 
     def __init__(self, emit: EventSink) -> None:
         self._emit = emit
         self._place: tuple[SqliteHistory, SweepRecord] | None = None
+        self._answers: dict[str, Answers] = {}
+        self._turn = threading.Lock()
         self.problem = ""
 
     def start(self, history: SqliteHistory, record: SweepRecord) -> None:
         """From now on save into this history; `record` is the sweep without its commits."""
         self._place = history, record
 
-    def commit_finished(self, commit: CommitReview) -> None:
-        """Save one commit; raises nothing. Short, so that it may be called from an event loop."""
-        self._try(lambda history, record: history.add_commit(record, commit))
+    def transcript_of(self, sha: str) -> Transcript:
+        """What takes down the answers of the agents to a commit, until that is finished."""
+        return self._answers.setdefault(sha, Answers())
 
-    def finish(self, sweep: CommitSweep) -> None:
-        """Save the whole sweep in the place of its parts; raises nothing."""
-        self._try(lambda history, record: history.save_sweep(replace(record, sweep=sweep, saved_at=_now())))
+    async def keep_commit(self, commit: CommitReview) -> None:
+        """Save one commit; raises nothing but a cancellation. The event loop goes on, however long it takes."""
+        answers = self._answers.pop(commit.commit.sha, None)
+        raw_outputs = _masked(_NOTHING if answers is None else answers.texts)
+        await self._saved(
+            lambda history, record: history.add_commit(_of_agents(record, commit), commit, raw_outputs=raw_outputs)
+        )
+
+    async def finish(self, sweep: CommitSweep) -> None:
+        """Save the whole sweep in the place of its parts; as `keep_commit`."""
+        await self._saved(
+            lambda history, record: history.save_sweep(
+                replace(_of_agents(record, *sweep.commits), sweep=sweep, saved_at=_now())
+            )
+        )
 
     def give_up(self, error: Exception) -> None:
         """Warn, and save nothing more."""
         self.problem = _warn("the sweep", error, self._emit)
 
-    def _try(self, save: Callable[[SqliteHistory, SweepRecord], None]) -> None:
-        if self._place is None or self.problem:
-            return
+    async def _saved(self, save: Callable[[SqliteHistory, SweepRecord], None]) -> None:
+        saving = asyncio.ensure_future(asyncio.to_thread(self._try, save))
         try:
-            save(*self._place)
-        except Exception as error:  # noqa: BLE001 - as in `keep`
+            error = await asyncio.shield(saving)
+        except asyncio.CancelledError:
+            # The history is closed behind us: nothing may still be on its way into it.
+            await asyncio.wait((saving,))
+            raise
+        if error is not None and not self.problem:
             self.give_up(error)
+
+    def _try(self, save: Callable[[SqliteHistory, SweepRecord], None]) -> Exception | None:
+        with self._turn:
+            if self._place is None or self.problem:
+                return None
+            try:
+                save(*self._place)
+            except Exception as error:  # noqa: BLE001 - as in `keep`
+                return error
+        return None
 
 
 @asynccontextmanager
@@ -115,8 +145,8 @@ async def keeping_sweep(
 ) -> AsyncIterator[SweepKeeper]:
     """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
 
-    `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id. Raises
-    nothing of its own.
+    `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id.
+    `prompt_version` is kept where agents were asked. Raises nothing of its own.
     """
     keeper = SweepKeeper(emit)
     with ExitStack() as stack:
@@ -137,6 +167,15 @@ async def keeping_sweep(
             )
             keeper.start(history, record)
         yield keeper
+
+
+def _of_agents(record: SweepRecord, *commits: CommitReview) -> SweepRecord:
+    """The record, with a version of prompts only where agents were asked: only then a commit has experts."""
+    return record if any(commit.experts for commit in commits) else replace(record, prompt_version="")
+
+
+def _masked(raw_outputs: Mapping[str, str]) -> dict[str, str]:
+    return {unit: redact(output) for unit, output in raw_outputs.items()}
 
 
 def _warn(what: str, error: Exception, emit: EventSink) -> str:

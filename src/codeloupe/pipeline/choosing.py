@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, GateDefinition
+from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, Critique, GateDefinition
 
 
 def refused_at(attempt: AttemptRecord) -> int | None:
@@ -34,13 +34,24 @@ def takeable(attempts: Iterable[AttemptRecord], gates: Sequence[GateDefinition])
 
 
 def _is_good_enough(attempt: AttemptRecord, gates: Sequence[GateDefinition]) -> bool:
-    for critique, gate in zip(attempt.critiques, gates, strict=False):
-        if critique.verdict is CriticVerdict.FAIL:
-            return False
-        if critique.verdict is CriticVerdict.REWORK and (critique.score is None or critique.score < gate.min_score):
-            return False
     # A word beyond the gates is a person's, who did not take it.
-    return len(attempt.critiques) <= len(gates)
+    return not any(_is_final(*each) for each in _judged(attempt, gates)) and len(attempt.critiques) <= len(gates)
+
+
+def final_refusal(attempt: AttemptRecord, gates: Sequence[GateDefinition]) -> Critique:
+    """The word for which an attempt, on which something was said, may not be taken; the last one where none did so."""
+    final = (critique for critique, gate in _judged(attempt, gates) if _is_final(critique, gate))
+    return next(final, attempt.critiques[-1])
+
+
+def _judged(attempt: AttemptRecord, gates: Sequence[GateDefinition]) -> Iterable[tuple[Critique, GateDefinition]]:
+    return zip(attempt.critiques, gates, strict=False)
+
+
+def _is_final(critique: Critique, gate: GateDefinition) -> bool:
+    if critique.verdict is CriticVerdict.REWORK:
+        return critique.score is None or critique.score < gate.min_score
+    return critique.verdict is CriticVerdict.FAIL
 
 
 def kept_after_failure(attempts: Sequence[AttemptRecord]) -> AttemptRecord | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from codeloupe.model.pipeline import AttemptRecord, FailedTry, RecoveryStep, StageDefinition, StageRecord
 from codeloupe.model.records import dataclass
-from codeloupe.pipeline.choosing import best, has_failed, kept_after_failure, refused_at, takeable
+from codeloupe.pipeline.choosing import best, final_refusal, has_failed, kept_after_failure, refused_at, takeable
 from codeloupe.pipeline.recovery import WORKSPACE_ERROR, in_words, may_gate_again, next_step
 
 
@@ -88,7 +88,7 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
     if _may_rework(stage, record, last):
         return _attempt(stage, record)
     taken = takeable(recent, stage.gates)
-    return _escalated(record, _nothing_good(record)) if taken is None else _onward(stage, record, taken)
+    return _escalated(record, _nothing_good(stage, record)) if taken is None else _onward(stage, record, taken)
 
 
 def _attempt(stage: StageDefinition, record: StageRecord) -> Action:
@@ -137,14 +137,15 @@ def _escalated(record: StageRecord, reason: str) -> Escalate:
     return Escalate(chosen.number if chosen else None, reason)
 
 
-def _nothing_good(record: StageRecord) -> str:
+def _nothing_good(stage: StageDefinition, record: StageRecord) -> str:
     tries = len(record.attempts)
-    attempts = f"{tries} attempt{'' if tries == 1 else 's'}"
-    chosen = best(record.attempts)
-    if chosen is None or chosen.score is None:
-        refused = record.attempts[-1].critiques[-1]
-        return f"no gate let it pass after {attempts}: {refused.summary or refused.gate.value}"
-    return f"no gate let it pass after {attempts}, and the best score, {chosen.score}, is too low to be taken"
+    words = f"no attempt passed every gate after {tries} attempt{'' if tries == 1 else 's'}"
+    chosen = best(record.attempts) or record.attempts[-1]
+    # What a command or a person refused may have a good score from another gate.
+    refused = final_refusal(chosen, stage.gates)
+    if refused.score is None:
+        return f"{words}: {refused.summary or refused.gate.value}"
+    return f"{words}, and the best score, {chosen.score}, is too low to be taken"
 
 
 def _failure_words(recent: Sequence[AttemptRecord], kept: AttemptRecord | None) -> str:

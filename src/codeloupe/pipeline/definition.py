@@ -70,11 +70,11 @@ def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Ma
     """
     known = {each.name: each for each in definition.inputs}
     mistakes = [f"there is no input {plain_or_quoted(name)}" for name in given if name not in known]
-    hints = [hint for name in given if name not in known and (hint := did_you_mean(name, known))]
+    meant = [hint for name in given if name not in known and (hint := did_you_mean(name, known))]
     wanted = [name for name, each in known.items() if each.required and not given.get(name, "").strip()]
     mistakes += [f"the input {name} is {'empty' if name in given else 'missing'}" for name in wanted]
-    hints += [f"give it as `--input {name}=VALUE`" for name in wanted]
     if mistakes:
+        missing = f"give {' '.join(f'--input {name}=VALUE' for name in wanted)}" if wanted else ""
         inputs = f"the inputs are: {', '.join(known)}" if known else "the pipeline has no inputs"
-        raise UsageError(f"{definition.name}: {'; '.join(mistakes)}", hint="; ".join(hints) or inputs)
+        raise UsageError(f"{definition.name}: {'; '.join(mistakes)}", hint=" ".join(meant) or missing or inputs)
     return {name: given.get(name, each.default or "") for name, each in known.items()}

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState, WorkspaceKind
 from codeloupe.pipeline.attempting import chosen_trees
+from codeloupe.pipeline.handwork import spare_handwork
 from codeloupe.pipeline.lifecycle import Lifecycle, tried_again
 from codeloupe.pipeline.scheduling import Conclusion, conclusion, failing_stage, given_up, ready, revived
 from codeloupe.pipeline.states import LIVE_STATES
@@ -45,7 +46,7 @@ class Engine:
         cancellation, and any error that is not a stage's, is raised when every agent is gone and the record says that
         the run was interrupted; then it can be resumed.
         """
-        self._put_failed_back()
+        await self._put_failed_back()
         run = self._book.run
         has_failed = run.state is StageState.FAILED and failing_stage(self._definition, run) is not None
         if has_failed or run.state in _ENDED_FOR_GOOD:
@@ -59,12 +60,13 @@ class Engine:
             raise
         return self._book.run
 
-    def _put_failed_back(self) -> None:
+    async def _put_failed_back(self) -> None:
         """Put back each failed stage that a person had tried again."""
         book = self._book
         for stage in book.run.stages:
             word = self._around.left_word(stage.name) if stage.state is StageState.FAILED else None
             if word is not None and word.decision is Decision.RETRY:
+                await spare_handwork(self._around, stage)
                 book.move(tried_again(stage, word), StageState.PENDING, word_event(book, word))
 
     def _take_over(self) -> None:

@@ -23,6 +23,7 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.pipeline.attempting import record_failure
 from codeloupe.pipeline.deciding import Execute, Judge, next_action
+from codeloupe.pipeline.handwork import spare_handwork
 from codeloupe.pipeline.logbook import Mask
 from codeloupe.pipeline.recovery import failed_try
 from codeloupe.pipeline.stage_execution import failure_usage
@@ -111,6 +112,7 @@ class Gating:
         word = await around.word(self._record, question, gate.timeout_seconds)
         if word is None:
             return False
+        await spare_handwork(around, self._record)
         self._take_word(action, word)
         return True
 

@@ -21,6 +21,7 @@ from codeloupe.model.pipeline import (
 from codeloupe.pipeline.attempting import Attempting, chosen_attempt
 from codeloupe.pipeline.deciding import Action, Complete, Escalate, Execute, Fail, Judge, Keep, next_action
 from codeloupe.pipeline.gating import Gating
+from codeloupe.pipeline.handwork import spare_handwork
 from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.pipeline.words import in_words, word_event
 
@@ -141,6 +142,8 @@ class Lifecycle:
         if record.state is not StageState.AWAITING_APPROVAL or record.wants_approval != "escalation":
             given_up = self._recovery_event("escalate", action.reason)
             wanted = book.event("approval_wanted", action.reason, stage=record.name, wants="escalation")
+            # For the person to look at: a later attempt, or a call that failed, may have left something else there.
+            await self._put_back(replace(record, chosen=action.attempt))
             record = book.move(
                 record,
                 StageState.AWAITING_APPROVAL,
@@ -157,6 +160,7 @@ class Lifecycle:
     async def _obey(self, word: Approval, action: Escalate) -> bool:
         """Do what a person says about a stage that was escalated; True when it goes on."""
         book, number = self._around.book, action.attempt
+        await spare_handwork(self._around, self._record)
         said = word_event(book, word)
         match word.decision:
             case Decision.APPROVE if number is None:

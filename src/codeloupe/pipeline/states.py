@@ -23,7 +23,6 @@ Transitions = Mapping[StageState, frozenset[StageState]]
 # Something is under way, or was when the process died.
 LIVE_STATES = frozenset({_RUNNING, _GATING, _REWORKING, _RECOVERING, _AWAITING})
 ENDED_STATES = frozenset({_COMPLETED, _FAILED, _CANCELLED})
-RUN_STATES = frozenset({_PENDING, _RUNNING, _AWAITING, _COMPLETED, _FAILED, _CANCELLED, _INTERRUPTED})
 
 _STOPPED = (_CANCELLED, _INTERRUPTED)
 

@@ -36,6 +36,7 @@ class Assignment:
 
 ReviewCommit = Callable[[Assignment, Change], Awaitable[Review]]
 Finished = Callable[[CommitReview], None]
+Keep = Callable[[CommitReview], Awaitable[None]]
 
 
 class AgentDispatcher:
@@ -43,14 +44,22 @@ class AgentDispatcher:
 
     `review` makes one review; whatever it raises degrades its commit alone. When it fails for a reason that stays, or
     always, no further review is begun: the commits that are left are among those that could not be reviewed.
-    `finished` hears of each commit as it ends.
+    `finished` hears of each commit as it ends, when `keep` has kept it.
     """
 
-    def __init__(self, review: ReviewCommit, *, max_concurrent: int = 5, finished: Finished | None = None) -> None:
+    def __init__(
+        self,
+        review: ReviewCommit,
+        *,
+        max_concurrent: int = 5,
+        keep: Keep | None = None,
+        finished: Finished | None = None,
+    ) -> None:
         if max_concurrent < 1:
             raise ValueError(f"max_concurrent is {max_concurrent}, and at least one commit must be reviewed at a time")
         self._review = review
         self._max_concurrent = max_concurrent
+        self._keep = keep
         self._finished = finished
         self._patience = Patience()
 
@@ -82,6 +91,8 @@ class AgentDispatcher:
         outcome = await self._reviewed(assignment)
         if outcome.failure:
             _log.warning("commit %s could not be reviewed: %s", assignment.commit.sha[:12], outcome.failure)
+        if self._keep is not None:
+            await self._keep(outcome)
         if self._finished is not None:
             try:
                 self._finished(outcome)

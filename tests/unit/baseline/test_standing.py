@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from codeloupe.baseline.reviewed import ReviewedFindings
 from codeloupe.baseline.standing import standings, to_prune
 from codeloupe.model.baseline import Baseline, BaselineEntry, EntryState
+from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import ReviewError
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from tests.unit.baseline.baseline_samples import ONE, TODAY, TWO, entry, finding
@@ -32,6 +34,11 @@ def test_a_review_tells_what_is_used_and_what_is_not() -> None:
     reviewed = ReviewedFindings("it", (finding(ONE, suppression=USED), finding(THREE, suppression=INLINE)), (unused,))
     found = states(entry(ONE), entry(TWO), entry(THREE), reviewed=reviewed)
     assert found == [EntryState.USED, EntryState.UNUSED, EntryState.UNSEEN]
+
+
+def test_an_entry_that_was_added_after_the_review_is_used_if_its_finding_is_still_there() -> None:
+    reviewed = ReviewedFindings("it", (finding(ONE), replace(finding(TWO), status=FindingStatus.FIXED)))
+    assert states(entry(ONE), entry(TWO), reviewed=reviewed) == [EntryState.USED, EntryState.UNSEEN]
 
 
 @pytest.mark.parametrize("kind", ["baseline_expired", "not_reviewed"])

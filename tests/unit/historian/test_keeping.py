@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -139,12 +140,12 @@ class TestSweeps:
             counts = []
             async with keeping_sweep(sweep_record(9).sweep, repo=shop.path, prompt_version="7") as keeper:
                 for number in (1, 2):
-                    keeper.commit_finished(commit_review(number))
+                    await keeper.keep_commit(commit_review(number))
                     found = history.get_sweep(identifier(9))
                     assert found is not None
                     assert not found.finished
                     counts.append(len(found.sweep.commits))
-                keeper.finish(sweep_record(9, commit_review(2), commit_review(1)).sweep)
+                await keeper.finish(sweep_record(9, commit_review(2), commit_review(1)).sweep)
                 assert keeper.problem == ""
             return tuple(counts)
 
@@ -160,7 +161,7 @@ class TestSweeps:
     def test_an_interruption_leaves_what_was_finished(self, shop: GitRepository, history: SqliteHistory) -> None:
         async def sweep() -> None:
             async with keeping_sweep(sweep_record(9).sweep, repo=shop.path) as keeper:
-                keeper.commit_finished(commit_review(1))
+                await keeper.keep_commit(commit_review(1))
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -178,8 +179,8 @@ class TestSweeps:
         async def sweep() -> str:
             async with keeping_sweep(sweep_record(9).sweep, repo=shop.path, emit=events.append) as keeper:
                 for number in range(5):
-                    keeper.commit_finished(commit_review(number))
-                keeper.finish(sweep_record(9).sweep)
+                    await keeper.keep_commit(commit_review(number))
+                await keeper.finish(sweep_record(9).sweep)
                 return keeper.problem
 
         problem = asyncio.run(sweep())
@@ -193,7 +194,35 @@ class TestSweeps:
 
         async def sweep() -> str:
             async with keeping_sweep(sweep_record(9).sweep, repo=tmp_path / "gone", emit=events.append) as keeper:
-                keeper.commit_finished(commit_review(1))
+                await keeper.keep_commit(commit_review(1))
                 return keeper.problem
 
         assert events == [Warned(asyncio.run(sweep()))]
+
+    def test_a_database_that_another_holds_does_not_hold_up_the_event_loop(
+        self, shop: GitRepository, history: SqliteHistory
+    ) -> None:
+        history.list(HistoryQuery())
+        other = sqlite3.connect(database_path(os.environ), isolation_level=None)
+
+        async def sweep() -> int:
+            async with keeping_sweep(sweep_record(9).sweep, repo=shop.path) as keeper:
+                other.execute("BEGIN IMMEDIATE")
+                saving = asyncio.create_task(keeper.keep_commit(commit_review(1)))
+                turns = 0
+                while turns < 20:
+                    await asyncio.sleep(0.005)
+                    turns += 1
+                assert not saving.done()
+                other.execute("ROLLBACK")
+                await saving
+                assert keeper.problem == ""
+            return turns
+
+        try:
+            assert asyncio.run(sweep()) == 20
+        finally:
+            other.close()
+        found = history.get_sweep(identifier(9))
+        assert found is not None
+        assert len(found.sweep.commits) == 1

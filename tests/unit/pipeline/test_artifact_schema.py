@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +80,11 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         check_schemas(tmp_path, ("a.json",), ArtifactRule(schemas={"*": SCHEMA}), stage="write")
 
 
-def test_a_bomb_of_aliases_is_refused_quickly(tmp_path: Path) -> None:
-    rows = ["a: &a [x, x, x, x, x, x, x, x, x]"]
-    rows += [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in zip("abcdefgh", "bcdefghi", strict=True)]
-    began = time.monotonic()
+def test_a_bomb_of_aliases_is_refused(tmp_path: Path) -> None:
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 20)]
     with pytest.raises(ArtifactError, match="cannot be read as YAML"):
         check(tmp_path, "a.yaml", "\n".join(rows))
-    assert time.monotonic() - began < 2
 
 
 def test_nothing_that_a_schema_names_is_fetched(tmp_path: Path) -> None:
@@ -108,11 +105,9 @@ def test_a_schema_that_is_none_is_told(tmp_path: Path, schema: dict[str, Any], w
         check(tmp_path, "a.json", "{}", schema)
 
 
-def test_very_many_wrong_items_take_no_longer_than_a_few(tmp_path: Path) -> None:
-    began = time.monotonic()
-    with pytest.raises(ArtifactError):
-        check(tmp_path, "a.json", json.dumps([1] * 500_000), {"items": {"type": "string"}})
-    assert time.monotonic() - began < 5
+def test_of_very_many_wrong_items_twenty_are_looked_at(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"at \$\[19\]: 1 is not of type"):
+        check(tmp_path, "a.json", json.dumps([1] * 100_000), {"items": {"type": "string"}})
 
 
 def test_the_validator_loads_only_when_there_is_a_schema() -> None:

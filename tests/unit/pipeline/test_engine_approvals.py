@@ -232,3 +232,44 @@ def test_a_word_on_an_escalated_stage_that_comes_while_others_work_is_heard(tmp_
     ran = run(file, cast, state, watch=watch)
     expected = S.COMPLETED if decision is Decision.APPROVE else S.FAILED
     assert (ran.record.stage("write").state, ran.record.state) == (expected, expected)
+
+
+@pytest.mark.parametrize("gate", ["approval", "critic"])
+@pytest.mark.parametrize("decision", [Decision.APPROVE, Decision.RETRY])
+def test_what_a_person_changed_in_the_workspace_is_no_part_of_the_work_and_not_lost(
+    tmp_path: Path, gate: str, decision: Decision
+) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": gate})
+    texts = [writing({"a.md": f"{number}\n"}) for number in (1, 2, 3)]
+    cast = Cast({"write": texts}, {"write": [critique("REWORK", score) for score in (30, 20, 10)]})
+    ran = run(file, cast, tmp_path / "state")
+    workspace = ran.directory / "stages" / "write" / "work"
+    assert files_in(workspace) == {"a.md": "1\n"}, "the best attempt is there to be looked at"
+    (workspace / "a.md").write_text("mended\n", encoding="utf-8")
+    say(ran, "write", decision)
+    ran = resume(ran, cast)
+    patch = (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")
+    assert "-1\n+mended\n" in patch
+    [note] = ran.events("note", "write")
+    assert note.message.endswith("is no part of attempt 1; it is kept in stages/write/attempt-1/by-hand.patch")
+    if decision is Decision.APPROVE:
+        assert ran.result() == {"a.md": "1\n"}
+
+
+def test_of_a_workspace_that_nobody_touched_no_patch_is_kept(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "approval"})
+    ran = run(file, cast := Cast({"write": [writing({"a.md": "a"})]}), tmp_path / "state")
+    say(ran, "write", Decision.APPROVE)
+    ran = resume(ran, cast)
+    assert ran.events("note") == []
+    assert not list(ran.directory.rglob("by-hand.patch"))
+
+
+def test_what_was_changed_by_hand_after_a_failure_is_kept_when_it_is_tried_again(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"})
+    cast = Cast({"write": [writing({"a.md": "1\n"})]}, {"write": [critique("FAIL", 5), critique("PASS", 90)]})
+    ran = run(file, cast, tmp_path / "state")
+    (ran.directory / "stages/write/work/a.md").write_text("mended\n", encoding="utf-8")
+    say(ran, "write", Decision.RETRY)
+    ran = resume(ran, cast)
+    assert "+mended" in (ran.directory / "stages/write/attempt-1/by-hand.patch").read_text(encoding="utf-8")

@@ -74,7 +74,8 @@ def test_scores_below_the_least_go_to_a_person_with_the_best_attempt_at_hand() -
     action = next_action(stage(CRITIC), record(((REWORK, 20),), ((REWORK, 30),), ((REWORK, 25),)))
     assert isinstance(action, Escalate)
     assert action.attempt == 2
-    assert action.reason == "no gate let it pass after 3 attempts, and the best score, 30, is too low to be taken"
+    told = "no attempt passed every gate after 3 attempts, and the best score, 30, is too low to be taken"
+    assert action.reason == told
 
 
 def test_a_fail_ends_it_at_once_and_keeps_the_better_attempt() -> None:
@@ -101,6 +102,13 @@ def test_when_the_best_does_not_pass_the_other_gates_the_next_best_is_tried() ->
     assert next_action(asked, tried) == Judge(3, 1)
     none_left = record(((REWORK, 50), refused), ((REWORK, 70), refused), ((REWORK, 60), refused))
     assert isinstance(next_action(asked, none_left), Escalate)
+
+
+def test_what_a_command_refused_is_not_told_as_a_score_that_is_too_low() -> None:
+    told = "no attempt passed every gate after 3 attempts: critic"
+    for word in ((PASS, 90), (REWORK, 70)):
+        action = next_action(stage(CRITIC, COMMAND), record(*[(word, (REWORK, None))] * 3))
+        assert action == Escalate(3, told)
 
 
 def test_failing_tests_are_never_taken_however_often_it_was_tried() -> None:

@@ -242,10 +242,12 @@ def test_a_pipeline_that_changed_since_is_refused_unless_the_changes_are_accepte
         tmp_path / "p",
         {"name": "extra"},
         {"name": "write", "gate": "approval"},
-        {"name": "use", "needs": ["write"], "step": "use.md"},
+        {"name": "use", "needs": ["write", "extra"], "step": "use.md", "gate": {"command": "true", "max_attempts": 7}},
     )
     again = resume(ran, cast, accept_changes=True)
     assert again.record.state is S.COMPLETED
+    assert again.record.stage("use").needs == ("write", "extra")
+    assert again.record.stage("use").max_attempts == 7
     assert [stage.name for stage in again.record.stages] == ["extra", "write", "use"]
     assert sorted(cast.calls) == ["extra", "use", "write"]
     assert resume(again, cast).record == again.record

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 import tomllib
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -39,23 +38,13 @@ def test_each_message_of_the_table_has_its_category(message: Message) -> None:
 def test_the_table_is_long_and_has_every_category() -> None:
     assert len(MESSAGES) >= 120
     assert {message.category for message in MESSAGES} == set(CommitCategory)
+    # Of such a size that work that grows with its square would not end within the time limit of a test.
+    assert len([message for message in MESSAGES if len(message.text) > 100_000]) >= 7
 
 
-def test_a_message_of_a_megabyte_takes_no_longer_than_a_short_one() -> None:
-    longest = [message for message in MESSAGES if len(message.text) > 100_000]
-    assert len(longest) >= 7
-    commits = [commit(message.text, message.files) for message in longest]
-    started = time.process_time()
-    for one in commits:
-        categorise(one)
-    assert time.process_time() - started < 0.05 * len(commits)
-
-
-def test_many_files_take_linear_time() -> None:
-    many = tuple(f"tests/{'deep/' * 50}test_{number}.py" for number in range(5_000))
-    started = time.process_time()
+def test_very_many_files_have_their_category() -> None:
+    many = tuple(f"tests/test_{number}.py" for number in range(120_000))
     assert categorise(commit("asdf", many)) is CommitCategory.TEST_CHANGE
-    assert time.process_time() - started < 2
 
 
 def test_no_rule_stands_for_two_categories() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,10 @@ from codeloupe.app import ReviewWish, review_by
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.errors import AgentError, ConfigError, Crashed, NotARepository, NotLoggedIn, RevisionError, TimedOut
+from codeloupe.historian.opening import opened_history
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
+from codeloupe.model.history import HistoryQuery
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import CommitScope
 from codeloupe.model.severity import Severity
@@ -293,9 +294,8 @@ def test_a_call_takes_three_hundred_seconds_at_most_unless_told_otherwise(tmp_pa
 def test_a_call_that_hangs_ends_at_its_time(tmp_path: Path) -> None:
     make_commits(tmp_path / "three", numbered_commits(3))
     agent = ScriptedAgent([by_number({1: Hang()})])
-    started = time.monotonic()
-    outcome = sweep(tmp_path / "three", agent, settings=Settings(timeout_seconds=0.3))
-    assert time.monotonic() - started < 10
+    # Two seconds are enough for the others on a busy machine; the one that hangs has no end.
+    outcome = sweep(tmp_path / "three", agent, settings=Settings(timeout_seconds=2))
     assert [commit.failure for commit in outcome.commits] == ["", "timeout", ""]
 
 
@@ -580,3 +580,21 @@ def test_no_kind_of_agent_error_leaves_the_sweep_or_looks_clean(tmp_path: Path) 
         outcome = sweep(tmp_path / "one", ScriptedAgent([error]))
         assert [commit.verdict for commit in outcome.commits] == [None], kind
         assert outcome.commits[0].failure
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_sweep_of_the_library_is_in_the_history_if_the_settings_keep_one(tmp_path: Path, *, keeps: bool) -> None:
+    make_commits(tmp_path, numbered_commits(2))
+    kept: list[int] = []
+
+    def listener(event: Event) -> None:
+        if isinstance(event, CommitReviewed):
+            with opened_history() as history:
+                kept.append(sum(entry.commits for entry in history.list(HistoryQuery()).entries))
+            raise RuntimeError("the display is gone")
+
+    outcome = sweep(tmp_path, ScriptedAgent([CLEAN]), settings=Settings(keep_history=keeps), emit=listener)
+    with opened_history() as history:
+        found = history.get_sweep(outcome.sweep_id)
+    assert kept == ([1, 2] if keeps else [0, 0]), "each commit is there when it is told, whatever the listener does"
+    assert (found is not None and found.sweep == outcome) is keeps

@@ -1,0 +1,23 @@
+"""What of a commit is meant to be reviewed, and what it says that it is for. Pure."""
+
+from __future__ import annotations
+
+from codeloupe.model.change import Change
+from codeloupe.model.commit import Commit
+from codeloupe.model.material import Intent
+from codeloupe.review.selection import Selection
+
+
+def within(selection: Selection, change: Change) -> Selection:
+    """Of the files of a whole commit those that are meant: a merge may be meant only for what it changed itself."""
+    meant = {file.path: file for file in change.files}
+    unread = {name for name, _ in change.unreadable}
+    return Selection(
+        files=tuple(meant[file.path] for file in selection.files if file.path in meant),
+        skipped=tuple(skip for skip in selection.skipped if skip.file in meant or skip.file in unread),
+    )
+
+
+def intent_of(commit: Commit) -> Intent:
+    """What a commit says that it is for."""
+    return Intent(title=commit.subject, messages=(commit.body,) if commit.body else ())
