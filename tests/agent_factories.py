@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from codeloupe.model.agent_events import AgentEvent
 from codeloupe.ports import Agent
 from codeloupe.testing import Reply, StandInServer, ToolUse
 from tests import agent_programs
+from tests.endings import comes_to_pass
 
 _PASSED_ON = ("PATH", "HOME", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
@@ -118,12 +118,10 @@ def asked_for(work: Path, prompt: str = "Say hello.", **fields: Any) -> AgentReq
     return AgentRequest(**{"prompt": prompt, "working_dir": work, "timeout_seconds": 40.0, **fields})
 
 
-def assert_nothing_runs_in(folder: Path, *, within_seconds: float = 3.0) -> None:
-    """Fail unless every process whose working directory is in a folder ends in time."""
-    deadline = time.monotonic() + within_seconds
-    while (left := _running_in(folder)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert left == []
+def assert_nothing_runs_in(folder: Path) -> None:
+    """Fail unless every process whose working directory is in a folder ends."""
+    comes_to_pass(lambda: not _running_in(folder))
+    assert _running_in(folder) == []
 
 
 def _running_in(folder: Path) -> list[str]:

@@ -6,6 +6,7 @@ A review, from top to bottom: settings, reviewer, intake (scope, change, selecti
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -18,7 +19,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.continuing import begin_round
 from codeloupe.demo.repository import make_repository
-from codeloupe.diagnosis import diagnose
+from codeloupe.diagnosis import DiagnosisPlace, diagnose
 from codeloupe.git.engine import private_directory
 from codeloupe.git.guidance import guidance_changed
 from codeloupe.historian.keeping import keep
@@ -30,14 +31,17 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.scope import DefaultScope, FetchedScope, ScopeRequest
 from codeloupe.model.unit import Unit
-from codeloupe.panel import Floor, Seat, choose_seats, default_analysers, experts_of, seated
+from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.ports import EventSink
 from codeloupe.review.asking import Transcript
+from codeloupe.review.lanes import joined_info
 from codeloupe.review.plan import plan_units
 from codeloupe.review.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
 from codeloupe.review.runner import ReviewPlan, run_review
+from codeloupe.review.selection import with_and_without_lines
 from codeloupe.review.tokens import tokens_of
-from codeloupe.switchboard import AGENT_NAMES, make_agent
+from codeloupe.store.location import state_directory
+from codeloupe.switchboard import AGENT_NAMES
 from codeloupe.terms import policy_of, rules_of
 
 __all__ = ["configure", "demo", "doctor", "fetch", "preview", "private_directory", "review"]
@@ -167,10 +171,12 @@ async def preview(
         intake = await stack.enter_async_context(
             take_in(request, place, base_branch=chosen.base_branch, rules=rules_of(chosen))
         )
-        reasons = {skip.file: skip for skip in intake.selection.skipped}
-        listed = tuple(PreviewFile(file, reasons.pop(file.path, None)) for file in intake.change.files)
+        files, without_lines = with_and_without_lines(intake.selection.files)
+        reasons = {skip.file: skip for skip in (*intake.selection.skipped, *without_lines)}
+        listed = tuple(PreviewFile(file, reasons.get(file.path)) for file in intake.change.files)
+        shown = {file.path for file in intake.change.files}
         units = plan_units(
-            intake.selection.files,
+            files,
             effort=chosen.effort,
             experts=experts_of(chosen),
             passes=chosen.passes,
@@ -179,6 +185,7 @@ async def preview(
         return Preview(
             scope=intake.change.scope,
             files=listed,
+            out_of_reach=tuple(skip for skip in reasons.values() if skip.file not in shown),
             units=len(units),
             prompt_tokens_estimate=_prompt_tokens(units),
         )
@@ -196,8 +203,14 @@ def _prompt_tokens(units: Sequence[Unit]) -> int:
 async def doctor(*, repo: Path | str = ".", settings: Settings) -> Diagnosis:
     """What is here, what is missing, and who would review."""
     seats = await choose_seats(settings)
-    agents = [make_agent(name, settings) for name in AGENT_NAMES]
-    return await diagnose(default_analysers(), agents, seats[0].info, repo=Path(repo), base_branch=settings.base_branch)
+    agents = [agent_to_check(name, settings) for name in AGENT_NAMES]
+    return await diagnose(
+        default_analysers(),
+        agents,
+        joined_info([seat.info for seat in seats]),
+        needed_agents=frozenset(seat.info.type for seat in seats if seat.agents),
+        place=DiagnosisPlace(Path(repo), settings.base_branch, state_directory(os.environ)),
+    )
 
 
 async def demo(directory: Path, *, settings: Settings, emit: EventSink = _ignore) -> Review:

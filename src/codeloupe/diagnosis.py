@@ -1,20 +1,33 @@
-"""What `doctor` looks at: git, the analysers, the agents, and what a review here would use."""
+"""What `doctor` looks at: git, the analysers, the agents, publishing, and what a review here would use."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from codeloupe import __version__
 from codeloupe.analysers.interface import Analyser
-from codeloupe.errors import CodeloupeError
+from codeloupe.errors import CodeloupeError, install_command
 from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.diagnosis import Check, Diagnosis
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.ports import Agent
+
+_PUBLISHING_PACKAGE = "gidgethub"
+
+
+class DiagnosisPlace(NamedTuple):
+    """Where to look: the repository, the base branch that was named for it, and the folder of what is kept."""
+
+    repo: Path
+    base_branch: str | None
+    state_directory: Path
 
 
 async def diagnose(
@@ -22,18 +35,27 @@ async def diagnose(
     agents: Sequence[Agent],
     reviewer: ReviewerInfo,
     *,
-    repo: Path,
-    base_branch: str | None,
+    needed_agents: frozenset[str],
+    place: DiagnosisPlace,
 ) -> Diagnosis:
     """Run every check at the same time. A check that fails is a result, not an error."""
     checks = await asyncio.gather(
         _check_git(),
-        _check_repository(repo, base_branch),
+        _check_repository(place.repo, place.base_branch),
         *(_check_analyser(analyser) for analyser in analysers),
-        *(_check_agent(agent) for agent in agents),
+        *(_check_agent(agent, needed=agent.name in needed_agents) for agent in agents),
     )
     version = Check("codeloupe", "codeloupe", ok=True, detail=__version__)
-    return Diagnosis((version, *checks), reviewer)
+    return Diagnosis((version, _check_state(place.state_directory), *checks, _check_publishing()), reviewer)
+
+
+def _check_state(directory: Path) -> Check:
+    """Whether history, ledger and runs can be kept. Nothing is made here: a first review makes the folder."""
+    there = next(place for place in (directory, *directory.parents) if place.exists())
+    ok = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    detail = f"{directory}{'' if ok else ' cannot be written to'}"
+    hint = "" if ok else "set CODELOUPE_HOME to a folder that you may write to"
+    return Check("codeloupe", "state", ok=ok, detail=detail, hint=hint, needed=False)
 
 
 async def _check_git() -> Check:
@@ -67,9 +89,17 @@ async def _check_analyser(analyser: Analyser) -> Check:
         return Check("analysers", analyser.name, ok=False, detail=error.message, hint=error.hint)
 
 
-async def _check_agent(agent: Agent) -> Check:
+def _check_publishing() -> Check:
+    is_here = find_spec(_PUBLISHING_PACKAGE) is not None
+    detail = "ready for `codeloupe publish github`" if is_here else "not installed"
+    hint = "" if is_here else install_command("github")
+    return Check("publishing", "github", ok=is_here, detail=detail, hint=hint, needed=False)
+
+
+async def _check_agent(agent: Agent, *, needed: bool) -> Check:
     found = await agent.check()
     login = {True: "logged in", False: "not logged in", None: "login unknown"}[found.logged_in]
-    detail = f"{found.version or 'version unknown'}, {login}" if found.found else "not installed"
+    state = "no model chosen" if found.lacks_model else login
+    detail = f"{found.version or 'version unknown'}, {state}" if found.found else "not installed"
     hint = "" if found.usable and found.logged_in else found.how_to_fix
-    return Check("agents", agent.name, ok=found.usable, detail=detail, hint=hint, needed=False)
+    return Check("agents", agent.name, ok=found.usable, detail=detail, hint=hint, needed=needed)

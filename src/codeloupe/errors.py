@@ -49,7 +49,18 @@ the same thing again makes sense (`retryable`).
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an optional part to this installation: the hint of those who miss it.
+
+    What pipx installed is out of the reach of pip, and can be told by the file that pipx leaves there.
+    """
+    is_by_pipx = os.path.exists(os.path.join(sys.prefix, "pipx_metadata.json"))  # noqa: PTH110, PTH118 - a quick start
+    return f"{'pipx inject codeloupe' if is_by_pipx else 'pip install'} 'codeloupe[{extra}]'"
 
 
 class CodeloupeError(Exception):

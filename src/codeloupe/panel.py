@@ -7,7 +7,7 @@ offline lane and the external reviewers load with their first use: most runs hav
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -19,7 +19,7 @@ from codeloupe.agents.model_choice import same_vendor
 from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError
 from codeloupe.experts.loading import default_experts, load_experts
-from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.expert import Expert
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
@@ -77,21 +77,40 @@ async def _seat(name: str, settings: Settings, *, first: str | None) -> Seat:
 
 
 async def _best_seat(settings: Settings, *, first: str | None) -> Seat:
-    missing: list[str] = []
+    missing: dict[str, list[str]] = {}
     for position, name in enumerate(settings.agents):
-        agent = make_agent(name, settings)
-        found = await agent.check()
+        found = await agent_to_check(name, settings).check()
         if found.usable:
             why = "installed and logged in" if found.logged_in else "installed"
             info = _info(name, f"{why}{_passed_over(missing)}", settings, first=first)
             others = (make_agent(other, settings) for other in settings.agents[position + 1 :])
-            return Seat(info, (agent, *others))
-        missing.append(f"{name} is {'not logged in' if found.found else 'not installed'}")
-    return _offline_seat(f"no agent can be used here: {', '.join(missing)}")
+            return Seat(info, (make_agent(name, settings), *others))
+        missing.setdefault(_what_is_missing(found), []).append(name)
+    return _offline_seat(f"no agent can be used here: {_in_words(missing)}")
 
 
-def _passed_over(missing: Sequence[str]) -> str:
-    return f"; {', '.join(missing)}" if missing else ""
+def agent_to_check(name: str, settings: Settings) -> Agent:
+    """The agent of that name as it would be asked first: with `model`, where it was told none of its own."""
+    return make_agent(name, replace(settings, api_model=settings.api_model or settings.model))
+
+
+def _what_is_missing(found: Availability) -> str:
+    if not found.found:
+        return "not installed"
+    return "without a model" if found.lacks_model else "not logged in"
+
+
+def _in_words(missing: Mapping[str, Sequence[str]]) -> str:
+    """`codex and gemini are not installed, api is without a model`."""
+    return ", ".join(f"{_listed(names)} {'are' if len(names) > 1 else 'is'} {why}" for why, names in missing.items())
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _passed_over(missing: Mapping[str, Sequence[str]]) -> str:
+    return f"; {_in_words(missing)}" if missing else ""
 
 
 def _offline_seat(why: str) -> Seat:

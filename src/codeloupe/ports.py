@@ -154,7 +154,7 @@ class History(Protocol):
     def save_sweep(self, record: SweepRecord) -> None:
         """Save a sweep with its commits and their reviews."""
 
-    def add_commit(self, record: SweepRecord, commit: CommitReview) -> None:
+    def add_commit(self, record: SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = ...) -> None:
         """Save one more commit of a sweep that goes on."""
 
     def get(self, review_id: str) -> ReviewRecord | None:

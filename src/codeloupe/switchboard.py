@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from codeloupe.agents.budget import RunBudget
 from codeloupe.agents.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
+from codeloupe.agents.validation import validate_types
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.errors import CodeloupeError
@@ -122,6 +123,7 @@ async def run_agent(
     The same question about the same files is bought once: a finished call comes from the ledger unless `fresh`.
     Raises an AgentError, whose kind says what happened and whether trying again makes sense, or a StoreError.
     """
+    validate_types(request, agent="any agent")
     chosen = settings or (await configure(repo=request.working_dir)).settings
     agents = [make_agent(name, chosen) for name in chosen.agents]
     tree = await _tree_of(request)

@@ -90,6 +90,23 @@ def test_an_answer_that_must_fit_a_schema(project: GitRepository, tmp_path: Path
     assert ended.exit_code == 3
     assert ended.json()["error_kind"] == "OutputInvalid"
     assert "much" in ended.json()["raw_output"]
+    # It gave nothing that could be used, and was paid for.
+    assert "much" in ended.json()["output"]
+    assert ended.json()["total_cost_usd"] > 0
+    assert ended.json()["usage"]["output_tokens"] > 0
+
+
+def test_a_failure_that_is_not_the_agents_is_told_in_json_too(
+    server: StandInServer, project: GitRepository, tmp_path: Path
+) -> None:
+    (tmp_path / "state").write_text("no directory")
+    words = ("agent", "run", "--agent", "claude_cli", "--tools", "none", "--json", "Hi")
+    variables = {**environment(server), "CODELOUPE_HOME": str(tmp_path / "state")}
+    ended = codeloupe(*words, cwd=project.path, environment=variables)
+    assert ended.exit_code == 3
+    assert (ended.json()["success"], ended.json()["error_kind"], ended.json()["attempts"]) == (False, "StoreError", 0)
+    assert "CODELOUPE_HOME" in ended.json()["error"]
+    assert server.count() == 0
 
 
 @pytest.mark.requirement("R11")
@@ -213,7 +230,7 @@ def test_killed_in_the_middle_of_ten_calls_it_leaves_no_orphan_and_buys_only_the
         process.stdout.close()
         assert finished == ["done\n"] * 3
         assert server.count(auxiliary=False) == 10
-        assert_nothing_runs_in(project.path, within_seconds=5.0)
+        assert_nothing_runs_in(project.path)
     with StandInServer([Text("second")]) as server:
         completed = subprocess.run(
             command,

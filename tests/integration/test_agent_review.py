@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from codeloupe.store.database import Database
+from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.location import database_path
 from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer, Status, Text
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
+from tests.endings import PATIENCE_SECONDS, comes_to_pass
 from tests.program import PROGRAM, Ended, codeloupe
 from tests.repository import GitRepository
 
@@ -256,7 +259,7 @@ def test_the_default_reviewer_is_the_agent_that_is_here_and_logged_in(project: G
     assert logged_in["reviewer"]["type"] == "agent_sdk"
     assert "logged in" in logged_in["reviewer"]["why"]
     assert without["reviewer"]["type"] == "offline"
-    assert "agent_sdk is not logged in" in without["reviewer"]["why"]
+    assert "agent_sdk and claude_cli are not logged in" in without["reviewer"]["why"]
 
 
 def test_two_agents_at_once_agree_on_one_finding(project: GitRepository) -> None:
@@ -309,6 +312,12 @@ def test_text_in_a_diff_changes_neither_verdict_nor_flags_nor_environment(
     assert KEY not in plain.stdout + plain.stderr
 
 
+def stored() -> int:
+    """How many answers the ledger has."""
+    with Database(database_path(os.environ)) as database:
+        return SqliteLedger(database).stats().results
+
+
 @pytest.mark.requirement("C10")
 @pytest.mark.parametrize(("end", "exit_code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
 def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
@@ -326,11 +335,11 @@ def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
         variables = {**os.environ, **environment("claude_cli", server), "TMPDIR": str(left)}
         running = subprocess.Popen(words, cwd=four_units.path, env=variables, stdout=subprocess.PIPE)
         assert server.wait_for(4, timeout_seconds=30)
-        time.sleep(1.5)
+        assert comes_to_pass(lambda: stored() == 2)
         running.send_signal(end)
-        assert running.wait(15) == exit_code
+        assert running.wait(PATIENCE_SECONDS) == exit_code
         running.communicate()
-        assert_nothing_runs_in(four_units.path, within_seconds=5)
+        assert_nothing_runs_in(four_units.path)
         released.append(True)
         server.clear()
         document = review(server, four_units, "--effort", "high", "--resume").json()

@@ -38,6 +38,13 @@ def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     assert_refused(codeloupe("review", "--repo", "nowhere", cwd=tmp_path), "nowhere", "not a directory")
 
 
+@pytest.mark.parametrize("name", ["circle", "n" * 300])
+@pytest.mark.parametrize("verb", [["review"], ["review", "--preview"], ["config", "show"], ["config", "init"]])
+def test_a_folder_that_cannot_be(tmp_path: Path, verb: list[str], name: str) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    assert_refused(codeloupe(*verb, "--repo", name, cwd=tmp_path), name, "director")
+
+
 def test_a_repository_without_commits(repository: GitRepository) -> None:
     assert_refused(codeloupe("review", cwd=repository.path), "no commits yet", "--staged")
 
@@ -144,7 +151,7 @@ def test_a_severity_that_does_not_exist(project: GitRepository) -> None:
     assert_refused(codeloupe("review", "--fail-on", "awful", cwd=project.path), "--fail-on", "awful", "critical")
 
 
-@pytest.mark.parametrize("target", ["no/such/folder/out.json", "."])
+@pytest.mark.parametrize("target", ["no/such/folder/out.json", ".", "a.py/out.json", "long" * 100])
 def test_an_output_that_cannot_be_written_is_refused_before_the_review(project: GitRepository, target: str) -> None:
     assert_refused(codeloupe("review", "-o", target, cwd=project.path), "cannot write the result")
 
@@ -155,17 +162,40 @@ def test_a_diff_that_is_no_diff(tmp_path: Path) -> None:
     assert_refused(codeloupe("review", "--diff-file", "missing.diff", cwd=tmp_path), "missing.diff", "no such file")
 
 
+def test_an_empty_diff_is_no_change_and_is_called_empty(tmp_path: Path) -> None:
+    ended = codeloupe("review", "--diff-file", "-", cwd=tmp_path, stdin=b"")
+    assert ended.exit_code == 0
+    assert "the diff from standard input is empty" in ended.stderr
+    assert "the diff from standard input, which is empty" in ended.stdout
+    assert "No changes to review" in ended.stdout
+    quiet = codeloupe("review", "-q", "--preview", "--diff-file", "-", cwd=tmp_path, stdin=b"\n")
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
+    assert "which is empty" in quiet.stdout
+
+
 def test_a_command_that_does_not_exist(tmp_path: Path) -> None:
     assert_refused(codeloupe("reveiw", cwd=tmp_path), "'reveiw' is not a command", "'review'")
 
 
 def test_an_option_that_does_not_exist(tmp_path: Path) -> None:
-    assert_refused(codeloupe("review", "--stagd", cwd=tmp_path), "--stagd", "--help")
+    assert_refused(codeloupe("review", "--stagd", cwd=tmp_path), "--stagd", "--staged")
 
 
 def test_no_git_on_the_path(project: GitRepository, tmp_path: Path) -> None:
     ended = codeloupe("review", cwd=project.path, environment={"PATH": str(tmp_path)})
     assert_refused(ended, "git is not on the PATH", "install git")
+
+
+@pytest.mark.parametrize("answer", ["--path-format=absolute\n.git\n.git\n.git/index", ""])
+def test_a_git_that_does_not_understand_is_told_to_be_too_old(
+    project: GitRepository, tmp_path: Path, answer: str
+) -> None:
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\nprintf '%s' '{answer}'\n")
+    program.chmod(0o755)
+    ended = codeloupe("review", cwd=project.path, environment={"PATH": f"{program.parent}:/usr/bin:/bin"})
+    assert_refused(ended, "git does not tell about", "git 2.31 or newer")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,22 @@ def test_a_legacy_code_base_is_adopted_and_only_what_is_new_counts(faulty: GitRe
     assert [finding["suppression"] is None for finding in third.json()["findings"]] == [False, False, True]
 
 
+@pytest.mark.parametrize("source", ["the newest", "its id", "a file"])
+def test_a_finding_of_a_sweep_is_adopted_like_one_of_a_review(faulty: GitRepository, source: str) -> None:
+    words = ["commits", "--max", "1", "--since", "2000-01-01", "--reviewer", "offline", "--strict", "--output", "json"]
+    swept = codeloupe(*words, cwd=faulty.path)
+    assert swept.exit_code == 1
+    faulty.path.joinpath("sweep.json").write_text(swept.stdout)
+    where = {"the newest": [], "its id": ["--review", swept.json()["sweep_id"]], "a file": ["--from", "sweep.json"]}
+    fingerprints = [finding["fingerprint"] for finding in swept.json()["findings"]]
+    added = codeloupe("baseline", "add", *fingerprints, "--reason", "legacy", *where[source], cwd=faulty.path)
+    assert (added.exit_code, added.stdout.split("\n")[0]) == (0, f"Added 2 entries in {BASELINE_NAME}:")
+    assert "eval(name)" in faulty.path.joinpath(BASELINE_NAME).read_text()
+    faulty.git("add", BASELINE_NAME)
+    faulty.commit("known")
+    assert codeloupe(*words[:2], "2", *words[3:], cwd=faulty.path).exit_code == 0
+
+
 def test_what_is_fixed_is_told_as_unused_and_pruned(faulty: GitRepository) -> None:
     review(faulty)
     codeloupe("baseline", "add", "--all", "--reason", "legacy", cwd=faulty.path)
@@ -131,8 +147,8 @@ def test_a_report_in_a_file_can_be_adopted(faulty: GitRepository) -> None:
     [
         (["add", "abcdef", "--reason", "x"], "no review of repository is saved yet"),
         (["add", "abcdef"], "--reason"),
-        (["ad"], "invalid choice"),
-        ([], "required"),
+        (["ad"], "'ad' is not a command of baseline"),
+        ([], "baseline needs a command: add, list, prune"),
     ],
 )
 def test_a_wrong_call_ends_with_2_and_a_hint(repository: GitRepository, words: list[str], message: str) -> None:

@@ -44,6 +44,10 @@ def test_a_session_that_was_kept_goes_on(made: Made, tmp_path: Path) -> None:
         second = answer(agent, asked_for(tmp_path, "Which colour?", resume_session=first.session_id))
         assert (second.output, second.session_id) == ("It is blue.", first.session_id)
         assert server.requests[-1].mentions("Remember the colour blue.")
+        # The program tells the totals of the session; what was paid for before is not paid for again.
+        assert first.total_cost_usd
+        assert second.total_cost_usd == pytest.approx(first.total_cost_usd)
+        assert second.usage == first.usage
 
 
 def test_a_fork_of_a_session_knows_what_was_said_and_leaves_it_as_it_is(made: Made, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,13 @@ def work(tmp_path: Path) -> Path:
     folder = tmp_path / "work"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def seen_work() -> Iterator[Path]:
+    """A directory that the sandbox of the program shows: it has a /dev of its own, and tests may have files in ours."""
+    with tempfile.TemporaryDirectory(dir=agent_programs.PROJECT / ".cache") as folder:
+        yield Path(folder)
 
 
 def spoken(request: RecordedRequest) -> list[tuple[str, str]]:
@@ -75,11 +84,11 @@ def test_who_may_edit_may_do_so_in_the_working_directory_alone(work: Path, tmp_p
     assert not Path("/tmp/codeloupe-outside").exists()
 
 
-def test_without_tools_the_model_cannot_read_a_file(work: Path) -> None:
-    (work / "a.txt").write_text("the-text-of-the-file")
+def test_without_tools_the_model_cannot_read_a_file(seen_work: Path) -> None:
+    (seen_work / "a.txt").write_text("the-text-of-the-file")
     for tools, is_read in ((None, True), ((), False)):
         with on_stage(FACTORY, commanded("cat a.txt"), Text("Done.")) as stage:
-            assert stage.answer(asked_for(work, tools=tools)).output == "Done."
+            assert stage.answer(asked_for(seen_work, tools=tools)).output == "Done."
             assert ("the-text-of-the-file" in outcome(stage.server.requests[-1])) is is_read
 
 

@@ -21,6 +21,7 @@ from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, com
 from tests.documentation_place import place_for
 from tests.documentation_reference import MADE, RENEW, fields_of_report
 from tests.documentation_verbs import calls, long_options, verb_of, verbs
+from tests.program import codeloupe as codeloupe_program
 
 VERBS = verbs()
 GROUPS = {verb.partition(" ")[0] for verb in VERBS}
@@ -111,8 +112,8 @@ def test_every_exit_code_is_told(page: Path) -> None:
 
 
 def test_the_help_tells_the_same_exit_codes() -> None:
-    [told] = re.findall(r"^exit codes: (.+)$", build_parser([]).format_help(), re.MULTILINE)
-    assert {int(code) for code in re.findall(r"\b\d+\b", told)} == every_exit_code()
+    [told] = re.findall(r"^exit codes:\n((?:  .+\n)+)", build_parser([]).format_help(), re.MULTILINE)
+    assert {int(code) for code in re.findall(r"^  (\d+) ", told, re.MULTILINE)} == every_exit_code()
 
 
 def test_every_agent_is_told_with_what_it_needs() -> None:
@@ -162,6 +163,17 @@ def test_names_of_the_library_on_any_page_exist() -> None:
 def test_every_format_and_every_built_in_expert_is_told() -> None:
     assert [name for name in FORMAT_NAMES if f"`{name}`" not in text_of(DOCS / "ci.md")] == []
     assert [name for name in builtin_names() if name not in text_of(DOCS / "experts.md")] == []
+
+
+def test_the_picture_shows_what_the_program_shows(tmp_path: Path) -> None:
+    assert codeloupe_program("demo", "--svg", "demo.svg", cwd=tmp_path).exit_code == 0
+    assert words_in(DOCS / "demo.svg") == words_in(tmp_path / "demo.svg"), "`make picture` makes it anew"
+
+
+def words_in(picture: Path) -> list[str]:
+    """The text of a picture, without what is different each time: the name of a commit, and how long it took."""
+    pieces = re.findall(r"<text [^>]*>([^<]*)</text>", text_of(picture))
+    return [re.sub(r"[0-9a-f]{12}|[0-9.]+&#160;s$", "", piece) for piece in pieces]
 
 
 def test_the_readme_is_short_and_no_page_is_long() -> None:

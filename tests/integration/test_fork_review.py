@@ -81,6 +81,8 @@ def test_the_bases_rules_hold_and_the_change_to_them_is_reported(
     [message] = told(document)
     assert message == f"the change edits {', '.join(sorted(STEERING))}; the base's version was used for this review"
     assert message in ended.stderr
+    because = "the change is not trusted, because this is a pull request from a fork"
+    assert (because in ended.stderr) is (way in {"github", "gitlab"})
 
 
 def test_believed_the_fork_would_get_through(forge: Forge, url: str, tmp_path: Path) -> None:

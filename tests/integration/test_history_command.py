@@ -77,7 +77,7 @@ def test_mistakes_are_told_with_what_to_do(shop: GitRepository) -> None:
     for words, told in (
         (("show", "abcd"), identifier(0xABCD0002)[:12]),
         (("show", "ffff"), "no entry of the history begins with 'ffff'"),
-        ((), "the following arguments are required"),
+        ((), "history needs a command: list, show"),
     ):
         ended = codeloupe("history", *words, cwd=shop.path)
         assert (ended.exit_code, ended.stdout) == (2, ""), words
@@ -97,8 +97,8 @@ def test_a_sweep_is_one_entry_and_its_commits_are_shown(shop: GitRepository) -> 
         whole = sweep_record(9, commit_review(1, named("a")), commit_review(2)).sweep
         async with keeping_sweep(sweep_record(9).sweep, repo=shop.path) as keeper:
             for commit in whole.commits:
-                keeper.commit_finished(commit)
-            keeper.finish(whole)
+                await keeper.keep_commit(commit)
+            await keeper.finish(whole)
 
     asyncio.run(sweep())
     (entry,) = codeloupe("history", "list", "--json", cwd=shop.path).json()["entries"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -62,9 +61,7 @@ def review(
     }
     if agent == "claude_cli":
         variables["CODELOUPE_CLAUDE_PATH"] = str(find("claude"))
-    started = time.monotonic()
     ended = codeloupe("review", "--reviewer", agent, "--format", style, *words, cwd=project.path, environment=variables)
-    assert time.monotonic() - started < 60
     assert_clean(ended)
     return ended
 

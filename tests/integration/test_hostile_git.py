@@ -18,7 +18,7 @@ from codeloupe.git.commits import CommitQuery, list_commits
 from codeloupe.git.reading import read_change
 from codeloupe.git.repository import find_base_branch, open_repository, resolve
 from codeloupe.git.scopes import resolve_scope
-from codeloupe.git.snapshot import exported, tree_to_read
+from codeloupe.git.snapshot import exported, exported_tree
 from codeloupe.intake import take_in
 from codeloupe.model.change import Change
 from codeloupe.model.commit import Commit
@@ -103,7 +103,7 @@ async def _see_everything(path: Path) -> tuple[dict[str, Change], dict[str, dict
             async with exported(repository, sides, paths=chosen) as snapshot:
                 assert not snapshot.missing
                 contents[f"{request} {chosen is None}"] = _files(snapshot.root)
-        async with tree_to_read(repository, sides):
+        async with exported_tree(repository, sides, needed=paths):
             pass
         await read_file_at(repository, sides.base, "a.py")
     return changes, contents, await list_commits(repository, CommitQuery())

@@ -30,6 +30,12 @@ def test_the_demo_never_shows_the_whole_key(tmp_path: Path) -> None:
     assert "AKIA" + "QX7ZP3LMN5" not in shown
 
 
+def test_a_picture_that_cannot_be_written_is_refused_before_the_review(tmp_path: Path) -> None:
+    ended = codeloupe("demo", "--svg", "no/such/folder/demo.svg", cwd=tmp_path)
+    assert ended.exit_code == 2
+    assert ended.stderr.startswith("codeloupe: cannot write the result to no/such/folder/demo.svg: ")
+
+
 def test_the_demo_can_be_a_picture(tmp_path: Path) -> None:
     assert codeloupe("demo", "--svg", "demo.svg", cwd=tmp_path).exit_code == 0
     picture = (tmp_path / "demo.svg").read_text()
@@ -46,6 +52,16 @@ def test_doctor_names_everything_and_how_to_get_what_is_missing(repository: GitR
         assert name in ended.stdout
     assert "A review here would be: offline" in ended.stdout
     assert "base branch main" in ended.stdout
+    assert "no model chosen" in ended.stdout
+    assert "ready for `codeloupe publish github`" in ended.stdout
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_what_doctor_says_stays_within_the_terminal(tmp_path: Path, columns: int) -> None:
+    shown = codeloupe("doctor", cwd=tmp_path, environment={"COLUMNS": str(columns)}).stdout
+    assert "to use it: " in shown
+    # What has no space cannot be broken.
+    assert [line for line in shown.splitlines() if len(line) > columns and " " in line.strip()[-40:]] == []
 
 
 def test_doctor_speaks_json_and_tells_when_git_is_missing(tmp_path: Path) -> None:
@@ -56,6 +72,26 @@ def test_doctor_speaks_json_and_tells_when_git_is_missing(tmp_path: Path) -> Non
     (git,) = [check for check in document["checks"] if check["name"] == "git"]
     assert git["ok"] is False
     assert "install git" in git["hint"]
+
+
+def test_doctor_needs_the_agent_that_is_asked_for_by_name(tmp_path: Path) -> None:
+    asked = {"CODELOUPE_REVIEWER_TYPE": "codex", "CODELOUPE_CODEX_PATH": "/nowhere/codex"}
+    ended = codeloupe("doctor", cwd=tmp_path, environment=asked)
+    assert ended.exit_code == 3
+    assert "to mend it: npm install -g @openai/codex" in ended.stdout
+    assert "Something that a review needs is missing" in ended.stdout
+    both = codeloupe("doctor", "--json", cwd=tmp_path, environment={"CODELOUPE_REVIEWERS": "offline,codex"})
+    assert both.json()["reviewer"]["type"] == "offline+codex"
+
+
+def test_doctor_tells_where_things_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    good = codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": str(tmp_path / "a" / "b")})
+    assert f"state           {tmp_path / 'a' / 'b'}" in good.stdout
+    assert not (tmp_path / "a").exists()
+    bad = codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": str(tmp_path / "file" / "b")})
+    assert "cannot be written to" in " ".join(bad.stdout.split())
+    assert "set CODELOUPE_HOME to a folder" in " ".join(bad.stdout.split())
 
 
 def test_version_is_told_in_both_ways(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def killed(case: Case, folder: Path) -> Ran:
             until(is_there)
             running.child.kill()
         assert running.child.wait(50) == -signal.SIGKILL, running.told()
-        assert_nothing_runs_in(only_run().directory, within_seconds=10)
+        assert_nothing_runs_in(only_run().directory)
     return only_run()
 
 

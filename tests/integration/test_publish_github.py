@@ -125,6 +125,16 @@ def test_in_github_actions_the_event_is_enough_and_a_check_run_is_made(tmp_path:
         assert [(run.name, run.conclusion) for run in repo.check_runs] == [("codeloupe", "neutral")]
 
 
+@pytest.mark.parametrize("word", ["x" * 300, "", ".", "no\udcff"])
+def test_a_word_that_names_no_review_is_a_mistake_in_words(
+    server: GitHubServer, pull: PullRequest, tmp_path: Path, word: str
+) -> None:
+    ended = publish(server, tmp_path, "--pr", "octo/demo#1", "--review", word)
+    assert ended.exit_code == 2, ended.stderr
+    assert "is no id of the history" in ended.stderr
+    assert pull.reviews == []
+
+
 def test_missing_rights_are_exit_2_with_the_right_to_give(tmp_path: Path) -> None:
     with github_server(identity="actions") as server:
         server.repository("octo/demo").pull_request(FILES, head=FIRST)

@@ -194,6 +194,37 @@ def test_a_diff_without_its_repository_is_reviewed_as_far_as_it_goes_and_incompl
     assert "base.py" in document["coverage"]["units_failed"][0]["files"]
 
 
+def test_a_preview_leaves_out_what_the_review_leaves_out(project: GitRepository) -> None:
+    project.write("a.py", FAULT)
+    project.write("empty.py", "")
+    project.write("nested/x.py", "x = 1\n")
+    project.git("init", "--quiet", "nested")
+    preview = codeloupe("review", "--preview", "--format", "json", cwd=project.path).json()
+    coverage = codeloupe("review", "--format", "json", "-q", cwd=project.path).json()["coverage"]
+    left_out = [{"file": file["new_path"], "reason": file["reason"]} for file in preview["files"] if file["reason"]]
+    left_out += [{"file": file["file"], "reason": file["reason"]} for file in preview["out_of_reach"]]
+    assert left_out == [
+        {"file": "empty.py", "reason": "nothing to read"},
+        {"file": "nested/", "reason": "submodule"},
+    ]
+    assert sorted(file["file"] for file in coverage["skipped"]) == [file["file"] for file in left_out]
+
+
+@pytest.mark.parametrize("name", ["n" * 300 + ".py", "/".join(["folder" * 30] * 30) + "/x.py"])
+def test_a_name_that_no_file_can_have_takes_no_other_file_with_it(project: GitRepository, name: str) -> None:
+    project.write("a.py", FAULT)
+    project.git("add", "--all")
+    blob = project.git("hash-object", "-w", "a.py").decode().strip()
+    project.git("update-index", "--index-info", stdin=f"100644 {blob}\t{name}\n".encode())
+    document = codeloupe("review", "--staged", "--format", "json", "-q", cwd=project.path).json()
+    assert [finding["file"] for finding in document["findings"]] == ["a.py"]
+    assert [(skip["file"], skip["reason"]) for skip in document["coverage"]["skipped"]] == [(name, "unreadable")]
+    diff = project.git("diff", "--cached", "--no-renames")
+    ended = codeloupe("review", "--diff-file", "-", "--format", "json", "-q", cwd=project.path, stdin=diff)
+    assert "a.py" in [finding["file"] for finding in ended.json()["findings"]]
+    assert ended.json()["complete"] is False
+
+
 def test_progress_goes_to_stderr_in_plain_lines_and_quiet_silences_it(project: GitRepository) -> None:
     project.write("a.py", CLEAN)
     ended = codeloupe("review", cwd=project.path)

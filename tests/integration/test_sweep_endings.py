@@ -104,7 +104,7 @@ def stored() -> int:
         return SqliteLedger(database).stats().results
 
 
-def until(condition: Callable[[], bool], *, seconds: float = 30.0) -> None:
+def until(condition: Callable[[], bool], *, seconds: float = 50.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass in time"
@@ -152,6 +152,7 @@ def test_a_program_that_is_killed_in_mid_request_costs_its_commit_alone(tmp_path
     assert_nothing_runs_in(tmp_path / "three")
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize(
     ("number", "agent"), [(signal.SIGINT, "claude_cli"), (signal.SIGKILL, "claude_cli"), (signal.SIGKILL, "api")]
 )
@@ -172,7 +173,7 @@ def test_after_an_end_in_the_middle_only_the_missing_commits_are_bought(
             assert sweep.child.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
         if number == signal.SIGINT:
             assert "the same command again buys only the rest" in sweep.told()
-        assert_nothing_runs_in(path, within_seconds=10)
+        assert_nothing_runs_in(path)
         assert stored() == bought
         held.clear()
         server.clear()

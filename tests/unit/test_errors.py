@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +82,12 @@ def test_a_failed_program_keeps_its_exit_code_and_its_words() -> None:
     assert isinstance(error, ProcessFailed)
     assert isinstance(error, ProcessError)
     assert (error.status, error.stderr, error.hint) == (128, "fatal: no", "look")
+
+
+def test_an_optional_part_is_added_by_what_installed_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert errors.install_command("api") == "pip install 'codeloupe[api]'"
+    (tmp_path / "pipx_metadata.json").touch()
+    assert errors.install_command("api") == "pipx inject codeloupe 'codeloupe[api]'"

@@ -54,7 +54,17 @@ def test_auto_takes_the_first_agent_that_can_be_used_and_says_who_was_passed_ove
 def test_without_any_agent_it_is_offline_and_says_why_for_each() -> None:
     [seat] = chosen(agents=("codex", "gemini"), codex_path="/nowhere/codex", gemini_path="/nowhere/gemini")
     assert (seat.info.type, seat.agents, seat.reads_tree) == ("offline", (), False)
-    assert "codex is not installed, gemini is not installed" in seat.info.why
+    assert "codex and gemini are not installed" in seat.info.why
+
+
+def test_an_api_without_a_model_is_passed_over_unless_a_model_is_named(logged_in: None) -> None:
+    [seat] = chosen(agents=("codex", "api"), codex_path="/nowhere/codex")
+    assert seat.info.type == "offline"
+    assert "codex is not installed, api is without a model" in seat.info.why
+    [named] = chosen(agents=("api",), model="anthropic:some")
+    assert (named.info.type, named.info.model) == ("api", "anthropic:some")
+    [unknown] = chosen(agents=("api",), model="sonnet")
+    assert unknown.info.type == "offline"
 
 
 def test_several_reviewers_sit_in_their_order() -> None:

@@ -80,7 +80,7 @@ async def _what_an_agent_call_gives() -> None:
     assert_type(answer.output, str)
     assert_type(answer.total_cost_usd, float | None)
     assert_type(answer.session_id, str)
-    await codeloupe.run_agent("Say hello.")  # type: ignore[arg-type]
+    await codeloupe.run_agent("Say hello.")  # type: ignore[arg-type]  # a request is no text either
     request.prompt = "another"  # type: ignore[misc]  # a request does not change
     try:
         await codeloupe.run_agent(request)
@@ -148,7 +148,7 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'reviews'"):
-        _ = codeloupe.reviews  # type: ignore[attr-defined]
+        _ = codeloupe.reviews  # type: ignore[attr-defined]  # a type checker sees it too
 
 
 def test_errors_are_caught_by_their_families() -> None:

@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 
 from codeloupe.agents.api import ApiAgent
+from codeloupe.agents.claude_cli import ClaudeCliAgent
+from codeloupe.agents.gemini import GeminiAgent
 from codeloupe.config.schema import Settings
-from codeloupe.errors import BudgetExhausted
+from codeloupe.errors import BudgetExhausted, InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent, AgentStarted
+from codeloupe.ports import Agent
 from codeloupe.store.location import database_path
-from codeloupe.switchboard import AGENT_NAMES, agent_caller, make_agent, review_key
+from codeloupe.switchboard import AGENT_NAMES, agent_caller, make_agent, review_key, run_agent
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Text
 
@@ -76,6 +79,15 @@ class TestMaking:
         assert ended.stdout == "[]\n['codex']\n"
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"working_dir": "."}, {"permission_mode": "plan"}, {"labels": {"a": 1}}, {"labels": None}, {"tools": "Read"}],
+)
+def test_a_request_of_a_program_that_no_type_checker_saw_is_refused_in_words(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=f"{next(iter(wrong))}.* is|hold something else than text"):
+        asyncio.run(run_agent(asked(**wrong), settings=Settings()))
+
+
 class TestTheKeyOfAReviewingCall:
     def test_the_marker_of_the_run_does_not_count_wherever_it_stands(self) -> None:
         assert review_key(asked(), AGENT) == review_key(asked(OTHER_FENCE), AGENT)
@@ -116,6 +128,13 @@ class TestTheKeyOfAReviewingCall:
     def test_another_agent_or_another_model_of_its_own_has_another_key(self) -> None:
         agents = (AGENT, ScriptedAgent([], name="codex"), ApiAgent("openai:a"), ApiAgent("openai:b"))
         assert len({review_key(asked(), agent) for agent in agents}) == 4
+
+    def test_a_model_that_the_environment_names_counts(self) -> None:
+        of_gemini = [GeminiAgent(environment={"GEMINI_MODEL": model}) for model in ("pro", "flash", "")]
+        of_claude = [ClaudeCliAgent(environment={"ANTHROPIC_MODEL": model}) for model in ("opus", "haiku", "")]
+        aliased = ClaudeCliAgent(environment={"ANTHROPIC_DEFAULT_OPUS_MODEL": "opus"})
+        agents: tuple[Agent, ...] = (*of_gemini, *of_claude, aliased)
+        assert len({review_key(asked(), agent) for agent in agents}) == 7
 
     def test_a_call_that_must_be_made_each_time_has_none(self) -> None:
         assert review_key(asked(resume_session="s"), AGENT) is None

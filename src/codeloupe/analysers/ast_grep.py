@@ -123,7 +123,7 @@ class AstGrepAnalyser:
             raise ProgramNotFound(
                 f"cannot start {_NAME}: it is neither installed beside codeloupe nor on the PATH",
                 program=_NAME,
-                hint="install codeloupe anew, or install the package ast-grep-cli",
+                hint="pip install ast-grep-cli",
             )
         return found
 

@@ -87,7 +87,7 @@ def _find_ruff() -> str:
     beside = Path(sysconfig.get_path("scripts")) / "ruff"
     program = str(beside) if os.access(beside, os.X_OK) else find_program("ruff")
     if program is None:
-        raise ProgramNotFound("ruff is not installed", program="ruff", hint="install it with: pip install ruff")
+        raise ProgramNotFound("ruff is not installed", program="ruff", hint="pip install ruff")
     return program
 
 

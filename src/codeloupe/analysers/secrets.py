@@ -220,7 +220,7 @@ def _reply(completed: Completed) -> _Reply:
 def _failure(what: str, stderr: str) -> AnalyserFailed:
     lines = stderr.strip().splitlines()
     detail = f": {lines[-1][:300]}" if lines else ""
-    return AnalyserFailed(f"{_NAME} {what}{detail}", analyser=_NAME, hint=f"install it with: pip install {_NAME}")
+    return AnalyserFailed(f"{_NAME} {what}{detail}", analyser=_NAME, hint=f"pip install {_NAME}")
 
 
 def _report(reply: _Reply, failed: Mapping[str, str]) -> AnalyserReport:

@@ -6,19 +6,19 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from codeloupe import switchboard
 from codeloupe.cli.agent_options import flags_of, request_of
 from codeloupe.cli.agent_progress import AgentProgress
 from codeloupe.cli.live_line import choose_mode
-from codeloupe.cli.options import is_ascii_only
+from codeloupe.cli.options import is_ascii_only, wrapped
 from codeloupe.cli.running import run_to_end, set_up_logging
 from codeloupe.cli.writing import write_result
 from codeloupe.configuring import configure as configure_settings
-from codeloupe.errors import AgentError
-from codeloupe.model.agent import AgentResult, Availability
+from codeloupe.errors import AgentError, CodeloupeError
+from codeloupe.model.agent import AgentResult, Availability, TokenUsage
 from codeloupe.report.sanitise import json_document, terminal
 
 
@@ -39,7 +39,7 @@ def _run(arguments: argparse.Namespace) -> int:
         with AgentProgress(stream=sys.stderr, mode=mode) as progress:
             call = switchboard.run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit)
             result = run_to_end(call)
-    except AgentError as error:
+    except CodeloupeError as error:
         if arguments.json:
             write_result(_as_json(_failed(error)))
         raise
@@ -61,16 +61,25 @@ def _as_json(document: dict[str, Any]) -> str:
     return json_document(json.dumps(document, indent=2, ensure_ascii=False)) + "\n"
 
 
-def _failed(error: AgentError) -> dict[str, Any]:
+def _failed(error: CodeloupeError) -> dict[str, Any]:
     failed = AgentResult(
         success=False,
         output="",
-        agent=error.agent,
-        session_id=error.session_id,
-        attempts=error.attempts,
-        raw_output=error.raw_output,
+        agent="",
+        attempts=0,
         error=f"{error.message} ({error.hint})" if error.hint else error.message,
     )
+    if isinstance(error, AgentError):
+        failed = replace(
+            failed,
+            output=getattr(error, "output", ""),
+            agent=error.agent,
+            session_id=error.session_id,
+            total_cost_usd=error.cost_usd,
+            usage=error.usage or TokenUsage(),
+            attempts=error.attempts,
+            raw_output=error.raw_output,
+        )
     return {**asdict(failed), "error_kind": type(error).__name__}
 
 
@@ -83,7 +92,10 @@ def _list(*, as_json: bool) -> int:
     rows = [("", "AGENT", "VERSION", "LOGIN", "MODEL"), *(_row(name, agent) for name, agent in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines += [f"   {name}: {terminal(agent.how_to_fix)}" for name, agent in found if agent.how_to_fix]
+    if missing := [(name, agent.how_to_fix) for name, agent in found if agent.how_to_fix]:
+        width = max(len(name) for name, _ in missing)
+        lines += ["", "To use them:"]
+        lines += [line for name, hint in missing for line in wrapped(terminal(hint), f"  {name.ljust(width)}  ")]
     write_result("\n".join(lines) + "\n")
     return 0
 
@@ -92,4 +104,5 @@ def _row(name: str, agent: Availability) -> tuple[str, str, str, str, str]:
     good, bad = ("+", "-") if is_ascii_only() else ("✔", "·")
     login = {True: "yes", False: "no", None: "unknown"}[agent.logged_in] if agent.found else ""
     version = terminal(agent.version or "?") if agent.found else "not found"
-    return (good if agent.usable else bad, name, version, login, terminal(agent.default_model or ""))
+    model = "none chosen" if agent.lacks_model and agent.found else terminal(agent.default_model or "")
+    return (good if agent.usable else bad, name, version, login, model)

@@ -11,24 +11,26 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from codeloupe.cli.options import add_json_option
+from codeloupe.cli.parser import Parser
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import AgentRequest, PermissionMode
 
 _MAX_PROMPT_BYTES = 64 * 1024**2
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """The verbs below `agent`."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    actions = parser.add_commands(dest="action")
     run_parser = actions.add_parser("run", help="ask an agent", description="Ask an agent and print its answer.")
     _configure_run(run_parser)
     listing = actions.add_parser("list", help="show which agents are here", description="Show which agents are here.")
-    listing.add_argument("--json", action="store_true", help="for programs")
+    add_json_option(listing)
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     asking = parser.add_argument_group("asking")
-    asking.add_argument("prompt", nargs="?", help="what to ask; without it, standard input is read")
+    asking.add_argument("prompt", nargs="?", metavar="PROMPT", help="what to ask; without it, standard input is read")
     asking.add_argument("--prompt-file", metavar="FILE", type=Path, help="read the prompt from a file")
     asking.add_argument(
         "--agent",
@@ -49,7 +51,13 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     asking.add_argument("--keep-session", action="store_true", help="keep the session, to go on with it later")
     limits = parser.add_argument_group("limits")
     limits.add_argument("--working-dir", metavar="DIR", type=Path, default=Path(), help="where the agent works")
-    limits.add_argument("--permission-mode", choices=[mode.value for mode in PermissionMode], default="dontAsk")
+    limits.add_argument(
+        "--permission-mode",
+        metavar="MODE",
+        choices=[mode.value for mode in PermissionMode],
+        default=PermissionMode.DONT_ASK.value,
+        help=f"{', '.join(mode.value for mode in PermissionMode)} (default: {PermissionMode.DONT_ASK.value})",
+    )
     limits.add_argument("--tools", metavar="A,B", help="its tools; none for no tools (default: its read-only set)")
     limits.add_argument(
         "--timeout", metavar="SECONDS", type=float, help="end it after this time, all attempts together"
@@ -99,7 +107,10 @@ def _prompt(arguments: argparse.Namespace) -> str:
         return str(arguments.prompt)
     if sys.stdin.isatty():
         raise UsageError("there is no prompt", hint="give it as an argument, with --prompt-file or on standard input")
-    return _decoded(sys.stdin.buffer.read(_MAX_PROMPT_BYTES), "standard input")
+    text = _decoded(sys.stdin.buffer.read(_MAX_PROMPT_BYTES), "standard input")
+    if not text.strip():
+        raise UsageError("there is no prompt: standard input is empty", hint="give it as an argument: agent run PROMPT")
+    return text
 
 
 def _read_text(path: Path) -> str:

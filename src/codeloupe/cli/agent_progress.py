@@ -58,6 +58,9 @@ class AgentProgress:
             self._spent = in_words(event)
         else:
             self._doing = in_words(event)
+        # A last failure is told by the agent that takes over, or as the outcome of the call.
+        if isinstance(event, AttemptFailed) and event.retry_in_seconds is None:
+            return
         stays = isinstance(event, (AttemptFailed, QuotaEnded, FellBack))
         if stays or (self._mode is ProgressMode.PLAIN and not isinstance(event, _FLEETING)):
             self._line.print(f"codeloupe: {log_line(self._agent)}: {in_words(event)}")

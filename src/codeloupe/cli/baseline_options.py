@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from codeloupe.cli.options import add_repo_option
+from codeloupe.cli.options import add_color_option, add_json_option, add_repo_option
+from codeloupe.cli.parser import Parser, sentence
 
 _EPILOG = """\
 The baseline is the file codeloupe-baseline.yaml at the root of the repository; commit it. A finding that it holds is
@@ -16,15 +17,13 @@ A comment in the code does the same for one place, on the line or above it, and 
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Add the verbs below `baseline` to its parser."""
     parser.description = "Keep the list of findings that are known and do not count."
     parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    verbs = parser.add_subparsers(dest="action", metavar="add|list|prune", required=True)
-    _add_add(verbs.add_parser("add", help="findings of a review become known ones"))
-    _add_list(verbs.add_parser("list", help="show the entries, the expired and unused ones marked"))
-    _add_prune(verbs.add_parser("prune", help="remove the entries that have expired or are unused"))
+    verbs = parser.add_commands(dest="action")
+    for name, (add_options, about) in _VERBS.items():
+        add_options(verbs.add_parser(name, help=about, description=sentence(about)))
 
 
 def _add_add(parser: argparse.ArgumentParser) -> None:
@@ -38,25 +37,32 @@ def _add_add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", metavar="TEXT", required=True, help="why they do not count")
     parser.add_argument("--owner", metavar="NAME", default="", help="who answers for it")
     parser.add_argument("--expires", metavar="DATE", help="the last day on which it holds, as YYYY-MM-DD")
-    _add_where(parser)
+    _add_where(parser, what="a saved review or sweep")
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
     _add_where(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour the text")
+    add_json_option(parser)
+    add_color_option(parser)
 
 
 def _add_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     _add_where(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json_option(parser)
 
 
-def _add_where(parser: argparse.ArgumentParser) -> None:
+def _add_where(parser: argparse.ArgumentParser, *, what: str = "a saved review") -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--review", metavar="ID", help="a saved review, as `codeloupe history list` has it (default: the last)"
+        "--review", metavar="ID", help=f"{what}, as `codeloupe history list` has it (default: the last)"
     )
     source.add_argument("--from", metavar="FILE", dest="report", type=Path, help="a JSON report instead; - is stdin")
     add_repo_option(parser)
+
+
+_VERBS = {
+    "add": (_add_add, "add findings of a review to the known ones"),
+    "list": (_add_list, "show the entries, with the expired and unused ones marked"),
+    "prune": (_add_prune, "remove the entries that have expired or are unused"),
+}

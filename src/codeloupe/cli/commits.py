@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import uuid
 from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
@@ -17,11 +16,9 @@ from codeloupe.cli.running import run_to_end, set_up_logging
 from codeloupe.cli.writing import output_file, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure as settings_for
-from codeloupe.historian.keeping import keeping_sweep
-from codeloupe.model.events import CommitReviewed, Event
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.report.sanitise import log_line
-from codeloupe.sweeping import describe, review_commits, scope_of
+from codeloupe.sweeping import review_commits, scope_of
 
 __all__ = ["configure", "run"]
 
@@ -46,7 +43,16 @@ def run(arguments: argparse.Namespace) -> int:
 def _sweep(query: CommitQuery, settings: Settings, arguments: argparse.Namespace) -> CommitSweep:
     with ProgressDisplay(stream=sys.stderr, mode=_mode(arguments)) as display:
         try:
-            sweep = run_to_end(_kept(query, settings, arguments, display))
+            sweep = run_to_end(
+                review_commits(
+                    query,
+                    repo=arguments.repo,
+                    settings=settings,
+                    strict=arguments.strict,
+                    fresh=arguments.fresh,
+                    emit=display.emit,
+                )
+            )
         except KeyboardInterrupt:
             if display.tally.commits_done:
                 display.say("what was answered so far is kept; the same command again buys only the rest")
@@ -55,31 +61,6 @@ def _sweep(query: CommitQuery, settings: Settings, arguments: argparse.Namespace
         print(f"codeloupe: there are no commits to review: {log_line(sweep.description)}", file=sys.stderr)
     if not sweep.exit_code and any(commit.verdict is None for commit in sweep.commits):
         print("codeloupe: not every commit was reviewed; on_incomplete lets it pass", file=sys.stderr)
-    return sweep
-
-
-async def _kept(
-    query: CommitQuery, settings: Settings, arguments: argparse.Namespace, display: ProgressDisplay
-) -> CommitSweep:
-    """Review, and save each commit to the history as it is finished."""
-    known = CommitSweep(sweep_id=uuid.uuid4().hex, description=describe(query), commits=(), summary="", exit_code=0)
-    async with keeping_sweep(known, repo=arguments.repo, emit=display.emit) as keeper:
-
-        def take(event: Event) -> None:
-            display.emit(event)
-            if isinstance(event, CommitReviewed):
-                keeper.commit_finished(event.outcome)
-
-        sweep = await review_commits(
-            query,
-            repo=arguments.repo,
-            settings=settings,
-            strict=arguments.strict,
-            fresh=arguments.fresh,
-            sweep_id=known.sweep_id,
-            emit=take,
-        )
-        keeper.finish(sweep)
     return sweep
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from codeloupe.cli.options import add_repo_option
+from codeloupe.cli.options import add_color_option, add_repo_option
 from codeloupe.cli.review_options import add_asking_options, add_spending_options
 from codeloupe.cli.review_options import flags_of as review_flags_of
 from codeloupe.errors import UsageError
@@ -26,17 +26,8 @@ interruption, and only the commits that are missing are asked about.
 _NOT_HERE = ("include", "exclude", "fail_on", "min_severity", "experts", "passes", "lanes")
 
 
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Wide enough for an option to stand on one line with its meaning."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=29)
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Every option of the verb."""
-    parser.usage = "%(prog)s [A..B] [options]"
-    parser.formatter_class = _HelpFormatter
     parser.epilog = _EPILOG
     parser.set_defaults(**dict.fromkeys(_NOT_HERE))
     _add_choosing(parser.add_argument_group(f"which commits (default: of HEAD, since {DEFAULT_SINCE})"))
@@ -80,12 +71,10 @@ def _add_judging(group: argparse._ArgumentGroup) -> None:
 
 def _add_showing(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--output", metavar="|".join(FORMATS), choices=FORMATS, default="text", help="how to show the result"
+        "--output", metavar="FORMAT", choices=FORMATS, default="text", help=f"{', '.join(FORMATS)} (default: text)"
     )
     group.add_argument("--save", metavar="FILE", type=Path, help="write the result to a file")
-    group.add_argument(
-        "--color", metavar="WHEN", choices=["auto", "always", "never"], default="auto", help="auto, always or never"
-    )
+    add_color_option(group)
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr")
     loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the result")

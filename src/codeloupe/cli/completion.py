@@ -11,7 +11,12 @@ from codeloupe.cli import main
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The shell to complete for."""
-    parser.add_argument("shell", choices=["bash", "zsh", "tcsh"], help='for bash: eval "$(codeloupe completion bash)"')
+    parser.add_argument(
+        "shell",
+        metavar="SHELL",
+        choices=["bash", "zsh", "tcsh"],
+        help='bash, zsh or tcsh; for bash: eval "$(codeloupe completion bash)"',
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

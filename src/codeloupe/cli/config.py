@@ -9,6 +9,8 @@ import os
 import secrets
 from pathlib import Path
 
+from codeloupe.cli.options import add_json_option, add_repo_option, output_width
+from codeloupe.cli.parser import Parser, sentence
 from codeloupe.config.files import (
     REPOSITORY_FILE_NAMES,
     find_repository_file,
@@ -26,23 +28,29 @@ from codeloupe.config.values import plain_values, value_text
 from codeloupe.errors import OutputError, UsageError
 
 _WIDEST_VALUE = 56
+_NARROWEST_VALUE = 16
+_USUAL_ORIGIN = 20
 _FILE_NAME = REPOSITORY_FILE_NAMES[0]
+_VERBS = {
+    "init": f"write a {_FILE_NAME} with the keys of a repository, all as comments",
+    "show": "show every setting and where it comes from",
+    "validate": "check the configuration files",
+    "schema": "print the JSON Schema of the configuration file",
+}
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Add the four verbs below `config` to its parser."""
     parser.description = "Write, show, check and describe the configuration."
-    verbs = parser.add_subparsers(dest="config_verb", metavar="init|show|validate|schema", required=True)
-
-    init = verbs.add_parser("init", help=f"write a commented {_FILE_NAME}")
+    verbs = parser.add_commands(dest="config_verb")
+    init, show, validate, _ = (
+        verbs.add_parser(name, help=about, description=sentence(about)) for name, about in _VERBS.items()
+    )
     init.add_argument("--force", action="store_true", help=f"replace {_FILE_NAME} if there is one")
-    show = verbs.add_parser("show", help="show every setting and where it comes from")
-    show.add_argument("--json", action="store_true", help="print JSON")
-    validate = verbs.add_parser("validate", help="check the configuration files")
+    add_json_option(show)
     validate.add_argument("file", nargs="?", type=Path, metavar="FILE", help="check this file only")
-    verbs.add_parser("schema", help="print the JSON Schema of the configuration file")
     for verb in (init, show, validate):
-        verb.add_argument("--repo", type=Path, default=Path(), metavar="DIR", help="the repository (default: here)")
+        add_repo_option(verb)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _root(directory: Path) -> Path:
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
         raise UsageError(f"{escape(str(directory))}: no such directory", hint="give an existing directory to --repo")
     return repository_root(directory)
 
@@ -99,7 +107,7 @@ def _write_atomically(target: Path, text: str) -> None:
 
 def _show(root: Path, *, as_json: bool) -> int:
     loaded = load_settings_from_disk(root, environment=os.environ, flags={})
-    print(_as_json(loaded) if as_json else _as_table(loaded))
+    print(_as_json(loaded) if as_json else _as_table(loaded, width=output_width()))
     return 0
 
 
@@ -112,17 +120,20 @@ def _as_json(loaded: LoadedSettings) -> str:
     return json.dumps({"schema_version": 1, "settings": settings}, indent=2)
 
 
-def _as_table(loaded: LoadedSettings) -> str:
+def _as_table(loaded: LoadedSettings, *, width: int) -> str:
+    """A long value would push the column behind it off the screen, so it is cut; `--json` has it whole."""
     values = plain_values(loaded.settings)
     rows = [("KEY", "VALUE", "FROM")]
-    rows += [(key, _cut(value_text(values[key])), escape(str(origin))) for key, origin in loaded.origins.items()]
-    key_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return "\n".join(f"{key:<{key_width}}  {value:<{value_width}}  {origin}" for key, value, origin in rows)
+    rows += [(key, value_text(values[key]), escape(str(origin))) for key, origin in loaded.origins.items()]
+    keys, longest, origins = (max(len(row[column]) for row in rows) for column in range(3))
+    # One long path is no reason to cut every value.
+    left = width - keys - min(origins, _USUAL_ORIGIN) - 4
+    room = min(longest, max(_NARROWEST_VALUE, min(_WIDEST_VALUE, left)))
+    return "\n".join(f"{key:<{keys}}  {_cut(value, room):<{room}}  {origin}" for key, value, origin in rows)
 
 
-def _cut(text: str) -> str:
-    """A long value would push the column behind it off the screen; `--json` has it whole."""
-    return text if len(text) <= _WIDEST_VALUE else text[: _WIDEST_VALUE - 1] + "…"
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def _validate(root: Path, file: Path | None) -> int:

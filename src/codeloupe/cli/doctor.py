@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict
 
 from codeloupe import app
-from codeloupe.cli.options import add_repo_option, is_ascii_only
+from codeloupe.cli.options import add_json_option, add_repo_option, is_ascii_only, wrapped
 from codeloupe.cli.running import run_to_end, set_up_logging
 from codeloupe.cli.writing import write_result
 from codeloupe.model.diagnosis import Check, Diagnosis
@@ -19,7 +19,7 @@ _NOT_HEALTHY = 3
 def configure(parser: argparse.ArgumentParser) -> None:
     """Where to look, and how to show it."""
     add_repo_option(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    add_json_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,17 +39,17 @@ def _as_text(diagnosis: Diagnosis) -> str:
         if check.group != group:
             group = check.group
             lines += ["", group] if lines else [group]
-        lines.append(f"  {_mark(check)} {check.name.ljust(width)}  {terminal(check.detail)}")
+        lines += wrapped(terminal(check.detail), f"  {_mark(check)} {check.name.ljust(width)}  ")
         if check.hint:
-            lines.append(f"    {' ' * width}  {'to mend' if check.needed else 'to use'} it: {terminal(check.hint)}")
+            lines += wrapped(terminal(check.hint), f"    {' ' * width}  {'to mend' if check.needed else 'to use'} it: ")
     reviewer = diagnosis.reviewer
-    lines += ["", f"A review here would be: {reviewer.type} ({terminal(reviewer.why)})."]
+    lines += ["", *wrapped(f"{reviewer.type} ({terminal(reviewer.why)}).", "A review here would be: ", hang=2)]
     if not diagnosis.healthy:
         lines.append("Something that a review needs is missing; see above.")
     return "\n".join(lines) + "\n"
 
 
-_GROUPS = ("codeloupe", "git", "analysers", "agents")
+_GROUPS = ("codeloupe", "git", "analysers", "agents", "publishing")
 
 
 def _mark(check: Check) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from codeloupe.cli.history_place import here, laid_out
 from codeloupe.cli.options import look_of
@@ -19,6 +20,8 @@ def run(history: SqliteHistory, arguments: argparse.Namespace) -> int:
     place = here(history, arguments)
     earlier = find_review(history, arguments.earlier, here=place)
     later = find_review(history, arguments.later, here=place)
+    if earlier.review.review_id == later.review.review_id:
+        print("codeloupe: both are the same review; `codeloupe history list` shows earlier ones", file=sys.stderr)
     comparison = compare(history, earlier, later)
     if arguments.json:
         write_result(comparison_json(comparison, earlier, later))

@@ -28,6 +28,8 @@ _WHERE = "`codeloupe history show -v` has the fingerprint of each finding"
 def run(history: SqliteHistory, arguments: argparse.Namespace) -> int:
     """Dismiss, take back, or list. Raises UsageError for a finding that nobody saw, and without a reason."""
     identity = here(history, arguments)()
+    if arguments.fingerprint is None and (arguments.undo or arguments.reason is not None):
+        raise UsageError("nothing says which finding is meant", hint=_WHERE)
     if arguments.fingerprint is None:
         write_result(_listed(history, identity))
     elif arguments.undo:

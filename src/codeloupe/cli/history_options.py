@@ -5,25 +5,26 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from codeloupe.cli.options import add_repo_option
+from codeloupe.cli.options import add_color_option, add_json_option, add_repo_option
+from codeloupe.cli.parser import Parser, sentence
 
 _ID = "an id, the beginning of one (4 characters or more), or `last`"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Add the verbs below `history` to its parser."""
     parser.description = "Look at saved reviews, judge them anew, compare them, see trends."
-    verbs = parser.add_subparsers(dest="action", metavar="|".join(_VERBS), required=True)
+    verbs = parser.add_commands(dest="action")
     for name, (add_options, about) in _VERBS.items():
-        add_options(verbs.add_parser(name, help=about, description=about.capitalize() + ".", allow_abbrev=False))
+        add_options(verbs.add_parser(name, help=about, description=sentence(about)))
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="so many at most (default: 20)")
     parser.add_argument("--branch", metavar="NAME", help="only reviews made on this branch")
     _add_where(parser)
-    _add_json(parser)
-    _add_color(parser)
+    add_json_option(parser)
+    add_color_option(parser)
 
 
 def _add_show(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def _add_show(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="what the agents printed, unit by unit")
     parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file and fingerprint")
     add_repo_option(parser)
-    _add_color(parser)
+    add_color_option(parser)
 
 
 def _add_render(parser: argparse.ArgumentParser) -> None:
@@ -46,30 +47,37 @@ def _add_render(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-on", metavar="SEVERITY", help="exit 1 from this severity on (default: as reviewed)")
     parser.add_argument("--min-severity", metavar="SEVERITY", help="show from this severity on (default: as reviewed)")
     parser.add_argument(
-        "--on-incomplete", choices=["fail", "pass"], help="exit 3 or 0 when not all was reviewed (default: as reviewed)"
+        "--on-incomplete",
+        metavar="fail|pass",
+        choices=["fail", "pass"],
+        help="exit 3 or 0 if not all was reviewed (default: as reviewed)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the result to a file")
     parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file and fingerprint")
     add_repo_option(parser)
-    _add_color(parser)
+    add_color_option(parser)
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("earlier", metavar="A", help=f"the earlier review: {_ID}")
     parser.add_argument("later", metavar="B", nargs="?", default="last", help="the later one (default: last)")
     add_repo_option(parser)
-    _add_json(parser)
-    _add_color(parser)
+    add_json_option(parser)
+    add_color_option(parser)
 
 
 def _add_trends(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--by", choices=["week", "expert", "reviewer"], action="append", help="told by this alone (default: by all)"
+        "--by",
+        metavar="WHAT",
+        choices=["week", "expert", "reviewer"],
+        action="append",
+        help="week, expert or reviewer (default: all three)",
     )
     parser.add_argument("--weeks", metavar="N", type=int, default=12, help="the last N weeks (default: 12)")
     _add_where(parser)
-    _add_json(parser)
-    _add_color(parser)
+    add_json_option(parser)
+    add_color_option(parser)
 
 
 def _add_prune(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +85,7 @@ def _add_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", metavar="N", type=int, help="never the newest N; alone: all but the newest N")
     parser.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
     _add_where(parser)
-    _add_json(parser)
+    add_json_option(parser)
 
 
 def _add_dismiss(parser: argparse.ArgumentParser) -> None:
@@ -92,14 +100,6 @@ def _add_dismiss(parser: argparse.ArgumentParser) -> None:
 def _add_where(parser: argparse.ArgumentParser) -> None:
     add_repo_option(parser)
     parser.add_argument("--all-repositories", action="store_true", help="of every repository, not of this one alone")
-
-
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for programs")
-
-
-def _add_color(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour the text")
 
 
 _VERBS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from codeloupe.cli.options import Look
 from codeloupe.errors import UsageError
 from codeloupe.historian.lookup import Here
-from codeloupe.model.history import RepositoryIdentity
+from codeloupe.model.history import RepositoryIdentity, ReviewRecord, SweepRecord
 from codeloupe.report.sanitise import terminal
 from codeloupe.store.history import SqliteHistory
 
@@ -40,6 +41,12 @@ def at_least(number: int, least: int, option: str) -> int:
     if number < least:
         raise UsageError(f"{option} is {number}, and must be at least {least}", hint="see codeloupe history --help")
     return number
+
+
+def tell_problems(record: ReviewRecord | SweepRecord) -> None:
+    """Say on stderr what of a record cannot be read."""
+    for problem in record.problems:
+        print(f"codeloupe: {terminal(problem)}", file=sys.stderr)
 
 
 def nothing_yet(identity: RepositoryIdentity | None, branch: str | None = None) -> str:

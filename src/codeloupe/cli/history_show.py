@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from codeloupe.cli.history_place import here, laid_out
-from codeloupe.cli.history_render import tell_problems
+from codeloupe.cli.history_place import here, laid_out, tell_problems
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import UsageError

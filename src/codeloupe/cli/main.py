@@ -10,10 +10,11 @@ import sys
 import threading
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from codeloupe import __version__
 from codeloupe.cli import boundary
+from codeloupe.cli.parser import Parser, sentence
 from codeloupe.errors import CodeloupeError
 
 
@@ -66,53 +67,32 @@ VERBS = {
     "version": Verb("codeloupe.cli.version", "print the version"),
 }
 
-_DESCRIPTION = """\
-Puts a code change under a magnifying glass: anchored findings and a verdict that can be trusted.
-"""
+_DESCRIPTION = "Puts a code change under a magnifying glass: anchored findings and a verdict that can be trusted."
 _EPILOG = """\
 first steps:
   codeloupe demo                  see a review of a small faulty change
   codeloupe review                this branch and what is uncommitted
   codeloupe review --staged       what the next commit would hold
 
-exit codes: 0 passed, 1 findings, 2 usage, 3 could not review everything, 4 internal error, 130 interrupted
+exit codes:
+  0    passed, and everything was reviewed
+  1    findings at or above fail_on
+  2    wrong usage or configuration
+  3    could not review everything, and found nothing blocking
+  4    internal error
+  130  interrupted
 """
 INTERRUPTED = 130
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser that says what to do next when the words are wrong."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print one line and the way to the help, and exit with 2."""
-        self.exit(2, f"codeloupe: {message}\n  hint: {self.prog} --help shows what there is\n")
-
-
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Wide enough for the longest command to stand on one line with its meaning."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog)
-        # argparse forgets the indent of sub-commands when it measures them.
-        self._action_max_length = 14
-
-
 def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
     """The parser, with the options of the named verbs only, since each verb's module costs time to load."""
-    parser = Parser(
-        prog="codeloupe",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=_HelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = Parser(prog="codeloupe", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"codeloupe {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="verb", parser_class=Parser)
+    commands = parser.add_commands(dest="verb", required=False)
     for name, verb in VERBS.items():
-        command = commands.add_parser(
-            name, help=verb.help, description=verb.help.capitalize() + ".", allow_abbrev=False
-        )
+        command = commands.add_parser(name, help=verb.help, description=sentence(verb.help))
         if name in verbs:
             import_module(verb.options or verb.module).configure(command)
     return parser

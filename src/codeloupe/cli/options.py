@@ -24,6 +24,7 @@ from codeloupe.model.scope import (
 )
 
 _PLAIN_WIDTH = 100
+_NARROWEST = 20
 _MAX_DIFF_BYTES = 1024**3
 
 
@@ -34,17 +35,27 @@ def add_repo_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_json_option(parser: argparse.ArgumentParser, about: str = "for programs") -> None:
+    """`--json`."""
+    parser.add_argument("--json", action="store_true", help=about)
+
+
+def add_color_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """`--color WHEN`."""
+    parser.add_argument(
+        "--color", metavar="WHEN", choices=["auto", "always", "never"], default="auto", help="auto, always or never"
+    )
+
+
 def add_scope_options(parser: argparse.ArgumentParser) -> None:
     """What to review; at most one of them."""
-    group = parser.add_argument_group(
-        "what to review (default: this branch and its working tree against the base branch)"
-    )
+    group = parser.add_argument_group("what to review (default: this branch and its working tree against its base)")
     group.add_argument("range", nargs="?", metavar="A..B", help="B against A; A...B: B since it left A")
     group.add_argument("--uncommitted", action="store_true", help="what is not committed, untracked files too")
     group.add_argument("--staged", action="store_true", help="the index: what the next commit would hold")
     group.add_argument("--base", metavar="REF", help="the working tree since it left REF; of --pr: what it goes to")
     group.add_argument("--commit", metavar="SHA", help="one commit against its first parent")
-    group.add_argument("--pr", metavar="N|URL", help="a pull request, fetched, and never trusted")
+    group.add_argument("--pr", metavar="N|URL", help="a pull request, or OWNER/NAME#N: fetched, never trusted")
     group.add_argument("--diff-file", metavar="FILE", help="a diff made elsewhere; - is standard input")
     group.add_argument("--include", metavar="GLOB", action="append", help="only files that match (may be repeated)")
     group.add_argument("--exclude", metavar="GLOB", action="append", help="no files that match (may be repeated)")
@@ -73,16 +84,28 @@ def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
 
 
 def _read_diff(name: str) -> DiffScope:
-    if name == "-":
-        return DiffScope("standard input", sys.stdin.buffer.read(_MAX_DIFF_BYTES))
+    shown = "from standard input" if name == "-" else name
     try:
-        with Path(name).open("rb") as stream:
-            return DiffScope(name, stream.read(_MAX_DIFF_BYTES))
+        data = _read_bytes(name)
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
         raise UsageError(
-            f"cannot read the diff {name}: {reason}", hint="give --diff-file a readable file, or -"
+            f"cannot read the diff {shown}: {reason}", hint="give --diff-file a readable file, or -"
         ) from error
+    if len(data) > _MAX_DIFF_BYTES:
+        raise UsageError(
+            f"the diff {shown} is larger than {_MAX_DIFF_BYTES:,} bytes",
+            hint="make smaller diffs, such as one for each folder",
+        )
+    return DiffScope(shown, data)
+
+
+def _read_bytes(name: str) -> bytes:
+    """One byte more than may be, so that a larger diff is not taken for a shorter one."""
+    if name == "-":
+        return sys.stdin.buffer.read(_MAX_DIFF_BYTES + 1)
+    with Path(name).open("rb") as stream:
+        return stream.read(_MAX_DIFF_BYTES + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +127,21 @@ def look_of(color: str, *, to_file: bool = False) -> Look:
 def output_width() -> int:
     """The terminal's width, or COLUMNS, or 100 where nobody knows."""
     return shutil.get_terminal_size((_PLAIN_WIDTH, 24)).columns or _PLAIN_WIDTH
+
+
+def wrapped(text: str, first: str, *, hang: int | None = None) -> list[str]:
+    """The text behind its first words, and below them where it is too long for a line. Long words stay whole."""
+    import textwrap
+
+    below = " " * (len(first) if hang is None else hang)
+    return textwrap.wrap(
+        text,
+        max(output_width(), len(below) + _NARROWEST),
+        initial_indent=first,
+        subsequent_indent=below,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def wants_color(choice: str, environment: Mapping[str, str] = os.environ) -> bool:

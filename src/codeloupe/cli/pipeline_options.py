@@ -5,23 +5,27 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from codeloupe.cli.options import add_repo_option
+from codeloupe.cli.options import add_color_option, add_json_option, add_repo_option
+from codeloupe.cli.parser import Parser, sentence
 
 _RUN = "a run's id, the beginning of one, or `last`"
 _EPILOG = """\
-exit codes: 0 completed, 1 a gate failed it, 2 usage or configuration, 3 waits for a person or could not go on,
-130 interrupted (`resume` goes on)
+exit codes:
+  0    completed
+  1    a gate or a person failed it
+  2    wrong usage, or a mistake in the file
+  3    stopped for a person, or could not go on
+  130  interrupted; `resume` goes on
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Add the verbs below `pipeline` to its parser."""
     parser.description = "Run stages of agents with gates between them; look at runs, answer them, go on with them."
     parser.epilog = _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    verbs = parser.add_subparsers(dest="action", metavar="|".join(_VERBS), required=True)
+    verbs = parser.add_commands(dest="action")
     for name, (add_options, about) in _VERBS.items():
-        add_options(verbs.add_parser(name, help=about, description=about.capitalize() + ".", allow_abbrev=False))
+        add_options(verbs.add_parser(name, help=about, description=sentence(about)))
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +52,11 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="NAME", help="the agent of stages that name none")
     parser.add_argument("--model", metavar="NAME", help="the model of stages that name none")
     parser.add_argument("--no-wait", action="store_true", help="stop where a person has to decide, and do not ask")
-    _add_json(parser, "the final state for programs, on standard output")
+    add_json_option(parser, "the final state for programs, on standard output")
     loudness = parser.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr, and show every attempt whole")
     loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the final state")
-    _add_color(parser)
+    add_color_option(parser)
 
 
 def _add_status(parser: argparse.ArgumentParser) -> None:
@@ -61,19 +65,19 @@ def _add_status(parser: argparse.ArgumentParser) -> None:
         "--follow", action="store_true", help="show how it goes on, until it stops; its exit code is ours"
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="every attempt whole, with its artifacts")
-    _add_json(parser)
-    _add_color(parser)
+    add_json_option(parser)
+    add_color_option(parser)
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="so many at most (default: 20)")
-    _add_json(parser)
-    _add_color(parser)
+    add_json_option(parser)
+    add_color_option(parser)
 
 
 def _add_validate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a pipeline's YAML file")
-    _add_json(parser)
+    add_json_option(parser)
 
 
 def _add_answer(parser: argparse.ArgumentParser) -> None:
@@ -83,17 +87,18 @@ def _add_answer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with the run here, when no process works on it")
     # What --resume needs besides, as `resume` has it by default.
     parser.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False, accept_changes=False)
-    _add_json(parser, "with --resume: the final state for programs")
-    _add_color(parser)
+    add_json_option(parser, "with --resume: the final state for programs")
+    add_color_option(parser)
 
 
 def _add_schema(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "of",
         nargs="?",
+        metavar="OF",
         choices=["file", "status", "list"],
         default="file",
-        help="of a pipeline's file (default), or of what `status --json` and `list --json` print",
+        help="file (default): a pipeline's file; status, list: what `status --json` and `list --json` print",
     )
 
 
@@ -103,14 +108,6 @@ def _add_remove(parser: argparse.ArgumentParser) -> None:
 
 def _add_run_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help=_RUN)
-
-
-def _add_json(parser: argparse.ArgumentParser, about: str = "for programs") -> None:
-    parser.add_argument("--json", action="store_true", help=about)
-
-
-def _add_color(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--color", choices=["auto", "always", "never"], default="auto", help="colour the text")
 
 
 _VERBS = {

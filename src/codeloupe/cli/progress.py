@@ -117,6 +117,8 @@ class ProgressDisplay:
             return [f"codeloupe: {_activity(event)}"] if _is_worth_a_line(event.event) else []
         if isinstance(event, CommitReviewed):
             return [f"codeloupe: {_one_line(_words(event))}", *_told(_findings(event))]
+        if isinstance(event, LaneFinished):
+            return [f"codeloupe: {_one_line(_lane(event, with_reason=not self._is_known(event.failure)))}"]
         if not isinstance(event, UnitFinished):
             return [f"codeloupe: {_one_line(_words(event))}"]
         total = max(self.tally.units_done, self.tally.units_planned)
@@ -126,10 +128,12 @@ class ProgressDisplay:
         if not (is_told or event.failure or event.findings):
             return []
         number = f"{self.tally.units_done:,}/{total:,}"
-        # Why a unit failed has been told already when there was a warning about it.
-        known = bool(event.failure) and self._warned.endswith(event.failure or "")
-        unit = _one_line(f"unit {number} {_unit(event, with_reason=not known)}")
+        unit = _one_line(f"unit {number} {_unit(event, with_reason=not self._is_known(event.failure))}")
         return [f"codeloupe: {unit}", *_told(event.findings)]
+
+    def _is_known(self, failure: str | None) -> bool:
+        """Whether the last warning has told already why a unit or a lane failed."""
+        return bool(failure) and self._warned.endswith(failure or "")
 
     def status(self) -> str:
         """What the live line says: the stage, how far it is, the time so far, and what an agent does just now."""
@@ -155,10 +159,8 @@ def _words(event: Event) -> str:  # noqa: C901, PLR0911 - one case for each kind
             return f"{event.stage.capitalize()} {event.detail}"
         case ChangeRead():
             return f"Read {counted(len(event.change.files), 'changed file', 'changed files')}"
-        case LaneFinished(failure=None):
-            return f"{event.lane} done in {duration(event.seconds)}, {counted(event.findings, 'finding', 'findings')}"
         case LaneFinished():
-            return f"{event.lane} failed after {duration(event.seconds)}: {event.failure}"
+            return _lane(event, with_reason=True)
         case Warned():
             return f"warning: {event.message}"
         case UnitsPlanned():
@@ -173,6 +175,13 @@ def _words(event: Event) -> str:  # noqa: C901, PLR0911 - one case for each kind
             return _commit(event)
         case _:
             assert_never(event)
+
+
+def _lane(event: LaneFinished, *, with_reason: bool) -> str:
+    if event.failure is not None:
+        reason = f": {event.failure}" if with_reason else ""
+        return f"{event.lane} failed after {duration(event.seconds)}{reason}"
+    return f"{event.lane} done in {duration(event.seconds)}, {counted(event.findings, 'finding', 'findings')}"
 
 
 def _unit(event: UnitFinished, *, with_reason: bool) -> str:

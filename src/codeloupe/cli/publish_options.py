@@ -5,28 +5,30 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from codeloupe.cli.options import add_repo_option
+from codeloupe.cli.options import add_json_option, add_repo_option
+from codeloupe.cli.parser import Parser
 
 _EPILOG = """\
 The token comes from GITHUB_TOKEN or GH_TOKEN, or from a GitHub App (--app-id, --app-key). No model is asked.
 Run it again after each push: one summary, no comment twice, fixed threads are answered and resolved.
 To set a finding aside on the pull request, a maintainer replies `dismiss: why`, or reacts with a thumb down.
 
-exit codes: 0 posted, 2 usage or missing rights, 3 could not (part of it, or the pull request has newer commits)
+exit codes:
+  0  posted
+  2  wrong usage, or rights are missing
+  3  could not, or not all of it, or the pull request has newer commits
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Add the places to publish at to the parser of `publish`."""
     parser.description = "Post a saved review on a pull request."
-    places = parser.add_subparsers(dest="place", metavar="github", required=True)
+    places = parser.add_commands(dest="place")
     github = places.add_parser(
         "github",
-        help="on a pull request of GitHub",
+        help="post it on a pull request of GitHub",
         description="Post a saved review on a pull request of GitHub.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     _add_what(github)
     _add_how(github)
@@ -69,10 +71,11 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-resolve", action="store_true", help="answer in threads, and leave them as they are")
     parser.add_argument(
         "--status",
+        metavar="WHAT",
         choices=["check", "commit", "none"],
-        help="a check run (Actions and Apps), a commit status, or nothing (default: by the token)",
+        help="check: a check run (Actions and Apps); commit: a commit status; none (default: by the token)",
     )
-    parser.add_argument("--json", action="store_true", help="tell for programs what was done")
+    add_json_option(parser, "tell for programs what was done")
 
 
 def _add_login(parser: argparse.ArgumentParser) -> None:

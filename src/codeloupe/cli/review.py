@@ -17,13 +17,14 @@ from codeloupe.cli.outputs import Output, deliver, outputs_of
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
 from codeloupe.cli.review_options import configure, context_of, flags_of
 from codeloupe.cli.running import run_to_end, set_up_logging
+from codeloupe.config.provenance import OriginKind
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event
 from codeloupe.model.preview import Preview
 from codeloupe.model.review import Review
-from codeloupe.model.scope import PullRequestScope, ScopeRequest
+from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
 from codeloupe.model.usage import Usage
 from codeloupe.redaction import redact
 from codeloupe.report.formats import FORMATS, Layout
@@ -57,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
 @contextmanager
 def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[ScopeRequest]:
     """What to review; a pull request is fetched into a repository of its own, which is then the one to work in."""
+    if isinstance(scope, DiffScope) and scope.is_empty and not arguments.quiet:
+        print(f"codeloupe: the diff {terminal(scope.name)} is empty: there is nothing to review", file=sys.stderr)
     if not isinstance(scope, PullRequestScope):
         yield scope
         return
@@ -68,7 +71,11 @@ def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[Sco
 
 
 def _run(scope: ScopeRequest, context: str, outputs: tuple[Output, ...], arguments: argparse.Namespace) -> int:
-    settings = run_to_end(app.configure(scope, repo=arguments.repo, flags=flags_of(arguments))).settings
+    loaded = run_to_end(app.configure(scope, repo=arguments.repo, flags=flags_of(arguments)))
+    if loaded.origins["untrusted"].kind is OriginKind.SITUATION and not arguments.quiet:
+        why = terminal(str(loaded.origins["untrusted"]))
+        print(f"codeloupe: the change is not trusted, {why}: settings and guidance are the base's", file=sys.stderr)
+    settings = loaded.settings
     ended: list[int] = []
 
     def make() -> Callable[[Output], str]:

@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from codeloupe.cli.options import add_repo_option, add_scope_options
+from codeloupe.cli.options import add_color_option, add_repo_option, add_scope_options
 from codeloupe.cli.outputs import add_output_options
 from codeloupe.errors import UsageError
 
@@ -17,17 +17,8 @@ MAX_CONTEXT_BYTES = 200_000
 _REVIEWERS = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline"
 
 
-class _HelpFormatter(argparse.HelpFormatter):
-    """Wide enough for an option to stand on one line with its meaning."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=29)
-
-
 def configure(parser: argparse.ArgumentParser) -> None:
     """Every option of the verb."""
-    parser.usage = "%(prog)s [A..B] [options]"
-    parser.formatter_class = _HelpFormatter
     add_scope_options(parser)
     add_repo_option(parser)
     _add_reviewing(parser.add_argument_group("how to review"))
@@ -89,9 +80,7 @@ def _add_judging(group: argparse._ArgumentGroup) -> None:
 def _add_showing(group: argparse._ArgumentGroup) -> None:
     add_output_options(group)
     group.add_argument("--preview", action="store_true", help="show what would be reviewed, at no cost")
-    group.add_argument(
-        "--color", metavar="WHEN", choices=["auto", "always", "never"], default="auto", help="auto, always or never"
-    )
+    add_color_option(group)
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr, name skipped files")
     loudness.add_argument("--debug", action="store_true", help="log prompts and answers, without secrets")

@@ -15,9 +15,10 @@ _Result = TypeVar("_Result")
 
 
 def run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run a coroutine. Ctrl-C and SIGTERM cancel it, so that its children are gone, and raise KeyboardInterrupt.
+    """Run a coroutine. Ctrl-C, SIGTERM and a terminal that is closed cancel it and raise KeyboardInterrupt.
 
-    Where SIGINT is ignored, as in a job that a script put into the background, SIGTERM still ends it.
+    So its children and temporary directories are gone. Where SIGINT is ignored, as in a job that a script put into the
+    background, SIGTERM still ends it; a SIGHUP that is ignored, as by nohup, stays so.
     """
     task: asyncio.Task[Any] | None = None
     is_terminated = False
@@ -37,7 +38,10 @@ def run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:
         else:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, terminate) for number in numbers}
     try:
         return asyncio.run(noted())
     except asyncio.CancelledError:
@@ -45,4 +49,5 @@ def run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:
             raise KeyboardInterrupt from None
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

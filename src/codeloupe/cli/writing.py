@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -12,39 +13,66 @@ from pathlib import Path
 
 from codeloupe.errors import OutputError
 
+_LONGEST_HINT = 40
+
 
 @contextlib.contextmanager
 def output_file(path: Path) -> Iterator[list[str]]:
     """Collect text and put it in place as one whole file at the end; a half-written file is never left.
 
-    The target is tried before anything runs, so that no work is lost. Raises OutputError in words.
+    The target is tried before anything runs, so that no work is lost. Raises OutputError in words. What fails while
+    the text is made is not about the file, and is left as it is.
     """
-    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+    if _is_special(path):
         yield from _device(path)
         return
-    try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise _unwritable(path, error) from error
     pieces: list[str] = []
+    temporary = _beside(path)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="") as sink:
-            yield pieces
-            sink.writelines(pieces)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
+        yield pieces
+        try:
+            _put_in_place(temporary, path, pieces)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:  # not there yet, or a place of which `_beside` tells why it cannot be used
+        return False
+
+
+def _beside(path: Path) -> Path:
+    """An empty file in the folder of the target, under a name of its own."""
+    try:
+        if path.name and path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        # The name of the target is tried too: it may be longer than that of the file beside it.
+        with contextlib.suppress(FileNotFoundError):
+            path.lstat()
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:_LONGEST_HINT]}.", dir=path.parent)
     except OSError as error:
         raise _unwritable(path, error) from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    os.close(descriptor)
+    return Path(name)
+
+
+def _put_in_place(temporary: Path, path: Path, pieces: list[str]) -> None:
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as sink:
+        sink.writelines(pieces)
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary.chmod(0o666 & ~umask)
+    temporary.replace(path)
 
 
 def _device(path: Path) -> Iterator[list[str]]:
     """A directory is refused; a pipe or device such as /dev/stdout is written to as it is."""
     if path.is_dir():
-        raise OutputError(f"cannot write the result to {path}: it is a directory", hint="give -o a file name")
+        raise OutputError(f"cannot write the result to {path}: it is a directory", hint="give the name of a file")
     pieces: list[str] = []
     yield pieces
     try:
@@ -57,7 +85,7 @@ def _device(path: Path) -> Iterator[list[str]]:
 def _unwritable(path: Path, error: OSError) -> OutputError:
     reason = (error.strerror or "unknown error").lower()
     return OutputError(
-        f"cannot write the result to {path}: {reason}", hint="give -o a path in a folder you can write to"
+        f"cannot write the result to {path}: {reason}", hint="give a path in a folder that you can write to"
     )
 
 

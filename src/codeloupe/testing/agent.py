@@ -125,6 +125,6 @@ class ScriptedAgent:
             async with asyncio.timeout(seconds):
                 result = await call.play()
         except TimeoutError as error:
-            message = f"{self._name} gave no answer within {seconds:g} s"
+            message = f"{self._name} gave no answer within {round(seconds, 2):g} s"
             raise TimedOut(message, agent=self._name, hint="Allow more time.") from error
         return replace(result, agent=self._name, duration_ms=round((time.monotonic() - began) * 1000))

@@ -271,7 +271,7 @@ def test_a_file_that_holds_ruff_up_does_not_hide_the_others(tmp_path: Path) -> N
     names = tuple(f"{number}.py" for number in range(4))
     for name in names:
         (tmp_path / name).write_text("", encoding="ascii")
-    target = AnalysisTarget(root=tmp_path, files=names, added_lines={}, trusted=False, timeout_seconds=2.0)
+    target = AnalysisTarget(root=tmp_path, files=names, added_lines={}, trusted=False, timeout_seconds=4.0)
 
     report = asyncio.run(RuffAnalyser(str(program)).analyse(target))
 

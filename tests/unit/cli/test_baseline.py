@@ -9,7 +9,7 @@ import pytest
 from codeloupe.baseline.file import read_working_file
 from codeloupe.cli.baseline import run
 from codeloupe.cli.baseline_options import configure
-from codeloupe.cli.main import Parser
+from codeloupe.cli.parser import Parser
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.historian.keeping import keep
 from codeloupe.historian.opening import opened_history
@@ -171,7 +171,7 @@ def test_the_last_saved_review_is_taken_when_none_is_named(
     assert [each.fingerprint for each in entries(repository)] == [ONE]
     capsys.readouterr()
     baseline(repository, "list")
-    assert "1 unseen, by review r-1." in capsys.readouterr().out
+    assert "1 used, by review r-1." in capsys.readouterr().out
 
 
 def test_without_a_saved_review_nothing_can_be_added_but_listed_and_pruned(

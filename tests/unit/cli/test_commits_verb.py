@@ -19,8 +19,10 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import NotLoggedIn, OutputError, RevisionError
 from codeloupe.historian.opening import opened_history
 from codeloupe.model.agent import AgentRequest
+from codeloupe.model.history import HistoryQuery
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.panel import Seat
+from codeloupe.review.prompt import PROMPT_VERSION
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.sweep_history import Made, make_commits, numbered_commits
 
@@ -232,3 +234,34 @@ def test_a_sweep_is_in_the_history_and_an_answer_is_bought_once(
         assert saved.sweep.summary == FIVE_CLEAN
         assert [commit.commit.sha for commit in saved.sweep.commits] == [one["sha"] for one in document["commits"]]
     assert len(agent.requests) == 5
+
+
+@pytest.mark.usefixtures("project")
+def test_what_agents_answered_and_the_version_of_their_prompts_are_kept_with_each_commit(scripted: Scripted) -> None:
+    scripted(about(4, Json({"findings": [claim(4)]})))
+    assert commits("--max", "2", "--no-verify", "--quiet") == 0
+    with opened_history() as history:
+        (entry,) = history.list(HistoryQuery()).entries
+        sweep = history.get_sweep(entry.entry_id)
+        assert sweep is not None
+        assert (sweep.prompt_version, sweep.finished) == (PROMPT_VERSION, True)
+        said = {}
+        for commit in sweep.sweep.commits:
+            assert commit.review is not None
+            review_id = commit.review.review_id
+            record = history.get(review_id)
+            assert record is not None
+            assert record.prompt_version == PROMPT_VERSION
+            said[commit.commit.subject] = "".join(history.raw_outputs(review_id).values())
+    assert "Wrong sum 4" in said["fix: number 4"]
+    assert "Wrong sum" not in said["fix: number 3"]
+    assert "findings" in said["fix: number 3"]
+
+
+@pytest.mark.usefixtures("project")
+def test_nothing_is_saved_where_no_history_is_to_be_kept(scripted: Scripted, project: Path) -> None:
+    scripted(CLEAN)
+    (project / "codeloupe.yaml").write_text("keep_history: false\n", encoding="utf-8")
+    assert commits("--max", "2", "--quiet") == 0
+    with opened_history() as history:
+        assert history.list(HistoryQuery()).entries == ()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import argparse
 import json
 import stat
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.cli import config
+from codeloupe.cli.parser import Parser
 from codeloupe.config.json_schema import json_schema
 from codeloupe.config.schema import KEYS, Settings
 from codeloupe.config.template import initial_text
@@ -32,7 +32,7 @@ def user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: str | Path) -> int:
-    parser = argparse.ArgumentParser(prog="codeloupe config")
+    parser = Parser(prog="codeloupe config")
     config.configure(parser)
     return config.run(parser.parse_args([str(word) for word in words]))
 
@@ -206,4 +206,4 @@ def test_a_verb_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run()
     assert caught.value.code == 2
-    assert "init|show|validate|schema" in capsys.readouterr().err
+    assert "config needs a command: init, show, validate, schema" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 
 from codeloupe.cli import history as verb
 from codeloupe.cli import history_options
+from codeloupe.cli.parser import Parser
 from codeloupe.errors import NotARepository, OutputError, StoreError, UsageError
 from codeloupe.historian.opening import opened_history
 from codeloupe.historian.whereabouts import find_identity
@@ -61,7 +61,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
     """Runs a verb and returns its exit code and what it wrote."""
 
     def ran(*words: str) -> tuple[int, str, str]:
-        parser = argparse.ArgumentParser(prog="codeloupe history")
+        parser = Parser(prog="codeloupe history")
         history_options.configure(parser)
         exit_code = verb.run(parser.parse_args(words))
         captured = capsys.readouterr()
@@ -149,8 +149,31 @@ class TestShow:
         assert f"part of sweep {identifier(9)[:12]}" in its
         with pytest.raises(UsageError, match="is a sweep"):
             run("show", "last", "--raw")
-        with pytest.raises(UsageError, match="is a sweep of 2 commits"):
-            run("render", identifier(9))
+
+    def test_a_sweep_is_rendered_again_in_each_of_its_formats_and_judged_anew(
+        self, save_sweep: Save, run: Run, tmp_path: Path
+    ) -> None:
+        save_sweep(9, commit_review(1, named("a", severity=Severity.HIGH)))
+        sweep = identifier(9)
+        assert "fix: number 1" in run("render", sweep)[1]
+        code, out, _ = run("render", sweep, "--format", "json")
+        assert (code, json.loads(out)["sweep_id"]) == (0, sweep)
+        assert run("render", sweep, "--format", "markdown")[1].startswith("# Commit review")
+        code, _, _ = run("render", sweep, "--format", "xml", "--fail-on", "P1", "-o", str(tmp_path / "sweep.xml"))
+        assert code == 1
+        assert 'exit-code="1"' in (tmp_path / "sweep.xml").read_text(encoding="utf-8")
+        for wrong in (("--format", "sarif"), ("--fail-on", "low"), ("--min-severity", "high")):
+            with pytest.raises(UsageError, match="is a sweep"):
+                run("render", sweep, *wrong)
+
+    def test_a_sweep_that_was_not_finished_or_not_reviewed_whole_does_not_pass_when_it_is_rendered(
+        self, save_sweep: Save, run: Run
+    ) -> None:
+        save_sweep(8, commit_review(1), finished=False)
+        code, out, _ = run("render", identifier(8), "--format", "json")
+        assert (code, json.loads(out)["exit_code"]) == (3, 3)
+        assert json.loads(out)["summary"].endswith("not finished")
+        assert run("render", identifier(8), "--on-incomplete", "pass")[0] == 0
 
     def test_raw_output_is_shown_without_what_a_terminal_would_obey(self, save: Save, run: Run) -> None:
         save(1, raw_outputs={"a.py (security)": '{"findings":\n []}\x1b[31m', "b.py": "::error::x"})
@@ -338,6 +361,8 @@ class TestDismiss:
             (("0123", "--reason", "x"), "is no fingerprint"),
             (("nothing%", "--reason", "x"), "is no fingerprint"),
             (("0123456789ab", "--undo"), "is not dismissed"),
+            (("--undo",), "nothing says which finding is meant"),
+            (("--reason", "x"), "nothing says which finding is meant"),
         ],
     )
     def test_what_cannot_be_dismissed_is_told_in_words(

@@ -15,6 +15,7 @@ from codeloupe.cli.pipeline_asking import TerminalAsker, can_ask
 from codeloupe.cli.pipeline_display import PipelineDisplay
 from codeloupe.cli.pipeline_place import open_store
 from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
+from tests.endings import PATIENCE_SECONDS
 from tests.unit.cli.run_terminal import Terminal
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
 
@@ -55,7 +56,7 @@ def ask(terminal: Terminal, *typed: str, about: StageRecord = WAITS) -> Approval
 
 
 async def until(met: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE_SECONDS
     while not met():
         assert time.monotonic() < end, "it did not come"
         await asyncio.sleep(0.01)
@@ -188,9 +189,8 @@ def test_two_questions_are_asked_one_after_the_other(terminal: Terminal) -> None
 def test_others_go_on_while_a_person_thinks(terminal: Terminal) -> None:
     async def beside(asker: TerminalAsker) -> Approval | None:
         question = asyncio.ensure_future(asker(WAITS, "Good?"))
-        began = time.monotonic()
+        # Who waits for the person in the event loop does not come back from here.
         await asyncio.sleep(0.1)
-        assert time.monotonic() - began < 5
         assert not question.done()
         await until(lambda: terminal.so_far().endswith("[l]ater: "))
         terminal.type("a\n")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import jsonschema
@@ -92,24 +91,22 @@ class TestStatus:
     def test_following_ends_with_the_run_and_its_exit_code(
         self, store: DirectoryRunStore, call: Call, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pipeline_status, "_POLL_SECONDS", 0.02)
         store.create(run(1, stage("a", S.RUNNING), stage("b")))
-        locked = threading.Event()
+        completed = stage("a", S.COMPLETED, attempt(1), chosen=1)
 
-        def work() -> None:
+        def work() -> Iterator[None]:
             with store.lock(NAME):
-                locked.set()
-                time.sleep(0.2)
-                store.save(run(1, stage("a", S.COMPLETED, attempt(1), chosen=1), stage("b", S.RUNNING)))
-                time.sleep(0.2)
-                failed = stage("b", S.FAILED, reason="no source")
-                store.save(run(1, stage("a", S.COMPLETED, attempt(1), chosen=1), failed, state=S.FAILED))
+                yield
+                store.save(run(1, completed, stage("b", S.RUNNING)))
+                yield
+                store.save(run(1, completed, stage("b", S.FAILED, reason="no source"), state=S.FAILED))
+            yield
 
-        worker = threading.Thread(target=work)
-        worker.start()
-        locked.wait()
+        # Whoever follows sleeps between two looks; then the run goes on by one step.
+        worker = work()
+        next(worker)
+        monkeypatch.setattr(pipeline_status, "time", SimpleNamespace(sleep=lambda _seconds: next(worker)))
         ended = call("status", NAME, "--follow")
-        worker.join()
         assert ended.err.splitlines() == [
             "codeloupe: a: running",
             "codeloupe: a: completed",

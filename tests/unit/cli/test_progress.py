@@ -27,6 +27,7 @@ from codeloupe.model.events import (
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.severity import Severity
+from tests.endings import comes_to_pass
 from tests.unit.report.examples import finding
 
 EVENTS: list[Event] = [
@@ -65,6 +66,9 @@ class Terminal:
                 self._received += chunk
         except OSError:
             return  # Linux says EIO when the last writer has left
+
+    def has(self, words: str) -> bool:
+        return words.encode() in bytes(self._received)
 
     def text(self) -> str:
         if not self.stream.closed:
@@ -151,6 +155,13 @@ def test_why_a_unit_failed_is_not_told_twice_when_a_warning_told_it() -> None:
     assert lines[1] == "codeloupe: unit 1/1 b.py failed after 1 min 0 s"
 
 
+def test_why_a_lane_failed_is_not_told_twice_either() -> None:
+    warning = Warned("codex could not review b.py: not logged in: no key")
+    lane = LaneFinished("codex", 0, 1.0, failure="not logged in: no key")
+    assert shown(ProgressMode.PLAIN, warning, lane).split("\n")[1] == "codeloupe: codex failed after 1.0 s"
+    assert shown(ProgressMode.PLAIN, lane) == "codeloupe: codex failed after 1.0 s: not logged in: no key\n"
+
+
 def test_plain_mode_tells_of_a_call_only_what_holds_it_up() -> None:
     activity: list[Event] = [
         AgentActivity("a.py", event)
@@ -227,6 +238,7 @@ def test_a_closed_stream_does_not_disturb_the_review() -> None:
         stream.close()
         for event in EVENTS:
             display.emit(event)
+    assert "ruff done" in display.status(), "what cannot be shown is counted all the same"
 
 
 def test_a_reader_that_left_does_not_disturb_the_review() -> None:
@@ -280,7 +292,7 @@ def test_the_live_line_has_only_the_latest_findings_above_it() -> None:
 def test_findings_appear_above_the_live_line_and_are_gone_at_the_end(terminal: Terminal) -> None:
     with ProgressDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
         display.emit(FOUND)
-        time.sleep(0.3)  # the live line is drawn anew ten times a second
+        assert comes_to_pass(lambda: terminal.has("Statement is built from a variable"))
     text = terminal.text()
     assert "Statement is built from a variable" in text
     assert "codeloupe: unit" not in text
@@ -311,7 +323,7 @@ def test_the_terminal_is_restored_after_an_error_or_an_interrupt(
     assert text.endswith("\x1b[2K")
     for thread in threading.enumerate():
         if "Refresh" in type(thread).__name__:
-            thread.join(timeout=5)
+            thread.join(timeout=30)
             assert not thread.is_alive()
 
 

@@ -125,7 +125,14 @@ def test_the_help_names_token_exit_codes_and_how_to_dismiss(capsys: pytest.Captu
         main(["publish", "github", "--help"])
     assert end.value.code == 0
     shown = capsys.readouterr().out
-    for words in ("GITHUB_TOKEN", "--dry-run", "--request-changes", "--no-resolve", "exit codes: 0 posted", "dismiss"):
+    for words in (
+        "GITHUB_TOKEN",
+        "--dry-run",
+        "--request-changes",
+        "--no-resolve",
+        "exit codes:\n  0  posted",
+        "dismiss",
+    ):
         assert words in shown
 
 

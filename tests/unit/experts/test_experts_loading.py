@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -209,8 +208,6 @@ class TestFiles:
         assert "cannot be read: not a directory" in refusal("security", folder=tmp_path / "file")
 
     @pytest.mark.parametrize("text", [b"[" * 60_000, b"%TAG !a! b\n" * 5_000, b"? " * 30_000, b"a: &b " * 9_000])
-    def test_hostile_yaml_ends_soon(self, folder: Path, text: bytes) -> None:
+    def test_hostile_yaml_is_refused(self, folder: Path, text: bytes) -> None:
         (folder / "x.yaml").write_bytes(text)
-        started = time.process_time()
-        refusal("x", folder=folder)
-        assert time.process_time() - started < 1
+        assert "x.yaml" in refusal("x", folder=folder)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availa
 from codeloupe.model.agent_events import AgentEvent, TokensSpent, ToolUsed, TurnTaken
 from codeloupe.ports import Agent
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text, ToolUse
+from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 
 SCHEMA = {"type": "object"}
 Make = Callable[..., AgentRequest]
@@ -158,13 +158,11 @@ def test_the_money_limit_is_kept_and_an_untold_cost_breaks_none(make: Make) -> N
 
 
 @pytest.mark.parametrize("limit", [{"timeout_seconds": 0.05}, {"idle_timeout_seconds": 0.05}])
-@pytest.mark.parametrize("step", [Hang(), Delay(5, Text("late")), ToolUse("again and again")])
+@pytest.mark.parametrize("step", [Hang(), Delay(FAR_TOO_LONG_SECONDS, Text("late")), ToolUse("again and again")])
 def test_a_silence_ends_at_the_deadline(make: Make, limit: dict[str, float], step: AgentStep) -> None:
-    began = time.monotonic()
     agent = ScriptedAgent([step])
-    with pytest.raises(TimedOut, match="0.05 s"):
+    with pytest.raises(TimedOut, match="0.05 s"), ends_soon():
         run(agent, make(**limit))
-    assert time.monotonic() - began < 2
     assert agent.running == 0
 
 
@@ -174,9 +172,7 @@ def test_calls_wait_side_by_side_and_the_most_at_once_are_counted(make: Make) ->
     async def ten() -> list[AgentResult]:
         return await asyncio.gather(*(agent.run(make(), ignore) for _ in range(10)))
 
-    began = time.monotonic()
     results = asyncio.run(ten())
-    assert time.monotonic() - began < 0.9
     assert (agent.max_seen, agent.running) == (10, 0)
     assert all(result.duration_ms >= 95 for result in results)
 
@@ -186,8 +182,8 @@ def test_a_cancellation_is_raised_as_it_came(make: Make) -> None:
 
     async def cancelled() -> None:
         task = asyncio.create_task(agent.run(make(), ignore))
-        await asyncio.sleep(0.02)
-        assert agent.running == 1
+        while agent.running < 1:  # noqa: ASYNC110 - the agent has no event for this
+            await asyncio.sleep(0)
         task.cancel("enough")
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -67,13 +66,12 @@ class TestPatches:
         file = changed_file("\udcff.py", "@@ -0,0 +1 @@\n+\udcfe")
         assert (file.path, file.patch) == ("\ufffd.py", Patch("@@ -0,0 +1 @@\n+\ufffd"))
 
-    def test_thousands_of_like_lines_are_followed_at_once(self) -> None:
-        count = 5000
+    def test_very_many_like_lines_are_followed(self) -> None:
+        # To compare each with each would not end within the time limit of a test.
+        count = 30_000
         before, after = (Patch(f"@@ -0,0 +1,{count} @@" + "\n+x" * n) for n in (count, count + 1))
-        began = time.monotonic()
         moved = [before.moved(before.lines[index], "RIGHT", after) for index in (0, count - 1)]
         assert [line and line.new_line for line in moved] == [1, count]
-        assert time.monotonic() - began < 2
 
     @given(
         before=st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12),

