@@ -249,9 +249,12 @@ class InvalidRequest(AgentError):
 
 
 class NotInstalled(AgentError):
-    """The program or package is not here; the hint is the command that installs it."""
+    """The program or package is not here, so nothing was tried; the hint is the command that installs it."""
 
     exit_code = 2
+
+    def __init__(self, message: str, *, agent: str, attempts: int = 0, **more: Any) -> None:
+        super().__init__(message, agent=agent, attempts=attempts, **more)
 
 
 class NotLoggedIn(AgentError):

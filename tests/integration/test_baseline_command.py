@@ -148,6 +148,7 @@ def test_a_report_in_a_file_can_be_adopted(faulty: GitRepository) -> None:
         (["add", "abcdef", "--reason", "x"], "no review of repository is saved yet"),
         (["add", "abcdef"], "--reason"),
         (["ad"], "'ad' is not a command of baseline"),
+        (["list", "--repo", "x" * 300], "no such directory"),
         ([], "baseline needs a command: add, list, prune"),
     ],
 )

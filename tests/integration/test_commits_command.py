@@ -92,7 +92,7 @@ def test_the_commits_of_the_last_day_are_reviewed_and_shown(project: Path) -> No
 def test_json_has_every_commit_and_nothing_else_is_on_standard_output(tmp_path: Path) -> None:
     names = make_commits(tmp_path / "many", many_commits(14))
     with StandInServer(reply=lambda _request: CLEAN) as server:
-        ended = commits(server, tmp_path / "many", "main~13..main", "--output", "json", "-q")
+        ended = commits(server, tmp_path / "many", "main~13..main", "--format", "json", "-q")
         assert server.count(auxiliary=False) == 13
     document = ended.json()
     assert (ended.exit_code, ended.stderr) == (0, "")

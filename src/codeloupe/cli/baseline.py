@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -118,7 +119,7 @@ def _prune(root: Path, arguments: argparse.Namespace) -> int:
 
 
 def _root(directory: Path) -> Path:
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises for a name that no file can have
         raise UsageError(f"{directory}: no such directory", hint="give an existing directory to --repo")
     return repository_root(directory)
 

@@ -71,9 +71,14 @@ def _add_judging(group: argparse._ArgumentGroup) -> None:
 
 def _add_showing(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--output", metavar="FORMAT", choices=FORMATS, default="text", help=f"{', '.join(FORMATS)} (default: text)"
+        "--output",
+        "--format",
+        metavar="FORMAT",
+        choices=FORMATS,
+        default="text",
+        help=f"{', '.join(FORMATS)} (default: text)",
     )
-    group.add_argument("--save", metavar="FILE", type=Path, help="write the result to a file")
+    group.add_argument("--save", "-o", metavar="FILE", type=Path, help="write the result to a file")
     add_color_option(group)
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr")

@@ -82,7 +82,10 @@ def _out_of_reach(change: Change) -> Iterator[SkippedFile]:
 
 
 def _unless_excluded(skip: SkippedFile, globs: Globs) -> SkippedFile:
+    # Of a folder whose content is not known: whatever is below it, so that `folder/**` covers it as well.
     unwanted = globs.unwanted(skip.file.rstrip("/"))
+    if skip.file.endswith("/") and unwanted is None:
+        unwanted = globs.unwanted(f"{skip.file}-")
     return skip if unwanted is None else SkippedFile(skip.file, SkipReason.EXCLUDED, unwanted)
 
 

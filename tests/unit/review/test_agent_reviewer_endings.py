@@ -16,6 +16,7 @@ from codeloupe.errors import (
     AgentError,
     Crashed,
     InvalidRequest,
+    NotInstalled,
     NotLoggedIn,
     RateLimited,
     StoreError,
@@ -101,6 +102,13 @@ def test_what_no_further_call_can_mend_is_not_asked_again_and_again(tmp_path: Pa
     assert len(outcome.units_failed) == 30
     assert all(error.message in reason for reason in reasons(outcome).values())
     assert agent.running == 0
+
+
+def test_a_program_that_is_not_there_was_not_called(tmp_path: Path) -> None:
+    agent = ScriptedAgent([NotInstalled("there is no program", agent="scripted", hint="install it")])
+    outcome, _ = review(make_reviewer(through(AgentCaller(QUICK), agent)), make_task(tmp_path, FILES))
+    assert len(outcome.units_failed) == 3
+    assert (outcome.usage.requests, outcome.usage.cost_usd, outcome.usage.unknown_costs) == (0, 0.0, 0)
 
 
 def test_a_ledger_that_cannot_be_read_stops_the_buying(tmp_path: Path) -> None:

@@ -120,3 +120,10 @@ def test_what_cannot_be_read_can_be_excluded_and_is_then_no_gap() -> None:
     whole = change(unreadable=(("secret.txt", "permission denied"),))
     (skip,) = select_by_diff(whole, SelectionRules(exclude=("*.txt",))).skipped
     assert not skip.reason.is_gap
+
+
+@pytest.mark.parametrize(("pattern", "is_gap"), [("closed/**", False), ("closed/*", False), ("closed/*.py", True)])
+def test_a_folder_that_cannot_be_read_is_excluded_by_what_covers_all_of_it(pattern: str, *, is_gap: bool) -> None:
+    whole = change(unreadable=(("closed/", "permission denied"),))
+    (skip,) = select_by_diff(whole, SelectionRules(exclude=(pattern,))).skipped
+    assert skip.reason.is_gap is is_gap
