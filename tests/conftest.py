@@ -20,6 +20,17 @@ settings.register_profile(
 settings.load_profile("codeloupe")
 
 
+# Tests of whole programs and of properties run without counting lines: that takes up to several times as long, and
+# the tests of the rooms show the same.
+_UNCOUNTED = tuple(Path(__file__).parent / room for room in ("contract", "integration", "property"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if any(room in item.path.parents for room in _UNCOUNTED):
+            item.add_marker(pytest.mark.no_cover)
+
+
 @pytest.fixture
 def repository(tmp_path: Path) -> GitRepository:
     """An empty repository on branch `main`; see `tests/repository.py`."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -115,8 +118,15 @@ def _cut_off(error: Exception) -> ForgeUncertain:
 @asynccontextmanager
 async def opened(endpoints: Endpoints, token: str | None, *, patience: Patience) -> AsyncIterator[GitHubTransport]:
     """A transport with its connections, which are closed at the end."""
-    async with httpx.AsyncClient(timeout=_TIMEOUT, follow_redirects=False) as client:
+    trust = await asyncio.to_thread(_trust, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    async with httpx.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, verify=trust) as client:
         yield GitHubTransport(client, endpoints, token=token, patience=patience)
+
+
+@functools.lru_cache(maxsize=1)
+def _trust(_file: str | None, _directory: str | None) -> ssl.SSLContext:
+    """Whose certificates are trusted: the list is long, and a client would read it anew, and again for each proxy."""
+    return httpx.create_ssl_context()
 
 
 def app_proof(app_id: str, private_key: str) -> str:

@@ -12,6 +12,8 @@ import pytest
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff import parse_diff
 
+pytestmark = pytest.mark.no_cover  # to count the lines would take several times as long
+
 _MEGABYTE = 1_000_000
 _GIT = b"diff --git a/x b/x\nindex 1234567..89abcde 100644\n--- a/x\n+++ b/x\n"
 _MODE = b"old mode 100644\nnew mode 100755\n"

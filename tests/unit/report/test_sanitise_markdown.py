@@ -138,6 +138,7 @@ def test_what_is_too_long_is_cut_and_the_cut_is_seen() -> None:
     assert markdown_line("y" * 100, longest=10) == "y" * 10 + "…"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("piece", ["`", "``` ", "@", "[", "a://", "#1", "\\", "*", " ", "- ", "`a``b"])
 def test_a_great_text_is_shown_to_its_end(piece: str) -> None:
     # Work that grows with the square of this size would not end within the time limit of a test.

@@ -214,6 +214,7 @@ def test_what_was_bought_before_an_end_is_not_bought_again(tmp_path: Path) -> No
     assert len(third.findings) == 30
 
 
+@pytest.mark.no_cover
 def test_two_thousand_units_are_never_held_at_once(tmp_path: Path) -> None:
     files = tuple(added(name, text) for name, text in named([f"f{number}.py" for number in range(2_000)]).items())
     task = replace(make_task(tmp_path, {}), files=files)
