@@ -48,6 +48,7 @@ def sources(*directories: str) -> tuple[Source, ...]:
     return found
 
 
+@cache
 def _read(file: Path) -> Source:
     text = file.read_text(encoding="utf-8")
     return Source(PurePosixPath(file.relative_to(PROJECT).as_posix()), text, ast.parse(text, str(file)))

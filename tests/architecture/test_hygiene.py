@@ -56,6 +56,9 @@ def _is_broad(caught: ast.expr | None) -> bool:
 
 
 def silenced_checks_without_a_reason(source: Source) -> Iterator[str]:
+    # To take a text apart is slow, and most have neither.
+    if not TYPE_IGNORE.search(source.text) and not NOQA.search(source.text):
+        return
     for number, comment in comments(source):
         ignore, noqa = TYPE_IGNORE.search(comment), NOQA.search(comment)
         if ignore and not re.match(r"\[[\w, -]+\]\s+#\s*\w", ignore["rest"]):
