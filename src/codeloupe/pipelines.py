@@ -24,16 +24,12 @@ from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspace_commits import committed_change
 from codeloupe.git.workspace_store import GitWorkspaceStore
 from codeloupe.model.agent import AgentRequest
-from codeloupe.model.pipeline import (
-    Approval,
+from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline_definition import (
     GateDefinition,
     GateKind,
     PipelineDefinition,
-    PipelineEvent,
-    RunRecord,
     StageDefinition,
-    StageRecord,
-    StageState,
     WorkspaceKind,
 )
 from codeloupe.model.records import dataclass

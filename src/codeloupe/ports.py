@@ -32,7 +32,8 @@ if TYPE_CHECKING:
         Trends,
     )
     from codeloupe.model.material import GuidanceFile
-    from codeloupe.model.pipeline import Approval, Critique, GateDefinition, PipelineEvent, RunRecord
+    from codeloupe.model.pipeline import Approval, Critique, PipelineEvent, RunRecord
+    from codeloupe.model.pipeline_definition import GateDefinition
     from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
     from codeloupe.model.sweep import CommitReview
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.model.pipeline import CriticVerdict, GateKind, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import CriticVerdict, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline_definition import GateKind
 from codeloupe.pipelines import Pipeline, RunOptions, open_run_store
 from codeloupe.testing import StandInServer
 from examples.dry_run_answers import ANSWERS, ARTICLE, FAILS_THE_REVIEW, INPUTS, PASSES, REPOSITORY

@@ -16,7 +16,8 @@ from codeloupe.agents.retry import RetryPolicy
 from codeloupe.errors import AgentExecutionError, ArtifactError, Overloaded, TimedOut
 from codeloupe.git.workspace_store import GitWorkspaceStore
 from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.pipeline import ArtifactRule, StageDefinition, StageRequest, StageResult
+from codeloupe.model.pipeline import StageRequest, StageResult
+from codeloupe.model.pipeline_definition import ArtifactRule, StageDefinition
 from codeloupe.pipeline.stage_execution import execute_stage
 from codeloupe.ports import Agent, AgentEventSink, AskAgent, KeptTree
 from codeloupe.testing import Hang, Reply, ScriptedAgent, StandInServer, Status, Text, ToolUse

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.config.problems import escape
-from codeloupe.model.pipeline import ArtifactRule, CriticVerdict, Critique, GateKind, PastAttempt, StageRequest
+from codeloupe.model.pipeline import CriticVerdict, Critique, PastAttempt, StageRequest
+from codeloupe.model.pipeline_definition import ArtifactRule, GateKind
 from codeloupe.pipeline.stage_prompt import StageTexts, build_prompt
 
 HEADINGS = (

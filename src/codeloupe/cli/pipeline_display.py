@@ -17,7 +17,8 @@ from typing import Self, TextIO
 
 from codeloupe.cli.live_line import LiveLine, ProgressMode
 from codeloupe.cli.live_line import Row as LiveRow
-from codeloupe.model.pipeline import GateKind, PipelineEvent, RunRecord, StageState
+from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageState
+from codeloupe.model.pipeline_definition import GateKind
 from codeloupe.report.pipeline_rows import Row, Tree, cut_row
 from codeloupe.report.pipeline_words import attempt_in_words, run_seconds, spent_on, state_in_words, took
 from codeloupe.report.plain_table import Sheet

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProgramNotFound
 from codeloupe.gates.program_output import last_words
-from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
+from codeloupe.model.pipeline import CriticVerdict, Critique
+from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.usage import Usage
 from codeloupe.ports import GateTask
 from codeloupe.process import Command, Completed, StreamTimedOut, find_program, program_environment, stream

@@ -6,7 +6,6 @@ that it is an error, never a PASS.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,10 @@ from codeloupe.gates.critic_prompt import (
 )
 from codeloupe.gates.fencing import new_fence
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
-from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
+from codeloupe.model.pipeline import CriticVerdict, Critique
+from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.records import dataclass
+from codeloupe.model.spending import spent, usage_of
 from codeloupe.model.usage import Usage
 from codeloupe.ports import GateTask
 
@@ -161,27 +162,8 @@ def _not_understood(task: GateTask, problem: str, cost: Usage) -> OutputInvalid:
     return error
 
 
-def usage_of(result: AgentResult) -> Usage:
-    """What an answer cost."""
-    if result.from_ledger:
-        return Usage(cached=1)
-    return _spent(max(result.attempts, 1), result.total_cost_usd, result.usage, seconds=result.duration_ms / 1000)
-
-
 def _usage_of_error(error: AgentError) -> Usage:
-    return _spent(error.attempts, error.cost_usd, error.usage, seconds=0.0)
-
-
-def _spent(requests: int, cost: float | None, tokens: TokenUsage | None, *, seconds: float) -> Usage:
-    known = cost is not None and math.isfinite(cost)
-    return Usage(
-        requests=requests,
-        input_tokens=tokens.input_tokens if tokens else 0,
-        output_tokens=tokens.output_tokens if tokens else 0,
-        cost_usd=max(cost, 0.0) if cost is not None and known else 0.0,
-        duration_seconds=seconds,
-        unknown_costs=0 if known else 1,
-    )
+    return spent(error.attempts, error.cost_usd, error.usage)
 
 
 def _add_cost(error: AgentError, earlier: Usage) -> None:

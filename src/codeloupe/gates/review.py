@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from codeloupe.errors import PipelineError
 from codeloupe.model.finding import Finding
-from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
+from codeloupe.model.pipeline import CriticVerdict, Critique
+from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.ports import GateTask

@@ -89,10 +89,19 @@ class CodeReviewer:
         return result
 
 
-def make_reviewer(settings: Settings, *, repo: Path | str = ".", **options: Any) -> CodeReviewer:
-    """The callable reviewer under these settings; `options` are those of CodeReviewer. Says in the log which it is."""
+def make_reviewer(
+    settings: Settings,
+    *,
+    repo: Path | str = ".",
+    log_directory: Path | str | None = None,
+    on_review_warning: WarningSink | None = None,
+    review: ReviewFunction = app.review,
+) -> CodeReviewer:
+    """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
-    return CodeReviewer(repo, settings=settings, **options)
+    return CodeReviewer(
+        repo, settings=settings, log_directory=log_directory, on_review_warning=on_review_warning, review=review
+    )
 
 
 def _scopes(diff_range: str, commit_shas: Sequence[str] | None) -> list[ScopeRequest]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from codeloupe import app
 from codeloupe.config.schema import Settings
@@ -75,10 +75,23 @@ class WorkdirReviewer:
         return _result(reviews[0], voice, unreadable_passes=policy == "pass")
 
 
-def make_workdir_reviewer(settings: Settings, **options: Any) -> WorkdirReviewer:
-    """The reviewer under these settings; `options` are those of WorkdirReviewer. Says in the log which it is."""
+def make_workdir_reviewer(
+    settings: Settings,
+    *,
+    on_parse_error: Literal["pass", "fail"] | None = None,
+    timeout_seconds: float | None = None,
+    on_review_warning: WarningSink | None = None,
+    review: ReviewFunction = app.review,
+) -> WorkdirReviewer:
+    """The reviewer under these settings, made as WorkdirReviewer says. Says in the log which it is."""
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
-    return WorkdirReviewer(settings=settings, **options)
+    return WorkdirReviewer(
+        settings=settings,
+        on_parse_error=on_parse_error,
+        timeout_seconds=timeout_seconds,
+        on_review_warning=on_review_warning,
+        review=review,
+    )
 
 
 async def _since(workdir: Path, base_branch: str) -> RangeScope:

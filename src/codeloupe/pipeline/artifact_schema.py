@@ -14,7 +14,7 @@ from codeloupe.config.document import Refused, read_document
 from codeloupe.config.nodes import plain
 from codeloupe.config.problems import escape
 from codeloupe.errors import ArtifactError
-from codeloupe.model.pipeline import ArtifactRule
+from codeloupe.model.pipeline_definition import ArtifactRule
 from codeloupe.pipeline.artifact_patterns import matches
 from codeloupe.schemas import SchemaError, UnknownReference, validator_for, violation
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from codeloupe.config.problems import escape
 from codeloupe.errors import ArtifactError
-from codeloupe.model.pipeline import ArtifactRule
+from codeloupe.model.pipeline_definition import ArtifactRule
 from codeloupe.model.records import dataclass
 from codeloupe.pipeline.artifact_patterns import matches, matches_any
 from codeloupe.pipeline.artifact_scan import Entry, Kind, Look, differing

@@ -19,18 +19,17 @@ from codeloupe.model.pipeline import (
     CriticVerdict,
     Critique,
     FailedTry,
-    GateKind,
     PastAttempt,
     RecoveryStep,
-    StageDefinition,
     StageRecord,
     StageRequest,
     StageResult,
     StageState,
 )
+from codeloupe.model.pipeline_definition import GateKind, StageDefinition
+from codeloupe.model.spending import usage_of
 from codeloupe.pipeline.deciding import Execute
 from codeloupe.pipeline.recovery import failed_try
-from codeloupe.pipeline.spending import usage_of
 from codeloupe.pipeline.stage_execution import execute_stage, failure_usage
 from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.ports import AgentEventSink, AskAgent

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, Critique, GateDefinition
+from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, Critique
+from codeloupe.model.pipeline_definition import GateDefinition
 
 
 def refused_at(attempt: AttemptRecord) -> int | None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.pipeline import GateDefinition, PipelineDefinition, StageDefinition
+from codeloupe.model.pipeline_definition import GateDefinition, PipelineDefinition, StageDefinition
 from codeloupe.model.records import dataclass
 from codeloupe.pipeline.purse import Purse
 from codeloupe.pipeline.surroundings import ignore

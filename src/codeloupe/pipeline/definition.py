@@ -13,7 +13,7 @@ from codeloupe.config.layers import repetitions
 from codeloupe.config.nodes import plain
 from codeloupe.config.problems import config_error, escape, plain_or_quoted
 from codeloupe.errors import ConfigError, UsageError
-from codeloupe.model.pipeline import PipelineDefinition
+from codeloupe.model.pipeline_definition import PipelineDefinition
 from codeloupe.pipeline.definition_building import build_pipeline
 from codeloupe.pipeline.definition_checks import check_references
 from codeloupe.pipeline.definition_files import NamedFiles

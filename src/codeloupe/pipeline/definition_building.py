@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from codeloupe.model.pipeline import (
+from codeloupe.model.pipeline_definition import (
     ArtifactRule,
     GateDefinition,
     InputDefinition,

@@ -9,7 +9,7 @@ from typing import Any
 
 from codeloupe.config.groups import group
 from codeloupe.config.kinds import BOOLEAN, NAME, PATTERN, TEXT, Kind, list_of, one_of, optional
-from codeloupe.model.pipeline import (
+from codeloupe.model.pipeline_definition import (
     DEFAULT_ARTIFACTS,
     OnFailure,
     PipelineDefinition,

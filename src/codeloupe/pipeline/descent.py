@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from codeloupe.model.pipeline import PipelineDefinition
+from codeloupe.model.pipeline_definition import PipelineDefinition
 from codeloupe.ports import WorkspaceStore
 
 

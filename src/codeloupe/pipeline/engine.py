@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from codeloupe.errors import CodeloupeError
-from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState, WorkspaceKind
+from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline_definition import WorkspaceKind
 from codeloupe.pipeline.attempting import chosen_trees
 from codeloupe.pipeline.handwork import spare_handwork
 from codeloupe.pipeline.lifecycle import Lifecycle, tried_again

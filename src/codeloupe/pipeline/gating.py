@@ -13,14 +13,13 @@ from codeloupe.model.pipeline import (
     Critique,
     Decision,
     FailedTry,
-    GateKind,
     PipelineEvent,
     RecoveryStep,
-    StageDefinition,
     StageRecord,
     StageRequest,
     StageState,
 )
+from codeloupe.model.pipeline_definition import GateKind, StageDefinition
 from codeloupe.pipeline.attempting import record_failure
 from codeloupe.pipeline.deciding import Execute, Judge, next_action
 from codeloupe.pipeline.handwork import spare_handwork

@@ -8,16 +8,8 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from codeloupe.errors import WorkspaceError
-from codeloupe.model.pipeline import (
-    Approval,
-    Decision,
-    OnFailure,
-    PipelineEvent,
-    RecoveryStep,
-    StageDefinition,
-    StageRecord,
-    StageState,
-)
+from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RecoveryStep, StageRecord, StageState
+from codeloupe.model.pipeline_definition import OnFailure, StageDefinition
 from codeloupe.pipeline.attempting import Attempting, chosen_attempt
 from codeloupe.pipeline.deciding import Action, Complete, Escalate, Execute, Fail, Judge, Keep, next_action
 from codeloupe.pipeline.gating import Gating

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codeloupe.errors import BudgetExhausted
-from codeloupe.model.pipeline import PipelineDefinition
+from codeloupe.model.pipeline_definition import PipelineDefinition
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.logbook import Logbook
 

@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 
 from codeloupe.errors import AgentExecutionError, CodeloupeError
-from codeloupe.model.pipeline import FailedTry, RecoveryStep, StageDefinition
+from codeloupe.model.pipeline import FailedTry, RecoveryStep
+from codeloupe.model.pipeline_definition import StageDefinition
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.stage_execution import failure_session
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from codeloupe.model.pipeline import OnFailure, PipelineDefinition, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline_definition import OnFailure, PipelineDefinition
 from codeloupe.model.records import dataclass
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from codeloupe.config.problems import escape
 from codeloupe.errors import AgentExecutionError
-from codeloupe.model.pipeline import ArtifactRule, Critique, PastAttempt, StageRequest
+from codeloupe.model.pipeline import Critique, PastAttempt, StageRequest
+from codeloupe.model.pipeline_definition import ArtifactRule
 from codeloupe.model.records import dataclass
 from codeloupe.pipeline.artifacts import answer_name
 

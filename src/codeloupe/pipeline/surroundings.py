@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from codeloupe.model.agent_events import AgentEvent
-from codeloupe.model.pipeline import Approval, GateKind, PipelineDefinition, StageDefinition, StageRecord
+from codeloupe.model.pipeline import Approval, StageRecord
+from codeloupe.model.pipeline_definition import GateKind, PipelineDefinition, StageDefinition
 from codeloupe.model.records import dataclass
 from codeloupe.pipeline.descent import Descent
 from codeloupe.pipeline.logbook import Logbook

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, Decision, GateKind, PipelineEvent
+from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, Decision, PipelineEvent
+from codeloupe.model.pipeline_definition import GateKind
 from codeloupe.pipeline.logbook import Logbook
 
 _SAID = {

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 
-from codeloupe.model.pipeline import RunRecord, StageState, WorkspaceKind
+from codeloupe.model.pipeline import RunRecord, StageState
+from codeloupe.model.pipeline_definition import WorkspaceKind
 from codeloupe.model.records import dataclass
 from codeloupe.report.pipeline_rows import Row, Tree, wrapped
 from codeloupe.report.plain_table import Sheet, cells, finished

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from codeloupe.errors import (
@@ -18,10 +18,11 @@ from codeloupe.errors import (
     PromptTooLong,
     RateLimited,
 )
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.events import AgentActivity, Warned
 from codeloupe.model.records import dataclass
+from codeloupe.model.spending import spent, usage_of
 from codeloupe.model.usage import Usage
 from codeloupe.ports import AskAgent, EventSink, ReviewTask
 from codeloupe.review.circuit import Circuit, CircuitOpen
@@ -113,7 +114,8 @@ class Asker:
             self.usage = self.usage.plus(_usage_of_failure(error, attempts))
             self._record(f"failure of {unit}", f"{error}\n{getattr(error, 'raw_output', '')}")
             raise
-        self.usage = self.usage.plus(_usage_of(result))
+        # Calls run side by side: the time of a review is measured as a whole.
+        self.usage = self.usage.plus(replace(usage_of(result), duration_seconds=0.0))
         self._record(f"answer of {unit}", result.raw_output or result.output)
         self.warn_once(result.notes, emit)
         return result
@@ -152,28 +154,11 @@ async def for_each(items: Sequence[_Item], work: Callable[[_Item], Awaitable[Non
             group.create_task(worker())
 
 
-def _usage_of(result: AgentResult) -> Usage:
-    if result.from_ledger:
-        return Usage(cached=1)
-    return _spent(max(result.attempts, 1), result.total_cost_usd, result.usage)
-
-
 def _usage_of_failure(error: Exception, attempts: int | None) -> Usage:
     """What a failed call cost."""
     if isinstance(error, CircuitOpen):
         return Usage(requests=attempts or 0)
     if not isinstance(error, AgentError) or attempts == 0:
         return Usage()
-    free = isinstance(error, _FREE) or not error.attempts
-    return _spent(error.attempts, 0.0 if error.cost_usd is None and free else error.cost_usd, error.usage)
-
-
-def _spent(requests: int, cost: float | None, tokens: TokenUsage | None) -> Usage:
-    known = cost is not None and math.isfinite(cost)
-    return Usage(
-        requests=requests,
-        input_tokens=tokens.input_tokens if tokens else 0,
-        output_tokens=tokens.output_tokens if tokens else 0,
-        cost_usd=max(cost, 0.0) if cost is not None and known else 0.0,
-        unknown_costs=0 if known else 1,
-    )
+    free = isinstance(error, _FREE) and error.cost_usd is None
+    return spent(error.attempts, 0.0 if free else error.cost_usd, error.usage)

@@ -12,7 +12,8 @@ from codeloupe.errors import AgentError, Crashed, NotLoggedIn, OutputInvalid, Pi
 from codeloupe.gates.critic import CriticGate
 from codeloupe.gates.critic_prompt import critic_prompt, resource
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
-from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
+from codeloupe.model.pipeline import CriticVerdict, Critique
+from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.ports import GateTask
 from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.scripted_call import AgentStep

@@ -10,7 +10,8 @@ from codeloupe.errors import PipelineError
 from codeloupe.gates.review import ReviewGate, score
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
+from codeloupe.model.pipeline import CriticVerdict, Critique
+from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.usage import Usage

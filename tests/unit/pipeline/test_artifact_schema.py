@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import ArtifactError
-from codeloupe.model.pipeline import ArtifactRule
+from codeloupe.model.pipeline_definition import ArtifactRule
 from codeloupe.pipeline.artifact_schema import MOST_CHECKED_BYTES, check_schemas
 from tests.stage_workspaces import fill, sparse
 

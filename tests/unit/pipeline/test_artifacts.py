@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import ArtifactError
-from codeloupe.model.pipeline import ArtifactRule
+from codeloupe.model.pipeline_definition import ArtifactRule
 from codeloupe.pipeline import artifact_scan
 from codeloupe.pipeline.artifact_scan import Look, differing, let_time_pass, look_at
 from codeloupe.pipeline.artifacts import MOST_ARTIFACT_BYTES, Collected, answer_name, collect, require, save_answer

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, Critique, GateDefinition, GateKind, RecoveryStep
+from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, Critique, RecoveryStep
+from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.pipeline.choosing import best, kept_after_failure, refused_at, takeable
 
 PASS, REWORK, FAIL = CriticVerdict.PASS, CriticVerdict.REWORK, CriticVerdict.FAIL

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import UsageError
-from codeloupe.model.pipeline import (
+from codeloupe.model.pipeline_definition import (
     ArtifactRule,
     GateDefinition,
     GateKind,

@@ -13,7 +13,7 @@ import pytest
 
 from codeloupe.config.document import read_document
 from codeloupe.config.nodes import plain
-from codeloupe.model.pipeline import GateDefinition, PipelineDefinition, StageDefinition
+from codeloupe.model.pipeline_definition import GateDefinition, PipelineDefinition, StageDefinition
 from codeloupe.pipeline.definition import load_pipeline, pipeline_schema
 from tests.pipeline_files import MINIMAL, stage_text
 from tests.unit.pipeline.test_definition import WHOLE

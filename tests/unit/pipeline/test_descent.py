@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from codeloupe.errors import WorkspaceError
-from codeloupe.model.pipeline import PipelineDefinition, StageDefinition
+from codeloupe.model.pipeline_definition import PipelineDefinition, StageDefinition
 from codeloupe.pipeline.descent import Descent
 from codeloupe.ports import KeptTree
 

@@ -92,7 +92,7 @@ def test_without_anybody_the_run_stops_and_is_picked_up_after_the_word(tmp_path:
 OTHER_PROCESS = """
 import sys
 from pathlib import Path
-from codeloupe.model.pipeline import Approval, Decision
+from codeloupe.model.pipeline import (Approval, Decision)
 from codeloupe.pipelines import open_run_store
 open_run_store(Path(sys.argv[1])).put_approval(sys.argv[2], Approval(stage="write", decision=Decision.APPROVE))
 """

@@ -3,17 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from codeloupe.model.pipeline import (
-    AttemptRecord,
-    CriticVerdict,
-    Critique,
-    FailedTry,
-    GateDefinition,
-    GateKind,
-    RecoveryStep,
-    StageDefinition,
-    StageRecord,
-)
+from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, Critique, FailedTry, RecoveryStep, StageRecord
+from codeloupe.model.pipeline_definition import GateDefinition, GateKind, StageDefinition
 from codeloupe.pipeline.deciding import Complete, Escalate, Execute, Fail, Judge, Keep, next_action
 
 PASS, REWORK, FAIL = CriticVerdict.PASS, CriticVerdict.REWORK, CriticVerdict.FAIL

@@ -16,7 +16,8 @@ from codeloupe.errors import (
     TimedOut,
     WorkspaceError,
 )
-from codeloupe.model.pipeline import FailedTry, RecoveryStep, StageDefinition
+from codeloupe.model.pipeline import FailedTry, RecoveryStep
+from codeloupe.model.pipeline_definition import StageDefinition
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.recovery import failed_try, in_words, may_gate_again, next_step
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.model.pipeline import OnFailure, PipelineDefinition, RunRecord, StageDefinition, StageRecord, StageState
+from codeloupe.model.pipeline import RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline_definition import OnFailure, PipelineDefinition, StageDefinition
 from codeloupe.pipeline.scheduling import conclusion, given_up, ready, revived
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)

@@ -25,7 +25,8 @@ from codeloupe.errors import (
 )
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
 from codeloupe.model.agent_events import AgentEvent
-from codeloupe.model.pipeline import ArtifactRule, StageDefinition, StageRequest, StageResult, StageStatus
+from codeloupe.model.pipeline import StageRequest, StageResult, StageStatus
+from codeloupe.model.pipeline_definition import ArtifactRule, StageDefinition
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.stage_execution import execute_stage, failure_session, failure_usage
 from codeloupe.ports import AgentEventSink

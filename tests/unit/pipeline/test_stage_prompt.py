@@ -8,7 +8,8 @@ from types import MappingProxyType
 import pytest
 
 from codeloupe.errors import AgentExecutionError
-from codeloupe.model.pipeline import ArtifactRule, CriticVerdict, Critique, GateKind, PastAttempt, StageRequest
+from codeloupe.model.pipeline import CriticVerdict, Critique, PastAttempt, StageRequest
+from codeloupe.model.pipeline_definition import ArtifactRule, GateKind
 from codeloupe.pipeline.stage_prompt import MOST_TEXT_BYTES, StageTexts, build_prompt, read_texts
 from tests.stage_workspaces import fill
 

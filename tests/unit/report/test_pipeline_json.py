@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from codeloupe.model.pipeline import CriticVerdict, GateKind, RunRecord, StageState
+from codeloupe.model.pipeline import CriticVerdict, RunRecord, StageState
+from codeloupe.model.pipeline_definition import GateKind
 from codeloupe.model.usage import Usage
 from codeloupe.report.pipeline_json import list_schema, run_json, run_schema, runs_json
 from codeloupe.report.pipeline_text import Places

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codeloupe.model.pipeline import CriticVerdict, RecoveryStep, RunRecord, StageState, WorkspaceKind
+from codeloupe.model.pipeline import CriticVerdict, RecoveryStep, RunRecord, StageState
+from codeloupe.model.pipeline_definition import WorkspaceKind
 from codeloupe.model.usage import Usage
 from codeloupe.report.pipeline_list import render_runs
 from codeloupe.report.pipeline_rows import Tree, wrapped

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from codeloupe.store.run_store import DirectoryRunStore
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
-from codeloupe.model.pipeline import StageState
+from codeloupe.model.pipeline import (StageState)
 
 store = DirectoryRunStore(Path(sys.argv[1]))
 first = int(sys.argv[2])

@@ -17,7 +17,7 @@ def usage_of(result: AgentResult) -> Usage:
 
 
 def spent(requests: int, cost_usd: float | None, tokens: TokenUsage | None, *, duration_seconds: float = 0.0) -> Usage:
-    """What some requests cost; a cost that is not known, or no number, is counted as unknown."""
+    """What some requests cost; where there were any, a cost that is not known, or no number, counts as unknown."""
     known = cost_usd is not None and math.isfinite(cost_usd)
     return Usage(
         requests=requests,
@@ -25,5 +25,5 @@ def spent(requests: int, cost_usd: float | None, tokens: TokenUsage | None, *, d
         output_tokens=tokens.output_tokens if tokens else 0,
         cost_usd=max(cost_usd, 0.0) if cost_usd is not None and known else 0.0,
         duration_seconds=duration_seconds,
-        unknown_costs=0 if known else 1,
+        unknown_costs=1 if requests and not known else 0,
     )
