@@ -66,7 +66,8 @@ def judged_sweep(record: SweepRecord, *, strict: bool = False, pass_when_incompl
     is_strict = strict or sweep.strict
     is_whole = record.finished and not record.problems
     complete = is_whole and all(commit.verdict is not None for commit in sweep.commits)
-    passes = record.finished and sweep.exit_code == _PASSED if pass_when_incomplete is None else pass_when_incomplete
+    # That it passed then says nothing of what cannot be read of it now.
+    passes = is_whole and sweep.exit_code == _PASSED if pass_when_incomplete is None else pass_when_incomplete
     reviews = (commit.review for commit in sweep.commits if commit.review is not None)
     blocks = any(
         finding.can_block and finding.severity.at_least(Severity.HIGH)

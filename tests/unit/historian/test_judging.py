@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from codeloupe.errors import UsageError
-from codeloupe.historian.judging import changed_policy, judged
+from codeloupe.historian.judging import changed_policy, judged, judged_sweep
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Policy, Verdict
 from codeloupe.model.severity import Severity
-from tests.unit.store.history_samples import named, record
+from tests.unit.store.history_samples import commit_review, named, record, sweep_record
 
 HIGH, MEDIUM, LOW = Severity.HIGH, Severity.MEDIUM, Severity.LOW
 ALL = (named("h", severity=HIGH), named("m", severity=MEDIUM, file="a.py"), named("l", severity=LOW))
@@ -103,3 +104,27 @@ def test_only_what_is_given_is_changed() -> None:
     assert changed_policy(policy, fail_on=LOW) == replace(policy, fail_on=LOW)
     assert changed_policy(policy, min_severity=LOW) == replace(policy, min_severity=LOW)
     assert changed_policy(policy, pass_when_incomplete=False) == replace(policy, pass_when_incomplete=False)
+
+
+class TestSweep:
+    CLEAN = commit_review(1)
+    GRAVE = commit_review(2, named("h", severity=HIGH))
+
+    def test_it_ends_as_it_ended_and_strictly_by_its_findings(self) -> None:
+        saved = sweep_record(1, self.CLEAN, self.GRAVE)
+        assert judged_sweep(saved).exit_code == 0
+        assert judged_sweep(saved, strict=True).exit_code == 1
+        assert judged_sweep(sweep_record(1, self.CLEAN), strict=True).exit_code == 0
+
+    @pytest.mark.parametrize("change", [{"finished": False}, {"problems": ("a commit cannot be read",)}])
+    @pytest.mark.parametrize("strict", [False, True])
+    def test_what_is_missing_of_it_never_passes_by_itself(self, change: dict[str, Any], *, strict: bool) -> None:
+        saved = sweep_record(1, self.CLEAN, **change)
+        assert judged_sweep(saved, strict=strict).exit_code == 3
+        assert judged_sweep(saved, strict=strict, pass_when_incomplete=True).exit_code == 0
+
+    def test_a_commit_that_could_not_be_reviewed_is_as_it_was_judged_or_as_it_is_asked(self) -> None:
+        failed = commit_review(3, review=None, verdict=None, score=None, failure="timeout")
+        passed = sweep_record(1, failed)
+        assert judged_sweep(passed).exit_code == 0
+        assert judged_sweep(passed, pass_when_incomplete=False).exit_code == 3
