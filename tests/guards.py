@@ -26,8 +26,8 @@ DEAD_PROXY = "http://127.0.0.1:9"
 _HOME_PARTS = ("", ".cache", ".config", ".local", ".local/share", ".local/state")
 _HOME_FILES = (".gitconfig", ".config/git/config")
 _LOOPBACK_NAMES = frozenset({"", "localhost", "localhost.localdomain", "ip6-localhost"})
-_ADDRESS_EVENTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
-_NAME_EVENTS = frozenset({"socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"})
+_CONNECTING = ("connect", "connect_ex", "sendto", "sendmsg")
+_LOOKING_UP = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr")
 _SCRUBBED = re.compile(
     r"(GIT|CODELOUPE|XDG|GITHUB|GITLAB|RUNNER|CI|CIRCLE|SYSTEM_PULLREQUEST|LC)_.*"
     r"|.*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY).*"
@@ -43,30 +43,35 @@ class OffLoopbackError(OSError):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Neither can be taken back, so they stand once for each process.
+    # It cannot be taken back, so it stands once for each process. An audit hook would see more, but while one written
+    # in Python runs inside `sys.settrace`, other threads that coverage wants to trace die (CPython 3.11).
     if not getattr(sys, "_codeloupe_network_guard", False):
         sys._codeloupe_network_guard = True  # type: ignore[attr-defined]  # a mark that outlives this module
-        sys.addaudithook(_audit_network)
-        for method in ("connect", "connect_ex", "sendto"):
-            _check_address_first(method)
+        for name in _CONNECTING:
+            _guard_connecting(name)
+        for name in _LOOKING_UP:
+            _guard_looking_up(name)
 
 
-def _check_address_first(method: str) -> None:
-    # Python looks a name up on the network before it raises the audit event.
-    original = getattr(socket.socket, method)
+def _guard_connecting(name: str) -> None:
+    original = getattr(socket.socket, name)
 
-    def checked(connection: socket.socket, *arguments: object) -> object:
-        _refuse_address(f"socket.{method}", arguments[-1])
-        return original(connection, *arguments)
+    def checked(connection: socket.socket, *arguments: object, **named: object) -> object:
+        if arguments:
+            _refuse_address(f"socket.{name}", arguments[-1])
+        return original(connection, *arguments, **named)
 
-    setattr(socket.socket, method, checked)
+    setattr(socket.socket, name, checked)
 
 
-def _audit_network(event: str, arguments: tuple[object, ...]) -> None:
-    if event in _ADDRESS_EVENTS:
-        _refuse_address(event, arguments[1])
-    elif event in _NAME_EVENTS:
-        _refuse_host(event, arguments[0])
+def _guard_looking_up(name: str) -> None:
+    original = getattr(socket, name)
+
+    def checked(host: object, *arguments: object, **named: object) -> object:
+        _refuse_host(f"socket.{name}", host)
+        return original(host, *arguments, **named)
+
+    setattr(socket, name, checked)
 
 
 def _refuse_address(event: str, address: object) -> None:

@@ -12,7 +12,7 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 
 MISBEHAVING = """
-import contextlib, os, socket, tempfile
+import asyncio, contextlib, os, socket, tempfile
 from pathlib import Path
 
 REAL_HOME = Path(os.environ["REAL_HOME_OF_THE_RUN"])
@@ -42,6 +42,10 @@ def test_sends_a_datagram():
     with socket.socket(type=socket.SOCK_DGRAM) as connection, contextlib.suppress(OSError):
         connection.sendto(b"x", ("192.0.2.3", 53))
 
+def test_sends_a_message():
+    with socket.socket(type=socket.SOCK_DGRAM) as connection, contextlib.suppress(OSError):
+        connection.sendmsg([b"x"], [], 0, ("192.0.2.4", 53))
+
 def test_connects_to_a_name():
     with socket.socket() as connection, contextlib.suppress(OSError):
         connection.connect(("direct.invalid", 80))
@@ -49,6 +53,14 @@ def test_connects_to_a_name():
 def test_looks_up_a_name():
     with contextlib.suppress(OSError):
         socket.getaddrinfo("host.invalid", 80)
+
+def test_opens_a_connection_in_an_event_loop():
+    with contextlib.suppress(OSError):
+        asyncio.run(asyncio.wait_for(asyncio.open_connection("loop.invalid", 80), 20))
+
+def test_looks_up_an_old_name():
+    with contextlib.suppress(OSError):
+        socket.gethostbyname("old.invalid")
 
 def test_opens_a_connection_by_name():
     with contextlib.suppress(OSError):
@@ -84,6 +96,7 @@ def test_loopback_is_open():
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
         pass
     assert socket.getaddrinfo("localhost", 80)
+    assert socket.getaddrinfo(host="localhost", port=80)
 
 def test_local_sockets_are_open(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the path of a socket is short
@@ -136,13 +149,16 @@ def misbehaving(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("connects_to_an_address", "socket.connect to '192.0.2.1'"),
         ("connects_without_an_exception", "socket.connect_ex to '192.0.2.2'"),
         ("sends_a_datagram", "socket.sendto to '192.0.2.3'"),
+        ("sends_a_message", "socket.sendmsg to '192.0.2.4'"),
         ("connects_to_a_name", "socket.connect to 'direct.invalid'"),
         ("looks_up_a_name", "socket.getaddrinfo to 'host.invalid'"),
+        ("opens_a_connection_in_an_event_loop", "socket.getaddrinfo to 'loop.invalid'"),
+        ("looks_up_an_old_name", "socket.gethostbyname to 'old.invalid'"),
         ("opens_a_connection_by_name", "socket.getaddrinfo to 'other.invalid'"),
     ],
 )
 def test_a_test_that_misbehaves_is_named_with_its_deed(misbehaving: str, name: str, words: str) -> None:
-    errors = [line for line in misbehaving.splitlines() if line.startswith(f"ERROR test_case.py::test_{name}")]
+    errors = [line for line in misbehaving.splitlines() if line.startswith(f"ERROR test_case.py::test_{name} ")]
     assert len(errors) == 1, misbehaving
     assert words in errors[0]
 
