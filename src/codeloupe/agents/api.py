@@ -16,6 +16,7 @@ from codeloupe.agents.prompt_text import full_prompt
 from codeloupe.agents.validation import validate
 from codeloupe.errors import AgentError, InvalidRequest, NotLoggedIn, TimedOut
 from codeloupe.extraction.json_text import parsed
+from codeloupe.extraction.reasoning import behind_reasoning
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, TurnTaken
 from codeloupe.model.records import dataclass
@@ -238,17 +239,20 @@ def _answer(response: Any, asked: AskedOf, *, is_wrapped: bool) -> _Answer:
     raw = "\n".join(filter(None, (text, arguments)))
     if error := bad_ending(response.finish_reason, asked, text=raw):
         raise error
+    said = behind_reasoning(text)
     if call is None:
-        if not text.strip():
+        if said is None:
+            raise no_answer("it thought aloud and then said nothing", asked, text=raw)
+        if not said.strip():
             raise no_answer("it is empty", asked, text=raw)
-        return _Answer(text, None, raw)
+        return _Answer(said, None, raw)
     try:
         value = parsed(arguments)
     except ValueError as problem:
         raise no_answer(str(problem), asked, text=raw) from problem
     if is_wrapped and isinstance(value, dict) and set(value) == {_WRAPPED}:
         value = value[_WRAPPED]
-    return _Answer(text if text.strip() else json.dumps(value, ensure_ascii=False), value, raw)
+    return _Answer(said if said and said.strip() else json.dumps(value, ensure_ascii=False), value, raw)
 
 
 def _usage(response: Any) -> TokenUsage:

@@ -22,6 +22,9 @@ NAME = "api"
 INSTALL = install_command("api")
 # The clients of OpenAI refuse to be made without a key, and local services do not look at it.
 _NO_KEY = "none"
+# What a model thinks aloud is parted from its answer by us. pydantic-ai would take the opening tag away from a thought
+# that never ends, and the drafts in it for the answer; so it is told to look for tags that no model writes.
+_THINKING_TAGS = ("\0thought", "\0end")
 _loading = threading.Lock()
 _CONNECT_SECONDS = 15.0
 
@@ -160,7 +163,8 @@ def _openai_model(packages: Packages, target: Target, line: _Line) -> Any:
         http_client=line.http,
     )
     provider = packages.vendor_providers.OpenAIProvider(openai_client=client)
-    return packages.vendor_models.OpenAIChatModel(target.model, provider=provider)
+    profile = {"thinking_tags": _THINKING_TAGS}
+    return packages.vendor_models.OpenAIChatModel(target.model, provider=provider, profile=profile)
 
 
 def _google_model(packages: Packages, target: Target, line: _Line) -> Any:

@@ -100,6 +100,22 @@ def test_an_answer_comes_back_whole_with_its_tokens_and_its_model(api: str) -> N
 
 
 @every_vendor
+def test_what_the_model_thought_aloud_is_not_its_answer_but_is_kept_with_it(api: str) -> None:
+    said = "<think>Perhaps nothing.</think>\n\nTwo things."
+    with StandInServer([Text(said)]) as server:
+        result = ask(agent_for(api, server))
+    assert (result.output.strip(), result.raw_output) == ("Two things.", said)
+
+
+@every_vendor
+@pytest.mark.parametrize("said", ['<think>So {"findings": []}, or not', '<think>{"findings": []}</think>\n'])
+def test_a_draft_in_a_thought_without_an_answer_behind_it_is_no_answer(api: str, said: str) -> None:
+    error = failure_of(api, Text(said), OutputInvalid)
+    assert error.raw_output == said
+    assert "thought aloud" in str(error)
+
+
+@every_vendor
 def test_system_prompts_prompt_and_context_all_reach_the_model(api: str) -> None:
     with StandInServer() as server:
         ask(
