@@ -8,7 +8,6 @@ says of all its commits, guidance and baseline, is read once: at the newest comm
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -44,6 +43,7 @@ from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
 from codeloupe.panel import Floor, Panel, Seat, choose_seats, seated
 from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
+from codeloupe.removal import remove_tree
 from codeloupe.review.asking import Transcript
 from codeloupe.review.lanes import joined_info
 from codeloupe.review.prompt import PROMPT_VERSION
@@ -295,7 +295,7 @@ class _Sweep:
             return await self._run(plan, assignment.commit)
         finally:
             if snapshot.exists():
-                shutil.rmtree(snapshot)
+                remove_tree(snapshot)
 
     async def _by_content(self, assignment: Assignment, change: Change) -> Review:
         trusted = not self.settings.untrusted

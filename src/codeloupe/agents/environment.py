@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from codeloupe.model.records import dataclass
-from codeloupe.process import NETWORK_NAMES, inherited_environment
+from codeloupe.process import NETWORK_NAMES, inherited_environment, temporary_directory
 
 PERSON_NAMES = ("USER", "LOGNAME")
 """Who the user is: some programs look their login up by it. Only for a program that runs in the user's home."""
@@ -29,9 +28,8 @@ class Places:
 @contextmanager
 def throw_away_places() -> Iterator[Places]:
     """Places that only this user can enter, and that are gone afterwards."""
-    # A program that was ended may have left something that nobody can remove; that must not hide its answer.
-    with tempfile.TemporaryDirectory(prefix="codeloupe-", ignore_cleanup_errors=True) as name:
-        places = Places(Path(name), Path(name, "home"), Path(name, "tmp"))
+    with temporary_directory() as root:
+        places = Places(root, root / "home", root / "tmp")
         places.home.mkdir()
         places.temporary.mkdir()
         yield places

@@ -15,7 +15,6 @@ import json
 import re
 import sys
 import sysconfig
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import field
@@ -29,7 +28,7 @@ from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
-from codeloupe.process import Command, Completed, find_program, inherited_environment, run
+from codeloupe.process import Command, Completed, find_program, inherited_environment, run, temporary_directory
 
 _NAME = "ast-grep"
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
@@ -79,8 +78,8 @@ class AstGrepAnalyser:
         """
         deadline = time.monotonic() + target.timeout_seconds
         try:
-            with tempfile.TemporaryDirectory(prefix="codeloupe-ast-grep-") as directory:
-                return await self._analyse(target, _Workspace(Path(directory)), deadline)
+            with temporary_directory() as directory:
+                return await self._analyse(target, _Workspace(directory), deadline)
         except OSError as error:
             raise AnalyserFailed(
                 f"{_NAME} could not be given its files: {error}",
@@ -99,12 +98,12 @@ class AstGrepAnalyser:
 
     async def version(self) -> str:
         """The version of ast-grep, such as `0.51.0`. Raises as `analyse` does."""
-        with tempfile.TemporaryDirectory(prefix="codeloupe-ast-grep-") as directory:
+        with temporary_directory() as directory:
             completed = await run(
                 Command(
                     argv=(self._find(), "--version"),
-                    cwd=Path(directory),
-                    environment=inherited_environment(HOME=directory),
+                    cwd=directory,
+                    environment=inherited_environment(HOME=str(directory)),
                     timeout_seconds=_VERSION_TIMEOUT_SECONDS,
                     max_output_bytes=_MAX_OUTPUT_BYTES,
                 )

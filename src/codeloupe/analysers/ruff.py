@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sysconfig
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, broken_file
 from codeloupe.analysers.ruff_rules import ruff_rules
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.records import dataclass
-from codeloupe.process import Command, Completed, find_program, inherited_environment, run
+from codeloupe.process import Command, Completed, find_program, inherited_environment, run, temporary_directory
 
 _SUFFIXES = (".py", ".pyi", ".pyw")
 # The newest version that every supported ruff knows.
@@ -61,10 +60,10 @@ class RuffAnalyser:
         """
         if not target.files:
             return AnalyserReport()
-        with tempfile.TemporaryDirectory(prefix="codeloupe-ruff-") as directory:
+        with temporary_directory() as directory:
             check = _Check(
                 program=self._program or _find_ruff(),
-                directory=Path(directory),
+                directory=directory,
                 target=target,
                 deadline=time.monotonic() + target.timeout_seconds,
             )

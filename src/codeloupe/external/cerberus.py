@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.process import find_program
+from codeloupe.process import find_program, temporary_directory
 from codeloupe.review.failures import INVALID_ANSWER
 from codeloupe.review.verdict import judge
 
@@ -219,7 +218,7 @@ def _context_file(context: str) -> Iterator[tuple[str, ...]]:
     if not context.strip():
         yield ()
         return
-    with tempfile.TemporaryDirectory(prefix="codeloupe-", ignore_cleanup_errors=True) as name:
-        file = Path(name, "context.md")
+    with temporary_directory() as directory:
+        file = directory / "context.md"
         file.write_text(context, encoding="utf-8", errors="replace")
         yield ("--context-file", str(file))

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from codeloupe.errors import ProcessError, ProgramNotFound
 from codeloupe.external.placing import place
@@ -19,7 +18,7 @@ from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.process import Command, Completed, find_program, program_environment, stream
+from codeloupe.process import Command, Completed, find_program, program_environment, stream, temporary_directory
 from codeloupe.review.failures import INVALID_ANSWER
 
 _log = logging.getLogger(__name__)
@@ -146,5 +145,5 @@ def _directory(task: ReviewTask) -> Iterator[Path]:
     if task.trusted:
         yield task.tree or task.snapshot
         return
-    with TemporaryDirectory(prefix="codeloupe-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
+    with temporary_directory() as directory:
+        yield directory

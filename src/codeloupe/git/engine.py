@@ -9,15 +9,15 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from codeloupe.errors import NotARepository, UsageError
 from codeloupe.git.command import Place
 from codeloupe.model.records import dataclass
+from codeloupe.process import temporary_directory
 
 # For reading diffs: drivers off; text and eol stay, or a CRLF checkout would differ in every line.
 DIFF_ATTRIBUTES = "* !filter !diff !merge !ident\n"
@@ -37,33 +37,15 @@ class Sources:
 @contextmanager
 def private_directory() -> Iterator[Path]:
     """A directory for this user alone, removed at the end, after an error too. Raises UsageError without a place."""
-    try:
-        directory = Path(tempfile.mkdtemp(prefix="codeloupe-"))
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError(
-            f"no temporary directory can be made: {reason}", hint="set TMPDIR to a directory that can be written"
-        ) from error
-    try:
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(temporary_directory())
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(
+                f"no temporary directory can be made: {reason}", hint="set TMPDIR to a directory that can be written"
+            ) from error
         yield directory
-    finally:
-        _remove(directory)
-
-
-def _remove(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    if directory.exists():
-        # A program that worked in there may have left folders that even their owner cannot enter.
-        _open_folder(directory)
-        for parent, folders, _ in os.walk(directory):
-            for folder in folders:
-                _open_folder(Path(parent, folder))
-        shutil.rmtree(directory)
-
-
-def _open_folder(folder: Path) -> None:
-    if not folder.is_symlink():
-        folder.chmod(0o700)
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from codeloupe.git.command import Place, git
 from codeloupe.model.scope import RangeScope
+from codeloupe.removal import remove_tree
 
 _IDENTITY = ("user.name=codeloupe", "user.email=codeloupe@example.invalid", "commit.gpgSign=false")
 
@@ -20,12 +20,13 @@ async def committed_change(root: Path, store: Path, *, before: str, after: str) 
 
     The objects are those of `store`, the directory of a workspace store. Raises GitFailed and OSError.
     """
-    shutil.rmtree(root, ignore_errors=True)
+    remove_tree(root)
     root.mkdir(mode=0o700, parents=True)
     try:
         yield await _committed(root, store, before, after)
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        with suppress(OSError):  # the next one tries again
+            remove_tree(root)
 
 
 async def _committed(root: Path, store: Path, before: str, after: str) -> RangeScope:

@@ -1,4 +1,4 @@
-"""The only place that starts a child process.
+"""The only place that starts a child process, and that makes the directories which are there for a run alone.
 
 Every child gets its own session, an allowlisted environment, its input by a pipe that is closed, a deadline and a
 cap on what is kept of its output. Whatever happens (timeout, overflow, cancellation, even a second cancellation
@@ -12,6 +12,8 @@ during the clean-up), the child is gone when `run` or `stream` returns or raises
 process of its own that lives while such calls are in flight. It ends the program and everything that came of it, also
 what moved to a session of its own, and also when we are killed outright. On systems other than Linux it can end the
 process group only.
+
+`temporary_directory` is gone after its use, and when we are killed outright, with the next run.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from codeloupe.process.environment import NETWORK_NAMES, inherited_environment, 
 if TYPE_CHECKING:
     from codeloupe.process.running import run
     from codeloupe.process.streaming import StreamTimedOut, stream
+    from codeloupe.process.temporary import temporary_directory
 
 __all__ = [
     "NETWORK_NAMES",
@@ -38,10 +41,16 @@ __all__ = [
     "run",
     "run_blocking",
     "stream",
+    "temporary_directory",
 ]
 
-# These load with their first use: they need an event loop, and not every command does.
-_HOMES = {"StreamTimedOut": "streaming", "run": "running", "stream": "streaming"}
+# These load with their first use: they need an event loop, or much of the standard library, and not every command does.
+_HOMES = {
+    "StreamTimedOut": "streaming",
+    "run": "running",
+    "stream": "streaming",
+    "temporary_directory": "temporary",
+}
 
 
 def __getattr__(name: str) -> object:

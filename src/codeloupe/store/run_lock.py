@@ -18,8 +18,10 @@ from codeloupe.store.run_files import open_file, write_all
 
 LOCK_FILE = "lock"
 _LONGEST_WORDS_BYTES = 1_000
-# Somebody who only looks whether a run is free has the lock for an instant.
+# Who works on a run says so in the file at once. Somebody who only looks whether it is free says nothing, and has the
+# lock for an instant, which is longer where the machine stands still.
 _TRIES = 10
+_TRIES_WHEN_NOBODY_SAYS_SO = 150
 _PAUSE_SECONDS = 0.03
 
 
@@ -70,10 +72,12 @@ def holder_of(directory: int) -> Holder | None:
 
 
 def _taken(descriptor: int) -> bool:
-    for pause in (0.0, *(_PAUSE_SECONDS for _ in range(_TRIES))):
-        time.sleep(pause)
+    for number in range(_TRIES_WHEN_NOBODY_SAYS_SO):
         if _try(descriptor, fcntl.LOCK_EX):
             return True
+        if number >= _TRIES and os.fstat(descriptor).st_size > 0:
+            return False
+        time.sleep(_PAUSE_SECONDS)
     return False
 
 

@@ -1,13 +1,13 @@
-"""Removes the directory of a run, whatever the agents that worked below it left there."""
+"""What is left in the directory of the runs: how much it is, and what of it a process that died should have removed."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from codeloupe.removal import remove_tree
 
 # How the directories are called of runs that are being made, and of those that are being removed.
 NEW_PREFIX = ".new-"
@@ -19,23 +19,16 @@ _MAKING_SECONDS = 3_600
 def size_below(directory: Path) -> int:
     """How many bytes the files below a directory have together; what cannot be looked at counts for nothing."""
     total = 0
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - millions of them, and no Path is needed
-            except OSError:
-                continue
+    folders = [os.fspath(directory)]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
     return total
-
-
-def remove_tree(directory: Path) -> None:
-    """Remove a directory with all that is in it; links are removed, not followed. Raises OSError."""
-    try:
-        shutil.rmtree(directory)
-    except OSError:
-        # Programs make directories that not even their owner may change, such as those of package caches.
-        _open_up(directory)
-        shutil.rmtree(directory)
 
 
 def clear_leftovers(root: Path) -> None:
@@ -57,10 +50,3 @@ def _is_left_over(entry: os.DirEntry[str]) -> bool:
         return True
     is_old = entry.stat(follow_symlinks=False).st_mtime < time.time() - _MAKING_SECONDS
     return entry.name.startswith(NEW_PREFIX) and is_old
-
-
-def _open_up(directory: Path) -> None:
-    for folder, folders, _ in os.walk(directory):
-        for path in (Path(folder), *(Path(folder, name) for name in folders)):
-            if stat.S_ISDIR(path.lstat().st_mode):
-                path.chmod(stat.S_IRWXU)
