@@ -20,15 +20,22 @@ settings.register_profile(
 settings.load_profile("codeloupe")
 
 
+# Real programs start in these, several a test, on a machine that may be busy with other things.
+_OF_PROGRAMS = ("contract", "integration")
+_PROGRAM_SECONDS = 180
 # Tests of whole programs and of properties run without counting lines: that takes up to several times as long, and
-# the tests of the rooms show the same.
-_UNCOUNTED = tuple(Path(__file__).parent / room for room in ("contract", "integration", "property"))
+# the examples in the tests of the rooms show the same.
+_UNCOUNTED = (*_OF_PROGRAMS, "property")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
     for item in items:
-        if any(room in item.path.parents for room in _UNCOUNTED):
+        room = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
+        if room in _UNCOUNTED or getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.no_cover)
+        if room in _OF_PROGRAMS and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_PROGRAM_SECONDS))
 
 
 @pytest.fixture
