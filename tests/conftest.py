@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -36,6 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.no_cover)
         if room in _OF_PROGRAMS and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_PROGRAM_SECONDS))
+
+
+def pytest_collection_finish() -> None:
+    # Thousands of tests and their modules stay to the end: no collection of garbage needs to look at them again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
