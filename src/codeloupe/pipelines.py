@@ -14,7 +14,7 @@ from types import MappingProxyType
 from codeloupe.app import review
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
-from codeloupe.errors import ConfigError, NotARepository, PipelineError, UsageError
+from codeloupe.errors import ConfigError, NotARepository, PipelineError
 from codeloupe.gates.approval import word_of_a_person
 from codeloupe.gates.command import command_gate
 from codeloupe.gates.critic import CriticGate
@@ -29,13 +29,13 @@ from codeloupe.model.pipeline_definition import (
     GateDefinition,
     GateKind,
     PipelineDefinition,
-    StageDefinition,
     WorkspaceKind,
 )
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.panel import experts_of
+from codeloupe.pipeline.changes import new_stage_record, with_changes
 from codeloupe.pipeline.crew import Asking, Crew
 from codeloupe.pipeline.definition import input_values, load_pipeline
 from codeloupe.pipeline.descent import Descent
@@ -75,8 +75,9 @@ class RunOptions:
     are those of the caller by name, beside the built-in ones or in the place of one. `agent` and `model` are for stages
     that name none; `resume_run` keeps those of the run unless it is given others. `ask_person` asks on a terminal, and
     gives None when the person wants to decide later: then the run stops. Without it an approval is waited for as long
-    as its gate says, unless `wait_for_approval` is off. `accept_changes` resumes a run though the pipeline's files
-    have changed since it began.
+    as its gate says, unless `wait_for_approval` is off. `state_directory` holds the run, and the ledger of its stages
+    and critics, in the place of the user's. `accept_changes` resumes a run though the pipeline's files have changed
+    since it began.
     """
 
     repo: Path = Path()
@@ -125,7 +126,7 @@ class Pipeline:
             file=self.definition.file,
             digest=self.definition.digest,
             state=StageState.PENDING,
-            stages=tuple(_new_record(stage) for stage in self.definition.stages),
+            stages=tuple(new_stage_record(stage) for stage in self.definition.stages),
             inputs=values,
             workspace=self.definition.workspace,
             repository=None if repository is None else repository.root,
@@ -140,12 +141,6 @@ class Pipeline:
             return await _Run(self.definition, store, _Wish(options, settings, repository)).go_on(record)
 
 
-def _new_record(stage: StageDefinition) -> StageRecord:
-    """A stage before it began, with what a display tells of its place and its limit."""
-    judged = (gate.max_attempts for gate in stage.gates if gate.kind is not GateKind.APPROVAL)
-    return StageRecord(name=stage.name, needs=stage.needs, max_attempts=max(judged, default=1))
-
-
 async def resume_run(run_id: str, *, options: RunOptions = RunOptions()) -> RunRecord:  # noqa: B008 - frozen
     """Go on with a run that waits, was interrupted or whose process died; nothing that is finished is done again.
 
@@ -157,7 +152,7 @@ async def resume_run(run_id: str, *, options: RunOptions = RunOptions()) -> RunR
         record = store.load(run_id)
         definition = _definition_of(record)
         if definition.digest != record.digest:
-            record = _with_changes(record, definition, accepted=options.accept_changes)
+            record = with_changes(record, definition, accepted=options.accept_changes)
         record, options = _remembered(record, options)
         settings = options.settings or (await configure(repo=record.repository or options.repo)).settings
         _check(definition, options, settings)
@@ -181,24 +176,6 @@ def _definition_of(record: RunRecord) -> PipelineDefinition:
             hint="put it back where it was",
         )
     return load_pipeline(record.file)
-
-
-def _with_changes(record: RunRecord, definition: PipelineDefinition, *, accepted: bool) -> RunRecord:
-    """The record under a definition that has changed, if that is accepted: what has begun must still be there."""
-    known = {stage.name: stage for stage in record.stages}
-    wanted = {stage.name for stage in definition.stages}
-    lost = [name for name, stage in known.items() if name not in wanted and stage.state is not StageState.PENDING]
-    if not accepted or lost or definition.workspace is not record.workspace:
-        more = f"; {', '.join(lost)} had begun and is no longer in it" if lost else ""
-        raise UsageError(
-            f"{record.file}, or a file that it names, has changed since the run {record.run_id} began{more}",
-            hint="put the files back as they were, begin a new run, or resume this one with the changes accepted",
-        )
-    new = [_new_record(stage) for stage in definition.stages]
-    stages = tuple(
-        replace(known.get(stage.name, stage), needs=stage.needs, max_attempts=stage.max_attempts) for stage in new
-    )
-    return replace(record, stages=stages, digest=definition.digest, inputs=input_values(definition, record.inputs))
 
 
 def _remembered(record: RunRecord, options: RunOptions) -> tuple[RunRecord, RunOptions]:
@@ -342,7 +319,8 @@ class _Run:
         record = await _begun(book, workspaces, places)
         purse, keys = Purse(self._definition, book), _Keys()
         crew = _crew(self._options, self._settings)
-        with agent_caller(self._call_settings(record), key_of=keys.key_of, watch_files=None) as caller:
+        settings, place = self._call_settings(record), self._options.state_directory
+        with agent_caller(settings, key_of=keys.key_of, watch_files=None, state_directory=place) as caller:
             asking = Asking(self._definition, crew, purse, caller)
             around = Surroundings(
                 definition=self._definition,

@@ -30,7 +30,7 @@ from codeloupe.ports import Agent, AgentEventSink
 from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.store.location import database_path
+from codeloupe.store.location import DATABASE_NAME, database_path
 
 
 class _Recipe(NamedTuple):
@@ -148,11 +148,13 @@ def agent_caller(
     fresh: bool = False,
     key_of: KeyOf | None = None,
     watch_files: WatchFiles | None = _watch,
+    state_directory: Path | None = None,
 ) -> Iterator[AgentCaller]:
     """What makes the agent calls of one run, with its limits, its budget and the ledger.
 
     `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files` tells
-    which files a call changed, by git unless something else is given; None for a caller who finds out by itself.
+    which files a call changed, by git unless something else is given; None for a caller who finds out by itself. The
+    ledger is the user's, or the one in `state_directory`.
     """
     options = CallerOptions(
         concurrency=settings.concurrency,
@@ -167,7 +169,8 @@ def agent_caller(
         max_tokens=settings.max_tokens,
         max_requests=settings.max_requests,
     )
-    with Database(database_path(os.environ)) as database:
+    path = database_path(os.environ) if state_directory is None else state_directory / DATABASE_NAME
+    with Database(path) as database:
         yield AgentCaller(options, budget=budget, ledger=SqliteLedger(database), key_of=key_of, watch_files=watch_files)
 
 
@@ -228,7 +231,9 @@ def _model(request: AgentRequest, agent: Agent) -> str | None:
 
 
 async def _tree_of(request: AgentRequest) -> str | None:
-    if request.tools == () or not is_repeatable(request) or not request.working_dir.is_dir():
+    # A path that cannot even be looked at, for its length or a right that lacks, is refused in words with the request.
+    is_there = os.path.isdir(request.working_dir)  # noqa: PTH112 - Path.is_dir raises for such a path
+    if request.tools == () or not is_repeatable(request) or not is_there:
         return None
     try:
         repository = await open_repository(request.working_dir)

@@ -55,14 +55,14 @@ _BY_TEXT = tuple(
         ("usage limit|limit reached|hit your limit", LIMITED),
         ("overloaded", OVERLOADED),
         ("prompt is too long", TOO_LONG),
-        ("no conversation found", _UNKNOWN_SESSION),
+        ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
     )
 )
 _BY_STDERR = tuple(
     (re.compile(words, re.IGNORECASE), kind)
     for words, kind in (
         ("unknown option|allowed choices are", TOO_OLD),
-        ("no conversation found", _UNKNOWN_SESSION),
+        ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
         ("root/sudo privileges", _AS_ROOT),
         ("not a valid json schema", _SCHEMA_REFUSED),
         ("exceeds 10mb", TOO_LONG),

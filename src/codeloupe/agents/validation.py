@@ -131,7 +131,8 @@ def _numbers(request: AgentRequest) -> _Problems:
 def _working_dir(request: AgentRequest) -> _Problems:
     hint = "give the path of an existing directory"
     try:
-        if request.working_dir.is_dir():
+        # As an absolute path, since the one that this process works in may have been removed.
+        if request.working_dir.absolute().is_dir():
             return
         what = "is not a directory" if request.working_dir.exists() else "does not exist"
     except OSError as error:

@@ -32,13 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    settings = run_to_end(configure_settings(repo=arguments.working_dir, flags=flags_of(arguments))).settings
-    request = request_of(arguments, model=settings.model, timeout_seconds=settings.agent_timeout_seconds)
-    mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
     try:
-        with AgentProgress(stream=sys.stderr, mode=mode) as progress:
-            call = switchboard.run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit)
-            result = run_to_end(call)
+        result = _asked(arguments)
     except CodeloupeError as error:
         if arguments.json:
             write_result(_as_json(_failed(error)))
@@ -50,6 +45,15 @@ def _run(arguments: argparse.Namespace) -> int:
         for note in () if arguments.quiet else result.notes:
             print(f"codeloupe: {terminal(note)}", file=sys.stderr)
     return 0
+
+
+def _asked(arguments: argparse.Namespace) -> AgentResult:
+    settings = run_to_end(configure_settings(repo=arguments.working_dir, flags=flags_of(arguments))).settings
+    request = request_of(arguments, model=settings.model, timeout_seconds=settings.agent_timeout_seconds)
+    mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
+    with AgentProgress(stream=sys.stderr, mode=mode) as progress:
+        call = switchboard.run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit)
+        return run_to_end(call)
 
 
 def _as_text(result: AgentResult) -> str:

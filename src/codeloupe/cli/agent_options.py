@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ from codeloupe.cli.parser import Parser
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import AgentRequest, PermissionMode
 
-_MAX_PROMPT_BYTES = 64 * 1024**2
+# More than any agent takes; what has no end, such as /dev/zero, must not be read to it.
+_MOST_BYTES = 64 * 1024**2
 
 
 def configure(parser: Parser) -> None:
@@ -93,7 +96,7 @@ def request_of(arguments: argparse.Namespace, *, model: str | None, timeout_seco
         output_schema=_schema(arguments.schema),
         resume_session=arguments.resume,
         fork_session=arguments.fork,
-        context={path.name: _read_text(path) for path in arguments.context},
+        context=_context(arguments.context),
         labels=dict(_label(text) for text in arguments.label),
     )
 
@@ -107,21 +110,30 @@ def _prompt(arguments: argparse.Namespace) -> str:
         return str(arguments.prompt)
     if sys.stdin.isatty():
         raise UsageError("there is no prompt", hint="give it as an argument, with --prompt-file or on standard input")
-    text = _decoded(sys.stdin.buffer.read(_MAX_PROMPT_BYTES), "standard input")
+    text = _decoded(sys.stdin.buffer.read(_MOST_BYTES + 1), "standard input")
     if not text.strip():
         raise UsageError("there is no prompt: standard input is empty", hint="give it as an argument: agent run PROMPT")
     return text
 
 
+def _context(paths: Sequence[Path]) -> dict[str, str]:
+    """The text of each file by its name, or by its path where several have the same name."""
+    times = Counter(path.name for path in paths)
+    return {path.name if times[path.name] == 1 else str(path): _read_text(path) for path in paths}
+
+
 def _read_text(path: Path) -> str:
     try:
-        return _decoded(path.read_bytes(), str(path))
+        with path.open("rb") as file:
+            return _decoded(file.read(_MOST_BYTES + 1), str(path))
     except OSError as error:
         reason = (error.strerror or "unknown error").lower()
         raise UsageError(f"cannot read {path}: {reason}", hint="give a readable file") from error
 
 
 def _decoded(data: bytes, name: str) -> str:
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{name} has more than {_MOST_BYTES:,} bytes", hint="send less at once")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -135,6 +147,8 @@ def _schema(path: Path | None) -> dict[str, Any] | None:
         schema = json.loads(_read_text(path))
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}: not JSON: {error.msg}", hint="give --schema a JSON Schema") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: nested too deeply to be read", hint="give --schema a simpler one") from error
     if not isinstance(schema, dict):
         raise UsageError(f"{path}: a JSON Schema is an object", hint='begin with {"type": "object"}')
     return schema

@@ -6,9 +6,8 @@ import argparse
 from importlib import import_module
 
 from codeloupe.cli.pipeline_answers import leave_word, stage_for
-from codeloupe.cli.pipeline_place import as_shown, find_run, open_store
+from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_word
 from codeloupe.model.pipeline import Decision, StageState
-from codeloupe.report.sanitise import terminal
 
 _DECISIONS = {"approve": Decision.APPROVE, "reject": Decision.REJECT}
 
@@ -27,5 +26,5 @@ def run(arguments: argparse.Namespace) -> int:
         resume_run = import_module("codeloupe.pipelines").resume_run
         exit_code: int = carry(lambda options: resume_run(run_id, options=options), arguments)
         return exit_code
-    print(terminal(told))
+    write_word(told, record, store, arguments, holder=holder)
     return 0

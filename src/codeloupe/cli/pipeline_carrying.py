@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,20 @@ Work = Callable[[RunOptions], Coroutine[Any, Any, RunRecord]]
 def carry(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) -> int:
     """Do the work of `run` or `resume`, show where it ended, and return the exit code. Raises a CodeloupeError."""
     store = open_store()
+    run: RunRecord | None = None
+    stopped: KeyboardInterrupt | CodeloupeError | None = None
     with PipelineDisplay(stream=sys.stderr, mode=mode_of(arguments)) as display:
         try:
             run = run_to_end(_carried(work, arguments, repo, display=display, store=store))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, CodeloupeError) as error:
             if display.run is None:
                 raise
-            run = None
-        except CodeloupeError:
-            if display.run is not None:
+            if isinstance(error, CodeloupeError):
                 display.say(f"the run {display.run.run_id} keeps what was done; `resume` goes on from there")
-            raise
+            stopped = error
+    if isinstance(stopped, CodeloupeError) and display.run is not None:
+        _show_stopped(display.run.run_id, store, arguments, exit_code=stopped.exit_code)
+        raise stopped
     if run is None and display.run is not None:
         return _interrupted(display.run.run_id, store, arguments)
     assert run is not None  # noqa: S101 - see above
@@ -67,6 +71,15 @@ async def _carried(
         accept_changes=arguments.accept_changes,
     )
     return await work(options)
+
+
+def _show_stopped(run_id: str, store: DirectoryRunStore, arguments: argparse.Namespace, *, exit_code: int) -> None:
+    """Give a program the run as it stands; a person has read what stopped it."""
+    # The error that stopped it is the one to tell.
+    with suppress(CodeloupeError):
+        run, holder = as_shown(store, run_id)
+        if arguments.json:
+            write_run(run, store, arguments, holder=holder, exit_code=exit_code)
 
 
 def _interrupted(run_id: str, store: DirectoryRunStore, arguments: argparse.Namespace) -> int:

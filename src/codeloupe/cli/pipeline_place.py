@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from codeloupe.report.history_words import moment
 from codeloupe.report.pipeline_json import run_json
 from codeloupe.report.pipeline_text import Places, render_run
 from codeloupe.report.pipeline_words import as_it_stands, state_in_words
+from codeloupe.report.sanitise import terminal
 from codeloupe.store.location import state_directory
 from codeloupe.store.run_lock import Holder
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
@@ -67,13 +69,18 @@ def places_of(directory: Path) -> Places:
 
 
 def write_run(
-    run: RunRecord, store: DirectoryRunStore, arguments: argparse.Namespace, *, holder: Holder | None = None
+    run: RunRecord,
+    store: DirectoryRunStore,
+    arguments: argparse.Namespace,
+    *,
+    holder: Holder | None = None,
+    exit_code: int | None = None,
 ) -> None:
-    """Show a run on standard output, as text or for programs."""
+    """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
     places = places_of(store.directory(run.run_id))
     if arguments.json:
         process_id = None if holder is None else holder.process_id
-        write_result(run_json(run, places, busy=holder is not None, process_id=process_id))
+        write_result(run_json(run, places, busy=holder is not None, process_id=process_id, exit_code=exit_code))
         return
     look = look_of(arguments.color)
     write_result(
@@ -86,6 +93,17 @@ def write_run(
             verbose=arguments.verbose,
         )
     )
+
+
+def write_word(
+    told: str, run: RunRecord, store: DirectoryRunStore, arguments: argparse.Namespace, *, holder: Holder | None
+) -> None:
+    """Tell that a person's word was left. A program gets the run as it was before it, and the words beside it."""
+    if arguments.json:
+        write_run(run, store, arguments, holder=holder)
+        print(f"codeloupe: {terminal(told)}", file=sys.stderr)
+    else:
+        print(terminal(told))
 
 
 def _last(store: DirectoryRunStore) -> str:

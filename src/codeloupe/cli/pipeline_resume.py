@@ -7,7 +7,7 @@ import sys
 
 from codeloupe.cli.pipeline_answers import leave_word, stage_for
 from codeloupe.cli.pipeline_carrying import carry
-from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_run
+from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_run, write_word
 from codeloupe.errors import UsageError
 from codeloupe.model.pipeline import Decision, StageState
 from codeloupe.pipelines import resume_run
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         stage = stage_for(record, arguments.retry, _CAN_BE_TRIED_AGAIN, refusal="so it cannot be tried again")
         told = leave_word(store, record, stage, Decision.RETRY, note=arguments.note, holder=holder)
         if holder is not None:
-            print(told)
+            write_word(told, record, store, arguments, holder=holder)
             return 0
     elif record.state is StageState.COMPLETED:
         write_run(record, store, arguments)

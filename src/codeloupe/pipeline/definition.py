@@ -58,7 +58,8 @@ def _text_of(path: Path) -> str:
     try:
         return read_config_file(path, name=str(path), follow_symlinks=True).text
     except ConfigError as error:
-        raise ConfigError(error.message, hint=_FILE_HINT) from error
+        is_missing = isinstance(error.__cause__, FileNotFoundError)
+        raise ConfigError(error.message, hint=_FILE_HINT if is_missing else error.hint) from error
     except ValueError as error:  # a NUL byte
         raise ConfigError(f"{escape(str(path))}: this cannot be the name of a file", hint=_FILE_HINT) from error
 

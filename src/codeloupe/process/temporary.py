@@ -2,7 +2,8 @@
 
 A run that was killed outright cannot clean up; the next one does it. A directory of ours holds a file of known words
 on which its maker has a lock, and that the system frees when the maker dies, however it dies. So a directory is
-abandoned when that file is there, holds those words, and can be locked: nothing else is ever taken for ours.
+abandoned when that file is there, holds those words with the directory's name, and can be locked: nothing else is ever
+taken for ours, and neither is a copy, nor one that somebody renamed to keep it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from codeloupe.removal import remove_tree
 _PREFIX = "codeloupe-"
 _OWNER = "owner"
 _WORK = "work"
-_WORDS = b"A directory of codeloupe for the time of one run. It may go when that is over.\n"
+_WORDS = "A directory of codeloupe for the time of one run. It may go when that is over."
 _OPEN_OWNER = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _looked_at: set[str] = set()
 
@@ -37,7 +38,7 @@ def temporary_directory() -> Iterator[Path]:
     if place not in _looked_at:
         _looked_at.add(place)
         remove_abandoned(Path(place))
-    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    directory, maker = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place)), os.getpid()
     owner = None
     try:
         owner = _claim(directory)
@@ -45,7 +46,9 @@ def temporary_directory() -> Iterator[Path]:
         work.mkdir(mode=0o700)
         yield work
     finally:
-        _remove(directory)
+        # A process that was forked off meanwhile comes by here too, when it ends: the maker still works in it.
+        if os.getpid() == maker:
+            _remove(directory)
         if owner is not None:
             os.close(owner)
 
@@ -64,7 +67,7 @@ def _claim(directory: Path) -> int:
     try:
         # Some file systems know no locks. Without the words the directory is never taken for abandoned.
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(owner, _WORDS)
+        os.write(owner, _words(directory))
     except OSError:
         os.ftruncate(owner, 0)
     return owner
@@ -76,15 +79,19 @@ def _remove_if_abandoned(directory: Path) -> None:
     except OSError:  # somebody else's, or not made wholly
         return
     try:
-        about = os.fstat(owner)
-        if stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid():
+        about, words = os.fstat(owner), _words(directory)
+        if stat.S_ISREG(about.st_mode) and about.st_uid == directory.lstat().st_uid == os.geteuid():
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.read(owner, len(_WORDS) + 1) == _WORDS:
+            if os.read(owner, len(words) + 1) == words:
                 _remove(directory)
     except OSError:  # its maker still works in it
         return
     finally:
         os.close(owner)
+
+
+def _words(directory: Path) -> bytes:
+    return os.fsencode(f"{_WORDS} Its name is {directory.name}.\n")
 
 
 def _remove(directory: Path) -> None:

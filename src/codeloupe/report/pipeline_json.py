@@ -42,9 +42,18 @@ def list_schema() -> dict[str, Any]:
 
 
 def run_json(
-    run: RunRecord, places: Places, *, busy: bool, process_id: int | None = None, now: datetime | None = None
+    run: RunRecord,
+    places: Places,
+    *,
+    busy: bool,
+    process_id: int | None = None,
+    exit_code: int | None = None,
+    now: datetime | None = None,
 ) -> str:
-    """One run, with every attempt. Always valid JSON that can be encoded as UTF-8, whatever agents wrote."""
+    """One run, with every attempt. Always valid JSON that can be encoded as UTF-8, whatever agents wrote.
+
+    `exit_code` is for a run that was stopped by an error of its own.
+    """
     moment = now or datetime.now(UTC)
     document = RunV1(
         schema_version=1,
@@ -55,7 +64,7 @@ def run_json(
         digest=run.digest,
         state=run.state.value,
         reason=run.reason,
-        exit_code=exit_code_of(run),
+        exit_code=exit_code_of(run) if exit_code is None else exit_code,
         busy=busy,
         process_id=process_id,
         workspace=run.workspace.value,

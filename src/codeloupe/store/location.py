@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +15,8 @@ DATABASE_NAME = "codeloupe.sqlite3"
 def state_directory(environment: Mapping[str, str]) -> Path:
     """CODELOUPE_HOME, else below XDG_STATE_HOME, else below the home directory; always absolute, not made here.
 
-    A relative XDG_STATE_HOME counts as unset, as its standard asks: it would lead into the reviewed tree.
+    A relative XDG_STATE_HOME counts as unset, as its standard asks, and so does a relative HOME: they would lead into
+    the reviewed tree.
     Raises StoreError when nothing names a place.
     """
     named = environment.get("CODELOUPE_HOME")
@@ -35,8 +38,10 @@ def _home(environment: Mapping[str, str]) -> Path:
     if named and Path(named).is_absolute():
         return Path(named)
     try:
-        return Path("~").expanduser()
-    except RuntimeError as error:
+        home = Path("~").expanduser()
+        # It is made of HOME where that is set, whatever it says.
+        return home if home.is_absolute() else Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except (RuntimeError, KeyError) as error:
         raise StoreError(
             "there is no place to keep finished calls: this user has no home directory",
             hint="set CODELOUPE_HOME to a directory that may be written",
