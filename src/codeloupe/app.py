@@ -121,11 +121,9 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             context=wish.context,
         ) as intake:
             emit(ChangeRead(intake.change))
-            told = _changed_rules(intake, chosen)
-            for error in told:
-                emit(Warned(error.message))
             round_ = await begin_round(intake, seats, chosen, repo=repo, fresh=wish.fresh, since_last=wish.since_last)
-            for note in round_.notes:
+            told = (*_changed_rules(intake, chosen), *round_.errors)
+            for note in (*(error.message for error in told), *round_.notes):
                 emit(Warned(note))
             plan = ReviewPlan(
                 task=intake.task(trusted=not chosen.untrusted, timeout_seconds=chosen.timeout_seconds),

@@ -23,7 +23,7 @@ from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import EntryKind, HistoryQuery, ReviewRecord
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import Review
+from codeloupe.model.review import Review, ReviewError
 from codeloupe.panel import Seat, default_analysers, experts_of
 from codeloupe.ports import History, Reviewer, ReviewTask
 from codeloupe.review.agent_reviewer import DROPPED_FINDING
@@ -33,6 +33,7 @@ from codeloupe.review.prompt import PROMPT_VERSION
 from codeloupe.review.rounds import Asked, EarlierRounds, who_saw
 
 _DIGITS = 32
+_LEFT_OPEN = "left_open"
 # A commit, a range or a diff file is looked at by itself; these move on as work goes on.
 _GOING_ON = (ScopeKind.BRANCH, ScopeKind.UNCOMMITTED, ScopeKind.STAGED, ScopeKind.PULL_REQUEST)
 # Of these nothing that was committed is ever left out.
@@ -45,6 +46,7 @@ _MOST_PARTIAL_REVIEWS = 50
 class Round:
     """This review among its earlier ones. `look` is what the agents need not be asked about again.
 
+    `notes` are told while it runs; `errors` stand in its report as well, for they say what a pass does not mean.
     `place` is the repository and its branch, when the history was asked for them.
     """
 
@@ -53,6 +55,7 @@ class Round:
     earlier: EarlierRounds | None = None
     has_agents: bool = False
     notes: tuple[str, ...] = ()
+    errors: tuple[ReviewError, ...] = ()
     place: Whereabouts | None = None
 
     def over(self, reviewers: Sequence[Reviewer], seats: Sequence[Seat]) -> tuple[Reviewer, ...]:
@@ -163,13 +166,14 @@ def _since_last(plain: Round, past: _Past, settings: Settings) -> Round:
     known = {finding.fingerprint: finding for record in (past.whole, last) if record for finding in record.findings}
     grave = [one for one in known.values() if one.can_block and one.severity.at_least(settings.fail_on)]
     remark = "; only what the last review has not seen"
-    notes: tuple[str, ...] = ()
+    errors: tuple[ReviewError, ...] = ()
     if grave:
         which = "1 open finding" if len(grave) == 1 else f"{len(grave):,} open findings"
         remark += f", whose {which} of {settings.fail_on.label} or above do not count here"
-        notes = (f"earlier reviews left {which} of {settings.fail_on.label} or above, not in this review",)
+        told = f"earlier reviews left {which} of {settings.fail_on.label} or above, not in this review"
+        errors = (ReviewError(_LEFT_OPEN, told),)
     look = LastLook(seen=frozenset(last.seen), findings=())
-    return replace(plain, terms="", look=look, earlier=replace(earlier, remark=remark), notes=notes)
+    return replace(plain, terms="", look=look, earlier=replace(earlier, remark=remark), errors=errors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 import sysconfig
@@ -37,6 +38,8 @@ _VERSION_TIMEOUT_SECONDS = 20.0
 # batch is made to be slow, and the batch is halved until that file stands alone.
 _CALL_SECONDS = 5.0
 _CALL_BYTES_A_SECOND = 100_000
+# A machine that stands still uses up the time of a call too, so often at most before it counts.
+_MOST_STALLS = 3
 # Keeps the argument list of one call far below the kernel's limit; each name is ours and short.
 _FILES_A_CALL = 2000
 # ast-grep leaves out a file that is over both; see `file_too_large` in its sources.
@@ -221,7 +224,7 @@ class _Scan:
         """Scan a batch and keep its issues; or keep nothing, and return why one of its files stands in the way."""
         command = self._command(names)
         try:
-            completed = await run(command)
+            completed = await self._run_patiently(command)
         except OutputTooLarge:
             return f"ast-grep's answer is over {_MAX_OUTPUT_BYTES:,} bytes"
         except ProcessTimedOut:
@@ -239,6 +242,18 @@ class _Scan:
             return "ast-grep left it out and did not say why"
         self.issues.extend(issue for row in completed.stdout.splitlines() if (issue := self._issue(row)) is not None)
         return None
+
+    async def _run_patiently(self, command: Command) -> Completed:
+        """Run it; and again, when it was ended and has not had a processor for even half of its time."""
+        for _ in range(_MOST_STALLS):
+            before = _children_seconds()
+            try:
+                return await run(command)
+            except ProcessTimedOut:
+                is_slow = _children_seconds() - before > command.timeout_seconds / 2
+                if is_slow or self.deadline - time.monotonic() < command.timeout_seconds:
+                    raise
+        return await run(command)
 
     def _command(self, names: Sequence[str]) -> Command:
         files = [self.workspace.files / name for name in names]
@@ -270,6 +285,12 @@ class _Scan:
                 analyser=_NAME,
                 hint="check that ast-grep is version 0.51 or newer (`codeloupe doctor`)",
             ) from error
+
+
+def _children_seconds() -> float:
+    """How long the children that have ended had a processor; all of them, so it may be more than one's own."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _to_issue(match: Any, paths: dict[str, str]) -> Issue | None:

@@ -12,11 +12,19 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import field
+from functools import cache, partial
 from pathlib import Path
 
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.paths import read_regular_file
-from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, broken_file, parse_diagnostics, rule_issues
+from codeloupe.analysers.ruff_output import (
+    Diagnostic,
+    LineNumbers,
+    broken_file,
+    parse_diagnostics,
+    rows_of,
+    rule_issues,
+)
 from codeloupe.analysers.ruff_rules import ruff_rules
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.records import dataclass
@@ -26,7 +34,7 @@ _SUFFIXES = (".py", ".pyi", ".pyw")
 # The newest version that every supported ruff knows.
 _TARGET_VERSION = "py314"
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
-_VERSION_TIMEOUT_SECONDS = 10.0
+_VERSION_TIMEOUT_SECONDS = 20.0
 _SHORTEST_ATTEMPT_SECONDS = 0.1
 _ARGUMENT_FILE = "arguments"
 # A package's own file imports names to pass them on.
@@ -201,7 +209,7 @@ class _Check:
         failed = dict(self.failed)
         for index, found in by_file.items():
             file, lines = self.target.files[index], self.lines[index]
-            issues.extend(rule_issues(file, found, lines))
+            issues.extend(rule_issues(file, found, lines, cache(partial(self._rows, file))))
             match broken_file(file, found, lines, self.target.added_lines.get(file, frozenset())):
                 case Issue() as issue:
                     issues.append(issue)
@@ -210,6 +218,12 @@ class _Check:
                 case None:
                     pass
         return AnalyserReport(tuple(issues), failed)
+
+    def _rows(self, file: str) -> list[bytes]:
+        try:
+            return rows_of(read_regular_file(self.target.root / file))
+        except OSError:  # it vanished after ruff read it: what ruff said stands as it is
+            return []
 
 
 def _read(completed: Completed, known: Sequence[int]) -> list[Diagnostic]:

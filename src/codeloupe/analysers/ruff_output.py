@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from codeloupe.analysers.interface import Issue
 from codeloupe.analysers.paths import is_test_file
+from codeloupe.analysers.query_text import is_harmless_query
 from codeloupe.analysers.ruff_rules import RuffRule, ruff_rules
+from codeloupe.analysers.secret_values import speaks_about_secrets
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
@@ -19,6 +22,9 @@ _UNREADABLE = "E902"
 # Syntax that is newer than the target version is no mistake: which Python runs the code is not known here.
 _NEWER_SYNTAX = "(syntax was "
 _MAX_TITLE_CHARACTERS = 160
+_QUERY = "S608"
+_SECRET_BY_NAME = ("S105", "S106", "S107")
+_NAME_AT_END = re.compile(r'"([^"]*)"$')
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
@@ -71,14 +77,38 @@ def _diagnostic(row: Mapping[str, Any]) -> Diagnostic:
     )
 
 
-def rule_issues(file: str, diagnostics: Sequence[Diagnostic], lines: LineNumbers) -> Iterator[Issue]:
-    """The issues of a file by the rules of the table."""
+def rows_of(content: bytes) -> list[bytes]:
+    """The content in rows, as ruff counts them."""
+    return _LINE_END.split(content)
+
+
+def rule_issues(
+    file: str, diagnostics: Sequence[Diagnostic], lines: LineNumbers, rows: Callable[[], Sequence[bytes]] = tuple
+) -> Iterator[Issue]:
+    """The issues of a file by the rules of the table. `rows` of the file are asked for only where they decide."""
     in_tests = is_test_file(file)
     rules = ruff_rules()
     for diagnostic in diagnostics:
         rule = rules.get(diagnostic.code or "")
-        if rule is not None and rule.code != _UNREADABLE and not (in_tests and rule.quiet_in_tests):
-            yield _issue(file, diagnostic, lines, rule)
+        if rule is None or rule.code == _UNREADABLE or (in_tests and rule.quiet_in_tests):
+            continue
+        if not _is_about_a_secret(diagnostic):
+            seems_safe = "seems safe" in diagnostic.message or _is_harmless(diagnostic, rows)
+            yield _issue(file, diagnostic, lines, rule if not seems_safe else replace(rule, severity=rule.seems_safe))
+
+
+def _is_about_a_secret(diagnostic: Diagnostic) -> bool:
+    """Whether what ruff takes for a password by its name is the name, place or kind of one, as in `TOKEN_ENV`."""
+    named = _NAME_AT_END.search(diagnostic.message) if diagnostic.code in _SECRET_BY_NAME else None
+    return named is not None and speaks_about_secrets(named[1])
+
+
+def _is_harmless(diagnostic: Diagnostic, rows: Callable[[], Sequence[bytes]]) -> bool:
+    """Whether what ruff takes for a query can hold nothing from outside."""
+    if diagnostic.code != _QUERY:
+        return False
+    marked = rows()[diagnostic.first_row - 1 : diagnostic.last_row]
+    return is_harmless_query([row.decode("utf-8", "replace") for row in marked])
 
 
 def _issue(file: str, diagnostic: Diagnostic, lines: LineNumbers, rule: RuffRule) -> Issue:
@@ -87,7 +117,7 @@ def _issue(file: str, diagnostic: Diagnostic, lines: LineNumbers, rule: RuffRule
         line_start=lines.of_row(diagnostic.first_row),
         line_end=lines.of_row(diagnostic.last_row),
         rule=rule.code,
-        severity=rule.seems_safe if "seems safe" in diagnostic.message else rule.severity,
+        severity=rule.severity,
         category=rule.category,
         title=_title(diagnostic.message),
         body=rule.why,

@@ -19,8 +19,8 @@ _TABLE = "ruff_rules.toml"
 class RuffRule:
     """What one rule means: how bad, of what kind, why it matters and how to mend it.
 
-    `seems_safe` is the severity when ruff itself says that the call seems safe. `quiet_in_tests` marks what a test
-    rightly does.
+    `seems_safe` is the severity when ruff, or a look at the code, says that it seems safe. `quiet_in_tests` marks
+    what a test rightly does.
     """
 
     code: str

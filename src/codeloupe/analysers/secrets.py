@@ -27,8 +27,9 @@ from codeloupe.process import Command, Completed, inherited_environment, run
 _NAME = "detect-secrets"
 _WORKER = "codeloupe.analysers.secrets_worker"
 _VERSION_SCRIPT = f"from importlib.metadata import version; print(version('{_NAME}'))"
-_VERSION_TIMEOUT_SECONDS = 10.0
+_VERSION_TIMEOUT_SECONDS = 20.0
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
+_LINE_SECONDS = 1.0
 # Kept for starting the child and for reading its answer, but never more than half of the time.
 _RESERVED_SECONDS = 10.0
 
@@ -123,6 +124,7 @@ class SecretsAnalyser:
             return AnalyserReport((), failed)
         request = {
             "budget_seconds": max(target.timeout_seconds - _RESERVED_SECONDS, target.timeout_seconds / 2),
+            "line_seconds": _LINE_SECONDS,
             "files": [{"file": file, "lines": rows} for file, rows in lines.items() if rows],
         }
         completed = await run(

@@ -2,7 +2,7 @@
 
 Run as `python -I -m codeloupe.analysers.secrets_worker`. It reads one JSON object from stdin:
 
-    {"budget_seconds": 20.0, "files": [{"file": "a.py", "lines": [[1, "text"], …]}, …]}
+    {"budget_seconds": 20.0, "line_seconds": 1.0, "files": [{"file": "a.py", "lines": [[1, "text"], …]}, …]}
 
 and writes one to stdout:
 
@@ -31,7 +31,6 @@ from typing import Any
 from codeloupe.analysers.secret_detectors import PRIVATE_KEY, Detectors, Hit, find_secrets, load_detectors
 from codeloupe.model.records import dataclass
 
-_LINE_SECONDS = 1.0
 _KEY_LOOKAHEAD_LINES = 6
 _KEY_BODY_LINES = 120
 _KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/=]{32,}")
@@ -55,14 +54,14 @@ class _Findings:
 def main() -> int:
     """Read the request, search, and write the answer; 0, or a traceback and 1 when the request is no request."""
     forbid_network()
-    signal.signal(signal.SIGALRM, _give_up)
+    signal.signal(signal.SIGVTALRM, _give_up)
     request = json.load(sys.stdin)
-    deadline = time.monotonic() + float(request["budget_seconds"])
+    deadline, line_seconds = time.monotonic() + float(request["budget_seconds"]), float(request["line_seconds"])
     detectors = load_detectors()
     found = _Findings()
     for entry in request["files"]:
         lines = [(int(number), str(text)) for number, text in entry["lines"]]
-        _search_file(detectors, entry["file"], lines, found, deadline=deadline)
+        _search_file(detectors, entry["file"], lines, found, deadline=deadline, line_seconds=line_seconds)
     json.dump({"hits": found.hits, "slow": found.slow, "unfinished": found.unfinished}, sys.stdout)
     return 0
 
@@ -81,17 +80,20 @@ def _give_up(_number: int, _frame: FrameType | None) -> None:
     raise _TooSlow
 
 
-def _search_file(detectors: Detectors, file: str, lines: Sequence[Line], found: _Findings, *, deadline: float) -> None:
+def _search_file(
+    detectors: Detectors, file: str, lines: Sequence[Line], found: _Findings, *, deadline: float, line_seconds: float
+) -> None:
     for index, (number, text) in enumerate(lines):
         seconds_left = deadline - time.monotonic()
         if seconds_left <= 0:
             found.unfinished.append(file)
             return
         try:
-            # The matcher of `re` looks for signals while it works, so this also ends a pattern that runs away.
-            signal.setitimer(signal.ITIMER_REAL, min(_LINE_SECONDS, seconds_left))
+            # The matcher of `re` looks for signals while it works, so this also ends a pattern that runs away. Only
+            # time on a processor counts: a busy machine makes no line slow.
+            signal.setitimer(signal.ITIMER_VIRTUAL, min(line_seconds, seconds_left))
             hits = find_secrets(detectors, file, text)
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         except _TooSlow:
             found.slow.append((file, number))
             continue

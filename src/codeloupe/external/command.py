@@ -130,7 +130,7 @@ def _problem(completed: Completed, answer: ReviewAnswer, *, can_block: bool) -> 
         return Failure(FAILED, f"no finding on the reviewed files says why {_ending(completed)}")
     if answer.verdict not in (None, Verdict.PASS.value) and not can_block:
         return Failure(FAILED, f"its verdict is {answer.verdict}, but no finding on the reviewed files says why")
-    return None
+    return Failure(INVALID_ANSWER, answer.lost) if answer.lost else None
 
 
 def _ending(completed: Completed) -> str:

@@ -131,8 +131,8 @@ async def _announce(place: Place, names: list[str], empty_blob: str) -> None:
 
 
 def _is_ours(file: Path, place: Place) -> bool:
-    """Whether a file belongs to the engine itself: the temporary directory may lie in the reviewed tree."""
-    return file.is_relative_to(place.git_dir.parent)
+    """Whether a file is in the directory of the engine itself: temporary files may lie in the reviewed tree."""
+    return file.is_relative_to(place.git_dir.parent.parent)
 
 
 def _problems(root: Path, names: Iterable[str]) -> dict[str, str]:

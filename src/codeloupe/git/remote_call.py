@@ -56,7 +56,9 @@ class RemoteRepository:
         try:
             while not (await asyncio.wait((call,), timeout=_SECONDS_BETWEEN_LOOKS))[0]:
                 self._check_size()
-            return call.result()
+            completed = call.result()
+            self._check_size()  # it may have got all of it between two looks
+            return completed
         except ProcessTimedOut as error:
             raise ProcessTimedOut(
                 f"{self.address.name} did not send everything within {self.timeout_seconds:g} s",

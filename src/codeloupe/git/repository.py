@@ -240,6 +240,12 @@ async def find_head_and_base(repository: Repository, configured: str | None) -> 
     )
 
 
+async def pushed_commit(repository: Repository, branch: str) -> str | None:
+    """What a branch was at origin when git last talked to it; None where origin is not known to have it."""
+    ref = f"refs/remotes/origin/{branch}"
+    return (await _list_refs(repository, (ref,))).get(ref, ("", None))[1]
+
+
 def _homes_of(name: str) -> tuple[str, ...]:
     return f"refs/heads/{name}", f"refs/tags/{name}", f"refs/remotes/origin/{name}"
 

@@ -17,6 +17,7 @@ from codeloupe.git.repository import (
     merge_base,
     no_commits,
     open_repository,
+    pushed_commit,
     read_head,
     resolve,
 )
@@ -103,9 +104,15 @@ async def _default(repository: Repository, base_branch: str | None) -> Sides:
             "no base branch to compare with: neither origin/HEAD nor main, master or develop is here",
             hint="give --base REF, set base_branch in codeloupe.yaml, or fetch it (git fetch origin main:main)",
         )
-    if base is None or base.checked_out:
-        return _against_head(repository, head, Side.WORKING_TREE, f"uncommitted changes on {head.branch}")
-    return await _branch(repository, head, base.name, base.sha)
+    if base is not None and not base.checked_out:
+        return await _branch(repository, head, base.name, base.sha)
+    # On the base branch itself, the commits that origin does not have yet are what was not reviewed.
+    pushed = await pushed_commit(repository, head.branch) if head.branch else None
+    if pushed is not None and pushed != head.sha:
+        unpushed = await _branch(repository, head, f"origin/{head.branch}", pushed)
+        if unpushed.base != head.sha:
+            return unpushed
+    return _against_head(repository, head, Side.WORKING_TREE, f"uncommitted changes on {head.branch}")
 
 
 async def _branch(repository: Repository, head: Head, name: str, sha: str) -> Sides:

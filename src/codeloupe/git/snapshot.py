@@ -190,7 +190,7 @@ async def _list_working_files(repository: Repository) -> list[str]:
         borrow(repository.common_dir / "info" / "exclude", git_dir / "info" / "exclude")
         place = in_engine(git_dir, *await comparison_settings(repository), work_tree=repository.root)
         listed = await git(place, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
-        ours = str(git_dir.parent.parent.resolve() / _OUR_DIRECTORIES)
+        ours = str(git_dir.parent.parent.parent.resolve() / _OUR_DIRECTORIES)
     names = (os.fsdecode(name) for name in listed.split(b"\0") if name and not name.endswith(b"/"))
     return [name for name in names if not str(repository.root / name).startswith(ours)]
 

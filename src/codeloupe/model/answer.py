@@ -42,6 +42,13 @@ class ReviewAnswer:
     dropped: tuple[str, ...] = ()
     repaired: bool = False
 
+    @property
+    def lost(self) -> str | None:
+        """Why the findings do not tell how bad it is, or None: one could not be read, and no other is grave."""
+        if not self.dropped or any(finding.severity.at_least(Severity.HIGH) for finding in self.findings):
+            return None
+        return f"not every finding could be read: {self.dropped[0]}"
+
 
 class Proof(StrEnum):
     """What an attempt to refute a finding showed."""

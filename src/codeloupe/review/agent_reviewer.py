@@ -175,8 +175,8 @@ class _Run:
         self.details += bool(outcome.answer)
         self.outcomes[unit.name] = outcome if self.details <= _MAX_DETAILS else replace(outcome, answer="")
         failure = outcome.failure.reason if outcome.failure else None
-        if failure is not None:
-            warn(f"{self.name} could not review {unit.name}: {failure}", self.emit)
+        if outcome.failure is not None:
+            warn(f"{self.name} could not review {_failed(unit, outcome.failure).unit}: {failure}", self.emit)
         for lost in outcome.dropped:
             warn(_dropped(unit, lost), self.emit)
         seconds = time.monotonic() - started
@@ -195,7 +195,7 @@ class _Run:
             findings=tuple(finding for _, outcome in ended for finding in outcome.findings),
             units_total=len(units),
             units_failed=(
-                *(FailedUnit(unit.name, unit.files, failure.reason) for unit, failure in failed),
+                *(_failed(unit, failure) for unit, failure in failed),
                 *(FailedUnit(file, (file,), "it is in no unit") for file in forgotten),
             ),
             errors=(*(error for unit, outcome in ended for error in self._errors(unit, outcome)), *self._stopped()),
@@ -205,7 +205,8 @@ class _Run:
     def _errors(self, unit: Unit, outcome: UnitOutcome) -> list[ReviewError]:
         errors = [ReviewError(DROPPED_FINDING, _dropped(unit, lost), outcome.answer) for lost in outcome.dropped]
         if outcome.failure is not None:
-            message = f"{self.name} could not review {unit.name}: {outcome.failure.reason}"
+            failed = _failed(unit, outcome.failure)
+            message = f"{self.name} could not review {failed.unit}: {failed.reason}"
             errors.append(ReviewError(outcome.failure.kind, message, outcome.answer))
         return errors
 
@@ -224,6 +225,15 @@ def _in_no_unit(task: ReviewTask, units: Sequence[Unit]) -> list[str]:
     planned = {file for unit in units for file in unit.files}
     changed = dict.fromkeys(file.path for file in task.files if any(hunk.body for hunk in file.hunks))
     return [file for file in changed if file not in planned]
+
+
+def _failed(unit: Unit, failure: Failure) -> FailedUnit:
+    """What could not be reviewed: the unit, or those of its files that the failure is about. The others were."""
+    if not failure.files or set(failure.files) == set(unit.files):
+        return FailedUnit(unit.name, unit.files, failure.reason)
+    first, *others = failure.files
+    more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
+    return FailedUnit(f"{first}{more}", failure.files, failure.reason)
 
 
 def _dropped(unit: Unit, lost: str) -> str:

@@ -49,10 +49,14 @@ _NAMES: Mapping[type[CodeloupeError], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`kind` is a short stable word for errors, `reason` the phrase for coverage."""
+    """`kind` is a short stable word for errors, `reason` the phrase for coverage.
+
+    `files` are those of the unit that it is about; none when it is about all of them.
+    """
 
     kind: str
     reason: str
+    files: tuple[str, ...] = ()
 
 
 def failure_of(error: Exception) -> Failure:

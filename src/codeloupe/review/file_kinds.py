@@ -21,7 +21,14 @@ SOURCE_SUFFIXES = frozenset((
     ".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".rb", ".php", ".sh", ".bash", ".zsh", ".ps1", ".pl", ".lua",
     ".swift", ".m", ".cs", ".fs", ".sql", ".html", ".htm", ".css", ".scss", ".xml", ".json", ".yaml", ".yml",
     ".toml", ".ini", ".cfg", ".md", ".rst", ".txt", ".tf", ".gradle", ".groovy", ".cmake", ".mk", ".vue", ".svelte",
-    ".ex", ".exs", ".erl", ".hs", ".clj", ".dart", ".r", ".jl",
+    ".ex", ".exs", ".erl", ".hs", ".clj", ".dart", ".r", ".jl", ".bat", ".cmd", ".psm1", ".ksh", ".fish", ".awk",
+    ".pm", ".tcl", ".vb", ".mm", ".cu", ".zig", ".nim", ".ml", ".mli", ".sol", ".proto", ".graphql", ".hcl", ".nix",
+    ".bzl", ".ipynb", ".less", ".sass", ".erb", ".jsp", ".aspx", ".cshtml", ".conf", ".properties", ".env",
+))
+SOURCE_NAMES = frozenset((
+    "makefile", "gnumakefile", "dockerfile", "containerfile", "jenkinsfile", "vagrantfile", "procfile", "gemfile",
+    "rakefile", "build", "workspace", ".env", ".bashrc", ".profile", ".zshrc", ".npmrc", ".gitattributes",
+    ".gitmodules", ".htaccess",
 ))
 # fmt: on
 MINIFIABLE_SUFFIXES = frozenset((".js", ".mjs", ".cjs", ".css"))

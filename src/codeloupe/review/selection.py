@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -14,6 +15,7 @@ from codeloupe.review.file_kinds import (
     LOCK_FILES,
     MINIFIABLE_SUFFIXES,
     MINIFIED_NAME,
+    SOURCE_NAMES,
     SOURCE_SUFFIXES,
     VENDOR_FOLDERS,
 )
@@ -22,11 +24,18 @@ from codeloupe.review.globs import Globs
 HEAD_BYTES = 4096
 
 _MINIFIED_LINE_BYTES = 5_000
+# What git keeps of a file whose content lies elsewhere, as the specification of Git LFS has it.
+_LFS_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n"
+    rb"(?:ext-\d-\w{1,60} sha256:[0-9a-f]{64}\n){0,9}oid sha256:[0-9a-f]{64}\nsize \d{1,20}\n"
+)
+_IN_LFS = "Git LFS has its content, and here is only a pointer to it"
+_UNSHOWN = "the diff says only that it differs (make the diff with --text)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionRules:
-    """What to leave out. `believe_content` is off for untrusted changes: a comment must not hide a file."""
+    """What to leave out. `believe_content` is off for untrusted changes: no comment and no name may hide code."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -126,10 +135,12 @@ def _reason_by_diff(file: FileChange, rules: SelectionRules, globs: Globs) -> Sk
     if file.is_submodule:
         return SkippedFile(file.path, SkipReason.SUBMODULE)
     by_name = _reason_by_name(file.path, rules)
-    if by_name is not None:
+    if by_name is not None and (rules.believe_content or not _may_hide_code(file)):
         return by_name
     if file.binary and not _may_hide_code(file):
         return SkippedFile(file.path, SkipReason.BINARY)
+    if file.binary and _is_unshown(file):
+        return SkippedFile(file.path, SkipReason.UNREADABLE, _UNSHOWN)
     changed = file.added + file.deleted
     if changed > rules.max_file_lines:
         detail = f"{changed:,} changed lines, the limit is {rules.max_file_lines:,} (max_file_lines)"
@@ -152,16 +163,29 @@ def _reason_by_name(name: str, rules: SelectionRules) -> SkippedFile | None:
 
 
 def _may_hide_code(file: FileChange) -> bool:
-    """Whether a file that git calls binary, for a NUL byte in it, is by name or first line a program or a text."""
-    if PurePosixPath(file.path).suffix.lower() in SOURCE_SUFFIXES:
+    """Whether a file is a program or a text by its name or first line, whatever else is said of it."""
+    path = PurePosixPath(file.path)
+    if path.name.lower() in LOCK_FILES:
+        return False
+    if path.suffix.lower() in SOURCE_SUFFIXES or path.name.lower() in SOURCE_NAMES:
         return True
     return any(hunk.new_start <= 1 and hunk.body.startswith((b"+#!", b" #!")) for hunk in file.hunks)
+
+
+def _is_unshown(file: FileChange) -> bool:
+    """Whether it has other content of which no line is known: a diff from elsewhere may only say that it differs."""
+    # A type change deletes the one file and adds the other: only the latter is there now.
+    is_shown = any(hunk.new_lines or file.status is not FileStatus.TYPE_CHANGED for hunk in file.hunks)
+    return not is_shown and (file.old_blob is None or file.old_blob != file.new_blob)
 
 
 def _reason_by_content(file: FileChange, content: FileContent, rules: SelectionRules) -> SkippedFile | None:
     if content.size > rules.max_file_bytes:
         detail = f"{content.size:,} bytes, the limit is {rules.max_file_bytes:,} (max_file_bytes)"
         return SkippedFile(file.path, SkipReason.TOO_LARGE, detail)
+    if content.size == len(content.head) and _LFS_POINTER.fullmatch(content.head):
+        is_gap = _may_hide_code(file) and not rules.believe_content
+        return SkippedFile(file.path, SkipReason.UNREADABLE if is_gap else SkipReason.BINARY, _IN_LFS)
     if not rules.believe_content:
         return None
     if rules.skip_generated and GENERATED_MARK.search(content.head[:1024]):

@@ -221,8 +221,8 @@ async def _heard(text: str, structured: Any, *, cut_off: bool = False) -> _Heard
         read = read_review_answer(text, structured)
     else:
         read = await asyncio.to_thread(read_review_answer, text, structured)
-    if cut_off and read.problem is None:
-        read = replace(read, problem=TRUNCATED_JSON)
+    if read.problem is None:
+        read = replace(read, problem=TRUNCATED_JSON if cut_off else read.lost)
     return _Heard(read, text, structured, cut_off=cut_off)
 
 
@@ -259,9 +259,9 @@ def _hidden_part(unit: Unit) -> Failure | None:
     files = [part.file.path for part in unit.parts for hunk in part.hunks if any(_long_lines(hunk.body))]
     if not files:
         return None
-    named = ", ".join(dict.fromkeys(files))
-    reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent without their ends: {named}"
-    return Failure("line_too_long", shortened(reason))
+    named = tuple(dict.fromkeys(files))
+    reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(named)}"
+    return Failure("line_too_long", shortened(reason), named)
 
 
 def _long_lines(body: bytes) -> Iterator[bool]:

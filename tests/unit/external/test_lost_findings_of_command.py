@@ -1,0 +1,31 @@
+"""What a program reports and cannot be read may be grave: with nothing grave beside it, that is no whole review."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from codeloupe.external.command import CommandReviewer
+from codeloupe.model.scope import UncommittedScope
+from tests.repository import GitRepository
+from tests.unit.external.review_tasks import INFO, review_now
+
+
+@pytest.mark.parametrize(("severity", "is_whole"), [("low", False), ("medium", False), ("high", True)])
+def test_a_finding_that_cannot_be_read_beside_lesser_ones_is_a_gap(
+    repository: GitRepository, tmp_path: Path, severity: str, is_whole: bool
+) -> None:
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    repository.write("a.py", "x = 1\ny = x / 0\n")
+    known = {"file": "a.py", "line": 2, "title": "known", "severity": severity}
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"findings": [known, {**known, "title": "odd", "severity": "horrible"}]}))
+    printing = f"import sys; sys.stdout.write(open({str(report)!r}).read())"
+    reviewer = CommandReviewer((sys.executable, "-I", "-S", "-c", printing), info=INFO)
+    outcome = review_now(reviewer, UncommittedScope(), repository.path)
+    assert [found.title for found in outcome.findings] == ["known"]
+    assert (not outcome.units_failed) is is_whole
