@@ -13,6 +13,14 @@ from codeloupe.testing.script_file import read_script
 from codeloupe.testing.server import StandInServer
 
 _USAGE = "Usage: python -m codeloupe.testing [SCRIPT.json] [PORT]"
+_HELP = f"""\
+{_USAGE}
+
+Answers on a port of this machine as the services of Anthropic, OpenAI and Google do, and prints every request.
+SCRIPT.json is a list of replies, one for each request, the last for all that follow:
+  ["hello", {{"reply": "status", "code": 429, "retry_after": 3}}, {{"reply": "delay", "seconds": 2, "then": "done"}}]
+PORT is a free one unless it is given.
+"""
 _SETTINGS = """\
 The stand-in server listens on {url}; Ctrl-C ends it. Set these for a program that should talk to it:
 
@@ -28,6 +36,9 @@ The stand-in server listens on {url}; Ctrl-C ends it. Set these for a program th
 
 def main(arguments: list[str]) -> int:
     """Serve until Ctrl-C; 2 when the arguments, the script or the port cannot be used."""
+    if arguments in (["-h"], ["--help"]):
+        _say(_HELP)
+        return 0
     try:
         script, port = _read_arguments(arguments)
         with StandInServer(script, port=port, on_request=_show) as server:
