@@ -39,7 +39,8 @@ class AgentFactory:
     "text" in the files of a folder, for an agent that reads nothing outside its working directory. `plain_command`
     starts its program as a user would who takes no care, so that a trap is shown to be one; `address_variable` names
     the server, or URL in the command stands for it. `runs_repository` is false for a program that even then runs
-    nothing of a repository, though it reads its texts. `as_sent` is how a prompt reaches the model.
+    nothing of a repository, though it reads its texts. `as_sent` is how a prompt reaches the model; one that
+    `repeats_prompt` says it on its output too, and loses the rest of that when it ends at once.
     """
 
     name: str
@@ -60,6 +61,7 @@ class AgentFactory:
     tells_cut_off: bool = True
     tells_denials: bool = True
     as_sent: Callable[[str], str] = str
+    repeats_prompt: bool = False
     runs_repository: bool = True
     plain_command: tuple[str, ...] = ()
     address_variable: str = ""
@@ -115,7 +117,7 @@ def by_name(name: str) -> AgentFactory:
 
 def asked_for(work: Path, prompt: str = "Say hello.", **fields: Any) -> AgentRequest:
     """A request with a time limit that fits a test."""
-    return AgentRequest(**{"prompt": prompt, "working_dir": work, "timeout_seconds": 40.0, **fields})
+    return AgentRequest(**{"prompt": prompt, "working_dir": work, "timeout_seconds": 55.0, **fields})
 
 
 def assert_nothing_runs_in(folder: Path) -> None:
@@ -212,6 +214,7 @@ def _gemini_factory() -> AgentFactory:
         tells_retry_after=True,
         tells_cut_off=False,
         as_sent=lambda prompt: prompt.replace("@", f"@{JOINER}"),
+        repeats_prompt=True,
         plain_command=("gemini", "-p", "Say hello."),
         address_variable="GOOGLE_GEMINI_BASE_URL",
         plain_environment={"GEMINI_CLI_TRUST_WORKSPACE": "true"},

@@ -10,10 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.process import Command, Completed, inherited_environment, run
+from codeloupe.process import Command, Completed, guardian, inherited_environment, run
 from tests.endings import comes_to_pass
 
 MEBIBYTE = 1024 * 1024
+# A guardian in which something is as in no other: the lines that change it come before its `main`.
+_GUARDIAN = (
+    "import importlib.util, sys\n"
+    f"spec = importlib.util.spec_from_file_location('guardian', {str(guardian.__file__)!r})\n"
+    "module = importlib.util.module_from_spec(spec)\n"
+    "spec.loader.exec_module(module)\n"
+    "@changes@\n"
+    "main = module.main\n"
+)
 
 
 def command(*argv: str, cwd: Path, **changes: object) -> Command:
@@ -63,6 +72,24 @@ def assert_no_child_left() -> None:
     """Fail if this process has a child, running or as a zombie."""
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def changed_guardian(folder: Path, changes: str) -> Path:
+    """A program in the guardian's place; `changes` are lines of Python that set something else in its `module`."""
+    program = folder / "guardian.py"
+    program.write_text(_GUARDIAN.replace("@changes@", changes))
+    return program
+
+
+def held_files() -> frozenset[tuple[int, int, int]]:
+    """The files that this process has open now, each by its number and by what it is."""
+    found = set()
+    for entry in Path("/dev/fd").iterdir():
+        # That of this listing is closed by now.
+        with contextlib.suppress(OSError):
+            facts = os.fstat(int(entry.name))
+            found.add((int(entry.name), facts.st_dev, facts.st_ino))
+    return frozenset(found)
 
 
 def open_files() -> int:

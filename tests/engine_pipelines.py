@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import AgentError
-from codeloupe.model.agent import AgentLimits, AgentRequest
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.pipeline import PipelineEvent, RunRecord
 from codeloupe.pipelines import Pipeline, RunOptions, open_run_store, resume_run
+from codeloupe.ports import AgentEventSink
 from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.scripted_call import AgentStep
 
@@ -72,6 +74,27 @@ class Cast:
         step = steps[min(self.calls.count(name), len(steps) - 1)]
         self.calls.append(name)
         return step
+
+
+class HeldAgent:
+    """The agent of a cast, whose calls for some stages wait for something. `begun` tells that a stage's call came."""
+
+    def __init__(self, cast: Cast) -> None:
+        self._agent = cast.agent
+        self._until: dict[str, asyncio.Event] = {}
+        self.begun: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.name, self.limits, self.check = "scripted", cast.limits, cast.agent.check
+
+    def hold(self, stage: str, *, until: asyncio.Event) -> None:
+        """Let the calls for a stage wait for an event."""
+        self._until[stage] = until
+
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        stage = request.labels["stage"]
+        self.begun[stage].set()
+        if stage in self._until:
+            await self._until[stage].wait()
+        return await self._agent.run(request, emit)
 
 
 def options(cast: Cast, state: Path, **more: Any) -> RunOptions:

@@ -21,6 +21,8 @@ from tests.program import PROGRAM
 KEY = "made-up-" + "for-tests"
 _WORKSPACE = re.compile(r"Your working directory: (\S+)")
 _STEP = re.compile(r"Do the work of ([\w-]+)\.")
+# A run starts the claude program several times, each of which takes long where many tests run at once.
+_END_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Running:
 
     def ended(self) -> tuple[int, Any]:
         """Its exit code and its document; fails the test when it does not end in time."""
-        stdout, _ = self.child.communicate(timeout=50)
+        stdout, _ = self.child.communicate(timeout=_END_SECONDS)
         assert "Traceback" not in self.told(), self.told()
         return self.child.returncode, json.loads(stdout) if stdout.strip() else None
 

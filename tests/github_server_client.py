@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.endings import PATIENCE_SECONDS
 from tests.github_server import GitHubServer
 
 ACCEPT = "application/vnd.github+json"
@@ -46,7 +47,7 @@ def ask(
     body: Any = None,
     *,
     headers: Mapping[str, str | None] | None = None,
-    timeout_seconds: float = 10.0,
+    timeout_seconds: float = PATIENCE_SECONDS,
 ) -> Reply:
     """One request with good headers; `headers` replaces some, and None leaves one out.
 

@@ -1,4 +1,8 @@
-"""The project's own Python sources, parsed once, for the tests that hold its rules."""
+"""The project's own Python sources, for the tests that hold its rules.
+
+Their syntax trees together are a million objects, which every later test in the same process would pay for. So none is
+kept: a rule first looks into the text for what could break it, and few are ever parsed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 
 PROJECT = Path(__file__).parents[2]
@@ -16,11 +20,15 @@ PACKAGE = PurePosixPath("src/codeloupe")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One module: its path below the project, its text and its syntax tree."""
+    """One module: its path below the project and its text."""
 
     path: PurePosixPath
     text: str
-    tree: ast.Module
+
+    @property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return _parsed(self.text, str(self.path))
 
     @property
     def room(self) -> str:
@@ -36,7 +44,12 @@ class Source:
 
 def source_of(text: str, path: str = "src/codeloupe/review/sample.py") -> Source:
     """A source made up for a test of a rule."""
-    return Source(PurePosixPath(path), text, ast.parse(text))
+    return Source(PurePosixPath(path), text)
+
+
+@lru_cache(maxsize=1)
+def _parsed(text: str, path: str) -> ast.Module:
+    return ast.parse(text, path)
 
 
 @cache
@@ -50,8 +63,7 @@ def sources(*directories: str) -> tuple[Source, ...]:
 
 @cache
 def _read(file: Path) -> Source:
-    text = file.read_text(encoding="utf-8")
-    return Source(PurePosixPath(file.relative_to(PROJECT).as_posix()), text, ast.parse(text, str(file)))
+    return Source(PurePosixPath(file.relative_to(PROJECT).as_posix()), file.read_text(encoding="utf-8"))
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -72,7 +84,16 @@ def comments(source: Source) -> Iterator[tuple[int, str]]:
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method, nested ones too."""
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    left = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        # No function is defined inside an expression, so these need not be looked through.
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, name, None)
+            if isinstance(inner, list):
+                left.extend(inner)
 
 
 def dotted(node: ast.expr) -> str:

@@ -107,11 +107,13 @@ def test_local_sockets_are_open(tmp_path, monkeypatch):
 """
 
 
-def run_pytest(directory: Path, source: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(directory: Path) -> str:
+    """What pytest tells of the tests that misbehave and of those that behave, in one run."""
     home = directory / "real-home"
     (home / ".config").mkdir(parents=True)
     (home / ".gitconfig").touch()
-    (directory / "test_case.py").write_text(source)
+    (directory / "test_misbehaving.py").write_text(MISBEHAVING)
+    (directory / "test_behaving.py").write_text(BEHAVING)
     settings = {"GIT_DIR": "x", "CODELOUPE_FAIL_ON": "low", "SOME_TOKEN": "x", "VENDOR_API_KEY": "x", "CI": "1"}
     environment = {
         **settings,
@@ -124,19 +126,20 @@ def run_pytest(directory: Path, source: str) -> subprocess.CompletedProcess[str]
     }
     options = ("-p", "tests.guards", "-p", "no:cacheprovider", "-p", "no:randomly", "--rootdir", ".", "-rfEp", "-q")
     base = ("--basetemp", str(directory / "base"))
-    return subprocess.run(
-        (sys.executable, "-m", "pytest", *options, *base, "test_case.py"),
+    completed = subprocess.run(
+        (sys.executable, "-m", "pytest", *options, *base, "test_misbehaving.py", "test_behaving.py"),
         cwd=directory,
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
+    return completed.stdout
 
 
 @pytest.fixture(scope="module")
-def misbehaving(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return run_pytest(tmp_path_factory.mktemp("misbehaving"), MISBEHAVING).stdout
+def told(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return run_pytest(tmp_path_factory.mktemp("guarded"))
 
 
 @pytest.mark.parametrize(
@@ -157,13 +160,13 @@ def misbehaving(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("opens_a_connection_by_name", "socket.getaddrinfo to 'other.invalid'"),
     ],
 )
-def test_a_test_that_misbehaves_is_named_with_its_deed(misbehaving: str, name: str, words: str) -> None:
-    errors = [line for line in misbehaving.splitlines() if line.startswith(f"ERROR test_case.py::test_{name} ")]
-    assert len(errors) == 1, misbehaving
+def test_a_test_that_misbehaves_is_named_with_its_deed(told: str, name: str, words: str) -> None:
+    errors = [line for line in told.splitlines() if line.startswith(f"ERROR test_misbehaving.py::test_{name} ")]
+    assert len(errors) == 1, told
     assert words in errors[0]
 
 
-def test_tests_that_behave_pass_in_their_private_places(tmp_path: Path) -> None:
-    completed = run_pytest(tmp_path, BEHAVING)
-    assert completed.returncode == 0, completed.stdout
-    assert completed.stdout.count("PASSED") == BEHAVING.count("\ndef test_")
+def test_tests_that_behave_pass_in_their_private_places(told: str) -> None:
+    passed = [line for line in told.splitlines() if line.startswith("PASSED test_behaving.py::")]
+    assert len(passed) == BEHAVING.count("\ndef test_"), told
+    assert not any(line.startswith(("ERROR test_behaving", "FAILED test_behaving")) for line in told.splitlines())

@@ -14,11 +14,18 @@ VAGUE_NAMES = re.compile(r"_?(utils?|helpers?|common|managers?|misc|base2|legacy
 TYPE_IGNORE = re.compile(r"#\s*type:\s*ignore(?P<rest>.*)")
 NOQA = re.compile(r"#\s*noqa(?P<rest>.*)", re.IGNORECASE)
 SKIPS = re.compile(r"(pytest\.)?(mark\.)?(skip|skipif|xfail|importorskip)|unittest\.skip\w*")
+# What a text has that could break a rule.
+MAY_IMPORT_LATE = re.compile(r"^(?!from\b|import\b).*\b(?:from|import)\b.*\bcodeloupe\b", re.MULTILINE)
+MAY_IMPORT_FROM_THE_ROOT = re.compile(r"\bfrom\s+codeloupe\s+import\b|\bimport\b.*\bcodeloupe\.")
+MAY_CATCH_EVERYTHING = re.compile(r"\bexcept\b\s*\*?\s*:|Exception\b")
+MAY_SKIP = re.compile(r"skip|xfail")
 
 Rule = Callable[[Source], Iterator[str]]
 
 
 def first_party_imports_inside_functions(source: Source) -> Iterator[str]:
+    if not MAY_IMPORT_LATE.search(source.text):
+        return
     for function in functions(source.tree):
         for name, line in imports(function):
             if f"{name}.".startswith("codeloupe."):
@@ -26,6 +33,8 @@ def first_party_imports_inside_functions(source: Source) -> Iterator[str]:
 
 
 def public_names_taken_from_the_root(source: Source) -> Iterator[str]:
+    if not MAY_IMPORT_FROM_THE_ROOT.search(source.text):
+        return
     for name, line in imports(source.tree):
         if re.fullmatch(r"codeloupe\.(?!__version__)\w+", name) and source.room not in ("__init__", ""):
             module = name.removeprefix("codeloupe.")
@@ -44,10 +53,14 @@ def packages_without_a_purpose(source: Source) -> Iterator[str]:
 
 
 def broad_excepts_without_a_comment(source: Source) -> Iterator[str]:
-    explained = {number for number, _ in comments(source)}
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.ExceptHandler) and _is_broad(node.type) and node.lineno not in explained:
-            yield f"{source.at(node.lineno)} catches everything without saying why"
+    if not MAY_CATCH_EVERYTHING.search(source.text):
+        return
+    handlers = (node for node in ast.walk(source.tree) if isinstance(node, ast.ExceptHandler))
+    broad = [handler.lineno for handler in handlers if _is_broad(handler.type)]
+    explained = {number for number, _ in comments(source)} if broad else set()
+    for line in broad:
+        if line not in explained:
+            yield f"{source.at(line)} catches everything without saying why"
 
 
 def _is_broad(caught: ast.expr | None) -> bool:
@@ -56,18 +69,26 @@ def _is_broad(caught: ast.expr | None) -> bool:
 
 
 def silenced_checks_without_a_reason(source: Source) -> Iterator[str]:
-    # To take a text apart is slow, and most have neither.
-    if not TYPE_IGNORE.search(source.text) and not NOQA.search(source.text):
+    # To take a text apart is slow, and what stands in it where no comment is may be taken for one at first.
+    if not any(map(_silences_without_a_reason, source.text.splitlines())):
         return
     for number, comment in comments(source):
-        ignore, noqa = TYPE_IGNORE.search(comment), NOQA.search(comment)
-        if ignore and not re.match(r"\[[\w, -]+\]\s+#\s*\w", ignore["rest"]):
-            yield f"{source.at(number)} ignores types without a code and a reason"
-        if noqa and not re.match(r":\s*[A-Z]+\d+(\s*,\s*[A-Z]+\d+)*\s+[-–#]+\s*\w", noqa["rest"]):
-            yield f"{source.at(number)} silences a rule without a code and a reason"
+        if complaint := _silences_without_a_reason(comment):
+            yield f"{source.at(number)} {complaint}"
+
+
+def _silences_without_a_reason(text: str) -> str:
+    ignore, noqa = TYPE_IGNORE.search(text), NOQA.search(text)
+    if ignore and not re.match(r"\[[\w, -]+\]\s+#\s*\w", ignore["rest"]):
+        return "ignores types without a code and a reason"
+    if noqa and not re.match(r":\s*[A-Z]+\d+(\s*,\s*[A-Z]+\d+)*\s+[-–#]+\s*\w", noqa["rest"]):
+        return "silences a rule without a code and a reason"
+    return ""
 
 
 def skipped_tests(source: Source) -> Iterator[str]:
+    if not MAY_SKIP.search(source.text):
+        return
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute) and SKIPS.fullmatch(dotted(node)):
             yield f"{source.at(node.lineno)} uses {dotted(node)}: a test runs or is removed"

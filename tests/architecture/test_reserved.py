@@ -32,9 +32,16 @@ STARTS_A_PROGRAM = re.compile(
 )
 RUNS_TEXT = {"eval", "exec", "__import__", "builtins.eval", "builtins.exec"}
 UNSAFE_YAML = re.compile(r"yaml\.(unsafe_|full_)load(_all)?")
+# What a text has that could be a misuse: a reserved name, or one of those that start a program or run a text.
+MAY_BE_MISUSE = re.compile(
+    rf"\b(?:{'|'.join(name.rpartition('.')[2] for name in RESERVED_IMPORTS)})\b|subprocess"
+    r"|\b(?:system|popen|fork|forkpty|posix_spawnp?|(?:exec|spawn)[lv]p?e?|eval|exec|__import__)\b"
+)
 
 
 def misuse(source: Source) -> list[str]:
+    if not MAY_BE_MISUSE.search(source.text):
+        return []
     return [*_reserved_imports(source), *_programs(source), *_text_as_code(source)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from statistics import median
 
 import pytest
@@ -19,6 +20,7 @@ MEDIAN_FUNCTION_LINES = 12
 EXCEPTIONS: dict[str, tuple[int, str]] = {}
 
 
+@cache
 def sizes(source: Source) -> dict[str, tuple[int, int]]:
     """What is measured in a module, with its lines and its limit."""
     is_test = source.path.parts[0] == "tests"

@@ -11,6 +11,8 @@ import pytest
 from tests.architecture.sources import Source, dotted, imports, source_of, sources
 
 CLOCKS = re.compile(r"(time\.)?(perf_counter|process_time|thread_time|clock_gettime)(_ns)?")
+MAY_ASK_A_CLOCK = re.compile(r"perf_counter|process_time|thread_time|clock_gettime")
+MAY_ASK_HOW_LATE_IT_IS = re.compile(r"monotonic|time\.time")
 WHAT_INSTEAD = (
     "speed is measured by `make bench`, as a ratio. In a test: take a size at which quadratic work would not end"
     " within the time limit, or count the work; for what must not be waited for, `ends_soon` is in tests/endings.py"
@@ -20,6 +22,8 @@ ENDINGS = "tests/endings.py"
 
 
 def clocks_of_the_processor(source: Source) -> Iterator[str]:
+    if not MAY_ASK_A_CLOCK.search(source.text):
+        return
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute) and CLOCKS.fullmatch(dotted(node)):
             yield f"{source.at(node.lineno)} reads {dotted(node)}"
@@ -30,7 +34,7 @@ def clocks_of_the_processor(source: Source) -> Iterator[str]:
 
 def bounds_on_what_passed(source: Source) -> Iterator[str]:
     """`time.monotonic() - began < 2`, in whichever order; that enough time passed may be asserted."""
-    if str(source.path) == ENDINGS:
+    if str(source.path) == ENDINGS or not MAY_ASK_HOW_LATE_IT_IS.search(source.text):
         return
     asserted = (node.test for node in ast.walk(source.tree) if isinstance(node, ast.Assert))
     for node in (part for test in asserted for part in ast.walk(test) if isinstance(part, ast.Compare)):

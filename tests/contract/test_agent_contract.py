@@ -34,6 +34,9 @@ from codeloupe.testing import Cut, Delay, Empty, Garbage, Hang, Json, MaxTokens,
 from tests.agent_factories import AGENTS, AgentFactory, asked_for, assert_nothing_runs_in, on_stage
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 
+# A program that takes seconds to start when nothing else runs takes many when the machine is busy.
+pytestmark = pytest.mark.timeout(180)
+START_SECONDS = 90.0
 PROJECT = Path(__file__).parents[2]
 SCHEMA = {
     "type": "object",
@@ -92,12 +95,7 @@ def test_an_answer_comes_back_whole(factory: AgentFactory, work: Path) -> None:
     assert_nothing_runs_in(work)
 
 
-def test_a_schema_is_answered_with_a_value(factory: AgentFactory, work: Path) -> None:
-    with on_stage(factory, Json({"answer": 42})) as stage:
-        assert stage.answer(asked_for(work, output_schema=SCHEMA)).structured == {"answer": 42}
-
-
-def test_a_schema_may_name_its_draft(factory: AgentFactory, work: Path) -> None:
+def test_a_schema_is_answered_with_a_value_and_may_name_its_draft(factory: AgentFactory, work: Path) -> None:
     named = {"$schema": "https://json-schema.org/draft/2020-12/schema", **SCHEMA}
     with on_stage(factory, Json({"answer": 42})) as stage:
         assert stage.answer(asked_for(work, output_schema=named)).structured == {"answer": 42}
@@ -218,12 +216,13 @@ def test_an_agent_that_hangs_is_ended_in_time(
 
 @pytest.mark.requirement("R1")
 @pytest.mark.requirement("R14")
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_cancellation_is_raised_as_it_came_and_leaves_nothing(factory: AgentFactory, work: Path, times: int) -> None:
+def test_a_cancellation_is_raised_as_it_came_and_leaves_nothing_however_often_it_comes(
+    factory: AgentFactory, work: Path
+) -> None:
     async def cancelled() -> None:
         task = asyncio.ensure_future(stage.ask(asked_for(work, timeout_seconds=FAR_TOO_LONG_SECONDS)))
-        assert await asyncio.to_thread(stage.server.wait_for, 1, timeout_seconds=30)
-        for _ in range(times):
+        assert await asyncio.to_thread(stage.server.wait_for, 1, timeout_seconds=START_SECONDS)
+        for _ in range(3):
             task.cancel("enough")
             await asyncio.sleep(0.01)
         with pytest.raises(asyncio.CancelledError), ends_soon():
@@ -283,8 +282,8 @@ def test_an_agent_says_of_itself_what_it_can(factory: AgentFactory) -> None:
 @pytest.mark.requirement("R3")
 def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words(factory: AgentFactory, work: Path) -> None:
     prompt = "".join(f"line {number:07} of a long prompt\n" for number in range(68_000))[:2_000_000]
-    # A program may repeat the prompt on its output, and lose the rest of that when it ends at once.
-    with on_stage(factory, Delay(1.5, Text("Read."))) as stage:
+    answer: Reply = Delay(5.0, Text("Read.")) if factory.repeats_prompt else Text("Read.")
+    with on_stage(factory, answer) as stage:
         most = stage.agent.limits.max_prompt_characters or len(prompt)
         if most < len(prompt):
             with pytest.raises(PromptTooLong, match="2,000,000"):
@@ -386,6 +385,6 @@ def test_when_we_are_killed_the_program_dies_too(
     with on_stage(factory, Hang()) as stage:
         command = (sys.executable, "-c", KILLED, factory.name, stage.server.url, str(work))
         with subprocess.Popen(command, cwd=PROJECT) as process:
-            assert stage.server.wait_for(1, timeout_seconds=30)
+            assert stage.server.wait_for(1, timeout_seconds=START_SECONDS)
             process.kill()
         assert_nothing_runs_in(work)

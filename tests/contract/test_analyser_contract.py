@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.analysers import ast_grep
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget
 from codeloupe.analysers.ruff import RuffAnalyser
@@ -194,10 +195,12 @@ def test_a_program_that_does_not_say_its_version_is_a_typed_error(case: Case, tm
 
 
 def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
-    case: Case, root: Path, tmp_path: Path
+    case: Case, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = write(root, f"a{case.suffix}", case.defect)
     hanger, pids = hanging(tmp_path)
+    # Of its own accord it gives up a file before the time is over, and that is not what is shown here.
+    monkeypatch.setattr(ast_grep, "_CALL_SECONDS", 60.0)
 
     timed_out(
         ProcessTimedOut,
@@ -224,9 +227,8 @@ def test_cancellation_in_mid_run_leaves_no_process(case: Case, root: Path, tmp_p
     assert all_end(pids)
 
 
-@pytest.mark.parametrize(
-    "stem",
-    [
+def test_a_file_is_analysed_whatever_its_name(case: Case, root: Path) -> None:
+    stems = (
         "-rf",
         "--version",
         "@file",
@@ -242,15 +244,13 @@ def test_cancellation_in_mid_run_leaves_no_process(case: Case, root: Path, tmp_p
         "build/inside",
         "a:1:2",
         "n" * 200,
-    ],
-)
-def test_a_file_is_analysed_whatever_its_name(case: Case, root: Path, stem: str) -> None:
-    name = write(root, stem + case.suffix, case.defect)
+    )
+    names = [write(root, stem + case.suffix, case.defect) for stem in stems]
 
-    report = analyse(case.make(None), target(root, name))
+    report = analyse(case.make(None), target(root, *names))
 
     assert report.failed == {}
-    assert [issue.file for issue in report.issues] == [name]
+    assert sorted(issue.file for issue in report.issues) == sorted(names)
 
 
 def hostile_configuration(root: Path, outside: Path) -> None:

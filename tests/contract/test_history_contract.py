@@ -82,7 +82,7 @@ class TestReviews:
         assert history.get(identifier(1)) == saved
         assert history.get(identifier(2)) is None
 
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
     @given(before=any_review)
     @pytest.mark.requirement("C11")
     def test_any_review_comes_back_exactly(self, history: History, before: Review) -> None:

@@ -18,6 +18,7 @@ from codeloupe.ports import Ledger
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.store.memory_ledger import MemoryLedger
+from tests.endings import FAR_TOO_LONG_SECONDS
 from tests.unit.store.samples import SetClock, result, results
 
 AnyLedger = SqliteLedger | MemoryLedger
@@ -61,7 +62,7 @@ def test_what_was_put_is_got_and_says_where_it_is_from(ledger: AnyLedger) -> Non
     assert ledger.get("another") is None
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(before=results)
 def test_every_result_comes_back_exactly(ledger: AnyLedger, before: AgentResult) -> None:
     ledger.put("k", before)
@@ -186,10 +187,12 @@ def test_of_many_threads_one_gets_each_claim(ledger: AnyLedger) -> None:
 
 
 class TestWaiting:
-    def wait(self, ledger: AnyLedger, timeout: float = 5.0, do: Callable[[], None] | None = None) -> AgentResult | None:
+    def wait(
+        self, ledger: AnyLedger, timeout: float = FAR_TOO_LONG_SECONDS, do: Callable[[], None] | None = None
+    ) -> AgentResult | None:
         async def main() -> AgentResult | None:
             if do is not None:
-                asyncio.get_running_loop().call_later(0.05, do)
+                asyncio.get_running_loop().call_later(0.03, do)
             return await ledger.wait_for("k", poll_seconds=0.01, timeout=timeout)
 
         return asyncio.run(main())

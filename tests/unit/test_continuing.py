@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from tests.rounds_material import Finder, Rounds, code, offline_seat, seat, stat
 A, B, C = "Fault a", "Fault b", "Fault c"
 
 
-@pytest.fixture
-def rounds(repository: GitRepository) -> Rounds:
+@pytest.fixture(scope="module")
+def branch(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """Branch `work` with a commit over `main`; each test has a copy."""
+    repository = GitRepository(tmp_path_factory.mktemp("branch") / "repository")
     repository.write("README.md", "work\n")
     repository.write("old.py", "".join(f"line_{number} = {number}\n" for number in range(60)))
     repository.commit()
@@ -27,7 +30,12 @@ def rounds(repository: GitRepository) -> Rounds:
     repository.write("a.py", code("a"))
     repository.write("b.py", code("b"))
     repository.commit()
-    return Rounds(repository)
+    return repository
+
+
+@pytest.fixture
+def rounds(branch: GitRepository, tmp_path: Path) -> Rounds:
+    return Rounds(branch.copied_to(tmp_path / "repository"))
 
 
 def blocks(review: Review) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from fuzz.engine import CORPUS, Search, corpus_files, failure, smaller
 from fuzz.target import Fell, Target, hold
 from fuzz.targets import TARGETS
+from tests.endings import FAR_TOO_LONG_SECONDS, comes_to_pass
 
 MOST_BYTES = 200_000
 
@@ -39,15 +40,22 @@ def test_a_failure_tells_how_and_where_and_holds_are_quiet() -> None:
     assert failure(_looks_for_brackets, b"[x]") == ""
 
 
-def test_what_fell_is_made_as_small_as_it_can_be() -> None:
+def test_what_fell_is_made_as_small_as_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fuzz.engine._SHRINK_SECONDS", FAR_TOO_LONG_SECONDS)
     assert smaller(b"some [[ words ]] here", lambda data: failure(_looks_for_brackets, data) != "") == b"[[]]"
 
 
 def test_the_search_finds_what_falls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("fuzz.engine.CORPUS", tmp_path)
+    monkeypatch.setattr("fuzz.engine._SHRINK_SECONDS", FAR_TOO_LONG_SECONDS)
     target = Target("planted", lambda: [b"[x]"], (b"[[", b"]]"), search=len, check=_looks_for_brackets)
     search = Search(target, seed=1)
-    search.run(0.3)
+
+    def falls() -> bool:
+        search.run(0.05)
+        return bool(search.fell)
+
+    assert comes_to_pass(falls)
     assert search.fell == {"Fell: brackets": b"[[]]"}
 
 

@@ -45,9 +45,13 @@ def _selected(intake: Intake) -> list[str]:
     return [file.path for file in intake.selection.files]
 
 
-@pytest.fixture
-def edited(repository: GitRepository) -> GitRepository:
-    """Staged: `a.py`; edited after that: `a.py` and `b.py`; deleted: `c.py`; untracked: `new.py` and an image."""
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """Staged: `a.py`; edited after that: `a.py` and `b.py`; deleted: `c.py`; untracked: `new.py` and an image.
+
+    Each test has a copy.
+    """
+    repository = GitRepository(tmp_path_factory.mktemp("work") / "repository")
     for name in ("a.py", "b.py", "c.py"):
         repository.write(name, "old\n")
     repository.commit()
@@ -59,6 +63,11 @@ def edited(repository: GitRepository) -> GitRepository:
     repository.write("new.py", "new\n")
     repository.write("image.png", b"\0\1")
     return repository
+
+
+@pytest.fixture
+def edited(work: GitRepository, tmp_path: Path) -> GitRepository:
+    return work.copied_to(tmp_path / "repository")
 
 
 def test_the_snapshot_holds_the_selected_files_of_the_working_tree(edited: GitRepository) -> None:
@@ -221,9 +230,10 @@ def _files_below(root: Path) -> dict[str, bytes]:
     return {name: content for name, content in found.items() if not name.startswith(".git/")}
 
 
-@pytest.fixture
-def guided(edited: GitRepository) -> GitRepository:
-    """As `edited`, with guidance that was committed before it was edited, and an ignored file."""
+@pytest.fixture(scope="module")
+def guided_work(work: GitRepository, tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """As `work`, with guidance that was committed before it was edited, and an ignored file."""
+    edited = work.copied_to(tmp_path_factory.mktemp("guided") / "repository")
     edited.git("stash", "--quiet", "--include-untracked")
     edited.write("AGENTS.md", "committed")
     edited.write(".gitignore", "ignored.py\n")
@@ -232,6 +242,11 @@ def guided(edited: GitRepository) -> GitRepository:
     edited.write("AGENTS.md", "edited")
     edited.write("ignored.py", "ignored\n")
     return edited
+
+
+@pytest.fixture
+def guided(guided_work: GitRepository, tmp_path: Path) -> GitRepository:
+    return guided_work.copied_to(tmp_path / "repository")
 
 
 def test_without_being_asked_for_nothing_more_is_taken_in(guided: GitRepository) -> None:

@@ -386,15 +386,21 @@ def test_a_report_that_cannot_be_written_takes_nothing_from_the_review(tmp_path:
     assert "could not be written" in warnings[0]
 
 
-@pytest.fixture
-def branch(repository: GitRepository) -> GitRepository:
-    """Branch `work` with one commit over `main`."""
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """Branch `work` with one commit over `main`. Each test has a copy."""
+    repository = GitRepository(tmp_path_factory.mktemp("work") / "repository")
     repository.write("a.py", "x = 1\n")
     repository.commit()
     repository.checkout("work", new=True)
     repository.write("a.py", "x = 2\n")
     repository.commit()
     return repository
+
+
+@pytest.fixture
+def branch(work: GitRepository, tmp_path: Path) -> GitRepository:
+    return work.copied_to(tmp_path / "repository")
 
 
 def look(

@@ -199,8 +199,11 @@ class _Supervisor:
     def _signal_until(self, deadline: float, number: signal.Signals, round_seconds: float) -> None:
         """Signal everything that is left, each process once, in rounds: what is signalled may yet start others."""
         signalled: set[int] = set()
-        while self._anything_left() and (seconds := deadline - time.monotonic()) > 0:
+        while self._anything_left():
+            # Also when the deadline has passed: on a machine that stood still, nobody was signalled before.
             signalled |= self._signal_others(signalled, number)
+            if (seconds := deadline - time.monotonic()) <= 0:
+                return
             self._watch.wait_for_the_end(min(seconds, round_seconds))
 
     def _anything_left(self) -> bool:

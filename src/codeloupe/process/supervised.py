@@ -13,8 +13,8 @@ from codeloupe.process.command import Command
 from codeloupe.process.files import Sink, Source
 from codeloupe.process.guarding import hand_over
 
-# Longer than a supervisor takes, which ends by itself after its grace and its last wait.
-END_SECONDS = 6.0
+# Much longer than a supervisor takes, which ends by itself after its grace and its last wait: machines stand still too.
+END_SECONDS = 20.0
 _DRAIN_SECONDS = 1.0
 
 

@@ -25,7 +25,7 @@ from codeloupe.agents.sdk_options import SdkCall, as_printed, how_to_start
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, TurnsExhausted
 from codeloupe.model.agent import AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent, ToolUsed, TurnTaken
-from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
+from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon, with_enough_time
 from tests.unit.agents.call_samples import request
 from tests.unit.agents.claude_captures import FOLDER, unheard
 from tests.unit.agents.fake_claude import FakeClaude
@@ -238,21 +238,30 @@ async def _talk(*messages: float, ended: list[str]) -> AsyncGenerator[Any, None]
         ended.append("cleaned up")
 
 
-def hold(*messages: float, timeout: float = 5, idle: float | None = None, ended: list[str]) -> PassedLimit | None:
+def hold(*messages: float, timeout: float = FAR_TOO_LONG_SECONDS, idle: float | None = None) -> PassedLimit | None:
+    """Which limit a conversation passed; fails unless it was cleaned up."""
+    ended: list[str] = []
+
     async def held() -> PassedLimit | None:
         conversation = Conversation(_talk(*messages, ended=ended), lambda _: None, token="nobody")
         return await conversation.hold(timeout_seconds=timeout, idle_timeout_seconds=idle)
 
-    return asyncio.run(held())
+    passed = asyncio.run(held())
+    assert ended == ["cleaned up"]
+    return passed
 
 
-def test_a_conversation_ends_at_its_limits_and_is_cleaned_up() -> None:
-    ended: list[str] = []
-    assert hold(0.01, 0.01, ended=ended) is None
-    assert hold(0.01, 30, timeout=0.2, ended=ended) == PassedLimit(0.2, silent=False)
-    assert hold(0.01, 30, idle=0.2, ended=ended) == PassedLimit(0.2, silent=True)
-    assert hold(0.4, 0.4, 0.4, 0.4, timeout=40, idle=1.5, ended=ended) is None
-    assert len(ended) == 4
+def test_a_conversation_ends_by_itself_or_at_its_limits_and_is_cleaned_up() -> None:
+    assert hold(0.01, 0.01) is None
+    assert hold(0.01, FAR_TOO_LONG_SECONDS, timeout=0.2) == PassedLimit(0.2, silent=False)
+    assert hold(0.01, FAR_TOO_LONG_SECONDS, idle=0.2) == PassedLimit(0.2, silent=True)
+
+
+def test_every_message_begins_the_silence_anew() -> None:
+    def talked(silence_seconds: float) -> PassedLimit | None:
+        return hold(*[silence_seconds / 4] * 6, idle=silence_seconds)
+
+    assert with_enough_time(talked, ready=lambda passed: passed is None, seconds=(0.4, 2.0, 8.0)) is None
 
 
 def test_what_the_taker_raises_is_raised_after_the_end_of_the_conversation() -> None:

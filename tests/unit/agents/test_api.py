@@ -42,7 +42,7 @@ from codeloupe.testing import (
     Status,
     Text,
 )
-from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
+from tests.endings import FAR_TOO_LONG_SECONDS, with_enough_time
 from tests.unit.agents.call_samples import request
 
 pytestmark = pytest.mark.timeout(120)
@@ -265,27 +265,31 @@ def test_an_answer_that_is_none_fails(api: str, reply: Reply, kind: type[AgentEr
         assert error.raw_output == reply.text
 
 
+# The first one is too short where packages have to be loaded first, or where the machine is busy.
+LIMITS_SECONDS = (0.3, 2.0, 10.0)
+
+
 @every_vendor
 @pytest.mark.parametrize("reply", [Hang(), Stall()], ids=repr)
 def test_silence_ends_at_its_limit(api: str, reply: Reply) -> None:
-    ask_once_to_load(api)
-    with ends_soon():
-        error = failure_of(api, reply, TimedOut, idle_timeout_seconds=0.3)
-    assert "for 0.3 s" in error.message
+    def asked_in(seconds: float) -> int:
+        with StandInServer([reply]) as server, pytest.raises(TimedOut, match=f"for {seconds:g} s"):
+            ask(agent_for(api, server), idle_timeout_seconds=seconds)
+        return server.count()
+
+    assert with_enough_time(asked_in, ready=bool, seconds=LIMITS_SECONDS) == 1
 
 
 @every_vendor
 def test_a_call_ends_at_its_deadline(api: str) -> None:
-    ask_once_to_load(api)
     late: Reply = Delay(FAR_TOO_LONG_SECONDS, Text("late"))
-    with ends_soon(), StandInServer([late]) as server, pytest.raises(TimedOut, match="within 0.5 s"):
-        ask(agent_for(api, server), timeout_seconds=0.5)
 
+    def asked_in(seconds: float) -> int:
+        with StandInServer([late]) as server, pytest.raises(TimedOut, match=f"within {seconds:g} s"):
+            ask(agent_for(api, server), timeout_seconds=seconds)
+        return server.count()
 
-def ask_once_to_load(api: str) -> None:
-    """The first call loads packages, which is no part of what is measured."""
-    with StandInServer() as server:
-        ask(agent_for(api, server))
+    assert with_enough_time(asked_in, ready=bool, seconds=LIMITS_SECONDS) == 1
 
 
 @every_vendor

@@ -365,9 +365,9 @@ def test_what_a_tool_is_used_on_is_one_short_line() -> None:
 
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
 )
 _NAMES = [
     "message", "result", "is_error", "usage", "modelUsage", "errors", "session_id", "api_error_status",
@@ -377,7 +377,7 @@ _TYPES = st.sampled_from(["assistant", "result", "system", "rate_limit_event", "
 _SUBTYPES = st.sampled_from(["api_retry", "model_fallback", "success", "init"])
 
 
-@given(st.dictionaries(st.sampled_from(_NAMES), _JSON), _TYPES, _SUBTYPES)
+@given(st.dictionaries(st.sampled_from(_NAMES), _JSON, max_size=5), _TYPES, _SUBTYPES)
 def test_no_shape_of_a_message_breaks_the_reader(message: dict[str, Any], kind: str, subtype: str) -> None:
     message |= {"type": kind, "subtype": subtype}
     progress = Progress(AgentRequest(prompt="x", working_dir=Path()), program=CLAUDE_CLI, emit=unheard)

@@ -15,9 +15,11 @@ def text(reason: str) -> str:
     return f"version: 1\nentries:\n- fingerprint: {'a' * 32}\n  reason: {reason}\n"
 
 
-@pytest.fixture
-def history(repository: GitRepository) -> tuple[GitRepository, str, str]:
-    """A repository with another baseline in the base, the head, the index and the working tree."""
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[GitRepository, str, str]:
+    """A repository with another baseline in the base, the head, the index and the working tree. It is only read."""
+    repository = GitRepository(tmp_path_factory.mktemp("history") / "repository")
+    (repository.path / "below").mkdir()
     repository.write(BASELINE_NAME, text("of the base"))
     base = repository.commit()
     repository.write(BASELINE_NAME, text("of the head"))
@@ -65,28 +67,27 @@ def test_an_untrusted_change_without_a_base_has_none(history: tuple[GitRepositor
     assert read(repository, ScopeKind.COMMIT, None, head, trusted=False).entries == ()
 
 
-@pytest.mark.parametrize("kind", list(ScopeKind))
-@pytest.mark.parametrize("trusted", [True, False])
-def test_without_a_file_it_is_empty(repository: GitRepository, kind: ScopeKind, trusted: bool) -> None:
+def test_without_a_file_it_is_empty(repository: GitRepository) -> None:
     repository.write("a.py", "")
     sha = repository.commit()
-    assert read(repository, kind, sha, sha, trusted=trusted).entries == ()
+    for kind in ScopeKind:
+        for trusted in (True, False):
+            assert read(repository, kind, sha, sha, trusted=trusted).entries == (), (kind, trusted)
 
 
 def test_from_a_folder_below_it_is_found_at_the_root(history: tuple[GitRepository, str, str]) -> None:
     repository, base, _ = history
-    (repository.path / "below").mkdir()
     scope = Scope(ScopeKind.BRANCH, base, None, "")
     assert len(asyncio.run(read_baseline(scope, repo=repository.path / "below", trusted=True)).entries) == 1
 
 
-@pytest.mark.parametrize("kind", [ScopeKind.STAGED, ScopeKind.RANGE])
-def test_a_symbolic_link_in_a_commit_or_an_index_is_no_baseline(repository: GitRepository, kind: ScopeKind) -> None:
+def test_a_symbolic_link_in_a_commit_or_an_index_is_no_baseline(repository: GitRepository) -> None:
     repository.write("real", text("x"))
     (repository.path / BASELINE_NAME).symlink_to("real")
     sha = repository.commit()
-    assert read(repository, kind, sha, sha, trusted=True).entries == ()
-    assert read(repository, kind, sha, sha, trusted=False).entries == ()
+    for kind in (ScopeKind.STAGED, ScopeKind.RANGE):
+        assert read(repository, kind, sha, sha, trusted=True).entries == ()
+        assert read(repository, kind, sha, sha, trusted=False).entries == ()
 
 
 def test_a_mistake_in_a_revision_is_told_with_the_revision(repository: GitRepository) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from tests.endings import PATIENCE_SECONDS
+
 _SEQUENCE = re.compile(r"\x1b\[(\??)([0-9;]*)([A-Za-z])")
 
 
@@ -54,16 +56,15 @@ class Terminal:
         return bytes(self._received).decode("utf-8", "replace")
 
     def wait_for(self, words: str, *, times: int = 1) -> str:
-        """What was written up to the line with some words, once they have come so often.
+        """What was written up to the end of the line in which some words came, once they have come so often.
 
-        What comes behind may be half of a picture.
+        That line is there whole, since something is behind it; what is behind may be half of a picture.
         """
-        end = time.monotonic() + 20
-        while (text := self.so_far()).count(words) < times:
-            assert time.monotonic() < end, f"{words!r} did not come: {text!r}"
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (end := _end_of_line(self.so_far(), words, times)) < 0:
+            assert time.monotonic() < deadline, f"{words!r} did not come: {self.so_far()!r}"
             time.sleep(0.01)
-        before, words, behind = text.rpartition(words)
-        return before + words + behind.partition("\r")[0]
+        return self.so_far()[:end]
 
     def settled(self) -> str:
         """All that was written so far, once nothing more comes for a while."""
@@ -84,6 +85,17 @@ class Terminal:
     def close(self) -> None:
         self.text()
         os.close(self._master)
+
+
+def _end_of_line(text: str, words: str, times: int) -> int:
+    """Where the line ends in which some words stand for the so-manieth time; -1 when it does not yet."""
+    place = 0
+    for _ in range(times):
+        found = text.find(words, place)
+        if found < 0:
+            return -1
+        place = found + len(words)
+    return text.find("\r", place)
 
 
 class Screen:

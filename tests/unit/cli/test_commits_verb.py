@@ -79,13 +79,19 @@ def about(number: int, step: AgentStep) -> Callable[[AgentRequest], AgentStep]:
 
 
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("form", FORMS)
 def test_the_result_is_saved_whole_in_every_form(
-    scripted: Scripted, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+    scripted: Scripted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted(CLEAN)
-    target = tmp_path / f"out.{form}"
+    for form in FORMS:
+        check_saved(tmp_path / f"out.{form}", form, capsys)
+    assert {file.name for file in tmp_path.iterdir() if "out" in file.name} == {f"out.{form}" for form in FORMS}
+
+
+def check_saved(target: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     target.write_text("old")
+    usual = stat.S_IMODE(target.stat().st_mode)
+    target.chmod(0o600)
     assert commits("--max", "5", "--output", form, "--save", str(target)) == 0
     told = capsys.readouterr()
     assert told.out == ""
@@ -93,8 +99,7 @@ def test_the_result_is_saved_whole_in_every_form(
     saved = target.read_text(encoding="utf-8")
     assert FIVE_CLEAN in saved
     assert "\x1b" not in saved
-    assert stat.S_IMODE(target.stat().st_mode) == 0o644
-    assert [file.name for file in tmp_path.iterdir() if "out" in file.name] == [f"out.{form}"]
+    assert stat.S_IMODE(target.stat().st_mode) == usual
 
 
 @pytest.mark.usefixtures("project")
@@ -117,82 +122,71 @@ def test_a_sweep_that_cannot_begin_leaves_the_old_file_alone(scripted: Scripted,
 
 
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize(
-    ("severity", "words", "exit_code"),
-    [
+def test_strict_is_1_on_high_or_critical_and_only_then(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+    for severity, words, exit_code in (
         ("critical", ["--strict"], 1),
         ("high", ["--strict"], 1),
         ("medium", ["--strict"], 0),
         ("low", ["--strict"], 0),
         ("critical", [], 0),
-    ],
-)
-def test_strict_is_1_on_high_or_critical_and_only_then(
-    scripted: Scripted, severity: str, words: list[str], exit_code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scripted(about(2, Json({"findings": [claim(2, severity)]})))
-    assert commits("--max", "5", "--output", "json", "--no-verify", *words) == exit_code
-    document = json.loads(capsys.readouterr().out)
-    assert (document["exit_code"], document["strict"]) == (exit_code, bool(words))
-    assert [finding["severity"] for finding in document["findings"]] == [severity]
+    ):
+        scripted(about(4, Json({"findings": [claim(4, severity)]})))
+        assert commits("--max", "2", "--output", "json", "--no-verify", "--fresh", *words) == exit_code
+        document = json.loads(capsys.readouterr().out)
+        assert (document["exit_code"], document["strict"]) == (exit_code, bool(words))
+        assert [finding["severity"] for finding in document["findings"]] == [severity]
 
 
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("form", FORMS)
 def test_an_empty_range_is_an_empty_document_and_no_failure(
-    scripted: Scripted, form: str, capsys: pytest.CaptureFixture[str]
+    scripted: Scripted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     agent = scripted(CLEAN)
-    assert commits("--output", form, "--strict") == 0
-    told = capsys.readouterr()
-    assert "0 commits reviewed, 0 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed" in told.out
-    assert "there are no commits to review: commits of HEAD, since 24 hours ago" in told.err
+    shown = {}
+    for form in FORMS:
+        assert commits("--output", form, "--strict") == 0
+        told = capsys.readouterr()
+        shown[form] = told.out
+        assert "0 commits reviewed, 0 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed" in told.out
+        assert "there are no commits to review: commits of HEAD, since 24 hours ago" in told.err
     assert agent.requests == ()
-    if form == "json":
-        assert json.loads(told.out)["commits"] == []
-    if form == "xml":
-        assert ET.fromstring(told.out).findall("commits/commit") == []
-    assert commits("--output", form, "-q") == 0
+    assert json.loads(shown["json"])["commits"] == []
+    assert ET.fromstring(shown["xml"]).findall("commits/commit") == []
+    assert commits("--output", "text", "-q") == 0
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("project")
 @pytest.mark.requirement("D7")
-@pytest.mark.parametrize("form", FORMS)
 def test_when_every_commit_fails_the_documents_are_valid_and_say_so(
-    scripted: Scripted, form: str, capsys: pytest.CaptureFixture[str]
+    scripted: Scripted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted(NotLoggedIn("no key", agent="scripted", hint="Set one."))
-    assert commits("--max", "5", "--output", form) == 3
-    shown = capsys.readouterr().out
-    assert "0 OK, 0 need fixes, 0 should be reverted, 5 could not be reviewed" in shown
-    assert shown.count("not logged in: no key") >= 5
-    if form == "json":
-        assert [commit["verdict"] for commit in json.loads(shown)["commits"]] == [None] * 5
-    if form == "xml":
-        assert len(ET.fromstring(shown).findall("commits/commit/failure")) == 5
-    assert commits("--max", "5", "--output", form, "--on-incomplete", "pass", "-q") == 0
+    shown = {}
+    for form in FORMS:
+        assert commits("--max", "5", "--output", form) == 3
+        shown[form] = capsys.readouterr().out
+        assert "0 OK, 0 need fixes, 0 should be reverted, 5 could not be reviewed" in shown[form]
+        assert shown[form].count("not logged in: no key") >= 5
+    assert [commit["verdict"] for commit in json.loads(shown["json"])["commits"]] == [None] * 5
+    assert len(ET.fromstring(shown["xml"]).findall("commits/commit/failure")) == 5
+    assert commits("--max", "5", "--on-incomplete", "pass", "-q") == 0
     assert "on_incomplete lets it pass" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize(
-    ("words", "count"),
-    [
+def test_limits_and_authors_choose_the_commits(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+    scripted(CLEAN)
+    for words, count in (
         (["--max", "2"], 2),
         (["--branch", "main", "--max", "3"], 3),
         (["HEAD~1..HEAD"], 1),
         (["HEAD~4..HEAD", "--author", "nobody at all"], 0),
         (["--since", "20 years ago", "--until", "19 years ago"], 0),
         (["--since", "20 years ago", "--author", "ada@example"], 5),
-    ],
-)
-def test_limits_and_authors_choose_the_commits(
-    scripted: Scripted, words: list[str], count: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scripted(CLEAN)
-    assert commits("--output", "json", *words) == 0
-    assert len(json.loads(capsys.readouterr().out)["commits"]) == count
+    ):
+        assert commits("--output", "json", *words) == 0
+        assert len(json.loads(capsys.readouterr().out)["commits"]) == count, words
 
 
 def test_text_that_would_act_is_shown_and_does_nothing(

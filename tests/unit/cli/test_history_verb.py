@@ -35,22 +35,27 @@ def shop(repository: GitRepository, monkeypatch: pytest.MonkeyPatch) -> GitRepos
 
 
 @pytest.fixture
-def save(shop: GitRepository) -> Save:
+def name(shop: GitRepository) -> str:
+    """What the history calls the repository that is worked in."""
+    with opened_history() as history:
+        return asyncio.run(find_identity(shop.path, history)).names[0]
+
+
+@pytest.fixture
+def save(name: str) -> Save:
     """Saves a review of the repository that is worked in."""
 
     def saved(number: int, *findings: Finding, raw_outputs: dict[str, str] | None = None, **changes: Any) -> None:
         with opened_history() as history:
-            name = asyncio.run(find_identity(shop.path, history)).names[0]
             history.save(record(number, *findings, **{"repository": name, **changes}), raw_outputs=raw_outputs or {})
 
     return saved
 
 
 @pytest.fixture
-def save_sweep(shop: GitRepository) -> Save:
+def save_sweep(name: str) -> Save:
     def saved(number: int, *commits: Any, **changes: Any) -> None:
         with opened_history() as history:
-            name = asyncio.run(find_identity(shop.path, history)).names[0]
             history.save_sweep(sweep_record(number, *commits, **{"repository": name, **changes}))
 
     return saved

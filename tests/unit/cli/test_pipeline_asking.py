@@ -19,6 +19,7 @@ from tests.endings import PATIENCE_SECONDS
 from tests.unit.cli.run_terminal import Terminal
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
 
+PROMPTS = ("[l]ater: ", "do differently? ")
 DIFF = "diff --git a/n b/n\n--- a/n\n+++ b/n\n@@ -1,2 +1,3 @@\n-old\n+new \x1b[2J\n+more\n+last\n"
 WAITS = stage(
     "write",
@@ -44,15 +45,19 @@ def ask(terminal: Terminal, *typed: str, about: StageRecord = WAITS) -> Approval
     """Ask, and type each answer when something is waited for."""
 
     async def asked(asker: TerminalAsker) -> Approval | None:
+        before = prompts(terminal)
         question = asyncio.ensure_future(asker(about, "Is the tone right?"))
-        for words in typed:
-            await until(lambda: terminal.so_far().rstrip(" ").endswith((":", "?")))
-            seen = len(terminal.so_far())
+        for number, words in enumerate(typed, start=1):
+            await until(lambda number=number: prompts(terminal) == before + number)  # type: ignore[misc]  # bound on purpose
             terminal.type(words)
-            await until(lambda seen=seen: len(terminal.so_far()) > seen or question.done())  # type: ignore[misc]  # bound on purpose
         return await question
 
     return with_asker(terminal, asked)
+
+
+def prompts(terminal: Terminal) -> int:
+    """How often an answer was asked for so far."""
+    return sum(map(terminal.so_far().count, PROMPTS))
 
 
 async def until(met: Callable[[], bool]) -> None:
@@ -80,7 +85,7 @@ def with_asker(terminal: Terminal, use: Callable[[TerminalAsker], Awaitable[Appr
 
 def test_what_there_is_to_decide_on_is_shown(terminal: Terminal) -> None:
     assert ask(terminal, "a\n") == Approval(stage="write", decision=Decision.APPROVE)
-    shown = terminal.so_far().replace("\r", "")
+    shown = terminal.text().replace("\r", "")
     directory = open_store().directory("00000001")
     for line in (
         "write waits for you: Is the tone right?",
@@ -119,7 +124,7 @@ def test_every_answer_is_understood_and_no_other_is_taken(
     answer = ask(terminal, *typed)
     assert (answer.decision if answer else None) is expected
     if expected is None:
-        assert "write goes on waiting; `codeloupe pipeline approve 00000001 write` answers" in terminal.so_far()
+        assert "write goes on waiting; `codeloupe pipeline approve 00000001 write` answers" in terminal.text()
 
 
 def test_another_attempt_takes_a_note(terminal: Terminal) -> None:
@@ -130,22 +135,23 @@ def test_another_attempt_takes_a_note(terminal: Terminal) -> None:
 
 def test_the_diff_is_shown_and_asked_again(terminal: Terminal) -> None:
     assert ask(terminal, "d\n", "a\n") is not None
-    assert "\n+new \\x1b[2J\n" in terminal.so_far().replace("\r", "")
     outside = stage("write", StageState.AWAITING_APPROVAL, attempt(1, diff_file="../../../../etc/passwd"))
     assert ask(terminal, "d\n", "a\n", about=outside) is not None
-    assert "There is no diff to show." in terminal.so_far()
-    assert "root:" not in terminal.so_far()
+    shown = terminal.text().replace("\r", "")
+    assert "\n+new \\x1b[2J\n" in shown
+    assert "There is no diff to show." in shown
+    assert "root:" not in shown
 
 
 def test_a_stage_without_a_result_says_so(terminal: Terminal) -> None:
     nothing = stage("write", StageState.AWAITING_APPROVAL, reason="no agent answered")
     assert ask(terminal, "d\n", "r\n", about=nothing) is not None
-    assert "it gave no result" in terminal.so_far()
+    assert "it gave no result" in terminal.text()
 
 
 def test_what_was_typed_before_the_question_is_no_answer(terminal: Terminal) -> None:
     terminal.type("a\n")
-    time.sleep(0.05)
+    terminal.wait_for("a")  # it is shown when it has been typed
     answer = ask(terminal, "r\n")
     assert answer is not None
     assert answer.decision is Decision.REJECT
@@ -165,7 +171,7 @@ def test_a_question_can_be_taken_back_at_any_time(terminal: Terminal) -> None:
         return await again
 
     assert with_asker(terminal, taken_back) is not None
-    assert "[l]ater: \r\n\r\n" in terminal.so_far()
+    assert "[l]ater: \r\n\r\n" in terminal.text()
 
 
 def test_two_questions_are_asked_one_after_the_other(terminal: Terminal) -> None:

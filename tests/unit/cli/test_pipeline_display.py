@@ -24,6 +24,12 @@ GOING = run(
 STEP = event("begun", kind="stage_state", stage="write")
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redrawn more often than for people, since a test waits for it."""
+    monkeypatch.setattr("codeloupe.cli.live_line._REFRESHES_PER_SECOND", 50)
+
+
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
     opened = Terminal()

@@ -252,12 +252,15 @@ def test_a_reader_that_left_does_not_disturb_the_review() -> None:
         stream.close()
 
 
-def test_a_terminal_that_goes_away_does_not_disturb_the_review(terminal: Terminal) -> None:
+def test_a_terminal_that_goes_away_does_not_disturb_the_review(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("codeloupe.cli.live_line._REFRESHES_PER_SECOND", 50)
     with ProgressDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
         terminal.stream.close()
         for event in EVENTS:
             display.emit(event)
-        time.sleep(0.3)  # the live line is drawn anew ten times a second
+        time.sleep(0.1)  # the live line is drawn anew meanwhile
     shown(ProgressMode.LIVE, *EVENTS, stream=terminal.stream)
 
 

@@ -72,9 +72,7 @@ class TestTheEnd:
     def ended(self, tmp_path: Path, custom: str, *words: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "sitecustomize.py").write_text(custom)
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(
-            (str(PROGRAM), *words), capture_output=True, text=True, check=False, env=environment, timeout=20
-        )
+        return subprocess.run((str(PROGRAM), *words), capture_output=True, text=True, check=False, env=environment)
 
     def test_what_was_registered_for_the_exit_is_done(self, tmp_path: Path) -> None:
         ended = self.ended(tmp_path, "import atexit; atexit.register(print, 'at the exit')", "version")
@@ -82,7 +80,13 @@ class TestTheEnd:
         assert ended.stdout.splitlines()[1:] == ["at the exit"]
 
     def test_a_thread_that_is_left_is_waited_for(self, tmp_path: Path) -> None:
-        custom = "import threading; threading.Timer(0.5, lambda: print('last', flush=True)).start()"
+        custom = (
+            "import threading\n"
+            "def after_all():\n"
+            "    threading.main_thread().join()\n"
+            "    print('last', flush=True)\n"
+            "threading.Thread(target=after_all).start()\n"
+        )
         assert self.ended(tmp_path, custom, "version").stdout.splitlines()[1:] == ["last"]
 
     @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ class TestTheEnd:
         with subprocess.Popen((str(PROGRAM), "--help"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
             assert program.stdout is not None
             program.stdout.close()
-            _, errors = program.communicate(timeout=20)
+            _, errors = program.communicate()
         assert b"Traceback" not in errors
         assert program.returncode in (0, 141, -signal.SIGPIPE)
 

@@ -106,13 +106,16 @@ def test_the_table_of_this_test_has_every_key() -> None:
     assert {*TABLE, *GROUPS} == set(KEYS)
 
 
-@pytest.mark.parametrize("given_by", SUBSETS, ids=lambda subset: "+".join(subset) or "none")
 @pytest.mark.parametrize("key", TABLE)
-def test_the_strongest_source_wins_and_is_named(key: str, given_by: tuple[str, ...], tmp_path: Path) -> None:
-    # What a repository may not set is not looked for there; that it is refused is another test.
-    given_by = tuple(source for source in given_by if source != REPOSITORY or key not in USER_KEYS)
+def test_the_strongest_source_wins_and_is_named(key: str, tmp_path: Path) -> None:
+    for number, subset in enumerate(SUBSETS):
+        # What a repository may not set is not looked for there; that it is refused is another test.
+        given_by = tuple(source for source in subset if source != REPOSITORY or key not in USER_KEYS)
+        check_the_strongest(key, given_by, user_file=tmp_path / f"{number}.yaml")
+
+
+def check_the_strongest(key: str, given_by: tuple[str, ...], *, user_file: Path) -> None:
     (user, _), (repository, _), (variable, _), (flag, _) = TABLE[key]
-    user_file = tmp_path / "config.yaml"
     name, flag_name = f"CODELOUPE_{key.upper()}", FLAG_NAMES.get(key, "--" + key.replace("_", "-"))
     if USER in given_by:
         user_file.write_text(f"# mine\n\n{key}: {user}\n", encoding="utf-8")
@@ -132,10 +135,11 @@ def test_the_strongest_source_wins_and_is_named(key: str, given_by: tuple[str, .
         FLAG: Origin(OriginKind.FLAG, flag_name),
     }
     strongest = given_by[-1] if given_by else None
-    assert getattr(loaded.settings, key) == (meanings[strongest] if strongest else getattr(Settings(), key))
-    assert loaded.origins[key] == (origins[strongest] if strongest else Origin(OriginKind.DEFAULT))
+    expected = meanings[strongest] if strongest else getattr(Settings(), key)
+    assert getattr(loaded.settings, key) == expected, given_by
+    assert loaded.origins[key] == (origins[strongest] if strongest else Origin(OriginKind.DEFAULT)), given_by
     others = {loaded.origins[other] for other in KEYS if other != key}
-    assert others == {Origin(OriginKind.DEFAULT)}
+    assert others == {Origin(OriginKind.DEFAULT)}, given_by
 
 
 def test_nothing_given_means_defaults() -> None:

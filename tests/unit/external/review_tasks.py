@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from codeloupe.intake import take_in
+from codeloupe.intake import Intake, take_in
 from codeloupe.model.events import Event
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import ScopeRequest
@@ -28,16 +30,21 @@ async def reviewed(
 ) -> ReviewerOutcome:
     """What a reviewer makes of a scope; `changes` replaces any field of the task."""
     async with take_in(scope, repo, base_branch=None, rules=SelectionRules(exclude=exclude)) as intake:
-        task = ReviewTask(
-            change=intake.change,
-            files=intake.selection.files,
-            snapshot=intake.snapshot,
-            trusted=True,
-            timeout_seconds=20.0,
-            without_content=intake.without_content,
-        )
         heard: list[Event] = [] if events is None else events
-        return await reviewer.review(replace(task, **changes), heard.append)
+        return await reviewer.review(replace(_task(intake), **changes), heard.append)
+
+
+def _task(intake: Intake) -> ReviewTask:
+    return intake.task(trusted=True, timeout_seconds=40.0)
+
+
+@contextmanager
+def taken_in(scope: ScopeRequest, repo: Path) -> Iterator[ReviewTask]:
+    """The task of a scope, for any number of reviewers."""
+    with asyncio.Runner() as runner:
+        taking = take_in(scope, repo, base_branch=None, rules=SelectionRules())
+        yield _task(runner.run(taking.__aenter__()))
+        runner.run(taking.__aexit__(None, None, None))
 
 
 def review_now(reviewer: Reviewer, scope: ScopeRequest, repo: Path, **more: Any) -> ReviewerOutcome:

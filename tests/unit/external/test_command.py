@@ -30,13 +30,19 @@ ANSWER = {
 }
 
 
-@pytest.fixture
-def edited(repository: GitRepository) -> GitRepository:
-    """`a.py` with a second line that is not committed."""
+@pytest.fixture(scope="module")
+def edit(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """`a.py` with a second line that is not committed. Each test has a copy."""
+    repository = GitRepository(tmp_path_factory.mktemp("edit") / "repository")
     repository.write("a.py", "x = 1\n")
     repository.commit()
     repository.write("a.py", "x = 1\ny = x / 0\n")
     return repository
+
+
+@pytest.fixture
+def edited(edit: GitRepository, tmp_path: Path) -> GitRepository:
+    return edit.copied_to(tmp_path / "repository")
 
 
 def python(body: str, **options: Any) -> CommandReviewer:

@@ -14,7 +14,7 @@ from codeloupe.pipelines import Pipeline, open_run_store
 from codeloupe.ports import AgentEventSink
 from codeloupe.testing import Hang, Text
 from codeloupe.testing.scripted_call import AgentStep
-from tests.engine_pipelines import Cast, critique, failing, files_in, options, run, write_pipeline, writing
+from tests.engine_pipelines import Cast, HeldAgent, critique, failing, files_in, options, run, write_pipeline, writing
 
 S = StageState
 
@@ -129,8 +129,7 @@ class Meeting:
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         self._barrier = self._barrier or asyncio.Barrier(self._parties)
-        async with asyncio.timeout(20):
-            await self._barrier.wait()
+        await self._barrier.wait()
         return await self._agent.run(request, emit)
 
 
@@ -229,7 +228,16 @@ def test_a_failure_that_fails_the_run_lets_what_is_under_way_finish(tmp_path: Pa
         {"name": "later", "needs": ["under-way"]},
     )
     cast = Cast({"bad": [failing(NotLoggedIn)], "under-way": [writing({"a.md": "a"})], "later": [Text("x")]})
-    ran = run(file, cast, tmp_path / "state", agents={"scripted": Meeting(cast, 2)})
+    has_failed = asyncio.Event()
+    agent = HeldAgent(cast)
+    agent.hold("bad", until=agent.begun["under-way"])
+    agent.hold("under-way", until=has_failed)
+
+    def watch(record: RunRecord, _event: PipelineEvent) -> None:
+        if record.stage("bad").state is S.FAILED:
+            has_failed.set()
+
+    ran = run(file, cast, tmp_path / "state", agents={"scripted": agent}, watch=watch)
     states = [stage.state for stage in ran.record.stages]
     assert (ran.record.state, states) == (S.FAILED, [S.FAILED, S.COMPLETED, S.CANCELLED])
     assert ran.record.reason.startswith("bad failed: ")

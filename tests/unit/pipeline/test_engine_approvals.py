@@ -12,10 +12,22 @@ from codeloupe.errors import NotLoggedIn
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageRecord, StageState
 from codeloupe.pipelines import AskPerson, open_run_store
 from codeloupe.testing import Text
-from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, resume, run, write_pipeline, writing
+from tests.engine_pipelines import (
+    Cast,
+    HeldAgent,
+    Ran,
+    critique,
+    failing,
+    files_in,
+    resume,
+    run,
+    write_pipeline,
+    writing,
+)
 
 S = StageState
-APPROVAL = {"kind": "approval", "prompt": "Is it fine?", "timeout": 20}
+# Longer than any test: whoever is waited for comes, or is not waited for.
+APPROVAL = {"kind": "approval", "prompt": "Is it fine?", "timeout": "10m"}
 
 
 def say(ran: Ran, stage: str, decision: Decision, note: str = "") -> None:
@@ -118,7 +130,7 @@ def test_the_word_of_another_process_is_heard_while_the_run_waits(tmp_path: Path
 
     watch = when("approval_wanted", approve)
     ran = run(file, Cast({"write": [Text("a")]}), state, wait_for_approval=True, watch=watch)
-    assert [child.wait(20) for child in children] == [0]
+    assert [child.wait() for child in children] == [0]
     assert ran.record.state is S.COMPLETED
     assert ran.events("approval_given")[0].facts["decision"] == "approve"
 
@@ -201,17 +213,20 @@ def test_a_failed_stage_that_a_person_has_tried_again_brings_the_given_up_ones_b
 def test_a_run_that_fails_asks_nobody_any_more(tmp_path: Path) -> None:
     file = write_pipeline(
         tmp_path / "p",
-        {"name": "waits", "gate": {**APPROVAL, "timeout": "10m"}},
-        {"name": "first"},
-        {"name": "fails", "needs": ["first"], "on_failure": "fail"},
+        {"name": "waits", "gate": APPROVAL},
+        {"name": "fails", "on_failure": "fail"},
     )
+    is_asked = asyncio.Event()
 
     async def never(_stage: StageRecord, _question: str) -> Approval | None:
+        is_asked.set()
         await asyncio.Event().wait()
         return None
 
-    cast = Cast({"waits": [Text("a")], "first": [Text("b")], "fails": [failing(NotLoggedIn)]})
-    ran = run(file, cast, tmp_path / "state", ask_person=never)
+    cast = Cast({"waits": [Text("a")], "fails": [failing(NotLoggedIn)]})
+    agent = HeldAgent(cast)
+    agent.hold("fails", until=is_asked)
+    ran = run(file, cast, tmp_path / "state", ask_person=never, agents={"scripted": agent})
     assert (ran.record.state, ran.record.stage("waits").state) == (S.FAILED, S.AWAITING_APPROVAL)
 
 

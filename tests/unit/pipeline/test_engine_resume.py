@@ -56,7 +56,7 @@ async def approving(stage: StageRecord, _question: str) -> Approval | None:
 def file_of(folder: Path) -> Path:
     return write_pipeline(
         folder,
-        {"name": "write", "gates": ["critic", {"kind": "approval", "timeout": 5}]},
+        {"name": "write", "gates": ["critic", "approval"]},
         {"name": "read", "needs": ["write"], "writes": False},
     )
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import ProcessError
-from codeloupe.process import Completed, StreamTimedOut, guardian, guarding, stream
-from tests.children import assert_all_gone, assert_no_child_left, recorded_pids, shell, until_recorded
+from codeloupe.process import Completed, StreamTimedOut, guarding, stream
+from tests.children import assert_all_gone, assert_no_child_left, changed_guardian, recorded_pids, shell, until_recorded
 from tests.endings import PATIENCE_SECONDS, timed_out
 
 # Each call: a leader that is deaf to the polite signal, a child in a session of its own, a daemon without variables.
@@ -31,9 +31,10 @@ while :; do sleep 0.1; done
 PARENT = """
 import asyncio, os, sys, time
 from pathlib import Path
-from codeloupe.process import Command, inherited_environment, stream
+from codeloupe.process import Command, guarding, inherited_environment, stream
 
 async def main():
+    guarding._PROGRAM = Path(sys.argv[4])
     place, script, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     def call(number):
         return stream(Command(argv=("sh", "-c", script, "sh", str(number)), cwd=place, timeout_seconds=300,
@@ -54,8 +55,9 @@ asyncio.run(main())
 
 @contextmanager
 def codeloupe(place: Path, calls: int, *more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of ours in the middle of so many calls."""
-    argv = (sys.executable, "-c", PARENT, str(place), CALL, str(calls), *more)
+    """A process of ours in the middle of so many calls, whose programs have a short time to end."""
+    program = changed_guardian(place, "module.GRACE_SECONDS = 0.3")
+    argv = (sys.executable, "-c", PARENT, str(place), CALL, str(calls), str(program), *more)
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as ours:
         try:
             asyncio.run(asyncio.wait_for(until_recorded(place, 4 * calls), PATIENCE_SECONDS))
@@ -94,18 +96,15 @@ class TestWeAreKilled:
             finally:
                 os.kill(forked, signal.SIGKILL)
 
-    def test_a_polite_end_of_ours_ends_everything_too(self, tmp_path: Path) -> None:
-        with codeloupe(tmp_path, 2) as ours:
-            ours.terminate()
-            ours.wait()
-            assert_all_gone(recorded_pids(tmp_path))
-
-    def test_an_interrupt_of_our_terminal_does_not_reach_guardian_or_program(self, tmp_path: Path) -> None:
+    def test_a_polite_end_of_ours_ends_everything_that_a_signal_of_our_terminal_does_not_reach(
+        self, tmp_path: Path
+    ) -> None:
         with codeloupe(tmp_path, 1) as ours:
             (supervisor,) = (int(file.read_text()) for file in tmp_path.glob("*-supervisor.pid"))
             assert os.getsid(parent_of(supervisor)) != os.getsid(ours.pid)
             assert os.getsid(supervisor) != os.getsid(ours.pid)
-            ours.kill()
+            ours.terminate()
+            ours.wait()
             assert_all_gone(recorded_pids(tmp_path))
 
 
@@ -142,6 +141,7 @@ class TestAnotherIsKilled:
         assert_all_gone(recorded_pids(tmp_path))
         assert_no_child_left()
 
+    @pytest.mark.usefixtures("long_grace")
     def test_a_supervisor_that_is_asked_to_end_ends_its_call_in_order(self, tmp_path: Path) -> None:
         async def scenario() -> Completed:
             task = asyncio.create_task(stream(shell(self.SCRIPT, tmp_path)))
@@ -156,21 +156,12 @@ class TestAnotherIsKilled:
 class TestOnASystemThatAdoptsNoOrphans:
     # Stands in for what only another system has: a guardian that gets nothing from the Linux kernel, and no file by
     # which to know that we are gone.
-    PROGRAM = (
-        "import importlib.util, sys\n"
-        f"spec = importlib.util.spec_from_file_location('guardian', {str(guardian.__file__)!r})\n"
-        "module = importlib.util.module_from_spec(spec)\n"
-        "spec.loader.exec_module(module)\n"
-        "module._KERNEL = None\n"
-        "sys.argv[2] = '-1'\n"
-        "main = module.main\n"
-    )
+    CHANGES = "module._KERNEL = None\nsys.argv[2] = '-1'\nmodule.GRACE_SECONDS = 0.3"
 
     @pytest.fixture(autouse=True)
     def _elsewhere(self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-        program = tmp_path_factory.mktemp("elsewhere") / "guardian.py"
-        program.write_text(self.PROGRAM)
-        monkeypatch.setattr(guarding, "_PROGRAM", program)
+        folder = tmp_path_factory.mktemp("elsewhere")
+        monkeypatch.setattr(guarding, "_PROGRAM", changed_guardian(folder, self.CHANGES))
 
     def test_a_program_runs_as_everywhere(self, tmp_path: Path) -> None:
         completed = asyncio.run(stream(shell("cat; echo err >&2; exit 3", tmp_path, stdin=b"x")))
@@ -187,7 +178,7 @@ class TestOnASystemThatAdoptsNoOrphans:
 
     def test_a_member_of_the_group_does_not_outlive_a_good_run(self, tmp_path: Path) -> None:
         deaf = "(trap '' TERM; touch ready; while :; do sleep 0.05; done)"
-        script = f"{deaf} & echo $! >deaf.pid; until test -e ready; do :; done"
+        script = f"{deaf} & echo $! >deaf.pid; until test -e ready; do sleep 0.01; done"
         completed = asyncio.run(stream(shell(script, tmp_path)))
         assert completed.exit_code == 0
         assert len(recorded_pids(tmp_path)) == 1

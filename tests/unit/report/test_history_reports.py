@@ -84,7 +84,7 @@ class TestList:
         assert text.endswith("the entry x cannot be read\n")
         assert render_list(Listing((), (HOSTILE,)), **PLAIN).count("\n") == 1
 
-    @settings(suppress_health_check=[HealthCheck.too_slow])
+    @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=25)
     @given(entry=any_of(HistoryEntry))
     def test_any_entry_is_one_safe_line_and_valid_json(self, entry: HistoryEntry) -> None:
         text = render_list(Listing((entry,)), **PLAIN)

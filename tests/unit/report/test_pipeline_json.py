@@ -67,7 +67,7 @@ def test_a_run_is_told_with_every_attempt() -> None:
     jsonschema.validate(told, run_schema())
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
 @given(record=any_run)
 def test_any_run_fits_the_schema_and_can_be_encoded(record: RunRecord) -> None:
     text = run_json(record, PLACES, busy=False, now=START)

@@ -251,7 +251,7 @@ class TestLayout:
         assert not re.search(r"(?m)^\s*::|##\[|a\nb", text)
         assert not any(unicodedata.category(character) in ("Cc", "Cf", "Cs") for character in text.replace("\n", ""))
 
-    @settings(max_examples=40, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+    @settings(max_examples=25, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
     @given(record=any_run, width=st.integers(1, 200), brief=st.booleans(), ascii_only=st.booleans())
     def test_any_run_can_be_shown(self, record: RunRecord, width: int, brief: bool, ascii_only: bool) -> None:
         text = shown(record, width=width, ascii_only=ascii_only, verbose=brief, now=START)

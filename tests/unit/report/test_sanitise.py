@@ -65,12 +65,10 @@ def test_newlines_stay_when_they_are_asked_for() -> None:
 
 
 def test_every_control_and_format_character_of_unicode_is_escaped() -> None:
-    left = [
-        f"{code:04x}"
-        for code in range(sys.maxunicode + 1)
-        if chr(code) != "\t" and acts_or_hides(chr(code)) and chr(code) in terminal(chr(code))
-    ]
-    assert left == []
+    acting = [sign for sign in map(chr, range(sys.maxunicode + 1)) if sign != "\t" and acts_or_hides(sign)]
+    assert len(acting) > 2_000
+    left = {*acting} & {*terminal("a".join(acting))}
+    assert sorted(f"{ord(sign):04x}" for sign in left) == []
 
 
 @pytest.mark.parametrize("letter", INVISIBLE_LETTERS)
@@ -138,6 +136,6 @@ def test_a_json_document_keeps_its_value_and_can_be_encoded(value: object) -> No
 @pytest.mark.parametrize("piece", ["\x1b", "\u200d", "##", "##a", " ", "\n ", "::", "👩\u200d", "日"])
 def test_a_great_text_is_cleaned_to_its_end(piece: str) -> None:
     # Work that grows with the square of this size would not end within the time limit of a test.
-    text = piece * (300_000 // len(piece)) + "\x1b"
+    text = piece * (150_000 // len(piece)) + "\x1b"
     assert log_line(text).endswith("\\x1b")
     assert terminal(text, keep_newlines=True).endswith("\\x1b")

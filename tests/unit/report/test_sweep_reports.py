@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -260,6 +260,7 @@ def hostile_sweep(words: str) -> CommitSweep:
     )
 
 
+@settings(max_examples=25)
 @given(st.text(st.characters(exclude_categories=()), max_size=60) | st.just(HOSTILE))
 def test_whatever_commits_and_findings_hold_every_document_is_valid(words: str) -> None:
     outcome = hostile_sweep(words)
@@ -279,6 +280,7 @@ def tokens_of(markdown: str) -> Iterator[Token]:
         yield from (token, *(token.children or ()))
 
 
+@settings(max_examples=25)
 @given(st.just(HOSTILE) | st.text(st.sampled_from("`~|<>![]()@#/\\\n -=_*a1&;"), max_size=60))
 def test_markdown_of_hostile_text_does_nothing(words: str) -> None:
     shown = render_sweep_markdown(hostile_sweep(words))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.model.change import Scope, ScopeKind
@@ -88,39 +88,27 @@ def acts(character: str) -> bool:
     return character != "\n" and unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}
 
 
+@settings(max_examples=25)
 @given(one=reviews(), width=st.integers(min_value=1, max_value=150), verbose=st.booleans())
-def test_a_report_without_colour_holds_no_control_character(one: Review, width: int, *, verbose: bool) -> None:
+def test_no_report_holds_a_control_character_or_an_escape_sequence_that_is_no_colour_of_ours(
+    one: Review, width: int, *, verbose: bool
+) -> None:
     text = render_text(one, width=width, color=False, verbose=verbose)
     assert ESCAPE not in text
     assert not [character for character in text if acts(character)]
     text.encode("utf-8")
+    coloured = re.sub(r"\x1b\[[0-9;]*m", "", render_text(one, width=80, color=True))
+    assert not [character for character in coloured if acts(character)]
+    svg(one, title="hostile").encode("utf-8")
 
 
+@settings(max_examples=25)
 @given(reviews(), st.integers(min_value=40, max_value=150))
-def test_every_title_appears_however_it_is_wrapped(one: Review, width: int) -> None:
-    shown = without_spaces(render_text(one, width=width, color=False))
+def test_every_title_appears_however_it_is_wrapped_and_what_is_incomplete_is_no_pass(one: Review, width: int) -> None:
+    text = render_text(one, width=width, color=False)
+    shown = without_spaces(text)
     for each in one.findings:
         assert without_spaces(terminal(each.title)) in shown
-
-
-@given(reviews())
-def test_with_colour_every_escape_sequence_is_a_colour_of_ours(one: Review) -> None:
-    rest = re.sub(r"\x1b\[[0-9;]*m", "", render_text(one, width=80, color=True))
-    assert not [character for character in rest if acts(character)]
-
-
-@given(reviews())
-def test_ascii_only_holds_for_every_string(one: Review) -> None:
-    assert render_text(one, width=60, color=False, ascii_only=True, verbose=True).isascii()
-
-
-@given(reviews())
-def test_an_incomplete_review_is_never_a_pass(one: Review) -> None:
-    text = render_text(one, width=100, color=False)
     if not one.complete:
         assert "\nPASS" not in text
-
-
-@given(reviews())
-def test_a_picture_of_any_review_is_text_that_can_be_written(one: Review) -> None:
-    svg(one, title="hostile").encode("utf-8")
+    assert render_text(one, width=60, color=False, ascii_only=True, verbose=True).isascii()

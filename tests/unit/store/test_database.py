@@ -119,7 +119,8 @@ def test_closing_leaves_one_file_and_no_descriptor(path: Path) -> None:
     with Database(path) as database:
         add_claim(database, "k")
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-    assert open_files() == before
+    # What an earlier test left may be closed meanwhile.
+    assert open_files() <= before
 
 
 def test_it_opens_again_after_closing(database: Database) -> None:

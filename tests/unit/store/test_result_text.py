@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 
 from codeloupe.model.agent import AgentResult, TokenUsage
 from codeloupe.store.result_text import Unreadable, decode_result, encode_result
@@ -23,6 +23,7 @@ def same(one: AgentResult, other: AgentResult) -> bool:
     return one == other and repr(one) == repr(other)
 
 
+@settings(max_examples=25)
 @given(before=results)
 @example(before=result("\ud83d\ude00", structured={"\udcff": ["\ud800", -0.0, 10**40, 1e308, None]}))
 @example(before=result("x" * 5000 + "\udcff"))

@@ -2,84 +2,110 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from codeloupe.store.run_store import DirectoryRunStore
 from tests.unit.store.run_samples import run
 
-_SAVE_UNTIL_KILLED = """
-import sys
-from dataclasses import replace
+# Loads everything once; then each line of its input makes a process that works until it is killed.
+_WORKER = """
+import os, sys
 from pathlib import Path
+from codeloupe.model.pipeline import StageState
 from codeloupe.store.run_store import DirectoryRunStore
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
-from codeloupe.model.pipeline import (StageState)
 
 store = DirectoryRunStore(Path(sys.argv[1]))
-first = int(sys.argv[2])
-print("ready", flush=True)
-sys.stdin.readline()
-with store.lock("00000001"):
-    for number in range(first, 10**9):
-        # Ever another size, so that an old state cannot pass for a new one.
-        attempts = (attempt(each, critique(summary="s" * 500)) for each in range(number % 7))
-        state = run(1, stage("write", StageState.RUNNING, *attempts), reason=str(number))
-        print(f"saves {number}", flush=True)
-        store.save(state, event(str(number), facts={"n": number}))
-        print(f"saved {number}", flush=True)
+
+def work(first):
+{work}
+
+for first in iter(sys.stdin.readline, ""):
+    child = os.fork()
+    if child == 0:
+        print("process", os.getpid(), flush=True)
+        work(int(first))
+    os.waitpid(child, 0)
+    print("killed", flush=True)
 """
-_CREATE_UNTIL_KILLED = """
-import sys
-from pathlib import Path
-from codeloupe.store.run_store import DirectoryRunStore
-from tests.unit.store.run_samples import run
-
-store = DirectoryRunStore(Path(sys.argv[1]))
-first = int(sys.argv[2])
-print("ready", flush=True)
-sys.stdin.readline()
-for number in range(first, 10**9):
-    store.create(run(number))
-    print(f"made {number}", flush=True)
-    if number % 2:
-        store.remove(f"{number:08x}")
-        print(f"removed {number}", flush=True)
+_SAVE = """
+    with store.lock("00000001"):
+        for number in range(first, 10**9):
+            # Ever another size, so that an old state cannot pass for a new one.
+            attempts = (attempt(each, critique(summary="s" * 500)) for each in range(number % 7))
+            state = run(1, stage("write", StageState.RUNNING, *attempts), reason=str(number))
+            print(f"saves {number}", flush=True)
+            store.save(state, event(str(number), facts={"n": number}))
+            print(f"saved {number}", flush=True)
+"""
+_CREATE = """
+    for number in range(first, 10**9):
+        store.create(run(number))
+        print(f"made {number}", flush=True)
+        if number % 2:
+            store.remove(f"{number:08x}")
+            print(f"removed {number}", flush=True)
 """
 ROUNDS = 12
 
 
-@contextmanager
-def killed_at_some_moment(script: str, root: Path, *, first: int, chance: random.Random) -> Iterator[list[str]]:
-    """What a process had printed when it was killed, some lines and an instant after it began."""
-    child = subprocess.Popen(
-        (sys.executable, "-c", script, str(root), str(first)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={"PYTHONPATH": str(Path(__file__).parents[3])},
-    )
-    with child:
-        assert child.stdin is not None
-        assert child.stdout is not None
+class Worker:
+    """A program that does something to a store of runs again and again, until it is killed, and then anew."""
+
+    def __init__(self, work: str, root: Path) -> None:
+        self._program = subprocess.Popen(
+            (sys.executable, "-c", _WORKER.format(work=work), str(root)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"PYTHONPATH": str(Path(__file__).parents[3])},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # At the end of its input it goes by itself.
+        self._program.communicate()
+
+    def line(self) -> str:
+        assert self._program.stdout is not None
+        line = self._program.stdout.readline()
+        assert line.endswith("\n"), "it ended by itself"
+        return line.rstrip("\n")
+
+    @contextmanager
+    def working(self, first: int) -> Iterator[list[str]]:
+        """While it works on from a number. Afterwards it was killed, and all that it had printed is in the list."""
+        assert self._program.stdin is not None
+        self._program.stdin.write(f"{first}\n")
+        self._program.stdin.flush()
+        process = int(self.line().removeprefix("process "))
+        printed: list[str] = []
         try:
-            assert child.stdout.readline() == "ready\n"
-            child.stdin.write("\n")
-            child.stdin.flush()
-            printed = [child.stdout.readline() for _ in range(chance.randrange(2, 12))]
-            time.sleep(chance.uniform(0, 0.005))
+            yield printed
         finally:
-            child.kill()
-        # From the same stream: some lines wait in its buffer. The last may be half of one.
-        *rest, _torn = child.stdout.read().split("\n")
-    yield [*map(str.rstrip, printed), *rest]
+            os.kill(process, signal.SIGKILL)
+            while (line := self.line()) != "killed":
+                printed.append(line)
+
+    def killed_at_some_moment(self, first: int, chance: random.Random) -> list[str]:
+        """What it had printed when it was killed, some lines and an instant after it began."""
+        with self.working(first) as printed:
+            printed.extend(self.line() for _ in range(chance.randrange(2, 12)))
+            time.sleep(chance.uniform(0, 0.005))
+        return printed
 
 
 def last(printed: list[str], word: str, default: int) -> int:
@@ -93,8 +119,9 @@ def test_after_any_kill_the_last_state_that_was_saved_is_there_or_the_one_under_
     store = DirectoryRunStore(tmp_path)
     store.create(run(1, reason="0"))
     told, interrupted = 0, set[int]()
-    for _ in range(ROUNDS):
-        with killed_at_some_moment(_SAVE_UNTIL_KILLED, tmp_path, first=told + 1, chance=chance) as printed:
+    with Worker(_SAVE, tmp_path) as worker:
+        for _ in range(ROUNDS):
+            printed = worker.killed_at_some_moment(told + 1, chance)
             saved, begun = last(printed, "saved", told), last(printed, "saves", told)
             loaded = store.load("00000001")
             assert int(loaded.reason) in (saved, begun)
@@ -116,8 +143,9 @@ def test_after_any_kill_a_run_is_there_wholly_or_not_at_all(tmp_path: Path) -> N
     root = tmp_path / "runs"
     store = DirectoryRunStore(root)
     first, kept, doubtful = 1, set[int](), set[int]()
-    for _ in range(ROUNDS):
-        with killed_at_some_moment(_CREATE_UNTIL_KILLED, root, first=first, chance=chance) as printed:
+    with Worker(_CREATE, root) as worker:
+        for _ in range(ROUNDS):
+            printed = worker.killed_at_some_moment(first, chance)
             made = {int(line.split()[1]) for line in printed if line.startswith("made ")}
             removed = {int(line.split()[1]) for line in printed if line.startswith("removed ")}
             newest = max(made, default=first - 1)
@@ -133,18 +161,9 @@ def test_after_any_kill_a_run_is_there_wholly_or_not_at_all(tmp_path: Path) -> N
 def test_a_state_is_read_whole_while_another_process_writes(tmp_path: Path) -> None:
     store = DirectoryRunStore(tmp_path)
     store.create(run(1, reason="0"))
-    child = subprocess.Popen(
-        (sys.executable, "-c", _SAVE_UNTIL_KILLED, str(tmp_path), "1"),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        env={"PYTHONPATH": str(Path(__file__).parents[3])},
-    )
-    try:
+    with Worker(_SAVE, tmp_path) as worker, worker.working(1):
         seen = [0]
         while seen[-1] < 20:
             seen.append(int(store.load("00000001").reason))
             assert all(each.kind == "note" and each.message.isdigit() for each in store.journal("00000001"))
         assert seen == sorted(seen)
-    finally:
-        child.kill()
-        child.wait()

@@ -34,7 +34,7 @@ any_approval: Any = any_value(Approval)
 
 
 @pytest.mark.requirement("S9")
-@settings(suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow], max_examples=25)
 @given(before=any_run)
 def test_any_run_comes_back_exactly(before: RunRecord) -> None:
     known = replace(before, version=VERSION)

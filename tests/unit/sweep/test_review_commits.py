@@ -100,15 +100,15 @@ def numbers_of_git(path: Path) -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.mark.requirement("D2")
-def test_two_hundred_commits_are_all_there_with_the_right_numbers(tmp_path: Path) -> None:
-    made = many_commits(200)
+def test_a_hundred_commits_are_all_there_with_the_right_numbers(tmp_path: Path) -> None:
+    made = many_commits(100)
     names = make_commits(tmp_path / "many", made)
     agent = MeetingAgent(20)
     outcome = sweep(tmp_path / "many", agent, settings=Settings(concurrency=20))
 
     assert [commit.commit.sha for commit in outcome.commits] == names
     assert outcome.summary == (
-        "200 commits reviewed, 200 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
+        "100 commits reviewed, 100 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
     )
     assert (outcome.score, outcome.exit_code) == (1.0, 0)
     expected = numbers_of_git(tmp_path / "many")
@@ -118,8 +118,8 @@ def test_two_hundred_commits_are_all_there_with_the_right_numbers(tmp_path: Path
         assert f"{facts.author} <{facts.email}>".encode() == source.author
         assert facts.subject == source.message.split("\n")[0]
         assert set(facts.files) <= set(source.files)
-    assert sum(commit.commit.deletions for commit in outcome.commits) > 100
-    assert len(agent.requests) == 200
+    assert sum(commit.commit.deletions for commit in outcome.commits) > 50
+    assert len(agent.requests) == 100
     assert agent.max_seen == 20
 
 
@@ -286,7 +286,7 @@ def test_answers_in_words_are_read(tmp_path: Path) -> None:
 
 def test_a_call_takes_three_hundred_seconds_at_most_unless_told_otherwise(tmp_path: Path) -> None:
     make_commits(tmp_path / "one", numbered_commits(1))
-    for settings, seconds in ((Settings(), 300.0), (Settings(timeout_seconds=2000), 2000.0)):
+    for settings, seconds in ((Settings(), 300.0), (Settings(timeout_seconds=500), 500.0)):
         agent = ScriptedAgent([CLEAN])
         sweep(tmp_path / "one", agent, settings=settings, fresh=True)
         (request,) = agent.requests
@@ -322,13 +322,16 @@ def test_what_was_bought_is_not_bought_again_unless_fresh(tmp_path: Path) -> Non
 
 def test_a_budget_ends_the_buying_and_what_was_found_stays(tmp_path: Path) -> None:
     make_commits(tmp_path / "many", numbered_commits(12))
-    agent = ScriptedAgent([by_number({11: Json({"findings": [claim(11, severity="low")]})})])
+    answers: dict[int, AgentStep] = {
+        number: Json({"findings": [claim(number, severity="low")]}) for number in range(12)
+    }
+    agent = ScriptedAgent([by_number(answers)])
     settings = Settings(max_requests=4, concurrency=1)
     outcome = sweep(tmp_path / "many", agent, settings=settings)
     assert len(agent.requests) == 4
-    assert [commit.reviewed for commit in outcome.commits] == [True] * 4 + [False] * 8
-    assert "budget exhausted" in outcome.commits[4].failure
-    assert len(by_subject(outcome)["fix: number 11"].review.findings) == 1  # type: ignore[union-attr]  # it was reviewed
+    found = [len(commit.review.findings) for commit in outcome.commits if commit.reviewed and commit.review]
+    assert found == [1, 1, 1, 1]
+    assert sum("budget exhausted" in commit.failure for commit in outcome.commits) == 8
     # Every further sweep gets further, since what was bought is there.
     for number in (8, 12):
         outcome = sweep(tmp_path / "many", agent, settings=settings)
@@ -412,21 +415,13 @@ def test_what_the_baseline_knows_does_not_count_and_stays_in_the_outcome(tmp_pat
     assert sum("expired" in event.message for event in events if isinstance(event, Warned)) == 1
 
 
-def test_the_message_is_sent_as_what_the_author_says(tmp_path: Path) -> None:
-    make_commits(
-        tmp_path / "one", [Made(message="fix: the sum\n\nFor negative values.\n", files={"a.py": function(1)})]
-    )
-    agent = ScriptedAgent([CLEAN])
-    sweep(tmp_path / "one", agent)
-    assert "fix: the sum" in agent.requests[0].prompt
-    assert "For negative values." in agent.requests[0].prompt
-
-
-def test_the_agent_gets_the_real_diff_and_no_tool_to_look_elsewhere(tmp_path: Path) -> None:
-    make_commits(tmp_path / "two", numbered_commits(2))
+def test_the_agent_gets_the_authors_words_the_real_diff_and_no_tool_to_look_elsewhere(tmp_path: Path) -> None:
+    make_commits(tmp_path / "two", numbered_commits(2, "fix: the sum\n\nFor negative values.\n"))
     agent = ScriptedAgent([CLEAN])
     sweep(tmp_path / "two", agent, CommitQuery(max_count=1))
     (request,) = agent.requests
+    assert "fix: the sum" in request.prompt
+    assert "For negative values." in request.prompt
     assert "+def part_1(value):" in request.prompt
     assert "+def part_0" not in request.prompt
     assert request.tools == ()

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from codeloupe.testing import Cut, Delay, Empty, Garbage, Hang, Json, Stall, StandInServer, Status, Text, ToolUse
-from tests.unit.testing.wire import PATHS, ask, raw_connection, raw_question, read_to_end
+from tests.endings import PATIENCE_SECONDS
+from tests.unit.testing.wire import PATHS, arrived, ask, raw_connection, raw_question, read_to_end
 
 every_api = pytest.mark.parametrize("api", PATHS)
 streamed_or_not = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
@@ -40,11 +41,11 @@ def test_a_status_can_bring_headers_and_when_to_try_again(api: str) -> None:
 def test_hanging_sends_nothing_and_ends_with_the_server(api: str, *, stream: bool) -> None:
     with StandInServer([Hang()]) as server, raw_connection(server) as connection:
         connection.sendall(raw_question(api, stream=stream))
-        assert server.wait_for(1)
+        assert arrived(server)
         connection.settimeout(0.05)
         with pytest.raises(TimeoutError):
             connection.recv(1)
-        connection.settimeout(10)
+        connection.settimeout(PATIENCE_SECONDS)
         connection.sendall(b"more")
         server.stop()
         assert read_to_end(connection) == b""
@@ -69,7 +70,7 @@ def test_a_stall_sends_the_text_and_neither_its_end_nor_anything_more(api: str) 
 def test_a_stall_of_a_whole_answer_sends_half_of_it() -> None:
     with StandInServer([Stall("so far")]) as server, raw_connection(server) as connection:
         connection.sendall(raw_question("chat", stream=False))
-        assert server.wait_for(1)
+        assert arrived(server)
         server.stop()
         head, _, body = read_to_end(connection).partition(b"\r\n\r\n")
     length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
@@ -133,6 +134,6 @@ def test_a_client_that_goes_away_during_a_delay_harms_nobody() -> None:
     with StandInServer([Delay(0.05, Text("x" * 200_000)), Text("next")]) as server:
         with raw_connection(server) as connection:
             connection.sendall(raw_question("chat", stream=True))
-            assert server.wait_for(1)
+            assert arrived(server)
         assert ask(server, "chat").json()["choices"][0]["message"]["content"] == "next"
         time.sleep(0.1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from codeloupe.testing import StandInServer
+from tests.endings import PATIENCE_SECONDS
 
 PATHS = {
     "anthropic": "/v1/messages",
@@ -60,7 +61,7 @@ def send(
 ) -> Response:
     """One request on a connection of its own; `body` is sent as JSON unless it is bytes."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
-    with closing(http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=PATIENCE_SECONDS)) as connection:
         connection.request(method, path, raw, {"content-type": "application/json", **(headers or {})})
         response = connection.getresponse()
         return Response(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
@@ -86,7 +87,7 @@ def question(api: str, *, stream: bool) -> tuple[str, dict[str, Any]]:
 
 
 def raw_connection(server: StandInServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port_of(server)), timeout=10)
+    return socket.create_connection(("127.0.0.1", port_of(server)), timeout=PATIENCE_SECONDS)
 
 
 def raw_question(api: str, *, stream: bool, headers: str = "") -> bytes:
@@ -103,3 +104,8 @@ def read_to_end(connection: socket.socket) -> bytes:
     while part := connection.recv(65536):
         received += part
     return received
+
+
+def arrived(server: StandInServer, count: int = 1) -> bool:
+    """Whether so many requests come, be it late."""
+    return server.wait_for(count, timeout_seconds=PATIENCE_SECONDS)
