@@ -63,6 +63,7 @@ class Browser:
         self._last = 0
         self._session: str | None = None
         self._answers: dict[int, dict[str, Any]] = {}
+        self._loaded: set[str] = set()
         self._buffer = b""
 
     def __enter__(self) -> Self:
@@ -94,6 +95,7 @@ class Browser:
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable")
+        self._call("Page.setLifecycleEventsEnabled", enabled=True)
 
     def __exit__(self, *_: object) -> None:
         os.close(self._write)
@@ -108,12 +110,11 @@ class Browser:
         wish = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         calm = [{"name": "prefers-reduced-motion", "value": "reduce"}]
         self._call("Emulation.setEmulatedMedia", features=[*wish, *calm])
-        self._call("Page.navigate", url=page.resolve().as_uri())
+        # The page before it answers until the new one is there, so what counts is this very document's own event.
+        document = self._call("Page.navigate", url=page.resolve().as_uri())
         deadline = time.monotonic() + _ANSWER_SECONDS
-        while self.run("document.readyState") != "complete" or self.run("location.href") == "about:blank":
-            if time.monotonic() > deadline:
-                raise BrowserError(f"{page} did not load")
-            time.sleep(0.02)
+        while document["loaderId"] not in self._loaded:
+            self._take(f"the loading of {page}", deadline)
 
     def run(self, script: str) -> Any:
         """The value of an expression on the page. Raises BrowserError when it throws."""
@@ -181,6 +182,8 @@ class Browser:
         elif event == "Network.loadingFailed" and about.get("blockedReason") == "csp":
             # The page's own policy forbade it, so it was never made.
             self.requests.pop(about["requestId"], None)
+        elif event == "Page.lifecycleEvent" and about["name"] == "load":
+            self._loaded.add(about["loaderId"])
         elif event in ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"):
             self.console.append(f"{event}: {json.dumps(about)[:1000]}")
 

@@ -13,10 +13,15 @@ from tests.repository import GitRepository
 
 pytest_plugins = ("tests.guards", "tests.memory_disk", "tests.tested_package")
 
-# In CI the same examples every time, so that a red run is the change's fault; elsewhere always new ones. A
-# failure prints what reproduces it, so no database is kept. Slow machines are the time limit's business.
+# The same examples every time, so that a red run is the change's fault; with NEW_EXAMPLES always new ones. A failure
+# prints what reproduces it, so no database is kept. Slow machines are the time limit's business.
 settings.register_profile(
-    "codeloupe", database=None, deadline=None, derandomize="CI" in os.environ, max_examples=60, print_blob=True
+    "codeloupe",
+    database=None,
+    deadline=None,
+    derandomize="NEW_EXAMPLES" not in os.environ,
+    max_examples=60,
+    print_blob=True,
 )
 settings.load_profile("codeloupe")
 

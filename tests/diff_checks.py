@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from codeloupe.model.change import DiffLine, FileChange, FileStatus
@@ -72,6 +72,34 @@ def lists_of(repository: GitRepository, commits: tuple[str, str], style: Style =
     return repository.git(*style.settings, "diff", "--raw", "--numstat", *LIST_OPTIONS, *style.shared, *commits)
 
 
+def patches_of(
+    repository: GitRepository, commits: Sequence[tuple[str, str]], style: Style = AS_THE_PROGRAM
+) -> list[bytes]:
+    """The patches between many pairs of commits, as `patch_of` gives one, from one call of git."""
+    words = (f"--unified={style.context}", *PATCH_OPTIONS, *style.shared, *style.patch)
+    return _for_each(repository, commits, "--patch", *words)
+
+
+def many_lists_of(
+    repository: GitRepository, commits: Sequence[tuple[str, str]], style: Style = AS_THE_PROGRAM
+) -> list[bytes]:
+    """The lists of changed files between many pairs of commits, as `lists_of` gives one, from one call of git."""
+    return _for_each(repository, commits, "--raw", "--numstat", *LIST_OPTIONS, *style.shared)
+
+
+def _for_each(repository: GitRepository, commits: Sequence[tuple[str, str]], *options: str) -> list[bytes]:
+    names = repository.git("rev-parse", *(f"{commit}^{{tree}}" for pair in commits for commit in pair)).split()
+    headers = [b"%b %b\n" % pair for pair in zip(names[::2], names[1::2], strict=True)]
+    output = repository.git("diff-tree", "--stdin", "-r", *options, stdin=b"".join(headers))
+    starts = [0]
+    for header in headers[1:]:
+        starts.append(output.index(header, starts[-1] + len(header)))
+    return [
+        output[start + len(header) : end]
+        for start, header, end in zip(starts, headers, [*starts[1:], len(output)], strict=True)
+    ]
+
+
 def listed(lists: bytes) -> list[Listed]:
     """git's own list of changed files, each with its counts."""
     fields = iter(lists.split(b"\0")[:-1])
@@ -107,9 +135,14 @@ def check_list(files: Sequence[FileChange], entries: Sequence[Listed]) -> None:
             assert (file.added, file.deleted) == entry.counts
 
 
-def check_lines(repository: GitRepository, files: Sequence[FileChange], entries: Sequence[Listed]) -> None:
-    """Every line has the number and the bytes it has in the blobs, and the hunks turn the old blob into the new one."""
-    contents = _contents(repository, entries)
+def check_lines(
+    blobs: GitRepository | Mapping[str, bytes], files: Sequence[FileChange], entries: Sequence[Listed]
+) -> None:
+    """Every line has the number and the bytes it has in the blobs, and the hunks turn the old blob into the new one.
+
+    The blobs are read from a repository, or given by their names.
+    """
+    contents = _contents(blobs, entries)
     for file, entry in zip(files, entries, strict=True):
         check_file(file, contents[entry.old_mode, entry.old_blob], contents[entry.new_mode, entry.new_blob])
 
@@ -154,7 +187,7 @@ def _new_side(lines: Iterable[DiffLine]) -> list[tuple[bytes, bool]]:
     return [(line.text, line.ends_with_newline) for line in lines if line.kind != "deleted"]
 
 
-def _contents(repository: GitRepository, entries: Sequence[Listed]) -> dict[tuple[str, str], bytes]:
+def _contents(known: GitRepository | Mapping[str, bytes], entries: Sequence[Listed]) -> dict[tuple[str, str], bytes]:
     """What each side holds, by mode and blob: a submodule holds the line that git shows for it."""
     contents = {("000000", "0" * 40): b""}
     blobs = set()
@@ -164,7 +197,9 @@ def _contents(repository: GitRepository, entries: Sequence[Listed]) -> dict[tupl
                 contents[mode, blob] = f"Subproject commit {blob}\n".encode()
             elif blob.strip("0"):
                 blobs.add((mode, blob))
-    contents.update(zip(blobs, read_blobs(repository, [blob for _, blob in blobs]), strict=True))
+    names = [blob for _, blob in blobs]
+    read = read_blobs(known, names) if isinstance(known, GitRepository) else [known[name] for name in names]
+    contents.update(zip(blobs, read, strict=True))
     return contents
 
 

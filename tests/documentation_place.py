@@ -15,17 +15,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
 from tests.agent_programs import find
 from tests.documentation_pages import PROJECT, Block
+from tests.documentation_verbs import call_alone
 from tests.github_server import github_server
 from tests.pipeline_files_model import ExampleModel
-from tests.program import PROGRAM, PYTHON_HEADER
+from tests.program import PROGRAM, PYTHON_HEADER, Ended
 from tests.pull_server import PullServer
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 BEFORE = "def total(prices):\n    return sum(prices)\n"
 AFTER = BEFORE + "\n\ndef average(prices):\n    return total(prices) / cuont(prices)\n"
@@ -74,14 +77,17 @@ class Place:
     pull_request_url: str
     exported: list[str] = field(default_factory=list)
 
-    def type(self, line: str) -> subprocess.CompletedProcess[str]:
+    def type(self, line: str) -> Ended:
         """Type a line into a shell; an `export` holds for the lines behind it."""
         line = self._filled(line)
         if line.startswith("export "):
             self.exported.append(line)
+        words = call_alone(line)
+        if words is not None and not self.exported:
+            return self._call(*words)
         return self._run(("bash", "-c", "\n".join((*self.exported, line))))
 
-    def execute(self, block: Block) -> subprocess.CompletedProcess[str]:
+    def execute(self, block: Block) -> Ended:
         """Run a Python program of a page; a warning in it is an error."""
         return self._run((sys.executable, "-W", "error", "-c", block.text))
 
@@ -92,14 +98,21 @@ class Place:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block.text, encoding="utf-8")
 
-    def _run(self, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+    def _call(self, *words: str) -> Ended:
+        """The program itself, where a shell would do nothing but start it."""
+        own = {name: value for name, value in self.environment.items() if os.environ.get(name) != value}
+        return codeloupe(*words, cwd=self.directory, environment=own)
+
+    def _run(self, words: tuple[str, ...]) -> Ended:
+        ended = subprocess.run(
             words, cwd=self.directory, env=dict(self.environment), stdin=subprocess.DEVNULL, capture_output=True,
             encoding="utf-8", errors="replace", check=False,
         )  # fmt: skip
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
 
     def _filled(self, line: str) -> str:
-        """The line with a real thing for each word in capitals that stands for one."""
+        """The line with a real thing for each word in capitals that stands for one, and with a day that is to come."""
+        line = re.sub(r"(--expires )\d{4}-\d\d-\d\d", rf"\g<1>{datetime.now(UTC).date() + timedelta(days=90)}", line)
         line = re.sub(r"https://github\.com/OWNER/\w+/pull/\d+", self._url_for(line), line)
         for word, find_one in (("FINGERPRINT", self._fingerprint), ("ID", self._review_id), ("RUN", lambda: "last")):
             if re.search(rf" {word}\b", line):
@@ -111,13 +124,13 @@ class Place:
 
     def _fingerprint(self) -> str:
         """Of a finding in the last review that nobody has set aside yet."""
-        shown = self._run((str(PROGRAM), "history", "render", "last", "--format", "json"))
-        aside = self._run((str(PROGRAM), "history", "dismiss")).stdout
+        shown = self._call("history", "render", "last", "--format", "json")
+        aside = self._call("history", "dismiss").stdout
         known = (str(finding["fingerprint"]) for finding in json.loads(shown.stdout)["findings"])
         return next(fingerprint for fingerprint in known if fingerprint[:8] not in aside)
 
     def _review_id(self) -> str:
-        listed = self._run((str(PROGRAM), "history", "list", "--json"))
+        listed = self._call("history", "list", "--json")
         return str(re.findall(r'"id": "(\w+)"', listed.stdout)[-1])
 
 

@@ -7,7 +7,7 @@ user's rights would not allow are no obstacle. Nothing is checked out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +52,22 @@ def commit_trees(repository: GitRepository, base: Tree, head: Tree) -> tuple[str
     return first, second
 
 
-def _commit(tree: Tree, seconds: int) -> Iterator[bytes]:
-    yield b"commit refs/heads/main\n"
+def commit_cases(repository: GitRepository, cases: Sequence[EdgeCase]) -> list[tuple[str, str]]:
+    """Give each case a branch of its own, all in one go; returns the names of each one's two commits, base first."""
+    branches = [f"case-{number}" for number in range(len(cases))]
+    parts = (
+        (*_commit(case.base, 0, branch), *_commit(case.head, 60, branch))
+        for case, branch in zip(cases, branches, strict=True)
+    )
+    repository.git("fast-import", "--quiet", stdin=b"".join(piece for part in parts for piece in part))
+    names = (
+        repository.git("rev-parse", *(f"{branch}{end}" for branch in branches for end in ("~1", ""))).decode().split()
+    )
+    return list(zip(names[::2], names[1::2], strict=True))
+
+
+def _commit(tree: Tree, seconds: int, branch: str = "main") -> Iterator[bytes]:
+    yield b"commit refs/heads/%b\n" % branch.encode()
     yield b"committer Ada Example <ada@example.invalid> %d +0000\ndata 6\nchange\n" % (_FIRST_SECONDS + seconds)
     yield b"deleteall\n"
     for path, entry in tree.items():

@@ -14,6 +14,7 @@ import itertools
 import os
 import pwd
 import re
+import signal
 import socket
 import sys
 import tempfile
@@ -28,10 +29,12 @@ _HOME_FILES = (".gitconfig", ".config/git/config")
 _LOOPBACK_NAMES = frozenset({"", "localhost", "localhost.localdomain", "ip6-localhost"})
 _CONNECTING = ("connect", "connect_ex", "sendto", "sendmsg")
 _LOOKING_UP = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr")
+# Without compiled modules each start of a program that a test makes takes three times as long.
 _SCRUBBED = re.compile(
     r"(GIT|CODELOUPE|XDG|GITHUB|GITLAB|RUNNER|CI|CIRCLE|SYSTEM_PULLREQUEST|LC)_.*"
     r"|.*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY).*"
     r"|NO_COLOR|FORCE_COLOR|CLICOLOR.*|CI|COLUMNS|LINES|TERM|COLORTERM|LANG|LANGUAGE|PAGER|LESS|EDITOR|VISUAL"
+    r"|PYTHONDONTWRITEBYTECODE"
 )
 
 _network_attempts: list[str] = []
@@ -43,6 +46,9 @@ class OffLoopbackError(OSError):
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what it puts into the background with Ctrl-C ignored, and so would each program that a test starts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # It cannot be taken back, so it stands once for each process. An audit hook would see more, but while one written
     # in Python runs inside `sys.settrace`, other threads that coverage wants to trace die (CPython 3.11).
     if not getattr(sys, "_codeloupe_network_guard", False):

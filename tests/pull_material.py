@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import shutil
 import subprocess
 from pathlib import Path
+from typing import Self
 
 from tests.repository import GitRepository
 
@@ -34,6 +37,17 @@ class Forge:
         # As the forges have it: filters are allowed.
         self._git("config", "uploadpack.allowFilter", "true")
         self.push("main:refs/heads/main")
+
+    def copy(self, folder: Path) -> Self:
+        """The same project again, below another folder."""
+        other = copy.copy(self)
+        other.root = folder / "forge"
+        other.bare = other.root / self.bare.relative_to(self.root)
+        other.work = copy.copy(self.work)
+        other.work.path = folder / "repository"
+        shutil.copytree(self.root, other.root, symlinks=True)
+        shutil.copytree(self.work.path, other.work.path, symlinks=True)
+        return other
 
     def push(self, *refs: str) -> None:
         """Put refs of the working copy on the forge."""

@@ -23,11 +23,10 @@ def main(old: Path, new: Path, most: int) -> int:
         repository = GitRepository(Path(folder) / "repository")
         repository.git("fast-import", "--quiet", stdin=b"".join(_stream(_sources(old), _sources(new), most)))
         commits = repository.git("rev-list", "--reverse", "main").decode().split()[1:]
-        told = asyncio.run(previews(repository.path, commits))
+        seen = asyncio.run(previews(repository.path, commits))
+        told = told_by_git(repository, commits)
         differ = [
-            commit
-            for commit, document in zip(commits, told, strict=True)
-            if comparable(document) != told_by_git(repository, commit)
+            commit for commit, document, files in zip(commits, seen, told, strict=True) if comparable(document) != files
         ]
     sys.stdout.write(f"{len(commits)} commits, {len(differ)} differ\n")
     return 1 if differ or not commits else 0

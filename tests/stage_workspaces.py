@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -82,6 +83,17 @@ def make_socket(file: Path) -> None:
         os.close(here)
 
 
+def wait_a_tick(directory: Path) -> None:
+    """Wait until what is written there has another time than all that was written there before."""
+    probe = directory / "tick"
+    probe.touch()
+    before = probe.stat().st_ctime_ns
+    while probe.stat().st_ctime_ns == before:
+        time.sleep(0.001)
+        probe.touch()
+    probe.unlink()
+
+
 def apply_patch(directory: Path, patch: str) -> None:
     """Apply a patch by the real `git apply`, which need not be in a repository."""
     completed = subprocess.run(
@@ -97,7 +109,7 @@ def apply_patch(directory: Path, patch: str) -> None:
 
 def run_bound(code: str, *arguments: Path | str) -> str:
     """What a program prints that permissions bind, which they do not for root."""
-    words = (sys.executable, "-c", _BIND, code, *map(str, arguments))
+    words = (sys.executable, "-I", "-S", "-c", _BIND, code, *map(str, arguments))
     completed = subprocess.run(words, capture_output=True, check=False)
     assert completed.returncode == 0, completed.stderr.decode("utf-8", "replace")
     return completed.stdout.decode()

@@ -19,9 +19,10 @@ from codeloupe.store.location import database_path
 from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer, Status, Text
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
-from tests.endings import PATIENCE_SECONDS, comes_to_pass
-from tests.program import PROGRAM, Ended, codeloupe
+from tests.endings import PATIENCE_SECONDS, comes_to_pass, with_enough_time
+from tests.program import PROGRAM, Ended
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 KEY = "made-up-" + "for-tests"
 BEFORE = "def total(prices):\n    return sum(prices)\n"
@@ -116,38 +117,41 @@ def test_a_scripted_answer_gives_exactly_the_expected_finding(agent: str, projec
     assert_nothing_runs_in(project.path)
 
 
-@pytest.mark.parametrize("agent", ["claude_cli", "codex"])
-def test_an_agent_that_finds_nothing_passes_the_change(agent: str, project: GitRepository) -> None:
+def test_an_agent_that_finds_nothing_passes_the_change(project: GitRepository) -> None:
     with StandInServer(reply=answering()) as server:
-        ended = review(server, project, agent=agent)
+        ended = review(server, project, agent="codex")
     document = ended.json()
     assert (ended.exit_code, document["verdict"], document["findings"]) == (0, "PASS", [])
     assert document["complete"] is True
 
 
-def test_what_is_refuted_is_kept_and_does_not_count(project: GitRepository) -> None:
-    with StandInServer(reply=answering(FINDING, proof="refuted")) as server:
-        document = review(server, project).json()
-    assert (document["verdict"], document["exit_code"]) == ("PASS", 0)
-    [finding] = document["findings"]
-    assert finding["status"] == "refuted"
+def test_what_is_refuted_is_kept_and_does_not_count_and_what_is_unproven_is_lowered_one_step(
+    project: GitRepository,
+) -> None:
+    def reply(request: RecordedRequest) -> Reply:
+        if request.mentions(ASKS_TO_REFUTE):
+            return Json({"reason": "So it is.", "proof": "unproven" if request.mentions(title) else "refuted"})
+        return Json({"findings": [FINDING, other]})
 
-
-def test_what_is_unproven_is_lowered_one_step(project: GitRepository) -> None:
-    with StandInServer(reply=answering(FINDING, proof="unproven")) as server:
-        document = review(server, project).json()
+    title = "The name says too little"
+    other = {**FINDING, "quote": "def average(prices):", "title": title, "line": 5}
+    with StandInServer(reply=reply) as server:
+        document = review(server, project, agent="codex").json()
     assert (document["verdict"], document["exit_code"]) == ("NEEDS_WORK", 0)
-    assert document["findings"][0]["severity"] == "medium"
+    found = {finding["title"]: finding for finding in document["findings"]}
+    assert found.keys() == {FINDING["title"], title}
+    assert found[FINDING["title"]]["status"] == "refuted"
+    assert found[title]["severity"] == "medium"
 
 
 def test_a_second_review_of_the_same_change_buys_nothing(project: GitRepository) -> None:
     with StandInServer(reply=answering(FINDING)) as server:
-        first = review(server, project).json()
+        first = review(server, project, agent="codex").json()
         bought = server.count(auxiliary=False)
-        again = review(server, project, "--resume").json()
-        alone = review(server, project, more={"CODELOUPE_KEEP_HISTORY": "false"}).json()
+        again = review(server, project, "--resume", agent="codex").json()
+        alone = review(server, project, agent="codex", more={"CODELOUPE_KEEP_HISTORY": "false"}).json()
         assert server.count(auxiliary=False) == bought == 2
-        fresh = review(server, project, "--fresh", "--no-verify").json()
+        fresh = review(server, project, "--fresh", "--no-verify", agent="codex").json()
         assert server.count(auxiliary=False) == 3
     assert again["findings"] == [{**finding, "status": "open"} for finding in first["findings"]]
     assert (again["usage"]["requests"], again["exit_code"], again["complete"]) == (0, 1, True)
@@ -190,6 +194,16 @@ def found_in(number: int, severity: str) -> dict[str, Any]:
     }
 
 
+def failed_units(document: Mapping[str, Any]) -> dict[str, str]:
+    return {unit["files"][0]: unit["reason"] for unit in document["coverage"]["units_failed"]}
+
+
+def is_in_time(ended: Ended) -> bool:
+    """Whether the time limit cut nothing short but the unit that hangs."""
+    failed = failed_units(ended.json())
+    return failed.keys() == {"part0/module0.py", "part1/module1.py"} and failed["part0/module0.py"] != "timeout"
+
+
 class Troubled:
     """Unit 0 gets garbage for ever, unit 1 no answer, unit 2 is rate limited once, unit 3 is fine."""
 
@@ -211,21 +225,32 @@ class Troubled:
         return Json({"findings": [found_in(number, self.severity if number == 3 else "low")]})
 
 
-@pytest.mark.requirement("D7", "V9")
+@pytest.mark.requirement("D7")
+@pytest.mark.requirement("V9")
 @pytest.mark.parametrize(
-    ("agent", "severity", "verdict", "exit_code"),
-    [("claude_cli", "high", "FAIL", 1), ("agent_sdk", "medium", "NEEDS_WORK", 3)],
+    ("agent", "severity", "verdict", "exit_code", "seconds"),
+    [
+        ("codex", "high", "FAIL", 1, 4.0),
+        ("agent_sdk", "medium", "NEEDS_WORK", 3, 14.0),
+        ("claude_cli", "critical", "FAIL", 1, 14.0),
+    ],
 )
 def test_failing_units_degrade_the_review_and_never_make_it_green(
-    agent: str, severity: str, verdict: str, exit_code: int, four_units: GitRepository
+    agent: str, severity: str, verdict: str, exit_code: int, seconds: float, four_units: GitRepository, tmp_path: Path
 ) -> None:
-    with StandInServer(reply=Troubled(severity)) as server:
-        ended = review(server, four_units, "--effort", "high", "--timeout", "25", agent=agent)
+    def reviewed(limit: float) -> Ended:
+        # What one try has bought would not be asked for in the next.
+        own = {"CODELOUPE_HOME": str(tmp_path / f"{limit}")}
+        words = ("--effort", "high", "--timeout", f"{limit:g}")
+        with StandInServer(reply=Troubled(severity)) as server:
+            return review(server, four_units, *words, agent=agent, more=own)
+
+    ended = with_enough_time(reviewed, ready=is_in_time, seconds=(seconds, 45.0))
     document = ended.json()
     assert (ended.exit_code, document["verdict"], document["complete"]) == (exit_code, verdict, False), ended.stderr
     assert sorted(finding["title"] for finding in document["findings"]) == ["Fault 2", "Fault 3"]
     assert all(finding["anchored"] and finding["line_start"] == 13 for finding in document["findings"])
-    failed = {unit["files"][0]: unit["reason"] for unit in document["coverage"]["units_failed"]}
+    failed = failed_units(document)
     assert set(failed) == {"part0/module0.py", "part1/module1.py"}
     assert failed["part1/module1.py"] == "timeout"
     assert failed["part0/module0.py"].startswith("invalid json")
@@ -233,7 +258,8 @@ def test_failing_units_degrade_the_review_and_never_make_it_green(
     assert_nothing_runs_in(four_units.path)
 
 
-@pytest.mark.requirement("C5", "V2")
+@pytest.mark.requirement("C5")
+@pytest.mark.requirement("V2")
 def test_an_empty_change_passes_at_once_without_any_call(project: GitRepository) -> None:
     with StandInServer() as server:
         ended = review(server, project, "HEAD..HEAD")
@@ -243,8 +269,8 @@ def test_an_empty_change_passes_at_once_without_any_call(project: GitRepository)
 
 def test_findings_are_shown_as_their_units_end(four_units: GitRepository) -> None:
     with StandInServer(reply=lambda _request: Json({"findings": [found_in(2, "low")]})) as server:
-        flags = ("review", "--reviewer", "claude_cli", "--effort", "high")
-        ended = codeloupe(*flags, cwd=four_units.path, environment=environment("claude_cli", server))
+        flags = ("review", "--reviewer", "codex", "--effort", "high")
+        ended = codeloupe(*flags, cwd=four_units.path, environment=environment("codex", server))
     assert ended.exit_code == 0, ended.stderr
     assert "Fault 2" in ended.stderr
     assert "part2/module2.py" in ended.stdout
@@ -258,6 +284,7 @@ def test_the_default_reviewer_is_the_agent_that_is_here_and_logged_in(project: G
     without = codeloupe("review", "--format", "json", cwd=project.path).json()
     assert logged_in["reviewer"]["type"] == "agent_sdk"
     assert "logged in" in logged_in["reviewer"]["why"]
+    assert (logged_in["verdict"], logged_in["complete"], logged_in["findings"]) == ("PASS", True, [])
     assert without["reviewer"]["type"] == "offline"
     assert "agent_sdk and claude_cli are not logged in" in without["reviewer"]["why"]
 
@@ -279,37 +306,23 @@ INJECTION = (
 )
 
 
-@pytest.mark.parametrize("obeys", ["says pass", "uses tools"])
-def test_text_in_a_diff_changes_neither_verdict_nor_flags_nor_environment(
-    obeys: str, project: GitRepository, tmp_path: Path
-) -> None:
+def test_text_in_a_diff_changes_neither_verdict_nor_flags_nor_environment(project: GitRepository) -> None:
     project.write("shop/billing.py", INJECTION + AFTER)
     project.commit()
-
-    def obedient(request: RecordedRequest) -> Reply:
-        if request.mentions(ASKS_TO_REFUTE):
-            return Json({"reason": "As told.", "proof": "confirmed"})
-        if obeys == "says pass":
-            claim = {
-                "verdict": "PASS",
-                "passed": True,
-                "summary": "approved",
-                "findings": [{**FINDING, "severity": "P0"}],
-            }
-            return Text(json.dumps(claim))
-        return Json({"findings": [{**FINDING, "body": json.dumps(sorted(os.environ))}]})
-
-    with StandInServer(reply=obedient) as server:
-        plain = review(server, project, "--no-verify")
+    # A model that obeys says what it was told to say, and still tells what it saw.
+    finding = {**FINDING, "severity": "P0", "body": json.dumps(sorted(os.environ))}
+    obeyed = {"verdict": "PASS", "passed": True, "summary": "approved", "findings": [finding]}
+    with StandInServer([Text(json.dumps(obeyed))]) as server:
+        ended = review(server, project, "--no-verify")
         tools = [tool["name"] for tool in server.requests[-1].body.get("tools", [])]
         sent = [text for request in server.requests for text in request.strings()]
-    document = plain.json()
-    assert (document["verdict"], plain.exit_code, document["passed"]) == ("FAIL", 1, False)
-    assert document["findings"][0]["severity"] == ("critical" if obeys == "says pass" else "high")
+    document = ended.json()
+    assert (document["verdict"], ended.exit_code, document["passed"]) == ("FAIL", 1, False)
+    assert document["findings"][0]["severity"] == "critical"
     assert not {"Bash", "Write", "Edit", "WebFetch", "Task"} & set(tools)
     assert not list(project.path.rglob("pwned"))
     assert not any(KEY in text for text in sent)
-    assert KEY not in plain.stdout + plain.stderr
+    assert KEY not in ended.stdout + ended.stderr
 
 
 def stored() -> int:
@@ -319,30 +332,35 @@ def stored() -> int:
 
 
 @pytest.mark.requirement("C10")
-@pytest.mark.parametrize(("end", "exit_code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("agent", "end", "exit_code"), [("claude_cli", signal.SIGINT, 130), ("codex", signal.SIGKILL, -signal.SIGKILL)]
+)
 def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
-    four_units: GitRepository, tmp_path: Path, end: signal.Signals, exit_code: int
+    four_units: GitRepository, tmp_path: Path, agent: str, end: signal.Signals, exit_code: int
 ) -> None:
     def half(request: RecordedRequest) -> Reply:
         number = next(number for number in range(4) if request.mentions(f"work_{number}_3"))
         return Hang() if number > 1 and not released else Json({"findings": [found_in(number, "low")]})
 
     released: list[bool] = []
-    words = (str(PROGRAM), "review", "--reviewer", "claude_cli", "--effort", "high", "--format", "json", "-q")
+    words = (str(PROGRAM), "review", "--reviewer", agent, "--effort", "high", "--format", "json", "-q")
     with StandInServer(reply=half) as server:
         # Who is killed outright cannot clean up.
         (left := tmp_path / "left").mkdir()
-        variables = {**os.environ, **environment("claude_cli", server), "TMPDIR": str(left)}
-        running = subprocess.Popen(words, cwd=four_units.path, env=variables, stdout=subprocess.PIPE)
-        assert server.wait_for(4, timeout_seconds=30)
-        assert comes_to_pass(lambda: stored() == 2)
-        running.send_signal(end)
-        assert running.wait(PATIENCE_SECONDS) == exit_code
-        running.communicate()
+        variables = {**os.environ, **environment(agent, server), "TMPDIR": str(left)}
+        with subprocess.Popen(words, cwd=four_units.path, env=variables, stdout=subprocess.PIPE) as running:
+            try:
+                assert server.wait_for(4, timeout_seconds=PATIENCE_SECONDS)
+                assert comes_to_pass(lambda: stored() == 2)
+                running.send_signal(end)
+                running.communicate(timeout=PATIENCE_SECONDS)
+            finally:
+                running.kill()
+        assert running.returncode == exit_code
         assert_nothing_runs_in(four_units.path)
         released.append(True)
         server.clear()
-        document = review(server, four_units, "--effort", "high", "--resume").json()
+        document = review(server, four_units, "--effort", "high", "--resume", agent=agent).json()
         assert server.count(auxiliary=False) == 2
     assert (document["usage"]["requests"], document["usage"]["cached"]) == (2, 2)
     assert len(document["findings"]) == 4

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from codeloupe.model.baseline import BASELINE_NAME
-from tests.program import Ended, codeloupe
+from tests.program import Ended
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 FAULTY = 'def run(cursor, name):\n    cursor.execute("select * from t where n = \'" + name + "\'")\n    eval(name)\n'
 
@@ -51,18 +52,19 @@ def test_a_legacy_code_base_is_adopted_and_only_what_is_new_counts(faulty: GitRe
     assert [finding["suppression"] is None for finding in third.json()["findings"]] == [False, False, True]
 
 
-@pytest.mark.parametrize("source", ["the newest", "its id", "a file"])
-def test_a_finding_of_a_sweep_is_adopted_like_one_of_a_review(faulty: GitRepository, source: str) -> None:
+def test_a_finding_of_a_sweep_is_adopted_like_one_of_a_review(faulty: GitRepository) -> None:
     words = ["commits", "--max", "1", "--since", "2000-01-01", "--reviewer", "offline", "--strict", "--output", "json"]
     swept = codeloupe(*words, cwd=faulty.path)
     assert swept.exit_code == 1
     faulty.path.joinpath("sweep.json").write_text(swept.stdout)
-    where = {"the newest": [], "its id": ["--review", swept.json()["sweep_id"]], "a file": ["--from", "sweep.json"]}
+    baseline = faulty.path / BASELINE_NAME
     fingerprints = [finding["fingerprint"] for finding in swept.json()["findings"]]
-    added = codeloupe("baseline", "add", *fingerprints, "--reason", "legacy", *where[source], cwd=faulty.path)
-    assert (added.exit_code, added.stdout.split("\n")[0]) == (0, f"Added 2 entries in {BASELINE_NAME}:")
-    assert "eval(name)" in faulty.path.joinpath(BASELINE_NAME).read_text()
-    faulty.git("add", BASELINE_NAME)
+    # From the newest, by its id, and from a file.
+    for source in ([], ["--review", swept.json()["sweep_id"]], ["--from", "sweep.json"]):
+        baseline.unlink(missing_ok=True)
+        added = codeloupe("baseline", "add", *fingerprints, "--reason", "legacy", *source, cwd=faulty.path)
+        assert (added.exit_code, added.stdout.split("\n")[0]) == (0, f"Added 2 entries in {BASELINE_NAME}:")
+        assert "eval(name)" in baseline.read_text()
     faulty.commit("known")
     assert codeloupe(*words[:2], "2", *words[3:], cwd=faulty.path).exit_code == 0
 

@@ -82,18 +82,15 @@ def test_a_pull_request_is_reviewed_reported_and_fails_the_job(job: Job) -> None
     assert (report["scope"]["base"], report["scope"]["head"]) == (job.base, job.head)
     assert "::error file=shop.py,line=2" in ended.step("Review").said
     assert "cuont" in ended.summary
+    # Whoever reviews holds no token.
+    variables = job.record("review", "env")
+    assert TOKEN not in variables
+    assert KEY in variables
 
 
 def test_a_sound_pull_request_passes_the_job(repository: GitRepository, tmp_path: Path) -> None:
     ended = Job(repository, tmp_path / "job", content=SOUND).run()
     assert (ended.exit_code, ended.outputs["verdict"]) == (0, "PASS")
-
-
-def test_whoever_reviews_holds_no_token(job: Job) -> None:
-    job.run()
-    variables = job.record("review", "env")
-    assert TOKEN not in variables
-    assert KEY in variables
 
 
 def test_a_forks_pull_request_is_not_trusted_and_nothing_is_posted(repository: GitRepository, tmp_path: Path) -> None:
@@ -134,11 +131,15 @@ def test_to_post_is_a_job_of_its_own_too(job: Job) -> None:
         {"formats": "sarif nonsense"},
         {"formats": "*"},
         {"options": "--no-such-option"},
-        {"base": '"; touch pwned; "'},
-        {"reviewer": "$(touch pwned)"},
-        {"head": "`touch pwned`"},
-        {"options": "--experts\n$(touch pwned)"},
-        {"pull_request": "; touch pwned"},
+        {
+            "base": '"; touch pwned; "',
+            "head": "`touch pwned`",
+            "reviewer": "$(touch pwned)",
+            "formats": "$(touch pwned) `touch pwned`",
+            "options": "--experts\n$(touch pwned)",
+        },
+        {"base": "$(touch pwned)", "head": "; touch pwned"},
+        {"pull_request": "; touch pwned", "base": "$(touch pwned)"},
     ],
 )
 def test_a_mistake_or_an_attack_in_an_input_is_a_usage_error_and_nothing_else(job: Job, inputs: dict[str, str]) -> None:
@@ -183,12 +184,13 @@ case "$1 $2 $3" in "-I -m venv") mkdir -p "$4/bin"; cp "$0" "$4/bin/python"; cp 
 
 
 def installed(job: Job, **inputs: str) -> list[list[str]]:
+    """How it was installed; what is then asked of it costs nothing."""
     folder = job.place / "stub"
     folder.mkdir()
     log = folder / "log"
     (folder / "python3").write_text(STUB.format(log=log, codeloupe=job.place / "bin" / "codeloupe"))
     (folder / "python3").chmod(0o755)
-    ended = job.run((folder,), install="true", **inputs)
+    ended = job.run((folder,), install="true", options="--help", **inputs)
     assert ended.step("Install codeloupe").outputs["program"].endswith("codeloupe-program/bin/codeloupe")
     rows = [line.split("|")[:-1] for line in log.read_text().splitlines()]
     return [row for row in rows if row[3:5] == ["pip", "install"]]
@@ -205,16 +207,12 @@ def test_the_action_installs_itself_from_pinned_versions(job: Job) -> None:
     assert not [line for line in versions if "--hash" in line or line.endswith("\\")]
 
 
-def test_whoever_installs_holds_neither_token_nor_key(job: Job) -> None:
-    installed(job, version="1.2.3")
+def test_the_action_installs_a_released_version_on_request_without_token_or_key(job: Job) -> None:
+    assert [row[-1] for row in installed(job, version="1.2.3", comment="false")] == ["codeloupe==1.2.3"]
     variables = (job.place / "stub" / "log.env").read_text()
     assert "GITHUB_ACTION_PATH=" in variables
     assert TOKEN not in variables
     assert KEY not in variables
-
-
-def test_the_action_installs_a_released_version_on_request(job: Job) -> None:
-    assert [row[-1] for row in installed(job, version="1.2.3", comment="false")] == ["codeloupe==1.2.3"]
 
 
 def test_nothing_of_the_checkout_runs_while_it_is_installed(job: Job, tmp_path: Path) -> None:
@@ -271,19 +269,17 @@ def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(
     assert json.loads((repository.path / "codeloupe.json").read_text())["scope"]["head"] == head
 
 
-@pytest.mark.parametrize(("hook", "content", "passes"), [("staged", FAULTY, False), ("staged", SOUND, True)])
-def test_the_hook_before_a_commit_lets_only_a_sound_one_through(
-    repository: GitRepository, hook: str, content: str, passes: bool
-) -> None:
+def test_the_hook_before_a_commit_lets_only_a_sound_one_through(repository: GitRepository) -> None:
     repository.write("README.md", "a shop\n")
     before = repository.commit("first")
-    install_hook(repository, f"codeloupe-{hook}", "pre-commit")
-    repository.write("shop.py", content)
-    repository.git("add", "shop.py")
-    # What is not staged is not what the commit holds.
-    repository.write("shop.py", SOUND if content == FAULTY else FAULTY)
-    repository.git("commit", "--quiet", "-m", "second", may_fail=True)
-    assert (repository.head() != before) == passes
+    install_hook(repository, "codeloupe-staged", "pre-commit")
+    for content, other in ((FAULTY, SOUND), (SOUND, FAULTY)):
+        repository.write("shop.py", content)
+        repository.git("add", "shop.py")
+        # What is not staged is not what the commit holds.
+        repository.write("shop.py", other)
+        repository.git("commit", "--quiet", "-m", "second", may_fail=True)
+        assert (repository.head() != before) == (content == SOUND)
 
 
 def test_the_hook_before_a_push_reviews_the_branch(repository: GitRepository, tmp_path: Path) -> None:

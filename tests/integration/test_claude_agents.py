@@ -36,11 +36,11 @@ def answer(agent: ClaudeCliAgent | AgentSdkAgent, asked: AgentRequest) -> AgentR
     return asyncio.run(agent.run(asked, lambda _event: None))
 
 
-def test_a_session_that_was_kept_goes_on(made: Made, tmp_path: Path) -> None:
-    with StandInServer([Text("I shall."), Text("It is blue.")]) as server:
+def test_a_session_that_was_kept_goes_on_and_a_fork_of_it_leaves_it_as_it_is(made: Made, tmp_path: Path) -> None:
+    with StandInServer([Text("I shall."), Text("It is blue."), Text("Blue, too.")]) as server:
         agent = made(server)
         first = answer(agent, asked_for(tmp_path, "Remember the colour blue."))
-        assert any(Path(os.environ["HOME"]).rglob(f"{first.session_id}.jsonl"))
+        (kept,) = Path(os.environ["HOME"]).rglob(f"{first.session_id}.jsonl")
         second = answer(agent, asked_for(tmp_path, "Which colour?", resume_session=first.session_id))
         assert (second.output, second.session_id) == ("It is blue.", first.session_id)
         assert server.requests[-1].mentions("Remember the colour blue.")
@@ -48,15 +48,9 @@ def test_a_session_that_was_kept_goes_on(made: Made, tmp_path: Path) -> None:
         assert first.total_cost_usd
         assert second.total_cost_usd == pytest.approx(first.total_cost_usd)
         assert second.usage == first.usage
-
-
-def test_a_fork_of_a_session_knows_what_was_said_and_leaves_it_as_it_is(made: Made, tmp_path: Path) -> None:
-    with StandInServer([Text("I shall."), Text("It is blue."), Text("Blue, too.")]) as server:
-        agent = made(server)
-        first = answer(agent, asked_for(tmp_path, "Remember the colour blue."))
-        kept = next(iter(Path(os.environ["HOME"]).rglob(f"{first.session_id}.jsonl")))
         before = kept.read_bytes()
         fork = answer(agent, asked_for(tmp_path, "Which?", resume_session=first.session_id, fork_session=True))
+        assert fork.output == "Blue, too."
         assert fork.session_id not in ("", first.session_id)
         assert server.requests[-1].mentions("Remember the colour blue.")
         assert kept.read_bytes() == before

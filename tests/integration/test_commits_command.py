@@ -12,9 +12,10 @@ import pytest
 
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
 from tests.agent_programs import find
-from tests.program import Ended, codeloupe
+from tests.program import Ended
 from tests.repository import GitRepository
 from tests.sweep_history import Made, make_commits, many_commits, numbered_commits
+from tests.warm_program import codeloupe
 
 KEY = "made-up-" + "for-tests"
 CLEAN = Json({"findings": []})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +11,8 @@ import pytest
 
 from tests.documentation_pages import PAGES, PROJECT, Block, Command, all_commands, blocks, commands, name_of
 from tests.documentation_place import Place, place_for
-from tests.documentation_verbs import calls, verb_of, verbs
+from tests.documentation_verbs import call_alone, calls, verb_of, verbs
+from tests.program import Ended
 
 VERBS = verbs()
 README = PROJECT / "README.md"
@@ -60,18 +60,18 @@ def mishap(place: Place, step: Block | Command) -> str | None:
         return None
     ended = place.execute(step) if isinstance(step, Block) else place.type(step.text)
     allowed = expected_exit_codes(step.text) if isinstance(step, Command) else {0}
-    if ended.returncode in allowed and "Traceback" not in ended.stderr:
+    if ended.exit_code in allowed and "Traceback" not in ended.stderr:
         return None
     name = str(step) if isinstance(step, Command) else f"{name_of(step.page)}:{step.line}: the program"
-    return f"{name}\n  ended with {ended.returncode}: {_last_words(ended)}"
+    return f"{name}\n  ended with {ended.exit_code}: {_last_words(ended)}"
 
 
-def _last_words(ended: subprocess.CompletedProcess[str]) -> str:
+def _last_words(ended: Ended) -> str:
     return (ended.stderr.strip() or ended.stdout.strip())[-1_500:]
 
 
 # The agents are the real programs, and a page calls up to a dozen of them, one after the other.
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", [page for page in PAGES if list(steps_of(page))], ids=name_of)
 def test_every_command_and_program_of_the_page_does_what_it_should(page: Path, tmp_path: Path) -> None:
     with place_for(page, tmp_path) as place:
@@ -112,3 +112,17 @@ def test_calls_are_found_behind_pipes_and_before_comments() -> None:
     line = "git diff | codeloupe review --diff-file - > out.txt # or codeloupe commits"
     assert list(calls(line)) == [["review", "--diff-file", "-"]]
     assert list(calls("X=1 codeloupe version; codeloupe demo")) == [["version"], ["demo"]]
+
+
+def test_only_what_a_shell_has_no_work_with_is_done_without_one() -> None:
+    assert call_alone('codeloupe agent run "Who is it?"') is None
+    assert call_alone('codeloupe agent run "Who is it"  # to ask') == ["agent", "run", "Who is it"]
+    for line in (
+        "codeloupe demo | cat",
+        "X=1 codeloupe demo",
+        "codeloupe review *.py",
+        "codeloupe review > a",
+        "codeloupe a#b",
+        "ls",
+    ):
+        assert call_alone(line) is None, line

@@ -165,8 +165,11 @@ def test_every_format_and_every_built_in_expert_is_told() -> None:
     assert [name for name in builtin_names() if name not in text_of(DOCS / "experts.md")] == []
 
 
-def test_the_picture_shows_what_the_program_shows(tmp_path: Path) -> None:
+def test_the_picture_shows_what_the_program_shows_and_asks_nobody_for_a_part_of_it(tmp_path: Path) -> None:
     assert codeloupe_program("demo", "--svg", "demo.svg", cwd=tmp_path).exit_code == 0
+    picture = text_of(tmp_path / "demo.svg")
+    assert picture.lstrip().startswith("<svg")
+    assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")
     assert words_in(DOCS / "demo.svg") == words_in(tmp_path / "demo.svg"), "`make picture` makes it anew"
 
 

@@ -9,11 +9,15 @@ import signal
 import stat
 import subprocess
 import sys
-import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import warm_program
+from tests.endings import PATIENCE_SECONDS, comes_to_pass
 from tests.program import PROGRAM, codeloupe
 from tests.repository import GitRepository
 
@@ -46,20 +50,26 @@ def project(repository: GitRepository) -> GitRepository:
 
 
 def wait_for(path: Path) -> int:
-    """The process id a script left in a file; the script is given half a minute to start."""
-    for _ in range(3000):
-        if path.exists() and (text := path.read_text().strip()):
-            return int(text)
-        time.sleep(0.01)
-    raise AssertionError(f"{path} was never written")
+    """The process id that a script leaves in a file."""
+    assert comes_to_pass(lambda: path.exists() and path.read_text().endswith("\n")), f"{path} was never written"
+    return int(path.read_text())
+
+
+@contextmanager
+def running(words: Sequence[str], **how: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that is gone at the end, whatever happens: else another test would be blamed for it."""
+    with subprocess.Popen(words, **how) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def is_running(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
 
 
 @pytest.mark.requirement("C8")
@@ -72,21 +82,15 @@ def test_an_interrupt_ends_the_children_and_exits_130(
     listening = (
         "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", listening, PROGRAM, "review"],
-        cwd=project.path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    child = wait_for(tmp_path / "started")
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=20)
+    words = [sys.executable, "-c", listening, str(PROGRAM), "review"]
+    with running(words, cwd=project.path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        child = wait_for(tmp_path / "started")
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert b"interrupted" in stderr
     assert b"Traceback" not in stderr
     assert not is_running(child)
-    assert list((tmp_path.parent).glob("**/codeloupe-*/engine")) == []
 
 
 def test_an_interrupt_on_a_terminal_restores_the_cursor(
@@ -94,19 +98,20 @@ def test_an_interrupt_on_a_terminal_restores_the_cursor(
 ) -> None:
     environment = {**os.environ, "PATH": f"{slow_path}:{os.environ['PATH']}", "TERM": "xterm-256color"}
     leader, follower = pty.openpty()
-    process = subprocess.Popen([PROGRAM, "review"], cwd=project.path, env=environment, stdout=follower, stderr=follower)
-    os.close(follower)
-    wait_for(tmp_path / "started")
-    process.send_signal(signal.SIGINT)
-    shown = read_until_closed(leader)
-    assert process.wait(timeout=20) == 130
+    words = [str(PROGRAM), "review"]
+    with running(words, cwd=project.path, env=environment, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        wait_for(tmp_path / "started")
+        process.send_signal(signal.SIGINT)
+        shown = read_until_closed(leader)
+        assert process.wait(timeout=PATIENCE_SECONDS) == 130
     assert b"\x1b[?25h" in shown
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
 
 
 def read_until_closed(leader: int) -> bytes:
     shown = b""
-    while select.select([leader], [], [], 20)[0]:
+    while select.select([leader], [], [], PATIENCE_SECONDS)[0]:
         try:
             piece = os.read(leader, 65536)
         except OSError:  # Linux reports a closed terminal as an input/output error
@@ -173,11 +178,11 @@ def test_a_reader_that_leaves_early_is_no_error(project: GitRepository) -> None:
 def test_a_stream_that_is_closed_from_the_start_is_no_crash(project: GitRepository, closed: str) -> None:
     script = f'exec "$@" {closed}'
     words = ["sh", "-c", script, "sh", str(PROGRAM), "review", "--reviewer", "offline", "--uncommitted"]
-    ended = subprocess.run(words, cwd=project.path, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(words, cwd=project.path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "internal error" not in ended.stderr
     # What went to the closed streams went nowhere, and not into a file that got their number.
-    listed = codeloupe("history", "list", "--json", cwd=project.path)
+    listed = warm_program.codeloupe("history", "list", "--json", cwd=project.path)
     assert listed.exit_code == 0, listed
     assert len(listed.json()["entries"]) == 1
 

@@ -15,9 +15,10 @@ from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import RangeScope, ScopeRequest, UncommittedScope
 from codeloupe.model.severity import Severity
 from codeloupe.orchestration import CodeReviewer
-from tests.program import PYTHON_HEADER, codeloupe
+from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
 from tests.unit.external.fake_gate import FakeGate, ending
+from tests.warm_program import codeloupe
 
 RANGE = RangeScope("HEAD~1..HEAD")
 SHAPES: dict[str, dict[str, Any]] = {
@@ -100,9 +101,10 @@ TEXTS = {
 }
 
 
-@pytest.fixture
-def committed(repository: GitRepository) -> GitRepository:
-    """Two commits; the second adds a line to `a.py`."""
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """Two commits; the second adds a line to `a.py`. Nobody changes it."""
+    repository = GitRepository(tmp_path_factory.mktemp("committed"))
     repository.write("a.py", "x = 1\n")
     repository.commit()
     repository.write("a.py", "x = 1\ny = x / 0\n")
@@ -188,8 +190,9 @@ def test_the_gate_decides_over_a_range(committed: GitRepository, tmp_path: Path)
 
 
 def test_the_gate_is_told_why_it_gets_nothing_uncommitted(committed: GitRepository, tmp_path: Path) -> None:
-    committed.write("a.py", "x = 2\n")
-    result = review(committed, gated(FakeGate(tmp_path / "gate")), UncommittedScope())
+    changed = committed.copied_to(tmp_path / "changed")
+    changed.write("a.py", "x = 2\n")
+    result = review(changed, gated(FakeGate(tmp_path / "gate")), UncommittedScope())
     assert result.exit_code == 3
     assert "reviews commits only" in result.coverage.units_failed[0].reason
 

@@ -12,7 +12,7 @@ import pytest
 
 from codeloupe.testing import Json, RecordedRequest, StandInServer
 from tests.agent_programs import find
-from tests.program import Ended, codeloupe
+from tests.program import Ended
 from tests.pull_fork import (
     BASE_GUIDANCE,
     BASE_INSTRUCTION,
@@ -28,6 +28,7 @@ from tests.pull_fork import (
 from tests.pull_material import Forge
 from tests.pull_server import PullServer
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 OFFLINE = ("--reviewer", "offline", "--format", "json")
 FINDING = {
@@ -93,14 +94,16 @@ def test_believed_the_fork_would_get_through(forge: Forge, url: str, tmp_path: P
     assert told(ended.json()) == []
 
 
-@pytest.mark.parametrize("style", ["text", "markdown", "html", "sarif"])
-def test_reports_for_people_tell_of_the_changed_rules(forge: Forge, url: str, tmp_path: Path, style: str) -> None:
-    words = ("--reviewer", "offline", "--format", style)
-    shown = review_of_fork(forge, "--pr N", tmp_path / "place", url, *words).stdout
-    plain = re.sub(r"\\(.)", r"\1", shown) if style == "markdown" else shown
-    for name in STEERING:
-        assert name in plain
-    assert "version was used for this review" in " ".join(plain.split())
+def test_reports_for_people_tell_of_the_changed_rules(forge: Forge, url: str, tmp_path: Path) -> None:
+    files = {style: tmp_path / f"report.{style}" for style in ("text", "markdown", "html", "sarif")}
+    formats = [word for style, file in files.items() for word in ("--format", style, "-o", str(file))]
+    review_of_fork(forge, "--pr N", tmp_path / "place", url, "--reviewer", "offline", *formats)
+    for style, file in files.items():
+        shown = file.read_text(encoding="utf-8")
+        plain = re.sub(r"\\(.)", r"\1", shown) if style == "markdown" else shown
+        for name in STEERING:
+            assert name in plain, style
+        assert "version was used for this review" in " ".join(plain.split()), style
 
 
 def agent_review(forge: Forge, way: str, place: Path, url: str, server: StandInServer) -> Ended:

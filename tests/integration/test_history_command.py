@@ -13,10 +13,11 @@ from codeloupe.historian.keeping import keep, keeping_sweep
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Verdict
 from codeloupe.model.severity import Severity
-from tests.program import codeloupe
+from tests.program import codeloupe as started_codeloupe
 from tests.repository import GitRepository
 from tests.unit.report.examples import review
 from tests.unit.store.history_samples import commit_review, identifier, named, sweep_record
+from tests.warm_program import codeloupe
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_every_verb_works_on_a_history_and_says_nothing_on_stderr(shop: GitRepos
         ("trends",),
         ("prune", "--keep", "9", "--dry-run"),
     ):
-        ended = codeloupe("history", *words, cwd=shop.path)
+        ended = started_codeloupe("history", *words, cwd=shop.path)
         assert (ended.exit_code, ended.stderr) == (0, ""), words
         assert ended.stdout
 
@@ -124,7 +125,7 @@ def test_hostile_words_reach_no_terminal_and_no_ci_log(shop: GitRepository) -> N
 def test_a_terminal_without_unicode_gets_none(shop: GitRepository) -> None:
     kept(shop, 1, named("a"), named("b"))
     for words in (("list",), ("trends",), ("compare", "last")):
-        ended = codeloupe("history", *words, cwd=shop.path, environment={"PYTHONIOENCODING": "ascii"})
+        ended = started_codeloupe("history", *words, cwd=shop.path, environment={"PYTHONIOENCODING": "ascii"})
         assert ended.exit_code == 0
         assert ended.stdout.isascii()
 

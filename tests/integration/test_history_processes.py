@@ -15,10 +15,11 @@ import pytest
 from codeloupe.model.history import HistoryQuery
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
+from tests.endings import comes_to_pass
 from tests.unit.store.history_samples import REPOSITORY
 
-PROCESSES = 4
-REVIEWS_EACH = 30
+PROCESSES = 3
+REVIEWS_EACH = 12
 FINDINGS = 40
 
 _BEGIN = f"""
@@ -125,7 +126,7 @@ def test_processes_that_save_at_once_lose_nothing_and_are_never_locked_out(path:
         for child in children:
             let_go(child)
         for child in children:
-            printed, complaint = child.communicate(timeout=50)
+            printed, complaint = child.communicate()
             assert (child.returncode, printed, complaint) == (0, "done\n", "")
     with Database(path) as database:
         history = SqliteHistory(database)
@@ -145,18 +146,26 @@ def test_a_reader_sees_a_review_before_or_after_it_is_saved_again_and_never_betw
         assert writer.stdout is not None
         assert writer.stdout.readline() == "saved\n"
         history = SqliteHistory(database)
-        sizes = set()
-        for _ in range(150):
+        found, commits = set[int](), set[int]()
+
+        def reads_what_is_whole() -> bool:
+            """Look once; whether every state of both was seen by now."""
             record, sweep = history.get("00000001" + "0" * 24), history.get_sweep("00000002" + "0" * 24)
             assert record is not None
             assert sweep is not None
             assert record.problems == sweep.problems == ()
-            sizes.add((len(record.review.findings), len(sweep.sweep.commits)))
-        assert {found for found, _ in sizes} == {1, 31}
-        assert {commits for _, commits in sizes} == {1, 2, 3}
+            found.add(len(record.review.findings))
+            commits.add(len(sweep.sweep.commits))
+            return len(found) >= 2 and len(commits) >= 3
+
+        for _ in range(100):
+            reads_what_is_whole()
+        # How often the writer gets a turn meanwhile is the machine's business.
+        assert comes_to_pass(reads_what_is_whole)
+        assert (found, commits) == ({1, 31}, {1, 2, 3})
 
 
-@pytest.mark.parametrize("round_number", range(5))
+@pytest.mark.parametrize("round_number", range(3))
 def test_after_a_kill_at_any_moment_all_that_was_saved_is_there_and_whole(path: Path, round_number: int) -> None:
     chance = random.Random(round_number)
     with started(_SAVE_UNTIL_KILLED, path, 1) as here, started(_SAVE_UNTIL_KILLED, path, 2_000_000) as other:

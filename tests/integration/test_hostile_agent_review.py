@@ -11,8 +11,9 @@ import pytest
 
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer, Text
 from tests.agent_programs import find
-from tests.program import Ended, codeloupe
+from tests.program import Ended
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 KEY = "made-up-" + "for-tests"
 SECRET = "AKIA" + "QYLPMN5HFIQR7XYA"
@@ -80,8 +81,7 @@ def sent(server: StandInServer) -> str:
     return "\n".join(text for request in server.requests for text in request.strings())
 
 
-@pytest.mark.parametrize("words", [(), ("--untrusted",)])
-@pytest.mark.parametrize("style", ["json", "text"])
+@pytest.mark.parametrize(("words", "style"), [((), "json"), ((), "text"), (("--untrusted",), "json")])
 def test_hostile_names_text_and_titles_are_shown_harmless_and_the_finding_blocks(
     project: GitRepository, words: tuple[str, ...], style: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from codeloupe.report.html import render_html
 from tests.chromium import Browser
+from tests.endings import comes_to_pass
 from tests.telling_reviews import ATTACK, hostile_review, shown_diff, telling_review
 from tests.unit.report.examples import finding, review
 
@@ -17,6 +18,8 @@ VISIBLE = (
     ".map((card) => card.querySelector('h3').textContent)"
 )
 CURRENT = "document.querySelector('article.current h3')?.textContent ?? null"
+# What the page does in answer to something, and says about it, comes behind it.
+A_MOMENT_LATER = "new Promise((done) => setTimeout(done, 0))"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 # The smallest contrast of all text that is seen, by the formula of WCAG, and where it is.
 CONTRAST = """(() => {
@@ -69,6 +72,7 @@ def _nothing_said_and_nothing_asked(browser: Browser) -> Iterator[None]:
     browser.console.clear()
     browser.requests.clear()
     yield
+    browser.run(A_MOMENT_LATER)
     assert browser.console == []
     assert [address for address in browser.requests.values() if not address.startswith(("file://", "data:"))] == []
     browser.run("localStorage.clear()")
@@ -227,7 +231,7 @@ def test_an_address_with_a_finding_leads_to_it(browser: Browser, page: Path) -> 
 
     browser.press("1")
     browser.run(f"location.hash = '#{name}'")
-    assert browser.run(f"new Promise((done) => setTimeout(() => done({CURRENT}), 50))") == "Is back"
+    assert comes_to_pass(lambda: browser.run(CURRENT) == "Is back")
 
 
 def test_a_strangers_text_stays_text(browser: Browser, page: Path) -> None:
@@ -264,5 +268,6 @@ def test_even_code_on_the_page_could_not(browser: Browser, page: Path, attempt: 
     tried = f"(async () => {{ try {{ {attempt} return 'done'; }} catch {{ return 'refused'; }} }})()"
     assert browser.run(tried) == "refused"
     # The browser tells on its console what it refused.
+    browser.run(A_MOMENT_LATER)
     assert all("Content Security Policy" in line or "Trusted" in line for line in browser.console)
     browser.console.clear()

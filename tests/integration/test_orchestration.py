@@ -22,6 +22,7 @@ from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import with_enough_time
 from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
+from tests.sweep_history import Made, make_commits
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "orchestrators.md").read_text(encoding="utf-8")
 FAULT = "import os\n\n\ndef run(name):\n    os.system('echo ' + name)\n"
@@ -39,16 +40,18 @@ RANGE_EXAMPLE, WORKDIR_EXAMPLE, REVIEWER_EXAMPLE = blocks("python")
 
 
 @pytest.fixture
-def project(repository: GitRepository) -> GitRepository:
+def project(tmp_path: Path) -> GitRepository:
     """Branch `work` with a clean, a faulty and an empty commit over `main`."""
-    repository.write("base.py", CLEAN)
-    repository.commit("first")
+    made = [
+        Made(message="first", files={"base.py": CLEAN}),
+        Made(message="clean", files={"clean.py": CLEAN}),
+        Made(message="fault", files={"fault.py": FAULT}),
+        Made(message="empty"),
+    ]
+    make_commits(tmp_path / "repository", made)
+    repository = GitRepository(tmp_path / "repository")
     repository.checkout("work", new=True)
-    repository.write("clean.py", CLEAN)
-    repository.commit("clean")
-    repository.write("fault.py", FAULT)
-    repository.commit("fault")
-    repository.commit("empty")
+    repository.git("branch", "--force", "main", "main~3")
     return repository
 
 
@@ -67,7 +70,14 @@ def asleep(folder: Path) -> Settings:
 
 
 @pytest.mark.requirement("V1")
-def test_a_faulty_range_does_not_pass_and_a_clean_one_does(project: GitRepository, tmp_path: Path) -> None:
+@pytest.mark.requirement("V10")
+def test_a_faulty_range_does_not_pass_a_clean_one_does_and_neither_touches_the_review_gate(
+    project: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "review-gate"
+    gate.write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\n")
+    gate.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     result = review(project, "main..HEAD", log_directory=tmp_path / "logs")
     assert (result.passed, result.parse_error, result.fatal_error) == (False, None, False)
     assert {issue.file for issue in result.issues} == {"fault.py"}
@@ -75,6 +85,7 @@ def test_a_faulty_range_does_not_pass_and_a_clean_one_does(project: GitRepositor
     assert result.review_log_path is not None
     assert json.loads(result.review_log_path.read_text())["verdict"] == "FAIL"
     assert review(project, "main..HEAD~2") == ReviewResult(passed=True)
+    assert not (tmp_path / "started").exists()
 
 
 def test_commits_are_reviewed_each_by_itself(project: GitRepository) -> None:
@@ -124,18 +135,6 @@ def test_a_cancelled_review_leaves_nothing_running(project: GitRepository, tmp_p
 
     asyncio.run(go())
     assert_all_gone(recorded_pids(tmp_path))
-
-
-@pytest.mark.requirement("V10")
-def test_the_review_gate_is_not_touched_unless_it_is_asked_for(
-    project: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate = tmp_path / "review-gate"
-    gate.write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\n")
-    gate.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    review(project, "main..HEAD")
-    assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.requirement("V8")

@@ -24,8 +24,9 @@ from codeloupe.pipelines import open_run_store
 from codeloupe.testing import StandInServer, Status, Text
 from tests.agent_factories import assert_nothing_runs_in
 from tests.engine_pipelines import Ran, write_pipeline
-from tests.engine_standin import Deed, Running, Stage, Writes, critique, until
-from tests.program import PROGRAM, codeloupe
+from tests.engine_standin import Deed, Running, Stage, Writes, critique, environment, until
+from tests.program import PROGRAM
+from tests.warm_program import codeloupe
 
 S = StageState
 FAILS = Status(400, "prompt is too long: 9 tokens > 1 maximum")
@@ -116,9 +117,9 @@ def killed(case: Case, folder: Path) -> Ran:
     command = (str(PROGRAM),) if waits else (sys.executable, "-c", DYING, case.state.value)
 
     def is_there() -> bool:
-        runs, _ = open_run_store().list()
-        is_held = not case.held or case.held in stage.asked
-        return is_held and any(run.stage("write").state is case.state for run in runs)
+        # To read the store again and again would take most of the time that the run needs.
+        is_told = case.held in stage.asked if case.held else "write: awaiting approval" in running.told()
+        return is_told and only_run().record.stage("write").state is case.state
 
     with (
         StandInServer(reply=stage.reply) as server,
@@ -127,13 +128,11 @@ def killed(case: Case, folder: Path) -> Ran:
         if waits:
             until(is_there)
             running.child.kill()
-        assert running.child.wait(50) == -signal.SIGKILL, running.told()
+        assert running.child.wait(120) == -signal.SIGKILL, running.told()
         assert_nothing_runs_in(only_run().directory)
     return only_run()
 
 
-# Each starts the claude program several times, which takes long where many tests run at once.
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.state.value)
 def test_a_run_that_was_killed_ends_as_any_other_and_buys_nothing_again(tmp_path: Path, case: Case) -> None:
     left = killed(case, tmp_path)
@@ -147,11 +146,12 @@ def test_a_run_that_was_killed_ends_as_any_other_and_buys_nothing_again(tmp_path
             with Running(server, tmp_path, "resume", run_id, "--no-wait") as running:
                 code, document = running.ended()
             assert (code, document["state"]) == (3, "awaiting_approval"), running.told()
-        said = codeloupe("pipeline", "approve", run_id, "write", cwd=tmp_path)
-        assert said.exit_code == 0, said.stderr
-        with Running(server, tmp_path, "resume", run_id) as running:
-            code, document = running.ended()
-        assert (code, document["state"]) == (0, "completed"), running.told()
+        else:
+            shown = codeloupe("pipeline", "status", "--json", cwd=tmp_path).json()
+            assert (shown["state"], shown["busy"], shown["exit_code"]) == ("interrupted", False, 130)
+        words = ("pipeline", "approve", run_id, "write", "--resume", "--json")
+        said = codeloupe(*words, cwd=tmp_path, environment=environment(server))
+        assert (said.exit_code, said.json()["state"]) == (0, "completed"), said.stderr
     assert stage.counts() == case.calls
     ran = only_run()
     assert ran.result() == {"a.md": "two\n", "read-output.md": "It was read.\n"}
@@ -205,8 +205,7 @@ def scripted_run(file: Path, calls: Path) -> Iterator[subprocess.Popen[str]]:
         child.stdout.close()
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_kills_at_any_moment_lose_nothing_that_was_written_down(tmp_path: Path, seed: int) -> None:
     names = ("left", "right", "join")
     file = write_pipeline(
@@ -222,13 +221,14 @@ def test_kills_at_any_moment_lose_nothing_that_was_written_down(tmp_path: Path, 
         with scripted_run(file, calls) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
-            time.sleep(chance.uniform(0.05, 0.9))
+            until_called(calls, before.total() + chance.randint(0, 2), child)
+            time.sleep(chance.uniform(0.0, 0.1))
             kills += child.poll() is None
             child.kill()
         assert done.isdisjoint((noted(calls) - before).keys())
     done, before = finished_calls(), noted(calls)
     with scripted_run(file, calls) as child:
-        output, _ = child.communicate(timeout=40)
+        output, _ = child.communicate(timeout=100)
     assert output.splitlines()[-1] == "completed"
     assert done.isdisjoint((noted(calls) - before).keys())
     ran = only_run()
@@ -237,6 +237,11 @@ def test_kills_at_any_moment_lose_nothing_that_was_written_down(tmp_path: Path, 
     assert set(noted(calls)) == wanted
     # Of a call that a kill cut short nothing is left: at most two ran at a time.
     assert noted(calls).total() <= len(wanted) + 2 * kills
+
+
+def until_called(calls: Path, count: int, child: subprocess.Popen[str]) -> None:
+    """Wait until so many calls were begun, or the run is over: how far it comes in a time depends on the machine."""
+    until(lambda: noted(calls).total() >= count or child.poll() is not None)
 
 
 def noted(calls: Path) -> Counter[str]:

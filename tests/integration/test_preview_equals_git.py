@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import codeloupe as library
 from codeloupe.config.schema import Settings
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.report.preview import render_preview_json
-from tests.git_edge_cases import EDGE_CASES, EdgeCase
+from tests.git_edge_cases import EDGE_CASES, commit_cases
 from tests.long_history import make_long_history
 from tests.program import codeloupe
 from tests.repository import GitRepository
@@ -23,47 +24,40 @@ _STATUS = {"A": "added", "M": "modified", "D": "deleted", "R": "renamed", "C": "
 _FLAGS = ("--find-renames", "--diff-algorithm=histogram", "--no-ext-diff", "--no-textconv")
 
 
-def told_by_git(repository: GitRepository, *sides: str) -> list[dict[str, Any]]:
-    """What git tells of a range (two sides) or of one commit against its first parent, or nothing (one side)."""
+def told_by_git(repository: GitRepository, commits: list[str]) -> list[list[dict[str, Any]]]:
+    """What git tells of each commit against its first parent, or against nothing."""
     (repository.path / ".git" / "info").mkdir(exist_ok=True)
     (repository.path / ".git" / "info" / "attributes").write_text("* !diff !filter !text !eol\n")
-    verb = ("diff",) if len(sides) == 2 else ("diff-tree", "--root", "--no-commit-id", "-r")
-    raw = repository.git(*verb, *_FLAGS, "--raw", "--no-abbrev", "-z", *sides)
-    counts = _counts(repository.git(*verb, *_FLAGS, "--numstat", "-z", *sides))
-    files = []
-    fields = iter(raw.split(b"\0"))
-    for header in fields:
-        if not header:
-            break
-        letter = header.split(b" ")[4].decode()[0]
-        first = next(fields)
-        second = next(fields) if letter in "RC" else first
-        added, deleted = counts[second]
-        files.append(
-            {
-                "old_path": None if letter == "A" else _name(first),
-                "new_path": None if letter == "D" else _name(second),
-                "status": _STATUS[letter],
-                "binary": added is None,
-                "added": added,
-                "deleted": deleted,
-            }
-        )
-    return files
-
-
-def _counts(numstat: bytes) -> dict[bytes, tuple[int | None, int | None]]:
-    counts: dict[bytes, tuple[int | None, int | None]] = {}
-    fields = iter(numstat.split(b"\0"))
+    words = ("diff-tree", "--stdin", "--root", "-r", *_FLAGS, "--raw", "--numstat", "--no-abbrev", "-z")
+    listed = repository.git(*words, stdin="".join(f"{commit}\n" for commit in commits).encode())
+    told: dict[str, list[dict[str, Any]]] = {commit: [] for commit in commits}
+    counted: dict[tuple[str, bytes], tuple[int | None, int | None]] = {}
+    commit = ""
+    fields = iter(listed.split(b"\0")[:-1])
     for entry in fields:
-        if not entry:
-            break
-        added, deleted, path = entry.split(b"\t", 2)
-        if not path:
-            next(fields)
-            path = next(fields)
-        counts[path] = (None, None) if added == b"-" else (int(added), int(deleted))
-    return counts
+        if entry.startswith(b":"):
+            letter = entry.split(b" ")[4].decode()[0]
+            first = next(fields)
+            second = next(fields) if letter in "RC" else first
+            told[commit].append(
+                {
+                    "old_path": None if letter == "A" else _name(first),
+                    "new_path": None if letter == "D" else _name(second),
+                    "status": _STATUS[letter],
+                    "counted": (commit, second),
+                }
+            )
+        elif b"\t" in entry:
+            added, deleted, path = entry.split(b"\t", 2)
+            path = path or (next(fields), next(fields))[1]
+            counted[commit, path] = (None, None) if added == b"-" else (int(added), int(deleted))
+        else:
+            commit = entry.decode()
+    return [[_with_counts(file, *counted[file.pop("counted")]) for file in told[commit]] for commit in commits]
+
+
+def _with_counts(file: dict[str, Any], added: int | None, deleted: int | None) -> dict[str, Any]:
+    return {**file, "binary": added is None, "added": added, "deleted": deleted}
 
 
 def _name(path: bytes) -> str:
@@ -82,22 +76,43 @@ def comparable(document: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case.name)
-def test_every_edge_case(case: EdgeCase, tmp_path: Path) -> None:
-    repository = GitRepository(tmp_path / "repository")
-    base, head = case.build(repository.path)
-    preview = asyncio.run(library.preview(RangeScope(f"{base}..{head}"), repo=repository.path, settings=Settings()))
-    assert comparable(json.loads(render_preview_json(preview))) == told_by_git(repository, base, head)
+@dataclass(frozen=True)
+class Case:
+    """An edge case that was committed, and what git tells of it."""
+
+    repository: Path
+    base: str
+    head: str
+    told: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
+    """All of them in one repository, where nothing is checked out."""
+    repository = GitRepository(tmp_path_factory.mktemp("cases") / "repository")
+    commits = commit_cases(repository, EDGE_CASES)
+    told = told_by_git(repository, [head for _, head in commits])
+    return {
+        case.name: Case(repository.path, *sides, files)
+        for case, sides, files in zip(EDGE_CASES, commits, told, strict=True)
+    }
+
+
+@pytest.mark.parametrize("name", [case.name for case in EDGE_CASES])
+def test_every_edge_case(cases: dict[str, Case], name: str) -> None:
+    case = cases[name]
+    scope = RangeScope(f"{case.base}..{case.head}")
+    preview = asyncio.run(library.preview(scope, repo=case.repository, settings=Settings()))
+    assert comparable(json.loads(render_preview_json(preview))) == case.told
 
 
 # A start of the program costs more than the rest, so the front door is tried with some of the cases.
-@pytest.mark.parametrize("case", EDGE_CASES[::9], ids=lambda case: case.name)
-def test_edge_cases_through_the_front_door(case: EdgeCase, tmp_path: Path) -> None:
-    repository = GitRepository(tmp_path / "repository")
-    base, head = case.build(repository.path)
-    ended = codeloupe("review", f"{base}..{head}", "--preview", "--format", "json", "-q", cwd=repository.path)
+@pytest.mark.parametrize("name", [case.name for case in EDGE_CASES[::20]])
+def test_edge_cases_through_the_front_door(cases: dict[str, Case], name: str) -> None:
+    case = cases[name]
+    ended = codeloupe("review", f"{case.base}..{case.head}", "--preview", "--format", "json", "-q", cwd=case.repository)
     assert ended.exit_code == 0, ended.stderr
-    assert comparable(ended.json()) == told_by_git(repository, base, head)
+    assert comparable(ended.json()) == case.told
 
 
 @pytest.mark.timeout(300)
@@ -105,10 +120,11 @@ def test_edge_cases_through_the_front_door(case: EdgeCase, tmp_path: Path) -> No
 def test_a_thousand_commits(seed: int, tmp_path: Path) -> None:
     commits = make_long_history(tmp_path / "repository", commits=250, seed=seed)
     repository = GitRepository(tmp_path / "repository")
-    told = asyncio.run(previews(repository.path, commits))
-    assert len(told) == len(commits) == 250
-    for commit, document in zip(commits, told, strict=True):
-        assert comparable(document) == told_by_git(repository, commit), commit
+    told = told_by_git(repository, commits)
+    assert len(told) == 250
+    assert sum(map(len, told)) > 500
+    for commit, files, document in zip(commits, told, asyncio.run(previews(repository.path, commits)), strict=True):
+        assert comparable(document) == files, commit
 
 
 async def previews(repo: Path, commits: list[str]) -> list[dict[str, Any]]:

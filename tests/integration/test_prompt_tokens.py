@@ -16,7 +16,7 @@ from codeloupe.git.command import PATCH_FLAGS
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileStatus
 from codeloupe.testing import Json, RecordedRequest, StandInServer
-from tests.program import codeloupe
+from tests.warm_program import codeloupe
 
 
 def requests_for(root: Path, model: str) -> tuple[RecordedRequest, ...]:

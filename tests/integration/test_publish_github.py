@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, comes_to_pass
 from tests.github_server import GitHubServer, github_server
 from tests.github_server_world import PullRequest
-from tests.program import PROGRAM, Ended, codeloupe
+from tests.program import PROGRAM, Ended
 from tests.publish_material import FIRST, SECOND, event_file, finding, patch, review, write_report
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 CLEAN = "import os\n\n\ndef names(path):\n    return sorted(os.listdir(path))\n"
 SHELL = "import subprocess\n\n\ndef show(path):\n    subprocess.run('cat ' + path, shell=True)\n"
@@ -160,14 +162,13 @@ def test_a_killed_run_leaves_nothing_that_the_next_does_twice(
     server: GitHubServer, pull: PullRequest, tmp_path: Path
 ) -> None:
     write_report(tmp_path / "r.json", review(finding(4), finding(9)))
-    server.slow_answer("POST", "/repos/octo/demo/pulls/1/reviews", 30)
+    server.slow_answer("POST", "/repos/octo/demo/pulls/1/reviews", FAR_TOO_LONG_SECONDS)
     environment = {**os.environ, "GITHUB_TOKEN": server.token, "GITHUB_API_URL": server.url}
     words = (str(PROGRAM), "publish", "github", "--pr", "octo/demo#1", "--review", "r.json")
     with subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.PIPE) as program:
-        while not pull.reviews:
-            time.sleep(0.02)
+        assert comes_to_pass(lambda: bool(pull.reviews))
         program.send_signal(signal.SIGTERM)
-        _, errors = program.communicate(timeout=20)
+        _, errors = program.communicate(timeout=PATIENCE_SECONDS)
     assert program.returncode == 130
     assert b"interrupted" in errors
     assert publish(server, tmp_path, "--pr", "octo/demo#1", "--review", "r.json").exit_code == 0

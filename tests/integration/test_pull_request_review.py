@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,22 +15,31 @@ from codeloupe.app import review
 from codeloupe.config.schema import Settings
 from codeloupe.model.scope import PullRequestScope
 from tests.agent_factories import assert_nothing_runs_in
-from tests.program import PROGRAM, Ended, codeloupe
+from tests.endings import PATIENCE_SECONDS, comes_to_pass
+from tests.program import PROGRAM, Ended
 from tests.pull_material import FAULTY_CODE, Forge, faulty_topic
 from tests.pull_server import Instead, PullServer
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 OFFLINE = ("--reviewer", "offline", "--format", "json")
 TOKEN = "ghp_" + "x1Y2" * 9
 
 
-@pytest.fixture
-def forge(tmp_path: Path, repository: GitRepository) -> Forge:
-    forge = Forge(tmp_path / "forge", repository)
-    head = faulty_topic(repository)
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Forge:
+    """Made once; each test has a copy."""
+    place = tmp_path_factory.mktemp("original")
+    forge = Forge(place / "forge", GitRepository(place / "repository"))
+    head = faulty_topic(forge.work)
     forge.push("main:refs/heads/main")
     forge.open(head)
     return forge
+
+
+@pytest.fixture
+def forge(original: Forge, tmp_path: Path) -> Forge:
+    return original.copy(tmp_path)
 
 
 @pytest.fixture
@@ -174,12 +182,12 @@ def test_mistakes_are_told_in_words_with_the_way_out(
     assert "hint: " in ended.stderr
 
 
-@pytest.mark.parametrize("other", [("--staged",), ("--commit", "HEAD"), ("--uncommitted",), ("main..HEAD",)])
-def test_it_stands_alone_among_the_scopes(clone: Path, other: tuple[str, ...]) -> None:
-    ended = pull(clone, *other)
-    assert ended.exit_code == 2
-    assert "--pr" in ended.stderr
-    assert "exclude each other" in ended.stderr
+def test_it_stands_alone_among_the_scopes(tmp_path: Path) -> None:
+    for other in (("--staged",), ("--commit", "HEAD"), ("--uncommitted",), ("main..HEAD",)):
+        ended = pull(tmp_path, *other)
+        assert ended.exit_code == 2, other
+        assert "--pr" in ended.stderr
+        assert "exclude each other" in ended.stderr
 
 
 def trapped(folder: Path, name: str) -> str:
@@ -231,13 +239,10 @@ def test_nothing_of_a_hostile_fork_or_of_the_users_settings_for_git_runs(
 def test_an_interrupted_fetch_leaves_nothing_behind(server: PullServer, clone: Path) -> None:
     server.refuse = lambda _path: Instead(200, hang=True)
     words = (str(PROGRAM), "review", "--pr", "7", "--reviewer", "offline")
-    process = subprocess.Popen(words, cwd=clone, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 20
-    while not server.asked and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert server.asked
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    with subprocess.Popen(words, cwd=clone, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        assert comes_to_pass(lambda: bool(server.asked))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130, said
     assert_nothing_runs_in(Path(os.environ["TMPDIR"]))
     assert list(Path(os.environ["TMPDIR"]).iterdir()) == []

@@ -11,8 +11,9 @@ import pytest
 
 from bench.lifelike import LARGE, make_lifelike_change
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
-from tests.program import Ended, codeloupe
+from tests.program import Ended
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 FIRST = "def average(prices):\n    return sum(prices) / len(prices)\n"
 SECOND = "def first(prices):\n    return prices[0]\n"

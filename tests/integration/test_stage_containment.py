@@ -22,6 +22,7 @@ from codeloupe.pipeline.stage_execution import execute_stage
 from codeloupe.ports import Agent, AgentEventSink, AskAgent, KeptTree
 from codeloupe.testing import Hang, Reply, ScriptedAgent, StandInServer, Status, Text, ToolUse
 from tests.agent_factories import assert_nothing_runs_in, by_name, environment
+from tests.endings import with_enough_time
 from tests.stage_workspaces import fill, held, sparse
 
 GIGABYTE = 1024**3
@@ -146,9 +147,15 @@ class TestTheRealProgram:
     @pytest.mark.requirement("S3")
     @pytest.mark.requirement("S5")
     def test_a_model_that_hangs_ends_with_the_stage_and_nothing_is_left_running(self, run: Run) -> None:
-        with pytest.raises(AgentExecutionError) as caught:
-            execute_by_claude(run, Hang(), timeout_seconds=3.0)
-        assert isinstance(caught.value.__cause__, TimedOut | TimeoutError)
+        with StandInServer([Hang()]) as server:
+
+            def hang(seconds: float) -> AgentExecutionError:
+                with pytest.raises(AgentExecutionError) as caught:
+                    run.execute(by_claude(server), timeout_seconds=seconds)
+                return caught.value
+
+            error = with_enough_time(hang, ready=lambda _: bool(server.count(auxiliary=False)), seconds=(2.0, 15.0))
+        assert isinstance(error.__cause__, TimedOut | TimeoutError)
         run.assert_contained()
 
     @pytest.mark.requirement("S5")

@@ -24,12 +24,14 @@ from codeloupe.store.location import database_path
 from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
-from tests.program import PROGRAM, codeloupe
+from tests.endings import PATIENCE_SECONDS, comes_to_pass
+from tests.program import PROGRAM
 from tests.sweep_history import make_commits, numbered_commits
+from tests.warm_program import codeloupe
 
 KEY = "made-up-" + "for-tests"
 CLEAN = Json({"findings": []})
-NUMBERS = range(12)
+NUMBERS = range(4)
 
 
 @dataclass
@@ -44,16 +46,15 @@ class Running:
 
     def ended(self) -> Any:
         """Its document; fails the test when it does not end in time."""
-        stdout, _ = self.child.communicate(timeout=30)
+        stdout, _ = self.child.communicate(timeout=PATIENCE_SECONDS)
         return json.loads(stdout)
 
 
 def environment(server: StandInServer, agent: str) -> dict[str, str]:
-    if agent == "api":
-        address = {"CODELOUPE_API_MODEL": "anthropic:stand-in", "CODELOUPE_API_BASE_URL": server.url}
-    else:
-        address = {"ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
-    return {"ANTHROPIC_API_KEY": KEY, **address}
+    if agent == "codex":
+        codex = {"OPENAI_BASE_URL": f"{server.url}/v1", "CODELOUPE_CODEX_PATH": str(find("codex"))}
+        return {"OPENAI_API_KEY": KEY, **codex}
+    return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
 
 
 @contextlib.contextmanager
@@ -104,13 +105,6 @@ def stored() -> int:
         return SqliteLedger(database).stats().results
 
 
-def until(condition: Callable[[], bool], *, seconds: float = 50.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.02)
-
-
 def claude_processes(parent: int) -> list[int]:
     """The claude programs that run below a process."""
     program = find("claude").resolve()
@@ -137,7 +131,7 @@ def test_a_program_that_is_killed_in_mid_request_costs_its_commit_alone(tmp_path
         StandInServer(reply=hanging({1})) as server,
         sweeping(server, tmp_path / "three", "--max", "3", agent="claude_cli") as sweep,
     ):
-        until(lambda: "commit 2/3" in sweep.told() and server.open_requests == 1)
+        assert comes_to_pass(lambda: "commit 2/3" in sweep.told() and server.open_requests == 1)
         (program,) = claude_processes(sweep.child.pid)
         os.kill(program, signal.SIGKILL)
         document = sweep.ended()
@@ -152,24 +146,22 @@ def test_a_program_that_is_killed_in_mid_request_costs_its_commit_alone(tmp_path
     assert_nothing_runs_in(tmp_path / "three")
 
 
-@pytest.mark.timeout(150)
-@pytest.mark.parametrize(
-    ("number", "agent"), [(signal.SIGINT, "claude_cli"), (signal.SIGKILL, "claude_cli"), (signal.SIGKILL, "api")]
-)
+@pytest.mark.parametrize(("number", "agent"), [(signal.SIGINT, "codex"), (signal.SIGKILL, "claude_cli")])
 def test_after_an_end_in_the_middle_only_the_missing_commits_are_bought(
     tmp_path: Path, number: signal.Signals, agent: str
 ) -> None:
-    count = len(NUMBERS) if agent == "api" else 5
-    path = tmp_path / "many"
+    count, path = len(NUMBERS), tmp_path / "many"
     make_commits(path, numbered_commits(count))
     held = set(range(count // 2))
     words = ("--max", str(count), "--concurrency", str(count))
     with StandInServer(reply=hanging(held)) as server:
         with sweeping(server, path, *words, agent=agent) as sweep:
             bought = count - len(held)
-            until(lambda: f"commit {bought}/{count}" in sweep.told() and server.open_requests == len(held))
+            assert comes_to_pass(
+                lambda: f"commit {bought}/{count}" in sweep.told() and server.open_requests == len(held)
+            )
             sweep.child.send_signal(number)
-            sweep.child.wait(20)
+            sweep.child.wait(PATIENCE_SECONDS)
             assert sweep.child.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
         if number == signal.SIGINT:
             assert "the same command again buys only the rest" in sweep.told()
@@ -209,24 +201,49 @@ def tell(event):
 
 seat = Seat(ReviewerInfo("scripted", "for a test"), (ScriptedAgent([step]),))
 print("ready", flush=True)
+sys.stdin.readline()
 asyncio.run(review_commits(repo=sys.argv[1], settings=Settings(concurrency=2), seats=[seat], emit=tell))
 """
+COMMITS = 14
+Child = subprocess.Popen[str]
 
 
 @contextlib.contextmanager
-def scripted_sweep(path: Path, calls: Path) -> Iterator[subprocess.Popen[str]]:
-    """A sweep in a process of its own with the scripted agent, which notes what it is asked in a file."""
+def scripted_sweep(path: Path, calls: Path) -> Iterator[Child]:
+    """A sweep with the scripted agent, which notes what it is asked in a file; a process that waits for a line."""
     temporary = path.with_suffix(".tmp")
     temporary.mkdir(exist_ok=True)
-    words = (sys.executable, "-c", SCRIPTED, str(path), str(calls))
-    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
-    assert child.stdout is not None
+    child = subprocess.Popen(
+        (sys.executable, "-c", SCRIPTED, str(path), str(calls)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
     try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
         yield child
     finally:
         child.kill()
-        child.wait()
-        child.stdout.close()
+        child.communicate()
+
+
+def let_go(child: Child) -> None:
+    assert child.stdin is not None
+    child.stdin.write("\n")
+    child.stdin.flush()
+
+
+def told_before_its_end(child: Child, count: int, *, seconds: float) -> str:
+    """What a sweep tells that is killed so long after it has told of so many commits."""
+    assert child.stdout is not None
+    let_go(child)
+    told = "".join(child.stdout.readline() for _ in range(count))
+    time.sleep(seconds)
+    child.kill()
+    # Not `communicate`: that does not know what `readline` has taken from the pipe already.
+    return told + child.stdout.read()
 
 
 def lines(file: Path) -> list[int]:
@@ -238,41 +255,39 @@ def reviewed(told: str) -> set[int]:
 
 
 def test_kills_at_any_moment_lose_nothing_that_was_told_and_buy_nothing_twice(tmp_path: Path) -> None:
-    count = 40
     path, calls = tmp_path / "many", tmp_path / "calls"
-    make_commits(path, numbered_commits(count))
+    make_commits(path, numbered_commits(COMMITS))
     chance = random.Random(5)
     told: set[int] = set()
-    for _ in range(4):
+    for before_kill in (0, 2, 4):
         before = len(lines(calls))
         with scripted_sweep(path, calls) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-            time.sleep(chance.uniform(0.1, 0.9))
-            child.kill()
-            output = child.stdout.read()
+            output = told_before_its_end(child, before_kill, seconds=chance.uniform(0, 0.2))
         assert told.isdisjoint(lines(calls)[before:])
         told |= reviewed(output)
+        assert len(told) >= before_kill
         if calls.exists():
             assert stored() >= len(told)
     before = len(lines(calls))
     with scripted_sweep(path, calls) as child:
-        output, _ = child.communicate(timeout=30)
+        let_go(child)
+        output, _ = child.communicate(timeout=PATIENCE_SECONDS)
         assert child.returncode == 0
     assert told.isdisjoint(lines(calls)[before:])
-    assert reviewed(output) == set(range(count))
-    assert stored() == count
+    assert reviewed(output) == set(range(COMMITS))
+    assert stored() == COMMITS
     # Of a call that a kill cut short nothing is left: at most two ran at a time.
-    assert count <= len(lines(calls)) <= count + 4 * 2
+    assert COMMITS <= len(lines(calls)) <= COMMITS + 3 * 2
 
 
 def test_two_sweeps_at_once_buy_each_commit_once(tmp_path: Path) -> None:
-    count = 40
     path, calls = tmp_path / "many", tmp_path / "calls"
-    make_commits(path, numbered_commits(count))
+    make_commits(path, numbered_commits(COMMITS))
     with scripted_sweep(path, calls) as one, scripted_sweep(path, calls) as two:
-        outputs = [sweep.communicate(timeout=40)[0] for sweep in (one, two)]
+        let_go(one)
+        let_go(two)
+        outputs = [sweep.communicate(timeout=PATIENCE_SECONDS)[0] for sweep in (one, two)]
         assert (one.returncode, two.returncode) == (0, 0)
-    assert [reviewed(output) for output in outputs] == [set(range(count))] * 2
-    assert sorted(lines(calls)) == list(range(count))
-    assert stored() == count
+    assert [reviewed(output) for output in outputs] == [set(range(COMMITS))] * 2
+    assert sorted(lines(calls)) == list(range(COMMITS))
+    assert stored() == COMMITS

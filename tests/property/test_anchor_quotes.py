@@ -142,7 +142,7 @@ _CLAIMS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(old=_CONTENT, new=_CONTENT, readable=st.booleans(), claimed=_CLAIMS)
 def test_no_claim_makes_it_fail_and_none_is_lost(
     old: bytes | None, new: bytes | None, readable: bool, claimed: ClaimedFinding

@@ -13,8 +13,8 @@ from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.raw import parse_raw_numstat, reconcile
 from codeloupe.model.change import FileChange
-from tests.diff_checks import Style, check_lines, check_list, listed, lists_of, patch_of
-from tests.git_edge_cases import EDGE_CASES, Entry, Tree, commit_trees
+from tests.diff_checks import Style, check_lines, check_list, listed, lists_of, patch_of, patches_of
+from tests.git_edge_cases import EDGE_CASES, Entry, Tree, commit_cases, commit_trees
 from tests.repository import GitRepository
 
 _NASTY_LINES = (
@@ -90,7 +90,7 @@ def real_patches(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, ...]:
     """Patches with hunks, of the edge cases that are not huge."""
     repository = GitRepository(tmp_path_factory.mktemp("patches") / "repository")
     small = [case for case in EDGE_CASES if sum(len(entry.content) for entry in case.head.values()) < 2000]
-    patches = [patch_of(repository, commit_trees(repository, case.base, case.head)) for case in small[::3]]
+    patches = patches_of(repository, commit_cases(repository, small[::3]))
     return tuple(patch for patch in patches if b"\n@@ " in patch)
 
 
@@ -99,7 +99,7 @@ def _tree(changes: dict[bytes, tuple[Entry | None, Entry | None]], side: int) ->
 
 
 @given(changes=_changes, style=st.sampled_from(_STYLES))
-@settings(max_examples=150)
+@settings(max_examples=30)
 def test_every_line_of_a_generated_change_is_where_git_has_it(
     shared_repository: GitRepository, changes: dict[bytes, tuple[Entry | None, Entry | None]], style: Style
 ) -> None:
@@ -156,7 +156,7 @@ _FRAGMENTS = (
 
 
 @given(data=st.binary(max_size=200) | st.lists(st.sampled_from(_FRAGMENTS), max_size=25).map(b"".join))
-@settings(max_examples=600)
+@settings(max_examples=200)
 @example(data=b"diff --git ")
 @example(data=b"--- \n+++ ")
 def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
@@ -164,7 +164,7 @@ def test_any_bytes_are_parsed_or_refused(data: bytes) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=600)
+@settings(max_examples=200)
 def test_a_damaged_diff_is_parsed_or_refused(real_patches: tuple[bytes, ...], data: st.DataObject) -> None:
     patch = data.draw(st.sampled_from(real_patches))
     first, second = sorted(data.draw(st.tuples(*[st.integers(0, len(patch))] * 2)))
@@ -175,7 +175,7 @@ def test_a_damaged_diff_is_parsed_or_refused(real_patches: tuple[bytes, ...], da
 
 
 @given(data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_a_diff_cut_in_the_middle_of_a_hunk_is_refused(real_patches: tuple[bytes, ...], data: st.DataObject) -> None:
     patch = data.draw(st.sampled_from(real_patches))
     bodies = [hunk.body for file in parse_diff(patch) for hunk in file.hunks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.extraction.json_values import scan_json
@@ -59,7 +59,6 @@ def as_dict(finding: ClaimedFinding) -> dict[str, Any]:
     return {name: getattr(finding, name) for name in ClaimedFinding.__slots__}
 
 
-@settings(max_examples=150)
 @given(_FINDINGS, _SHAPES, st.sampled_from(sorted(ENVELOPES)))
 def test_generated_findings_come_back_exactly(
     given_findings: list[ClaimedFinding], shape: JsonShape, envelope: str
@@ -72,7 +71,6 @@ def test_generated_findings_come_back_exactly(
 _PROSE = st.text(st.characters(exclude_characters="{["), max_size=60)
 
 
-@settings(max_examples=100)
 @given(_FINDINGS, _PROSE, _PROSE)
 def test_generated_findings_come_back_from_any_prose(
     given_findings: list[ClaimedFinding], before: str, behind: str
@@ -83,7 +81,6 @@ def test_generated_findings_come_back_from_any_prose(
     assert answer.problem is None
 
 
-@settings(max_examples=100)
 @given(_FINDINGS, _SHAPES, st.data())
 def test_generated_findings_cut_anywhere_come_back_as_far_as_they_are_whole(
     given_findings: list[ClaimedFinding], shape: JsonShape, data: st.DataObject
@@ -105,7 +102,6 @@ _FRAGMENTS = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300)
 @given(st.text(max_size=200) | _FRAGMENTS)
 def test_no_text_breaks_the_readers_and_no_finding_comes_from_nowhere(text: str) -> None:
     for from_program in (False, True):

@@ -48,7 +48,7 @@ def changed(draw: st.DrawFn, text: str) -> str:
     return text
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_changed_answer_breaks_nothing_and_invents_nothing(data: st.DataObject) -> None:
     shape = data.draw(st.sampled_from(sorted(JSON_SHAPES)))
@@ -64,7 +64,6 @@ def test_a_changed_answer_breaks_nothing_and_invents_nothing(data: st.DataObject
             assert finding.evidence in text
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_a_changed_verification_never_refutes_what_was_confirmed(data: st.DataObject) -> None:
     text = ENVELOPES[data.draw(st.sampled_from(sorted(ENVELOPES)))]({"reason": "so", "proof": "confirmed"})
@@ -79,7 +78,7 @@ def test_one_character_less_costs_at_most_what_it_stood_in(shape: str) -> None:
     text = ENVELOPES["bare"](form.value(FINDINGS))
     expected = form.expected(FINDINGS)
     kept = 0
-    places = [place for place in range(len(text)) if text[place] not in "{}[]"]
+    places = [place for place in range(len(text)) if text[place] not in "{}[]"][::2]
     for place in places:
         answer = read_review_answer(text[:place] + text[place + 1 :])
         assert answer.findings or answer.problem

@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 
 from codeloupe.git import workspace_looks
 from codeloupe.git.workspace_store import GitWorkspaceStore
-from tests.stage_workspaces import apply_patch, held
+from tests.stage_workspaces import apply_patch, held, wait_a_tick
 
 # Any bytes that a file may be called, with those that are special to git and to shells more often.
 _bytes = st.binary(min_size=1, max_size=6) | st.sampled_from([b"a", b"b", b"a b", b'"', b"\\", b"\n", b"\xff", b"-x"])
@@ -63,7 +62,7 @@ def write(directory: Path, wanted: Directory, *, mode: int = 0o644) -> Path:
 
 # Each example starts a dozen programs, so there are fewer of them.
 @given(directories)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_what_is_kept_comes_back_exactly(wanted: Directory) -> None:
     with room() as place:
         store = GitWorkspaceStore(place / "store.git", source=None)
@@ -77,7 +76,7 @@ def test_what_is_kept_comes_back_exactly(wanted: Directory) -> None:
 
 
 @given(directories, directories)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_a_patch_makes_the_second_tree_of_the_first(first: Directory, second: Directory) -> None:
     with room() as place:
         store = GitWorkspaceStore(place / "store.git", source=None)
@@ -93,7 +92,7 @@ def test_a_patch_makes_the_second_tree_of_the_first(first: Directory, second: Di
 
 
 @given(directories, directories)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_a_workspace_is_put_back_exactly_whatever_happened_to_it(first: Directory, second: Directory) -> None:
     with room() as place, pytest.MonkeyPatch.context() as patch:
         # So that files which are a moment old are remembered too, and are left where they are.
@@ -102,7 +101,7 @@ def test_a_workspace_is_put_back_exactly_whatever_happened_to_it(first: Director
         work = write(place / "work", first)
         kept = asyncio.run(store.keep(work))
         expected = held(work)
-        time.sleep(0.02)
+        wait_a_tick(place)
         write(work, second, mode=0o600)
         for path in list(expected)[::2]:
             with contextlib.suppress(OSError):
@@ -119,7 +118,7 @@ changes = st.lists(
 
 
 @given(changes)
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_disjoint_changes_go_together_in_any_order(changed: list[dict[str, bytes]]) -> None:
     with room() as place:
         store = GitWorkspaceStore(place / "store.git", source=None)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from codeloupe.model.events import Event, LaneFinished, Warned
 from codeloupe.model.review import FailedUnit
 from codeloupe.model.severity import Severity
 from codeloupe.ports import ReviewerOutcome, ReviewTask
+from tests.endings import PATIENCE_SECONDS
 
 TOKEN = "gh" + "p_" + "q8Zr3LwXn5Kd9VtYb2Hc7Mf4Sg6Jp1Ra0TeU"
 Behaviour = Callable[[AnalysisTarget], Awaitable[AnalyserReport]]
@@ -376,7 +378,7 @@ def test_all_analysers_run_at_the_same_time(tmp_path: Path) -> None:
             files=(change,),
             snapshot=tmp_path,
             trusted=False,
-            timeout_seconds=10.0,
+            timeout_seconds=PATIENCE_SECONDS,
         )
         lanes = [ScriptedAnalyser(behaviour, name=str(number)) for number in range(3)]
         return await OfflineReviewer(lanes, why="").review(task, lambda _: None)
@@ -404,7 +406,7 @@ def test_cancellation_is_passed_on_to_every_analyser_and_raised(tmp_path: Path) 
             files=(change,),
             snapshot=tmp_path,
             trusted=False,
-            timeout_seconds=10.0,
+            timeout_seconds=PATIENCE_SECONDS,
         )
         reviewer = OfflineReviewer([ScriptedAnalyser(behaviour, name=name) for name in "ab"], why="")
         running = asyncio.ensure_future(reviewer.review(task, lambda _: None))
@@ -418,7 +420,9 @@ def test_cancellation_is_passed_on_to_every_analyser_and_raised(tmp_path: Path) 
 
 
 def test_the_time_that_a_review_took_is_known(tmp_path: Path) -> None:
+    began = time.monotonic()
+
     outcome = review(tmp_path, [written(tmp_path, "a.py", "import os\n")], RuffAnalyser())
 
-    assert 0 < outcome.usage.duration_seconds < 30
+    assert 0 < outcome.usage.duration_seconds <= time.monotonic() - began
     assert (outcome.usage.requests, outcome.usage.cost_usd) == (0, 0.0)

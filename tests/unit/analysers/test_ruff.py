@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.ruff_rules import ruff_rules
+from codeloupe.errors import ProcessTimedOut
 from codeloupe.model.severity import Severity
 from codeloupe.process import Command, inherited_environment, run
+from tests.endings import with_enough_time
 
 CATEGORIES = {"security", "correctness", "reliability", "concurrency", "resource", "performance", "hygiene"}
 
@@ -66,9 +69,8 @@ def test_every_rule_says_how_bad_it_is_and_why_it_matters() -> None:
     assert len(ruff_rules()) > 200
 
 
-@pytest.mark.parametrize(
-    ("code", "rule", "severity", "category"),
-    [
+def test_a_defect_is_reported_with_its_severity_and_category(tmp_path: Path) -> None:
+    defects = [
         ("print(unknown)\n", "F821", Severity.HIGH, "correctness"),
         ("import os\n", "F401", Severity.LOW, "hygiene"),
         ("def f(x=[]):\n    return x\n", "B006", Severity.MEDIUM, "correctness"),
@@ -88,16 +90,14 @@ def test_every_rule_says_how_bad_it_is_and_why_it_matters() -> None:
         ("try:\n    x = 1\nexcept ValueError:\n    raise KeyError('a')\n", "B904", Severity.LOW, "reliability"),
         ("names = [\n    'a'\n    'b',\n    'c',\n]\n", "ISC004", Severity.MEDIUM, "correctness"),
         ("breakpoint()\n", "T100", Severity.MEDIUM, "reliability"),
-    ],
-)
-def test_a_defect_is_reported_with_its_severity_and_category(
-    tmp_path: Path, code: str, rule: str, severity: Severity, category: str
-) -> None:
-    found = {issue.rule: issue for issue in issues(tmp_path, code)}
+    ]
 
-    assert found[rule].severity is severity
-    assert found[rule].category == category
-    assert found[rule].body == ruff_rules()[rule].why
+    report = analyse(tmp_path, {f"{rule}.py": code for code, rule, _, _ in defects})
+
+    found = {issue.rule: issue for issue in report.issues if issue.file == f"{issue.rule}.py"}
+    assert {rule: (issue.severity, issue.category, issue.body) for rule, issue in found.items()} == {
+        rule: (severity, category, ruff_rules()[rule].why) for _, rule, severity, category in defects
+    }
 
 
 def test_style_is_not_reported(tmp_path: Path) -> None:
@@ -147,14 +147,16 @@ SUPPRESSED = [
 ]
 
 
-@pytest.mark.parametrize("code", SUPPRESSED)
-def test_no_comment_hides_a_defect_of_an_untrusted_change(tmp_path: Path, code: str) -> None:
-    assert rules(tmp_path, code, trusted=False) == ["F821"]
+def test_no_comment_hides_a_defect_of_an_untrusted_change(tmp_path: Path) -> None:
+    report = analyse(tmp_path, {f"{number}.py": code for number, code in enumerate(SUPPRESSED)}, trusted=False)
+
+    assert sorted((issue.file, issue.rule) for issue in report.issues) == [(f"{n}.py", "F821") for n in range(7)]
 
 
-@pytest.mark.parametrize("code", SUPPRESSED[:6])
-def test_suppressions_count_in_a_trusted_change(tmp_path: Path, code: str) -> None:
-    assert rules(tmp_path, code, trusted=True) == []
+def test_suppressions_count_in_a_trusted_change(tmp_path: Path) -> None:
+    report = analyse(tmp_path, {f"{number}.py": code for number, code in enumerate(SUPPRESSED[:6])}, trusted=True)
+
+    assert report == AnalyserReport()
 
 
 def test_a_syntax_error_on_an_added_line_is_an_issue(tmp_path: Path) -> None:
@@ -180,19 +182,17 @@ def test_a_bracket_that_is_never_closed_is_reported_within_the_file(tmp_path: Pa
     assert report.failed == {}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
+def test_the_newest_syntax_is_no_error(tmp_path: Path) -> None:
+    codes = (
         "match 1:\n    case 1 | 2:\n        pass\n",
         "type Pair[T] = tuple[T, T]\n\n\ndef first[T](pair: Pair[T]) -> T:\n    return pair[0]\n",
         "try:\n    print()\nexcept* ValueError:\n    print(1)\n",
         "name = 'x'\nprint(t'hello {name}')\n",
         "lazy import os\n\nprint(os)\n",
         "try:\n    print()\nexcept KeyError, ValueError:\n    print(1)\n",
-    ],
-)
-def test_the_newest_syntax_is_no_error(tmp_path: Path, code: str) -> None:
-    assert rules(tmp_path, code) == []
+    )
+
+    assert analyse(tmp_path, {f"{number}.py": code for number, code in enumerate(codes)}) == AnalyserReport()
 
 
 def test_a_file_that_is_not_utf8_is_not_clean(tmp_path: Path) -> None:
@@ -213,9 +213,8 @@ def test_a_file_that_vanished_is_not_clean(tmp_path: Path) -> None:
     assert report.failed == {"gone.py": "cannot be read: No such file or directory"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_a_file_is_analysed_whatever_its_name(tmp_path: Path) -> None:
+    names = (
         "-rf.py",
         "--select=E501.py",
         "@arguments.py",
@@ -231,12 +230,12 @@ def test_a_file_that_vanished_is_not_clean(tmp_path: Path) -> None:
         "UPPER.PY",
         "stub.pyi",
         "window.pyw",
-    ],
-)
-def test_a_file_is_analysed_whatever_its_name(tmp_path: Path, name: str) -> None:
-    (issue,) = issues(tmp_path, "print(unknown)\n", name=name)
+    )
 
-    assert (issue.file, issue.rule) == (name, "F821")
+    report = analyse(tmp_path, dict.fromkeys(names, "print(unknown)\n"))
+
+    assert sorted((issue.file, issue.rule) for issue in report.issues) == [(name, "F821") for name in sorted(names)]
+    assert report.failed == {}
 
 
 def test_an_init_file_may_import_a_name_to_pass_it_on(tmp_path: Path) -> None:
@@ -266,17 +265,22 @@ def test_a_file_that_kills_ruff_does_not_hide_the_others(tmp_path: Path) -> None
 
 def test_a_file_that_holds_ruff_up_does_not_hide_the_others(tmp_path: Path) -> None:
     program = tmp_path / "ruff"
-    program.write_text("#!/bin/sh\nif grep -q '^1[.]' arguments; then sleep 30; fi\necho '[]'\n", encoding="ascii")
+    program.write_text("#!/bin/sh\nif grep -q '^0[.]' arguments; then sleep 60; fi\necho '[]'\n", encoding="ascii")
     program.chmod(0o755)
-    names = tuple(f"{number}.py" for number in range(4))
+    names = ("0.py", "1.py")
     for name in names:
         (tmp_path / name).write_text("", encoding="ascii")
-    target = AnalysisTarget(root=tmp_path, files=names, added_lines={}, trusted=False, timeout_seconds=4.0)
 
-    report = asyncio.run(RuffAnalyser(str(program)).analyse(target))
+    def failed_within(seconds: float) -> Mapping[str, str]:
+        target = AnalysisTarget(root=tmp_path, files=names, added_lines={}, trusted=False, timeout_seconds=seconds)
+        try:
+            return asyncio.run(RuffAnalyser(str(program)).analyse(target)).failed
+        except ProcessTimedOut:  # nothing was left for the second file
+            return {}
 
-    assert list(report.failed) == ["1.py"]
-    assert "did not finish" in report.failed["1.py"]
+    failed = with_enough_time(failed_within, ready=lambda failed: len(failed) == 1, seconds=(1.0, 6.0, 30.0))
+    assert list(failed) == ["0.py"]
+    assert "did not finish" in failed["0.py"]
 
 
 def test_a_lone_carriage_return_does_not_shift_the_lines(tmp_path: Path) -> None:

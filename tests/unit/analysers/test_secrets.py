@@ -8,13 +8,16 @@ import random
 import string
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from codeloupe.analysers import secrets
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
-from codeloupe.analysers.secrets import _TITLES, SecretsAnalyser
+from codeloupe.analysers.secrets import _TITLES, _WORKER, SecretsAnalyser
 from codeloupe.model.severity import Severity
 from codeloupe.process import Command, Completed, inherited_environment, run
+from tests.endings import with_enough_time
 
 HEX = "0123456789abcdef"
 ALPHANUMERIC = string.ascii_letters + string.digits
@@ -92,7 +95,7 @@ TOKENS = [
 ]
 
 
-def test_every_form_of_token_is_found_and_its_value_appears_in_no_issue(tmp_path: Path) -> None:
+def test_every_form_of_token_is_found_and_its_value_is_known_as_sensitive_and_in_no_issue(tmp_path: Path) -> None:
     report = search(tmp_path, "".join(f'VALUE = "{token}"\n' for _, _, token in TOKENS))
 
     assert [(issue.line_start, issue.rule, issue.severity) for issue in report.issues] == [
@@ -101,11 +104,6 @@ def test_every_form_of_token_is_found_and_its_value_appears_in_no_issue(tmp_path
     assert {issue.category for issue in report.issues} == {"security"}
     assert all("history" in issue.body and "revoke" in (issue.suggestion or "") for issue in report.issues)
     assert not [token for _, _, token in TOKENS if token in repr(report)]
-
-
-def test_the_whole_of_every_token_is_known_as_sensitive(tmp_path: Path) -> None:
-    report = search(tmp_path, "".join(f'VALUE = "{token}"\n' for _, _, token in TOKENS))
-
     assert report.sensitive["src/app.py"] == {line: (token,) for line, (_, _, token) in enumerate(TOKENS, start=1)}
 
 
@@ -133,7 +131,7 @@ def test_a_password_by_name_is_found_in_every_language(tmp_path: Path) -> None:
     }
 
 
-def test_a_random_value_behind_the_name_of_a_credential_is_found(tmp_path: Path) -> None:
+def test_a_random_value_behind_the_name_of_a_credential_in_a_header_and_in_an_address_is_found(tmp_path: Path) -> None:
     examples = [
         ('auth_token = "{random}"', "src/app.py"),
         ('headers = {{"Authorization": "{random}"}}', "src/app.py"),
@@ -143,19 +141,14 @@ def test_a_random_value_behind_the_name_of_a_credential_is_found(tmp_path: Path)
     ]
     files = {f"{number}/{name}": text.format(random=made_up(40)) for number, (text, name) in enumerate(examples)}
 
-    assert found_in(tmp_path, files) == dict.fromkeys(files, ("high-entropy-string", Severity.MEDIUM))
+    header = {"deploy/run.sh": f"curl -H 'Authorization: Bearer {made_up(40)}' https://host.internal/"}
+    address = {"src/app.py": 'URL = "postgres://app:' + made_up(16) + '@db.internal/app"'}
 
-
-def test_a_bearer_token_in_a_header_is_found(tmp_path: Path) -> None:
-    text = f"curl -H 'Authorization: Bearer {made_up(40)}' https://host.internal/"
-
-    assert found(tmp_path, text, name="deploy/run.sh") == [("bearer-token", Severity.HIGH)]
-
-
-def test_a_password_in_an_address_is_found(tmp_path: Path) -> None:
-    address = "postgres://app:" + made_up(16) + "@db.internal/app"
-
-    assert found(tmp_path, f'URL = "{address}"') == [("basic-auth-credentials", Severity.HIGH)]
+    assert found_in(tmp_path, files | header | address) == {
+        **dict.fromkeys(files, ("high-entropy-string", Severity.MEDIUM)),
+        **dict.fromkeys(header, ("bearer-token", Severity.HIGH)),
+        **dict.fromkeys(address, ("basic-auth-credentials", Severity.HIGH)),
+    }
 
 
 def test_what_is_plainly_no_secret_is_not_reported(tmp_path: Path) -> None:
@@ -295,31 +288,32 @@ def test_a_line_that_is_not_utf8_is_searched(tmp_path: Path) -> None:
     assert [issue.rule for issue in report.issues] == ["github-token"]
 
 
-@pytest.mark.parametrize("distance", [0, 2990, 3980, 9_999, 250_000])
-def test_a_secret_anywhere_in_a_long_line_is_found(tmp_path: Path, distance: int) -> None:
-    line = "x," * (distance // 2) + TOKENS[5][2] + ",y" * 5000
+def test_a_secret_anywhere_in_a_long_line_is_found(tmp_path: Path) -> None:
+    distances = (0, 2990, 3980, 9_999, 250_000)
+    files = {f"{distance}.js": "x," * (distance // 2) + TOKENS[5][2] + ",y" * 5000 for distance in distances}
 
-    assert found(tmp_path, line, name="bundle.js") == [("github-token", Severity.HIGH)]
-
-
-ALLOWED = [
-    ('password = "{}"  # pragma: allowlist secret', "a.py"),
-    ('const password = "{}"; // pragma: allowlist secret', "a.js"),
-    ('# pragma: allowlist nextline secret\npassword = "{}"', "a.py"),
-]
+    assert found_in(tmp_path, files) == dict.fromkeys(files, ("github-token", Severity.HIGH))
 
 
-@pytest.mark.parametrize(("text", "name"), ALLOWED)
+ALLOWED = {
+    "a.py": 'password = "{}"  # pragma: allowlist secret',
+    "b.js": 'const password = "{}"; // pragma: allowlist secret',
+    "c.py": '# pragma: allowlist nextline secret\npassword = "{}"',
+}
+
+
 @pytest.mark.parametrize("trusted", [True, False])
-def test_an_allowlist_comment_counts_only_in_a_trusted_change(
-    tmp_path: Path,
-    text: str,
-    name: str,
-    trusted: bool,
-) -> None:
-    report = search(tmp_path, text.format(made_up(20)) + "\n", name=name, trusted=trusted)
+def test_an_allowlist_comment_counts_only_in_a_trusted_change(tmp_path: Path, trusted: bool) -> None:
+    for name, text in ALLOWED.items():
+        (tmp_path / name).write_text(text.format(made_up(20)) + "\n", encoding="utf-8")
+    added = dict.fromkeys(ALLOWED, frozenset({1})) | {"c.py": frozenset({1, 2})}
+    target = AnalysisTarget(
+        root=tmp_path, files=tuple(ALLOWED), added_lines=added, trusted=trusted, timeout_seconds=30.0
+    )
 
-    assert len(report.issues) == (0 if trusted else 1)
+    report = asyncio.run(SecretsAnalyser().analyse(target))
+
+    assert [issue.file for issue in report.issues] == ([] if trusted else list(ALLOWED))
 
 
 def test_a_file_that_lost_lines_is_not_clean(tmp_path: Path) -> None:
@@ -339,7 +333,8 @@ def test_a_file_that_vanished_is_not_clean(tmp_path: Path) -> None:
     }
 
 
-def test_a_hostile_line_costs_its_file_and_not_the_others(tmp_path: Path) -> None:
+def test_a_hostile_line_costs_its_file_and_not_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_LINE_SECONDS", 0.2)  # the real one would make this test wait for long
     names = ("hostile.py", "other.py")
     (tmp_path / names[0]).write_text("password" * 4000 + f'\nx = "{TOKENS[5][2]}"\n', encoding="ascii")
     (tmp_path / names[1]).write_text(f'x = "{TOKENS[5][2]}"\n', encoding="ascii")
@@ -348,7 +343,7 @@ def test_a_hostile_line_costs_its_file_and_not_the_others(tmp_path: Path) -> Non
         files=names,
         added_lines={names[0]: frozenset({1, 2}), names[1]: frozenset({1})},
         trusted=False,
-        timeout_seconds=30.0,
+        timeout_seconds=50.0,
     )
 
     report = asyncio.run(SecretsAnalyser().analyse(target))
@@ -357,49 +352,80 @@ def test_a_hostile_line_costs_its_file_and_not_the_others(tmp_path: Path) -> Non
     assert report.failed == {names[0]: "line 1 took too long to search for secrets"}
 
 
-def test_when_the_time_runs_out_the_rest_is_named(tmp_path: Path) -> None:
-    names = ("a.py", "b.py", "c.py")
-    (tmp_path / names[0]).write_text(f'x = "{TOKENS[5][2]}"\n', encoding="ascii")
-    for name in names[1:]:
-        (tmp_path / name).write_text(("password" * 4000 + "\n") * 50, encoding="ascii")
-    added = {names[0]: frozenset({1}), **{name: frozenset(range(1, 51)) for name in names[1:]}}
-    target = AnalysisTarget(root=tmp_path, files=names, added_lines=added, trusted=False, timeout_seconds=3.0)
-
-    report = asyncio.run(SecretsAnalyser().analyse(target))
-
-    assert [issue.file for issue in report.issues] == ["a.py"]
-    assert set(report.failed) == {"b.py", "c.py"}
-    assert "time ran out" in report.failed["c.py"]
-
-
-def python(script: str) -> Completed:
+def python(*words: str, stdin: bytes = b"") -> Completed:
     command = Command(
-        argv=(sys.executable, "-I", "-c", script),
+        argv=(sys.executable, "-I", *words),
         cwd=Path(os.sep),
         environment=inherited_environment(),
-        timeout_seconds=30.0,
+        timeout_seconds=50.0,
         max_output_bytes=1_000_000,
+        stdin=stdin,
     )
     return asyncio.run(run(command))
 
 
-@pytest.mark.parametrize(
-    "attempt",
-    [
-        "import socket; socket.socket()",
-        "import socket; socket.getaddrinfo('localhost', 80)",
-        "import urllib.request; urllib.request.urlopen('http://127.0.0.1:9/')",
-        "import subprocess; subprocess.run(['true'])",
-        "import os; os.system('true')",
-    ],
-)
-def test_the_child_can_open_no_socket_and_start_no_program(attempt: str) -> None:
-    guard = "from codeloupe.analysers.secrets_worker import forbid_network; forbid_network()"
+def test_when_the_time_runs_out_the_child_names_the_rest() -> None:
+    hostile = [[number, "password" * 4000] for number in range(1, 51)]
+    files = {"a.py": [[1, f'x = "{TOKENS[5][2]}"']], "b.py": hostile, "c.py": hostile}
 
-    assert python(attempt.replace("urllib.request.urlopen('http://127.0.0.1:9/')", "pass")).exit_code == 0
-    refused = python(f"{guard}; {attempt}")
-    assert refused.exit_code != 0
-    assert "is not allowed while searching for secrets" in refused.stderr
+    def searched(seconds: float) -> dict[str, Any]:
+        entries = [{"file": file, "lines": rows} for file, rows in files.items()]
+        asked = {"budget_seconds": seconds, "line_seconds": 1.0, "files": entries}
+        answer: dict[str, Any] = json.loads(python("-m", _WORKER, stdin=json.dumps(asked).encode()).stdout)
+        return answer
+
+    answer = with_enough_time(searched, ready=lambda answer: bool(answer["hits"]), seconds=(0.4, 2.0, 12.0))
+    assert [hit["file"] for hit in answer["hits"]] == ["a.py"]
+    assert answer["unfinished"] == ["b.py", "c.py"]
+
+
+def test_what_the_child_could_not_search_is_not_clean(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    answer = {"hits": [], "slow": [["a.py", 3]], "unfinished": ["b.py"]}
+    program.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{json.dumps(answer)}'\n", encoding="ascii")
+    program.chmod(0o755)
+    names = ("a.py", "b.py")
+    for name in names:
+        (tmp_path / name).write_text("x\n", encoding="ascii")
+    added = dict.fromkeys(names, frozenset({1}))
+    target = AnalysisTarget(root=tmp_path, files=names, added_lines=added, trusted=False, timeout_seconds=30.0)
+
+    report = asyncio.run(SecretsAnalyser(str(program)).analyse(target))
+
+    assert report.failed == {
+        "a.py": "line 3 took too long to search for secrets",
+        "b.py": "the time ran out before all its added lines were searched for secrets",
+    }
+
+
+def test_the_child_can_open_no_socket_and_start_no_program() -> None:
+    script = """
+import json, os, socket, subprocess, sys, urllib.request
+from codeloupe.analysers.secrets_worker import forbid_network
+
+def told(attempt):
+    try:
+        attempt()
+    except Exception as error:
+        return str(error)
+    return ""
+
+attempts = [
+    lambda: socket.socket().close(),
+    lambda: socket.getaddrinfo("localhost", 80),
+    lambda: subprocess.run(["true"]),
+    lambda: os.system("true"),
+]
+before = [told(attempt) for attempt in attempts]
+forbid_network()
+attempts.append(lambda: urllib.request.urlopen("http://127.0.0.1:9/"))
+print(json.dumps([before, [told(attempt) for attempt in attempts]]))
+"""
+    before, refused = json.loads(python("-c", script).stdout)
+
+    assert before == [""] * 4
+    assert [words for words in refused if "is not allowed while searching for secrets" not in words] == []
+    assert len(refused) == 5
 
 
 def test_the_child_never_loads_an_http_client_or_verifies_a_secret() -> None:
@@ -407,13 +433,14 @@ def test_the_child_never_loads_an_http_client_or_verifies_a_secret() -> None:
 import io, json, sys
 from codeloupe.analysers import secrets_worker
 lines = [[1, 'x = "AK' + 'IAQ3EGRIJ7NK2D5XWZ"'], [2, 'y = "sk_' + 'live_4eC39HqLyjWDarjtT1zdp7dc"']]
-sys.stdin = io.StringIO(json.dumps({"budget_seconds": 10, "files": [{"file": "a.py", "lines": lines}]}))
+asked = {"budget_seconds": 40, "line_seconds": 10, "files": [{"file": "a.py", "lines": lines}]}
+sys.stdin = io.StringIO(json.dumps(asked))
 secrets_worker.main()
 print()
 clients = {"urllib3", "http.client", "ssl"} & set(sys.modules)
 print(json.dumps([hasattr(sys.modules["requests"], "get"), sorted(clients)]))
 """
-    completed = python(script)
+    completed = python("-c", script)
 
     answer, modules = completed.stdout.decode().splitlines()
     assert [hit["line"] for hit in json.loads(answer)["hits"]] == [1, 2]
@@ -426,7 +453,7 @@ def test_every_kind_that_can_be_found_has_a_title() -> None:
         "print('\\n'.join(sorted({kind for kind, _ in load_detectors().patterns})))"
     )
 
-    assert set(python(script).stdout.decode().splitlines()) <= set(_TITLES)
+    assert set(python("-c", script).stdout.decode().splitlines()) <= set(_TITLES)
 
 
 def test_the_version_is_a_number() -> None:

@@ -173,20 +173,20 @@ def test_lists_and_texts_are_capped_and_say_so() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Verdict: " * (10 * 1024 * 1024 // 9),
-        "Verdict: x\n- " * (10 * 1024 * 1024 // 13),
-        '{"verdict": ' * (10 * 1024 * 1024 // 12),
-        '{"verdict": "PASS", "score": 90, "blockers": ["' + "x" * 10_000_000,
-        " " * 10_000_000 + "-",
+        "Verdict: " * (1_000_000 // 9),
+        "Verdict: x\n- " * (1_000_000 // 13),
+        '{"verdict": ' * (1_000_000 // 12),
+        '{"verdict": "PASS", "score": 90, "blockers": ["' + "x" * 1_000_000,
+        " " * 1_000_000 + "-",
     ],
     ids=["labels", "labelled lines", "openers", "long string", "spaces"],
 )
-def test_ten_megabytes_without_an_answer_are_none(text: str) -> None:
+def test_a_megabyte_without_an_answer_is_none(text: str) -> None:
     answer = read_critique(text)
     assert answer.verdict is None
     assert answer.problem
 
 
-def test_ten_megabytes_of_answers_are_no_answer() -> None:
-    text = '{"verdict": "PASS", "score": 90}\n' * (10 * 1024 * 1024 // 33)
+def test_a_megabyte_of_answers_is_no_answer() -> None:
+    text = '{"verdict": "PASS", "score": 90}\n' * (1_000_000 // 33)
     assert (read_critique(text).problem or "").startswith("invalid json: more than")

@@ -59,12 +59,19 @@ def changed(change: CommitChange) -> dict[str, str]:
     }
 
 
-def test_each_change_is_the_one_that_the_commit_alone_gives(tmp_path: Path) -> None:
-    names = make_long_history(tmp_path / "long", commits=60, seed=7)
-    changes = read(tmp_path / "long")
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A repository with sixty commits, and their names, the oldest first. To be read only."""
+    path = tmp_path_factory.mktemp("long") / "repository"
+    return path, make_long_history(path, commits=60, seed=7)
+
+
+def test_each_change_is_the_one_that_the_commit_alone_gives(long: tuple[Path, list[str]]) -> None:
+    path, names = long
+    changes = read(path)
     assert [change.commit.sha for change in changes] == names[::-1]
     for change in changes[::6]:
-        assert change.change == read_alone(tmp_path / "long", change.commit.sha)
+        assert change.change == read_alone(path, change.commit.sha)
     for change in changes:
         assert change.change is not None
         assert [file.path for file in change.change.files] == list(change.commit.files)
@@ -72,11 +79,13 @@ def test_each_change_is_the_one_that_the_commit_alone_gives(tmp_path: Path) -> N
         assert sum(file.deleted for file in change.change.files if not file.binary) == change.commit.deletions
 
 
-def test_many_commits_cost_a_few_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    repository = GitRepository(tmp_path / "many")
-    for number in range(60):
-        repository.write("a.txt", f"{number}\n")
-        repository.commit(f"c{number}")
+def test_many_commits_cost_a_few_processes(repository: GitRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits = (
+        f"commit refs/heads/main\ncommitter A <a@example.invalid> {number} +0000\ndata 0\n"
+        f"M 100644 inline a.txt\ndata 3\n{number}\n"
+        for number in range(10, 70)
+    )
+    repository.git("fast-import", "--quiet", stdin="".join(commits).encode())
     started: list[str] = []
 
     async def counting(what: Command) -> Completed:

@@ -12,6 +12,7 @@ from codeloupe.errors import NotARepository, RevisionError
 from codeloupe.git.commits import CommitQuery, list_commits
 from codeloupe.git.repository import open_repository
 from codeloupe.model.commit import Commit
+from tests.long_history import make_long_history
 from tests.repository import GitRepository
 
 _PERSON = "A <a@example.invalid> 1700000000 +0000"
@@ -178,14 +179,9 @@ def test_a_merge_counts_against_its_first_parent(repository: GitRepository) -> N
     assert (merge.files, merge.insertions, merge.deletions) == (("b.txt",), 2, 0)
 
 
-def test_the_numbers_are_those_of_git_on_a_history_of_many_kinds(repository: GitRepository) -> None:
-    for number in range(12):
-        repository.write(f"f{number % 5}.txt", f"{number}\n" * (number + 1))
-        if number % 3 == 0:
-            repository.write("b.bin", bytes([0, number]))
-        if number == 7:
-            repository.remove("f1.txt")
-        repository.commit(f"commit {number}")
+def test_the_numbers_are_those_of_git_on_a_history_of_many_kinds(tmp_path: Path) -> None:
+    make_long_history(tmp_path / "long", commits=40, seed=3)
+    repository = GitRepository(tmp_path / "long")
     words = ("log", "--numstat", "--format=tformat:commit %H")
     expected: dict[str, list[int]] = {}
     for line in repository.git(*words).decode().splitlines():
@@ -202,9 +198,10 @@ def test_the_numbers_are_those_of_git_on_a_history_of_many_kinds(repository: Git
     assert list(seen) == list(expected)
 
 
-@pytest.fixture
-def history(repository: GitRepository) -> GitRepository:
-    """Five commits, `c0` to `c4`, a minute apart; `c3` is by somebody else; `side` parted at `c1`."""
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """Five commits, `c0` to `c4`, a minute apart; `c3` is by somebody else; `side` parted at `c1`. To be read only."""
+    repository = GitRepository(tmp_path_factory.mktemp("history") / "repository")
     for number in range(5):
         author = ("-c", "user.name=Bob (he) [x].*") if number == 3 else ()
         repository.git(*author, "commit", "--quiet", "--allow-empty", "-m", f"c{number}")
@@ -274,7 +271,8 @@ def test_a_repository_without_commits_says_so(repository: GitRepository) -> None
         _list(repository.path)
 
 
-def test_replaced_and_grafted_history_is_listed_as_it_is(history: GitRepository) -> None:
+def test_replaced_and_grafted_history_is_listed_as_it_is(history: GitRepository, tmp_path: Path) -> None:
+    history = history.copied_to(tmp_path / "replaced")
     expected = [commit.sha for commit in _list(history.path)]
     history.git("replace", "HEAD", "HEAD~3")
     (history.path / ".git" / "info").mkdir(exist_ok=True)

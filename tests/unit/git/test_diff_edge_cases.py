@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 
 from codeloupe.git.diff import parse_diff
+from codeloupe.git.engine import object_name
 from codeloupe.git.raw import parse_raw_numstat, reconcile
-from tests.diff_checks import Style, check_lines, check_list, listed, lists_of, patch_of
-from tests.git_edge_cases import EDGE_CASES, TYPE_CHANGE_WITH_SHARED_LINES, EdgeCase
+from tests.diff_checks import Style, check_lines, check_list, listed, many_lists_of, patches_of
+from tests.git_edge_cases import EDGE_CASES, TYPE_CHANGE_WITH_SHARED_LINES, EdgeCase, commit_cases
 from tests.repository import GitRepository
 
 _STYLES = (
@@ -19,60 +20,65 @@ _STYLES = (
     Style(patch=("--src-prefix=i/", "--dst-prefix=w/", "--function-context"), shared=("--find-copies-harder",)),
     Style(context=1_000_000, patch=("--no-full-index", "--abbrev=7"), shared=("--diff-algorithm=patience",)),
 )
+_BLOBS = {
+    object_name("blob", entry.content, "sha1"): entry.content
+    for case in EDGE_CASES
+    for tree in (case.base, case.head)
+    for entry in tree.values()
+}
 
 
-class _Built:
-    """Repositories of edge cases, each built once for all tests of this module."""
+@dataclass(frozen=True)
+class _Written:
+    """What git writes of a case in one style."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._made: dict[str, tuple[GitRepository, tuple[str, str]]] = {}
-
-    def get(self, case: EdgeCase) -> tuple[GitRepository, tuple[str, str]]:
-        if case.name not in self._made:
-            path = self._root / str(len(self._made))
-            commits = case.build(path)
-            self._made[case.name] = GitRepository(path), commits
-        return self._made[case.name]
+    patch: bytes
+    lists: bytes
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> _Built:
-    return _Built(tmp_path_factory.mktemp("edge-cases"))
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[_Written]]:
+    """What git writes of each case, by its name, in every style."""
+    repository = GitRepository(tmp_path_factory.mktemp("edge-cases") / "repository")
+    commits = commit_cases(repository, EDGE_CASES)
+    styles = [
+        map(_Written, patches_of(repository, commits, style), many_lists_of(repository, commits, style))
+        for style in _STYLES
+    ]
+    return {case.name: list(of_case) for case, of_case in zip(EDGE_CASES, zip(*styles, strict=True), strict=True)}
 
 
 @pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case.name)
-def test_every_line_of_every_edge_case_is_where_git_has_it(case: EdgeCase, built: _Built) -> None:
-    repository, commits = built.get(case)
-    for style in _STYLES:
-        files = parse_diff(patch_of(repository, commits, style))
-        entries = listed(lists_of(repository, commits, style))
+def test_every_line_of_every_edge_case_is_where_git_has_it(case: EdgeCase, written: dict[str, list[_Written]]) -> None:
+    for one in written[case.name]:
+        files = parse_diff(one.patch)
+        entries = listed(one.lists)
         check_list(files, entries)
-        check_lines(repository, files, entries)
+        check_lines(_BLOBS, files, entries)
+    _check_reconciled(written[case.name][0])
 
 
-@pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case.name)
-def test_an_edge_case_reconciled_with_the_lists_has_every_mode_and_blob(case: EdgeCase, built: _Built) -> None:
-    repository, commits = built.get(case)
-    lists = lists_of(repository, commits)
-    files = reconcile(parse_diff(patch_of(repository, commits)), parse_raw_numstat(lists))
-    check_list(files, listed(lists))
-    for file, entry in zip(files, listed(lists), strict=True):
+def _check_reconciled(one: _Written) -> None:
+    """Put together with the lists, each file has its modes, its blobs and its counts."""
+    files = reconcile(parse_diff(one.patch), parse_raw_numstat(one.lists))
+    check_list(files, listed(one.lists))
+    for file, entry in zip(files, listed(one.lists), strict=True):
         assert (file.old_mode or "000000", file.new_mode or "000000") == (entry.old_mode, entry.new_mode)
         assert (file.old_blob or "0" * 40, file.new_blob or "0" * 40) == (entry.old_blob, entry.new_blob)
         assert file.binary == (entry.counts is None)
         assert file.binary or (file.added, file.deleted) == entry.counts
 
 
-def test_a_type_change_that_keeps_lines_is_counted_as_git_counts_it_and_keeps_its_hunks(built: _Built) -> None:
-    repository, commits = built.get(TYPE_CHANGE_WITH_SHARED_LINES)
-    lists = lists_of(repository, commits)
-    (parsed,) = parse_diff(patch_of(repository, commits))
-    (reconciled,) = reconcile((parsed,), parse_raw_numstat(lists))
+def test_a_type_change_that_keeps_lines_is_counted_as_git_counts_it_and_keeps_its_hunks(
+    written: dict[str, list[_Written]],
+) -> None:
+    one = written[TYPE_CHANGE_WITH_SHARED_LINES.name][0]
+    (parsed,) = parse_diff(one.patch)
+    (reconciled,) = reconcile((parsed,), parse_raw_numstat(one.lists))
     assert (parsed.added, parsed.deleted) == (1, 2)
     assert (reconciled.added, reconciled.deleted) == (0, 1)
     assert reconciled.hunks == parsed.hunks
-    check_lines(repository, (reconciled,), listed(lists))
+    check_lines(_BLOBS, (reconciled,), listed(one.lists))
 
 
 def test_the_names_of_the_edge_cases_are_unique_and_many() -> None:

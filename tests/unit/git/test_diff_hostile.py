@@ -1,6 +1,7 @@
 """Texts made to be slow or to break a parser: each ends in a moment, with files or with a refusal.
 
-A quadratic parser would take minutes on these; the time limit of a test is the judge.
+A parser that looks at each line once for every other would take minutes on these; the time limit of a test is the
+judge.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from codeloupe.git.diff import parse_diff
 
 pytestmark = pytest.mark.no_cover  # to count the lines would take several times as long
 
-_MEGABYTE = 1_000_000
+_GREAT = 400_000
 _GIT = b"diff --git a/x b/x\nindex 1234567..89abcde 100644\n--- a/x\n+++ b/x\n"
 _MODE = b"old mode 100644\nnew mode 100755\n"
 
 
 def _repeated(piece: bytes) -> bytes:
-    return piece * (_MEGABYTE // len(piece))
+    return piece * (_GREAT // len(piece))
 
 
 _REFUSED: dict[str, Callable[[], bytes]] = {
@@ -44,7 +45,7 @@ _REFUSED: dict[str, Callable[[], bytes]] = {
         b"diff --git " + _repeated(b"./") + b" " + _repeated(b"./") + b"\n" + _MODE
     ),
     "empty lines before a hunk": lambda: _GIT + b"@@ -1 +1 @@\n-a\n+b\n" + _repeated(b"\n") + b"+c\n",
-    "noise": lambda: bytes(range(256)) * 8000,
+    "noise": lambda: bytes(range(256)) * 2000,
 }
 
 
@@ -56,16 +57,16 @@ def test_a_hostile_text_is_refused_in_a_moment(name: str) -> None:
 
 def test_very_many_files_of_one_hunk_are_read_in_a_moment() -> None:
     files = parse_diff(_repeated(_GIT + b"@@ -1 +1 @@\n-a\n+b\n"))
-    assert len(files) > 10_000
+    assert len(files) > 4_000
 
 
 def test_very_many_hunks_of_one_file_are_read_in_a_moment() -> None:
-    hunks = b"".join(b"@@ -%d +%d @@\n-a\n+b\n" % (number, number) for number in range(1, 50_000))
-    assert len(parse_diff(_GIT + hunks)[0].hunks) == 49_999
+    hunks = b"".join(b"@@ -%d +%d @@\n-a\n+b\n" % (number, number) for number in range(1, 20_001))
+    assert len(parse_diff(_GIT + hunks)[0].hunks) == 20_000
 
 
 def test_very_many_files_that_changed_only_their_mode_are_read_in_a_moment() -> None:
-    assert len(parse_diff(_repeated(b"diff --git a/x b/x\n" + _MODE))) > 10_000
+    assert len(parse_diff(_repeated(b"diff --git a/x b/x\n" + _MODE))) > 7_000
 
 
 def test_very_many_plain_files_before_one_of_git_are_read_in_a_moment() -> None:
@@ -74,8 +75,8 @@ def test_very_many_plain_files_before_one_of_git_are_read_in_a_moment() -> None:
 
 
 def test_very_many_hunks_whose_lines_must_be_walked_are_read_in_a_moment() -> None:
-    hunks = b"".join(b"@@ -%d,3 +%d,3 @@\n\n-a\n+b\n\n" % (number, number) for number in range(1, 100_000, 4))
-    assert len(parse_diff(_GIT + hunks)[0].hunks) == 25_000
+    hunks = b"".join(b"@@ -%d,3 +%d,3 @@\n\n-a\n+b\n\n" % (number, number) for number in range(1, 40_000, 4))
+    assert len(parse_diff(_GIT + hunks)[0].hunks) == 10_000
 
 
 def test_a_long_text_before_the_diff_is_read_over_in_a_moment() -> None:
@@ -83,7 +84,7 @@ def test_a_long_text_before_the_diff_is_read_over_in_a_moment() -> None:
     assert len(parse_diff(text + _GIT + b"@@ -1 +1 @@\n-a\n+b\n")) == 1
 
 
-def test_a_name_of_a_megabyte_is_read_in_a_moment() -> None:
-    quoted = b"\\303\\244" * (_MEGABYTE // 8)
+def test_a_name_without_end_is_read_in_a_moment() -> None:
+    quoted = b"\\303\\244" * (_GREAT // 8)
     (file,) = parse_diff(b'diff --git "a/' + quoted + b'" "b/' + quoted + b'"\n' + _MODE)
-    assert file.path == "\u00e4" * (_MEGABYTE // 8)
+    assert file.path == "\u00e4" * (_GREAT // 8)

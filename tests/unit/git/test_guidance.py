@@ -140,12 +140,13 @@ def test_the_same_content_twice_is_read_for_both_names(repository: GitRepository
     assert [one.text for one in _read(repository, CommitScope("HEAD"), "a.py")] == ["same", "same"]
 
 
-@pytest.mark.parametrize("path", ["../outside/a.py", "a//b.py", ".git/a.py", "*/a.py", "-x/a.py", "caf\udce9/a.py"])
 @pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
-def test_odd_paths_do_no_harm(repository: GitRepository, path: str, request_: ScopeRequest) -> None:
+def test_odd_paths_do_no_harm(repository: GitRepository, request_: ScopeRequest) -> None:
     repository.write("AGENTS.md", "x")
     repository.commit()
-    assert [one.path for one in _read(repository, request_, path)] == ["AGENTS.md"]
+    odd = ("../outside/a.py", "a//b.py", ".git/a.py", "*/a.py", "-x/a.py", "caf\udce9/a.py")
+    assert [one.path for one in _read(repository, request_, *odd)] == ["AGENTS.md"]
+    assert [one.path for one in _read(repository, request_, odd[0])] == ["AGENTS.md"]
 
 
 def test_a_great_many_folders_are_read_in_a_moment(repository: GitRepository) -> None:

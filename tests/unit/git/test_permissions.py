@@ -36,21 +36,24 @@ from codeloupe.git.scopes import resolve_scope
 from codeloupe.git.snapshot import exported
 from codeloupe.model import scope
 
-async def main():
-    repository = await open_repository(Path(sys.argv[1]))
-    sides = await resolve_scope(repository, getattr(scope, sys.argv[2])(), base_branch=None)
+async def read(path, request, *names):
+    repository = await open_repository(Path(path))
+    sides = await resolve_scope(repository, getattr(scope, request)(), base_branch=None)
     change = await read_change(repository, sides)
-    async with exported(repository, sides, paths=sys.argv[3:]) as snapshot:
+    async with exported(repository, sides, paths=names) as snapshot:
         return {
             "files": {file.path: file.status.value for file in change.files},
             "unreadable": dict(change.unreadable),
             "missing": snapshot.missing,
         }
 
-try:
-    print(json.dumps(asyncio.run(main())))
-except CodeloupeError as error:
-    print(json.dumps({"error": type(error).__name__, "message": error.message, "hint": error.hint}))
+def told(path, request, *names):
+    try:
+        return asyncio.run(read(path, request, *names))
+    except CodeloupeError as error:
+        return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+
+print(json.dumps([told(*words) for words in json.loads(sys.argv[1])]))
 """
 _LEAVE_CLOSED_FOLDERS = """
 import json
@@ -70,10 +73,15 @@ print(json.dumps(root.parent.exists()))
 
 def _run_bound(code: str, *arguments: str) -> Any:
     completed = subprocess.run(
-        (sys.executable, "-c", _BIND, code, *arguments), capture_output=True, text=True, check=False, timeout=50
+        (sys.executable, "-I", "-S", "-c", _BIND, code, *arguments), capture_output=True, text=True, check=False
     )
     assert completed.returncode == 0, completed.stderr
     return json.loads(completed.stdout)
+
+
+def _read_all(*requests: tuple[str, ...]) -> list[Any]:
+    """What is read of each repository, scope and paths, or the error."""
+    return list(_run_bound(_READ, json.dumps(requests)))
 
 
 @contextmanager
@@ -111,7 +119,7 @@ def test_unreadable_files_are_named_and_the_others_are_reviewed(repository: GitR
     repository.write("added.py", "new = 2\n")
 
     with _closed(*closed):
-        seen = _run_bound(_READ, str(repository.path), "DefaultScope", "changed.py", "tracked.py")
+        (seen,) = _read_all((str(repository.path), "DefaultScope", "changed.py", "tracked.py"))
 
     assert seen["files"] == {"changed.py": "modified", "added.py": "added"}
     assert seen["unreadable"] == dict.fromkeys(("tracked.py", "committed.py", "untracked.py"), "permission denied")
@@ -128,73 +136,48 @@ def test_a_closed_folder_is_named_and_its_files_are_not_taken_for_deleted(reposi
     repository.write("other.py", "new = 2\n")
 
     with _closed(repository.path / "folder"):
-        seen = _run_bound(_READ, str(repository.path), "UncommittedScope")
+        (seen,) = _read_all((str(repository.path), "UncommittedScope"))
 
     assert seen["files"] == {"other.py": "modified"}
     assert set(seen["unreadable"]) == {"folder/", "folder/tracked.py", "folder/deep/tracked.py"}
     assert set(seen["unreadable"].values()) == {"permission denied"}
 
 
-def test_a_closed_folder_that_is_ignored_does_not_matter(repository: GitRepository) -> None:
+def test_a_closed_folder_that_is_ignored_and_to_what_is_staged_a_closed_file_do_not_matter(
+    repository: GitRepository,
+) -> None:
     repository.write(".gitignore", "data/\n")
     repository.write("a.py", "old = 1\n")
     repository.commit()
     repository.write("data/file", "x")
     repository.write("a.py", "new = 2\n")
 
-    with _closed(repository.path / "data"):
-        seen = _run_bound(_READ, str(repository.path), "UncommittedScope")
+    staged = repository.copied_to(repository.path.with_name("staged"))
+    staged.git("add", "a.py")
 
-    assert seen == {"files": {"a.py": "modified"}, "unreadable": {}, "missing": {}}
+    with _closed(repository.path / "data", staged.path / "a.py"):
+        seen = _read_all((str(repository.path), "UncommittedScope"), (str(staged.path), "StagedScope", "a.py"))
 
-
-def test_an_unreadable_file_does_not_matter_to_what_is_staged(repository: GitRepository) -> None:
-    repository.write("a.py", "old = 1\n")
-    repository.commit()
-    repository.write("a.py", "new = 2\n")
-    repository.git("add", "a.py")
-
-    with _closed(repository.path / "a.py"):
-        seen = _run_bound(_READ, str(repository.path), "StagedScope", "a.py")
-
-    assert seen == {"files": {"a.py": "modified"}, "unreadable": {}, "missing": {}}
+    assert seen == [{"files": {"a.py": "modified"}, "unreadable": {}, "missing": {}}] * 2
 
 
-def test_an_unreadable_index_is_an_error_in_words(repository: GitRepository) -> None:
-    repository.write("a.py", "old = 1\n")
-    repository.commit()
-    with _closed(repository.path / ".git" / "index"):
-        seen = _run_bound(_READ, str(repository.path), "UncommittedScope")
-    assert seen["error"] == "NotARepository"
-    assert "index, a part of the repository, cannot be read: permission denied" in seen["message"]
-    assert seen["hint"]
-
-
-def test_an_unreadable_object_is_an_error_in_words(repository: GitRepository) -> None:
+def test_what_of_a_repository_may_not_be_read_is_an_error_in_words(repository: GitRepository, tmp_path: Path) -> None:
     repository.write("a.py", "old = 1\n")
     repository.commit()
     repository.write("a.py", "new = 2\n")
     blob = repository.git("rev-parse", "HEAD:a.py").decode().strip()
-    with _closed(repository.path / ".git" / "objects" / blob[:2] / blob[2:]):
-        seen = _run_bound(_READ, str(repository.path), "UncommittedScope")
-    assert seen["error"] == "GitFailed"
-    assert seen["hint"]
+    index, objects, top, inside = (repository.copied_to(tmp_path / name).path for name in "abcd")
+    closed = (index / ".git" / "index", objects / ".git" / "objects" / blob[:2] / blob[2:], top, inside / ".git")
 
+    with _closed(*closed):
+        places = (index, objects, top / "below", inside)
+        seen = _read_all(*((str(place), "UncommittedScope") for place in places))
 
-def test_a_start_below_a_closed_folder_is_an_error_in_words(repository: GitRepository, tmp_path: Path) -> None:
-    repository.commit()
-    with _closed(repository.path):
-        seen = _run_bound(_READ, str(repository.path / "below"), "UncommittedScope")
-    assert seen["error"] == "NotARepository"
-    assert "is not a directory that can be entered: permission denied" in seen["message"]
-
-
-def test_a_repository_that_may_not_be_entered_is_an_error_in_words(repository: GitRepository) -> None:
-    repository.commit()
-    with _closed(repository.path / ".git"):
-        seen = _run_bound(_READ, str(repository.path), "UncommittedScope")
-    assert seen["error"] == "NotARepository"
-    assert "git cannot read" in seen["message"]
+    assert [one["error"] for one in seen] == ["NotARepository", "GitFailed", "NotARepository", "NotARepository"]
+    assert all(one["hint"] for one in seen)
+    assert "index, a part of the repository, cannot be read: permission denied" in seen[0]["message"]
+    assert "is not a directory that can be entered: permission denied" in seen[2]["message"]
+    assert "git cannot read" in seen[3]["message"]
 
 
 def test_a_snapshot_is_removed_even_with_folders_in_it_that_nobody_may_enter() -> None:

@@ -25,14 +25,21 @@ from tests.pull_server import Instead, PullServer
 from tests.repository import GitRepository
 
 
-@pytest.fixture
-def forge(tmp_path: Path, repository: GitRepository) -> Forge:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Forge:
     """A forge with pull request 7, whose head left main before main's last commit."""
-    forge = Forge(tmp_path / "forge", repository)
-    head = faulty_topic(repository)
+    place = tmp_path_factory.mktemp("made")
+    forge = Forge(place / "forge", GitRepository(place / "work"))
+    head = faulty_topic(forge.work)
     forge.push("main:refs/heads/main")
     forge.open(head)
     return forge
+
+
+@pytest.fixture
+def forge(made: Forge, tmp_path: Path) -> Forge:
+    """A copy of it, which a test may change."""
+    return made.copy(tmp_path / "made")
 
 
 @contextmanager
@@ -127,7 +134,7 @@ def test_a_shallow_or_partial_clone_is_not_leant_on(forge: Forge, tmp_path: Path
     assert files_of("7", clone) == ["shop/average.py"]
 
 
-def test_upstream_is_asked_before_origin(forge: Forge, tmp_path: Path, repository: GitRepository) -> None:
+def test_upstream_is_asked_before_origin(forge: Forge, tmp_path: Path) -> None:
     fork = Forge(tmp_path / "other", GitRepository(tmp_path / "fork"), path="ada/shop.git")
     clone = fork.clone(tmp_path / "clone", str(fork.bare))
     subprocess.run(("git", "-C", str(clone), "remote", "add", "upstream", str(forge.bare)), check=True)
@@ -362,8 +369,11 @@ def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:
             asyncio.run(remote.call("ls-remote", "--", address.url))
 
 
-def test_a_server_that_sends_too_much_is_left(forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codeloupe.git.remote_call._SECONDS_BETWEEN_LOOKS", 0.01)
+@pytest.mark.parametrize("seconds_between_looks", [0.001, 60.0], ids=["while it sends", "when it has sent all"])
+def test_a_server_that_sends_too_much_is_left(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_between_looks: float
+) -> None:
+    monkeypatch.setattr("codeloupe.git.remote_call._SECONDS_BETWEEN_LOOKS", seconds_between_looks)
     with PullServer(forge.root) as server, private_directory() as directory:
         address = parse_pull_request(f"{server.url}/owner/shop/pull/7").address
         assert address is not None

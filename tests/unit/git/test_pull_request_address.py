@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.errors import CodeloupeError, GitFailed, RevisionError, UsageError
@@ -212,6 +212,7 @@ def test_a_failure_is_told_in_words_with_a_way_out(
 
 
 @given(st.text(max_size=40))
+@settings(max_examples=25)
 def test_every_address_gives_a_branch_that_git_takes(text: str) -> None:
     ref = f"refs/heads/{_as_ref(f'{text}/pull/7')}"
     assert ref.endswith("/pull/7")

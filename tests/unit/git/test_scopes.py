@@ -38,9 +38,10 @@ def _shallow_clone(source: GitRepository, target: Path, *options: str) -> Path:
     return target
 
 
-@pytest.fixture
-def forked(repository: GitRepository) -> GitRepository:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     """Branch `feature`, checked out, is two commits ahead of where it left `main`, which went on by one."""
+    repository = GitRepository(tmp_path_factory.mktemp("forked") / "repository")
     repository.write("a.txt", "1\n")
     repository.commit("root")
     repository.git("tag", "fork")
@@ -51,6 +52,12 @@ def forked(repository: GitRepository) -> GitRepository:
     repository.commit("meanwhile")
     repository.checkout("feature")
     return repository
+
+
+@pytest.fixture
+def forked(made: GitRepository, tmp_path: Path) -> GitRepository:
+    """A copy of it, which a test may change."""
+    return made.copied_to(tmp_path / "forked")
 
 
 def _sha(repository: GitRepository, name: str) -> str:

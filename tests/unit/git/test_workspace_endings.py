@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from codeloupe.git.workspace_looks import workspace_key
 from codeloupe.git.workspace_store import GitWorkspaceStore
+from tests.endings import comes_to_pass
 from tests.stage_workspaces import fill, held
 
 # Keeps and fills a workspace for ever; says when it has begun.
@@ -40,15 +42,26 @@ asyncio.run(main())
 """
 
 
+def works_in(directory: Path) -> bool:
+    """Whether a process has the directory among its words or variables; a git call outlives who began it by a bit."""
+    name = os.fsencode(directory)
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it is gone, or another user's
+            if name in (process / "cmdline").read_bytes() or name in (process / "environ").read_bytes():
+                return True
+    return False
+
+
 def test_a_process_that_is_killed_at_any_moment_leaves_a_store_that_works(tmp_path: Path) -> None:
     first = fill(tmp_path / "first", {f"folder{number % 7}/{number}": f"{number}\n" * 50 for number in range(60)})
     chance = random.Random(7)
-    for _ in range(4):
+    for _ in range(3):
         with subprocess.Popen((sys.executable, "-c", WORKER, str(tmp_path)), stdout=subprocess.PIPE) as worker:
             assert worker.stdout is not None
             tree = worker.stdout.readline().decode().strip()
             time.sleep(chance.uniform(0.0, 0.15))
             os.kill(worker.pid, signal.SIGKILL)
+        assert comes_to_pass(lambda: not works_in(tmp_path))
         store = GitWorkspaceStore(tmp_path / "store.git", source=None)
         asyncio.run(store.put(tree, tmp_path / "work"))
         assert held(tmp_path / "work") == held(first)
@@ -88,14 +101,16 @@ def test_a_cancelled_put_is_done_again_by_the_next(tmp_path: Path) -> None:
     work = fill(tmp_path / "work", {f"{folder}/{number}": "x" for folder in range(20) for number in range(5)})
     tree = asyncio.run(store.keep(work)).tree
 
-    async def cancelled_after(seconds: float) -> None:
+    async def cancelled_after(seconds: float) -> bool:
         filling = asyncio.create_task(store.put(tree, tmp_path / "other"))
         await asyncio.sleep(seconds)
         filling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await filling
+        await asyncio.wait((filling,))
         await store.put(tree, tmp_path / "other")
+        return filling.cancelled()
 
-    for seconds in (0.0, 0.002, 0.006):
+    assert asyncio.run(cancelled_after(0.0))
+    assert held(tmp_path / "other") == held(work)
+    for seconds in (0.002, 0.006):  # by then it may have ended
         asyncio.run(cancelled_after(seconds))
         assert held(tmp_path / "other") == held(work)

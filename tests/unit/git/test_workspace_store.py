@@ -4,16 +4,15 @@ import asyncio
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from codeloupe.errors import WorkspaceError
-from codeloupe.git import workspace_objects
+from codeloupe.git import workspace_looks, workspace_objects
 from codeloupe.git.workspace_store import GitWorkspaceStore
 from codeloupe.ports import KeptTree, WorkspaceStore
-from tests.stage_workspaces import apply_patch, fill, held, make_deep, make_socket, run_bound, sparse
+from tests.stage_workspaces import apply_patch, fill, held, make_deep, make_socket, run_bound, sparse, wait_a_tick
 
 
 @pytest.fixture
@@ -26,6 +25,12 @@ def work(tmp_path: Path) -> Path:
     folder = tmp_path / "work"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture
+def remembering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are a moment old are remembered too."""
+    monkeypatch.setattr(workspace_looks, "_TICK_NANOSECONDS", -(10**9))
 
 
 def keep(store: WorkspaceStore, directory: Path) -> KeptTree:
@@ -79,14 +84,16 @@ class TestKeepAndPut:
         assert held(work) == {b"a": (b"1", False)}
         assert held(outside) == {b"precious": (b"gold", False)}
 
-    def test_only_what_changed_is_written_again(self, store: GitWorkspaceStore, work: Path, tmp_path: Path) -> None:
+    def test_only_what_changed_is_written_again(
+        self, store: GitWorkspaceStore, work: Path, tmp_path: Path, remembering: None
+    ) -> None:
         outside = fill(tmp_path / "outside", {"precious": "gold"})
         fill(work, {"a": "1", "b": "2", "sub/c": "3", "sub/deep/d": "4", "moved/e": "5", "linked": "6"})
         (work / "link").symlink_to("a")
-        time.sleep(0.15)
         tree = keep(store, work).tree
         expected = held(work)
         inodes = {name: (work / name).stat().st_ino for name in ("a", "sub/c", "sub/deep/d")}
+        wait_a_tick(tmp_path)
         fill(work, {"b": "changed", "new/x/y": "1", "sub/deep/new": "1"})
         (work / "moved" / "e").unlink()
         (work / "moved").rmdir()
@@ -108,9 +115,10 @@ class TestKeepAndPut:
         assert held(work) == expected
         assert (work / "sub" / "deep").stat().st_mode & 0o700 == 0o700
 
-    def test_a_directory_that_is_gone_is_made_again(self, store: GitWorkspaceStore, work: Path) -> None:
+    def test_a_directory_that_is_gone_is_made_again(
+        self, store: GitWorkspaceStore, work: Path, remembering: None
+    ) -> None:
         fill(work, {"a": "1"})
-        time.sleep(0.15)
         tree = keep(store, work).tree
         (work / "a").unlink()
         work.rmdir()
@@ -180,12 +188,11 @@ class TestKeepAndPut:
             assert keep(store, work).tree != before
 
     def test_files_that_did_not_change_are_not_read_again(
-        self, store: GitWorkspaceStore, work: Path, monkeypatch: pytest.MonkeyPatch
+        self, store: GitWorkspaceStore, work: Path, tmp_path: Path, remembering: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fill(work, {"old": "1", "new": "1"})
-        os.utime(work / "old")
-        time.sleep(0.15)
         tree = keep(store, work).tree
+        wait_a_tick(tmp_path)
         (work / "new").write_text("2")
         opened: list[str] = []
         real_open = os.open
@@ -229,7 +236,6 @@ class TestKeepAndPut:
         code = """
 import asyncio, json, sys
 from pathlib import Path
-from codeloupe.git import workspace_objects
 from codeloupe.git.workspace_store import GitWorkspaceStore
 kept = asyncio.run(GitWorkspaceStore(Path(sys.argv[1]), source=None).keep(Path(sys.argv[2])))
 print(json.dumps([kept.tree, dict(kept.left_out)]))

@@ -17,6 +17,7 @@ from codeloupe.ports import AgentEventSink, ReviewerOutcome, ReviewTask
 from codeloupe.review.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.review.prompt import FINDINGS_SCHEMA, PROMPT_VERSION
 from codeloupe.testing import Json, ScriptedAgent
+from tests.endings import PATIENCE_SECONDS
 from tests.review_factories import (
     CORRECTNESS,
     LIMITS,
@@ -119,7 +120,7 @@ def test_findings_appear_as_their_units_end_and_not_when_all_have(tmp_path: Path
                 assert event.findings[0].anchored
                 gate.set()
 
-    outcome = asyncio.run(asyncio.wait_for(make_reviewer(ask).review(task, emit), 5))
+    outcome = asyncio.run(asyncio.wait_for(make_reviewer(ask).review(task, emit), PATIENCE_SECONDS))
     assert len(seen) == 3
     assert "a.py" in seen[-1]
     assert len(outcome.findings) == 1
@@ -129,11 +130,16 @@ def test_findings_are_in_the_order_of_the_units_whichever_ends_first(tmp_path: P
     task = make_task(tmp_path, FILES)
     agent = ScriptedAgent([by_file({name: answer(claim(name)) for name in FILES}, otherwise=answer())])
     plain = direct(agent)
-    delays = {"a.py": 0.04, "b.py": 0.02, "c.py": 0.0}
+    ended = {name: asyncio.Event() for name in FILES}
+    after = {"a.py": "b.py", "b.py": "c.py"}
 
     async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        await asyncio.sleep(next(seconds for name, seconds in delays.items() if f"=== {name} " in request.prompt))
-        return await plain(request, emit)
+        name = next(name for name in FILES if f"=== {name} " in request.prompt)
+        if name in after:
+            await ended[after[name]].wait()
+        result = await plain(request, emit)
+        ended[name].set()
+        return result
 
     outcome, _ = review(make_reviewer(ask), task)
     assert [found.file for found in outcome.findings] == ["a.py", "b.py", "c.py"]

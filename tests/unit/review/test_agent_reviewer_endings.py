@@ -173,15 +173,17 @@ def test_a_claim_that_breaks_the_search_for_its_place_costs_that_claim(
     assert "cannot be placed" in outcome.errors[0].message
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.05])
-def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Path, seconds: float) -> None:
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Path, calls: int) -> None:
     task = make_task(tmp_path, MANY)
     agent = ScriptedAgent([Hang()])
 
     async def scene() -> set[asyncio.Task[object]]:
         reviewer = make_reviewer(through(AgentCaller(QUICK), agent))
         running = asyncio.create_task(reviewer.review(task, lambda _event: None))
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(0)
+        while agent.running < calls:  # noqa: ASYNC110 - the agent has no event for it
+            await asyncio.sleep(0)
         running.cancel()
         await asyncio.sleep(0)
         running.cancel()
@@ -215,8 +217,8 @@ def test_what_was_bought_before_an_end_is_not_bought_again(tmp_path: Path) -> No
 
 
 @pytest.mark.no_cover
-def test_two_thousand_units_are_never_held_at_once(tmp_path: Path) -> None:
-    files = tuple(added(name, text) for name, text in named([f"f{number}.py" for number in range(2_000)]).items())
+def test_hundreds_of_units_are_never_held_at_once(tmp_path: Path) -> None:
+    files = tuple(added(name, text) for name, text in named([f"f{number}.py" for number in range(400)]).items())
     task = replace(make_task(tmp_path, {}), files=files)
     held = most = 0
 
@@ -229,6 +231,6 @@ def test_two_thousand_units_are_never_held_at_once(tmp_path: Path) -> None:
         return AgentResult(success=True, output="{}", agent="scripted", structured={"findings": []})
 
     outcome, _ = review(make_reviewer(ask, units_at_once=16), task)
-    assert outcome.units_total >= 2_000
+    assert outcome.units_total >= 400
     assert outcome.units_failed == ()
     assert 1 < most <= 16

@@ -20,6 +20,7 @@ from codeloupe.review.agent_reviewer import AgentReviewer
 from codeloupe.review.light_diff import MAX_LINE_BYTES
 from codeloupe.review.prompt import REPAIR_SCHEMA
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
+from tests.endings import with_enough_time
 from tests.review_factories import answer, by_file, claim, make_reviewer, make_task, named
 
 FILES = named(["a.py", "b.py", "c.py"])
@@ -51,9 +52,16 @@ def once(first: AgentStep, then: AgentStep) -> list[AgentStep]:
 def test_a_timeout_fails_its_unit_alone_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     steps: dict[str, AgentStep] = {"b.py": Hang(), "a.py": answer(claim("a.py"))}
     agent = ScriptedAgent([by_file(steps, otherwise=answer())])
-    # Long enough for the others, which answer at once, on a busy machine.
-    outcome, events = review(make_reviewer(agent, call_timeout_seconds=1.5), make_task(tmp_path, FILES))
-    assert reasons(outcome) == {"b.py": "timeout"}
+    task = make_task(tmp_path, FILES)
+
+    def reviewed(seconds: float) -> tuple[ReviewerOutcome, list[Event]]:
+        caplog.clear()
+        return review(make_reviewer(agent, call_timeout_seconds=seconds), task)
+
+    # The others answer at once, which on a busy machine may take a while.
+    outcome, events = with_enough_time(
+        reviewed, ready=lambda ended: reasons(ended[0]) == {"b.py": "timeout"}, seconds=(0.1, 2.0, 20.0)
+    )
     assert [found.file for found in outcome.findings] == ["a.py"]
     assert outcome.units_total == 3
     assert outcome.unreviewed == {"b.py"}

@@ -99,22 +99,25 @@ def test_what_waits_when_the_budget_ends_is_left_to_the_budget() -> None:
         async with circuit.call() as one:
             one.note(STARTED)
             circuit.note_failure(BudgetExhausted("spent", agent="scripted"))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
             return "went on"
 
     assert asyncio.run(scene()) == "went on"
 
 
 def test_a_cancellation_from_outside_stays_one_even_when_the_circuit_opens_at_the_same_moment() -> None:
-    async def call(circuit: Circuit) -> None:
+    async def call(circuit: Circuit, begun: asyncio.Event) -> None:
         async with circuit.call() as one:
             one.note(STARTED)
-            await asyncio.sleep(5)
+            begun.set()
+            await asyncio.Event().wait()
 
     async def scene() -> None:
         circuit = Circuit()
-        running = asyncio.create_task(call(circuit))
-        await asyncio.sleep(0.01)
+        begun = asyncio.Event()
+        running = asyncio.create_task(call(circuit, begun))
+        await begun.wait()
         running.cancel()
         circuit.note_failure(LOGGED_OUT)
         with pytest.raises(asyncio.CancelledError):

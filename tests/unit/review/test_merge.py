@@ -194,6 +194,7 @@ def test_the_order_is_by_file_line_and_severity() -> None:
     ]
 
 
+@pytest.mark.no_cover  # counting lines would take several times as long as running them
 @pytest.mark.parametrize("lines", [1, 300, 100_000], ids=["on one line", "crowded", "spread"])
 def test_a_finding_is_compared_with_few_others(monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
     compared = 0

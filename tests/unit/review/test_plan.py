@@ -84,6 +84,7 @@ class TestSizes:
         units = plan(*(modified_file(f"src/m{number}.py", 3, 2) for number in range(6)))
         assert names(units) == ["src/m0.py and 5 more files"]
 
+    @pytest.mark.no_cover  # counting lines would take several times as long as running them
     @pytest.mark.parametrize("seed", range(5))
     def test_a_large_change_at_medium_effort_takes_few_calls(self, seed: int) -> None:
         files = large_change(83_000, seed=seed)
@@ -92,12 +93,14 @@ class TestSizes:
         # Each call pays about 900 tokens of instructions again.
         assert len(units) * 900 <= 0.33 * tokens
 
+    @pytest.mark.no_cover  # as above
     @pytest.mark.parametrize("effort", Effort)
     def test_units_are_well_filled(self, effort: Effort) -> None:
         units = plan(*large_change(200_000, seed=3), effort=effort)
         fills = [unit.tokens / effort.unit_tokens for unit in units]
         assert 0.85 < sum(fills) / len(fills) < 1.2
 
+    @pytest.mark.no_cover  # as above
     def test_more_effort_means_smaller_units(self) -> None:
         files = large_change(83_000, seed=2)
         counts = [len(plan(*files, effort=effort)) for effort in (Effort.LOW, Effort.MEDIUM, Effort.HIGH)]

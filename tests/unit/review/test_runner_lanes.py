@@ -19,6 +19,7 @@ from codeloupe.review.runner import ReviewPlan, run_review
 from codeloupe.review.selection import Selection
 from codeloupe.review.verify import AgentVerifier
 from codeloupe.testing import Json, ScriptedAgent, Text
+from tests.endings import PATIENCE_SECONDS
 from tests.review_factories import LIMITS, answer, by_file, claim, direct, make_reviewer, make_task, named
 
 FILES = named(["a.py", "b.py"])
@@ -125,7 +126,7 @@ def test_lanes_run_at_the_same_time(tmp_path: Path) -> None:
 
     class Waiting(Lane):
         async def review(self, _task: ReviewTask, _emit: EventSink) -> ReviewerOutcome:
-            await asyncio.wait_for(gate.wait(), 2)
+            await asyncio.wait_for(gate.wait(), PATIENCE_SECONDS)
             return ReviewerOutcome(units_total=1)
 
     class Opening(Lane):
@@ -263,11 +264,13 @@ def test_a_listener_that_fails_does_not_cost_the_review(tmp_path: Path, caplog: 
 
 def test_a_cancellation_ends_all_lanes(tmp_path: Path) -> None:
     ended: list[str] = []
+    begun = asyncio.Barrier(3)
 
     class Endless(Lane):
         async def review(self, _task: ReviewTask, _emit: EventSink) -> ReviewerOutcome:
             try:
-                await asyncio.sleep(60)
+                await begun.wait()
+                await asyncio.Event().wait()
             finally:
                 ended.append(self.type)
             return ReviewerOutcome()
@@ -279,7 +282,7 @@ def test_a_cancellation_ends_all_lanes(tmp_path: Path) -> None:
 
     async def scene() -> None:
         running = asyncio.create_task(run_review(plan, clock=lambda: 9.0, started=5.0, emit=lambda _event: None))
-        await asyncio.sleep(0.01)
+        await begun.wait()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

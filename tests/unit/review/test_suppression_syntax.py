@@ -101,6 +101,7 @@ def test_code_on_either_side_is_company() -> None:
     assert [comment.alone for comment in comments_in("y /* a */ /* b */", syntax_of("a.js"))] == [False, False]
 
 
+@pytest.mark.no_cover  # counting lines would take several times as long as running them
 @pytest.mark.parametrize("path", ["a.py", "a.js", "a.unheard", "a.html"])
 @pytest.mark.parametrize("piece", ["'", "\\'", '"\\', "/*", "/**/", "#", "rem ", "`'\"", "<!--", "{#", "'\\'/*x*/"])
 def test_a_line_of_nothing_but_signs_is_read_once(monkeypatch: pytest.MonkeyPatch, path: str, piece: str) -> None:

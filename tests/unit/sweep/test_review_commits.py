@@ -100,15 +100,15 @@ def numbers_of_git(path: Path) -> dict[str, tuple[int, int, int]]:
 
 
 @pytest.mark.requirement("D2")
-def test_a_hundred_commits_are_all_there_with_the_right_numbers(tmp_path: Path) -> None:
-    made = many_commits(100)
+def test_two_hundred_commits_are_all_there_with_the_right_numbers(tmp_path: Path) -> None:
+    made = many_commits(200)
     names = make_commits(tmp_path / "many", made)
     agent = MeetingAgent(20)
     outcome = sweep(tmp_path / "many", agent, settings=Settings(concurrency=20))
 
     assert [commit.commit.sha for commit in outcome.commits] == names
     assert outcome.summary == (
-        "100 commits reviewed, 100 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
+        "200 commits reviewed, 200 OK, 0 need fixes, 0 should be reverted, 0 could not be reviewed"
     )
     assert (outcome.score, outcome.exit_code) == (1.0, 0)
     expected = numbers_of_git(tmp_path / "many")
@@ -118,8 +118,8 @@ def test_a_hundred_commits_are_all_there_with_the_right_numbers(tmp_path: Path) 
         assert f"{facts.author} <{facts.email}>".encode() == source.author
         assert facts.subject == source.message.split("\n")[0]
         assert set(facts.files) <= set(source.files)
-    assert sum(commit.commit.deletions for commit in outcome.commits) > 50
-    assert len(agent.requests) == 100
+    assert sum(commit.commit.deletions for commit in outcome.commits) > 100
+    assert len(agent.requests) == 200
     assert agent.max_seen == 20
 
 
