@@ -33,7 +33,7 @@ check: $(VENV)/.dev $(VENV)/.wheel  ## formatting, lint, types, room table
 	@$(BIN)/lint-imports --no-cache
 
 pytest: $(VENV)/.dev $(VENV)/.wheel $(AGENTS)/.installed  ## the tests, on the built wheel, with branch coverage
-	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
+	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest -n 3 --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 develop: $(VENV)/.dev $(AGENTS)/.installed  ## use the source tree in place of the wheel, until the next `make test`
 	@rm -f $(VENV)/.wheel
