@@ -25,7 +25,7 @@ from codeloupe.store.history import SqliteHistory
 _REVIEWS = 1_000
 _FINDINGS_EACH = 100
 _SECONDS_ALLOWED = 0.2
-_TIMES = 10
+_TIMES = 20
 
 
 def rows() -> Iterator[BenchRow]:
