@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from codeloupe.errors import Overloaded, RateLimited
+import pytest
+
+from codeloupe.errors import Overloaded, RateLimited, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult
+from tests.endings import timed_out
+
+every_limit_of_silence = pytest.mark.parametrize(
+    ("limit", "words"),
+    [("timeout_seconds", r"did not finish within \d"), ("idle_timeout_seconds", r"wrote nothing for \d")],
+)
 
 
 def request(prompt: str = "Say hello.", **fields: Any) -> AgentRequest:
@@ -23,6 +32,16 @@ def rate_limited(retry_after_seconds: float | None = None, **fields: Any) -> Rat
 
 def overloaded() -> Overloaded:
     return Overloaded("the service has no room", agent="scripted")
+
+
+def ended_in_silence(ask: Callable[[AgentRequest], object], work: Path, limit: str, words: str) -> TimedOut:
+    """The error of a program that says something and then nothing, at the limit of this name."""
+    return timed_out(
+        TimedOut,
+        lambda seconds: ask(request("Look.", working_dir=work, **{limit: seconds})),
+        ready=lambda error: bool(error.raw_output),
+        words=words,
+    )
 
 
 def made_up_token(letter: str = "a") -> str:

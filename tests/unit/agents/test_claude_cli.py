@@ -17,8 +17,8 @@ from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, 
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.process import stream
-from tests.endings import FAR_TOO_LONG_SECONDS, before_its_limit, ends_soon, timed_out
-from tests.unit.agents.call_samples import request
+from tests.endings import FAR_TOO_LONG_SECONDS, before_its_limit, ends_soon
+from tests.unit.agents.call_samples import ended_in_silence, every_limit_of_silence, request
 from tests.unit.agents.claude_captures import capture, unheard
 from tests.unit.agents.fake_claude import FakeClaude
 
@@ -267,19 +267,11 @@ def test_numbers_that_cannot_be_do_not_take_the_answer_with_them(tmp_path: Path,
 
 
 @pytest.mark.requirement("R8")
-@pytest.mark.parametrize(
-    ("limit", "words"),
-    [("timeout_seconds", r"did not finish within \d"), ("idle_timeout_seconds", r"wrote nothing for \d")],
-)
+@every_limit_of_silence
 def test_a_silent_program_is_ended_and_what_it_said_is_kept(tmp_path: Path, work: Path, limit: str, words: str) -> None:
     first = capture("retry_500").stdout.splitlines()[0]
     program = FakeClaude(tmp_path, printing(first, then="time.sleep(60)"))
-    error = timed_out(
-        TimedOut,
-        lambda seconds: run(program, request("Look.", working_dir=work, **{limit: seconds})),
-        ready=lambda error: bool(error.raw_output),
-        words=words,
-    )
+    error = ended_in_silence(lambda asked: run(program, asked), work, limit, words)
     assert error.session_id == json.loads(first)["session_id"]
     assert first in error.raw_output
     assert error.__cause__ is not None

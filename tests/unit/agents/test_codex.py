@@ -25,8 +25,8 @@ from codeloupe.errors import (
     TimedOut,
 )
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
-from tests.endings import before_its_limit, timed_out
-from tests.unit.agents.call_samples import request
+from tests.endings import before_its_limit
+from tests.unit.agents.call_samples import ended_in_silence, every_limit_of_silence, request
 from tests.unit.agents.fake_program import FakeProgram, printing
 from tests.unit.agents.program_captures import capture, unheard
 
@@ -282,19 +282,11 @@ def test_a_program_that_answers_and_does_not_end_has_answered(tmp_path: Path, wo
 
 
 @pytest.mark.requirement("R8")
-@pytest.mark.parametrize(
-    ("limit", "words"),
-    [("timeout_seconds", r"did not finish within \d"), ("idle_timeout_seconds", r"wrote nothing for \d")],
-)
+@every_limit_of_silence
 def test_a_silent_program_is_ended_and_what_it_said_is_kept(tmp_path: Path, work: Path, limit: str, words: str) -> None:
     first = capture("codex", "answer").lines[0]
     program = FakeProgram(tmp_path, printing(first, then="time.sleep(60)"))
-    error = timed_out(
-        TimedOut,
-        lambda seconds: run(program, request("Look.", working_dir=work, **{limit: seconds})),
-        ready=lambda error: bool(error.raw_output),
-        words=words,
-    )
+    error = ended_in_silence(lambda asked: run(program, asked), work, limit, words)
     assert error.session_id == json.loads(first)["thread_id"]
     assert error.raw_output == first
     assert error.__cause__ is not None
