@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from codeloupe.engine.tokens import tokens_of
 from codeloupe.git.diff import parse_diff
-from codeloupe.review.tokens import tokens_of
 from codeloupe.testing import RecordedRequest
 
 _PIECE = re.compile(r"[A-Za-z]+|[0-9]{1,3}|\n|[^\sA-Za-z0-9]")

@@ -20,6 +20,13 @@ from codeloupe.configuring import configure
 from codeloupe.continuing import begin_round
 from codeloupe.demo.repository import make_repository
 from codeloupe.diagnosis import DiagnosisPlace, diagnose
+from codeloupe.engine.asking import Transcript
+from codeloupe.engine.lanes import joined_info
+from codeloupe.engine.plan import plan_units
+from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
+from codeloupe.engine.runner import ReviewPlan, run_review
+from codeloupe.engine.selection import with_and_without_lines
+from codeloupe.engine.tokens import tokens_of
 from codeloupe.git.engine import private_directory
 from codeloupe.git.guidance import guidance_changed
 from codeloupe.historian.keeping import keep
@@ -33,13 +40,6 @@ from codeloupe.model.scope import DefaultScope, FetchedScope, ScopeRequest
 from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.ports import EventSink
-from codeloupe.review.asking import Transcript
-from codeloupe.review.lanes import joined_info
-from codeloupe.review.plan import plan_units
-from codeloupe.review.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
-from codeloupe.review.runner import ReviewPlan, run_review
-from codeloupe.review.selection import with_and_without_lines
-from codeloupe.review.tokens import tokens_of
 from codeloupe.store.location import state_directory
 from codeloupe.switchboard import AGENT_NAMES
 from codeloupe.terms import policy_of, rules_of

@@ -14,6 +14,11 @@ from itertools import chain, repeat
 from pathlib import Path
 
 from codeloupe.config.schema import Settings
+from codeloupe.engine.agent_reviewer import DROPPED_FINDING
+from codeloupe.engine.incremental import IncrementalReviewer, LastLook, digests, unseen
+from codeloupe.engine.placing_again import PlacesOfNow
+from codeloupe.engine.prompt import PROMPT_VERSION
+from codeloupe.engine.rounds import Asked, EarlierRounds, who_saw
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import find_root
 from codeloupe.historian.opening import opened_history
@@ -26,11 +31,6 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.panel import Seat, default_analysers, experts_of
 from codeloupe.ports import History, Reviewer, ReviewTask
-from codeloupe.review.agent_reviewer import DROPPED_FINDING
-from codeloupe.review.incremental import IncrementalReviewer, LastLook, digests, unseen
-from codeloupe.review.placing_again import PlacesOfNow
-from codeloupe.review.prompt import PROMPT_VERSION
-from codeloupe.review.rounds import Asked, EarlierRounds, who_saw
 
 _DIGITS = 32
 _LEFT_OPEN = "left_open"

@@ -8,6 +8,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from importlib import import_module
 from pathlib import Path
 
+from codeloupe.engine.selection import (
+    HEAD_BYTES,
+    FileContent,
+    Selection,
+    SelectionRules,
+    select_by_content,
+    select_by_diff,
+)
 from codeloupe.errors import NotARepository
 from codeloupe.git.command import both
 from codeloupe.git.diff import parse_diff
@@ -25,14 +33,6 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 from codeloupe.ports import ReviewTask
-from codeloupe.review.selection import (
-    HEAD_BYTES,
-    FileContent,
-    Selection,
-    SelectionRules,
-    select_by_content,
-    select_by_diff,
-)
 
 
 @dataclass(frozen=True, slots=True)

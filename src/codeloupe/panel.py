@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 from codeloupe.agents.caller import AgentCaller
 from codeloupe.agents.model_choice import same_vendor
 from codeloupe.config.schema import Settings
+from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.engine.asking import Transcript
+from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
 from codeloupe.experts.loading import default_experts, load_experts
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
@@ -25,9 +28,6 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.ports import Agent, AgentEventSink, AskAgent, Reviewer, Verifier
 from codeloupe.redaction import redact
-from codeloupe.review.agent_reviewer import AgentReviewer, AgentReviewOptions
-from codeloupe.review.asking import Transcript
-from codeloupe.review.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.store.location import state_directory
 from codeloupe.switchboard import agent_caller, make_agent, review_key
 

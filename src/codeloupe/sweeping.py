@@ -19,6 +19,11 @@ from pathlib import Path
 from codeloupe.baseline.revision import read_baseline
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
+from codeloupe.engine.asking import Transcript
+from codeloupe.engine.lanes import joined_info
+from codeloupe.engine.prompt import PROMPT_VERSION
+from codeloupe.engine.runner import ReviewPlan, run_review
+from codeloupe.engine.selection import select_by_diff
 from codeloupe.errors import CodeloupeError
 from codeloupe.experts.loading import load_experts
 from codeloupe.git.blob_contents import read_blobs
@@ -44,11 +49,6 @@ from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
 from codeloupe.panel import Floor, Panel, Seat, choose_seats, seated
 from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.removal import remove_tree
-from codeloupe.review.asking import Transcript
-from codeloupe.review.lanes import joined_info
-from codeloupe.review.prompt import PROMPT_VERSION
-from codeloupe.review.runner import ReviewPlan, run_review
-from codeloupe.review.selection import select_by_diff
 from codeloupe.sweep.categories import categorise
 from codeloupe.sweep.default_experts import DEFAULT_EXPERTS
 from codeloupe.sweep.dispatching import AgentDispatcher, Assignment

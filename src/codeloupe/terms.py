@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from codeloupe.config.schema import Settings
+from codeloupe.engine.selection import SelectionRules
 from codeloupe.model.review import Policy
-from codeloupe.review.selection import SelectionRules
 
 
 def rules_of(settings: Settings) -> SelectionRules:

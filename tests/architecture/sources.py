@@ -42,7 +42,7 @@ class Source:
         return f"{self.path}:{line}"
 
 
-def source_of(text: str, path: str = "src/codeloupe/review/sample.py") -> Source:
+def source_of(text: str, path: str = "src/codeloupe/engine/sample.py") -> Source:
     """A source made up for a test of a rule."""
     return Source(PurePosixPath(path), text)
 

@@ -77,9 +77,9 @@ class TestTheRule:
         [(FUNCTION_LINES + 1, "a table", 0), (FUNCTION_LINES + 1, "", 1), (1, "a table", 1)],
     )
     def test_an_exception_needs_a_reason_and_holds_its_own_limit(self, limit: int, reason: str, count: int) -> None:
-        named = {"src/codeloupe/review/sample.py::long": (limit, reason)}
+        named = {"src/codeloupe/engine/sample.py::long": (limit, reason)}
         assert len(complaints(sizes(source_of(self.LONG)), named)) == count
 
     def test_an_exception_that_is_no_longer_needed_is_found(self) -> None:
-        named = {"src/codeloupe/review/sample.py::short": (99, "a table"), "src/codeloupe/gone.py": (999, "a table")}
+        named = {"src/codeloupe/engine/sample.py::short": (99, "a table"), "src/codeloupe/gone.py": (999, "a table")}
         assert len(complaints(sizes(source_of("def short(): ...\n")), named)) == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.engine.selection import SelectionRules
 from codeloupe.errors import GitFailed
 from codeloupe.git.blobs import read_file_at
 from codeloupe.git.commits import CommitQuery, list_commits
@@ -32,7 +33,6 @@ from codeloupe.model.scope import (
     StagedScope,
     UncommittedScope,
 )
-from codeloupe.review.selection import SelectionRules
 from tests.hostile_repository import SOURCES, TRIGGERS, VARIABLES, Trap, arm, make_trap, plain_git
 
 _SCOPES = (

@@ -7,12 +7,12 @@ import string
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codeloupe.engine.anchor import Anchorer
+from codeloupe.engine.folding import fold
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
 from codeloupe.model.severity import Severity
-from codeloupe.review.anchor import Anchorer
-from codeloupe.review.folding import fold
-from tests.unit.review.anchor_material import ORIGIN, changed_file, claim
+from tests.unit.engine.anchor_material import ORIGIN, changed_file, claim
 
 _NAMES = st.text(string.ascii_lowercase, min_size=3, max_size=6)
 _STATEMENTS = st.builds(

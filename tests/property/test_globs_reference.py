@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from codeloupe.engine.globs import Globs
 from codeloupe.model.path_pattern import OneOf, Piece, Wildcard, parse_pattern
-from codeloupe.review.globs import Globs
 
 PATTERNS = st.lists(
     st.sampled_from(["a", "b", "/", "*", "**", "**/", "/**/", "?", "[ab]", "[!a]", "ab", "b/a", "["]),

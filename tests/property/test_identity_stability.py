@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codeloupe.engine.anchor import Anchorer
+from codeloupe.engine.folding import fold
+from codeloupe.engine.identity import with_fingerprints
 from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
-from codeloupe.review.anchor import Anchorer
-from codeloupe.review.folding import fold
-from codeloupe.review.identity import with_fingerprints
-from tests.unit.review.anchor_material import ORIGIN, changed_file, claim
+from tests.unit.engine.anchor_material import ORIGIN, changed_file, claim
 
 _NAMES = st.text(string.ascii_lowercase, min_size=4, max_size=7)
 _STATEMENTS = st.builds("{} = {}({}, 1)".format, _NAMES, _NAMES, _NAMES)

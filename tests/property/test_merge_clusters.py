@@ -8,11 +8,11 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codeloupe.engine.merge import merge_findings
+from codeloupe.engine.similarity import Profile, are_nearly_identical, likeness
 from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
-from codeloupe.review.merge import merge_findings
-from codeloupe.review.similarity import Profile, are_nearly_identical, likeness
-from tests.unit.review.merge_material import labelled_pairs
+from tests.unit.engine.merge_material import labelled_pairs
 
 _COMMENTS = st.sampled_from([seen for pair in labelled_pairs() for seen in (pair.one, pair.other)])
 _CODES = st.sampled_from(["handle = open(path)", "user = find(name).mail\nsend(user)", "x = 1"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codeloupe.engine.plan import plan_units
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.expert import Expert
 from codeloupe.model.unit import Effort
-from codeloupe.review.plan import plan_units
-from tests.unit.review.plan_samples import check_plan, expert, hunk_of
+from tests.unit.engine.plan_samples import check_plan, expert, hunk_of
 
 _WORDS = (
     b"x",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.engine.selection import SelectionRules
 from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository
 from codeloupe.intake import Intake, take_in
 from codeloupe.model.material import GuidanceFile, Intent
@@ -21,7 +22,6 @@ from codeloupe.model.scope import (
     StagedScope,
     UncommittedScope,
 )
-from codeloupe.review.selection import SelectionRules
 from tests.repository import GitRepository
 
 

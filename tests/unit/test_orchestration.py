@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
+from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.errors import ConnectionFailed, RevisionError
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import ReviewerChosen, Warned
@@ -40,7 +41,6 @@ from codeloupe.orchestration import (
     make_reviewer,
     make_workdir_reviewer,
 )
-from codeloupe.review.verdict import exit_code, judge, summarise
 from tests.repository import GitRepository
 
 SETTINGS = Settings(reviewer_type="offline")

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from codeloupe.engine.failures import INVALID_ANSWER
+from codeloupe.engine.verdict import judge
 from codeloupe.errors import ProcessError, ProgramNotFound
 from codeloupe.external.gate import PROGRAM, Gate, Waited, checked_session_id, excluded
 from codeloupe.external.gate_lock import gate_lock
@@ -23,8 +25,6 @@ from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.process import find_program, temporary_directory
-from codeloupe.review.failures import INVALID_ANSWER
-from codeloupe.review.verdict import judge
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from codeloupe.engine.failures import INVALID_ANSWER
 from codeloupe.errors import ProcessError, ProgramNotFound
 from codeloupe.external.placing import place
 from codeloupe.external.reply import FAILED, Failure, Reply, could_not_run, failed, outcome_of, tail
@@ -19,7 +20,6 @@ from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.process import Command, Completed, find_program, program_environment, stream, temporary_directory
-from codeloupe.review.failures import INVALID_ANSWER
 
 _log = logging.getLogger(__name__)
 _MAX_OUTPUT_BYTES = 16 * 1024 * 1024

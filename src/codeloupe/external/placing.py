@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from codeloupe.engine.anchor import Anchorer, Origin
+from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.stated_lines import StatedLines
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.finding import Finding
 from codeloupe.ports import ReviewTask
 from codeloupe.redaction import redact
-from codeloupe.review.anchor import Anchorer, Origin
-from codeloupe.review.reviewed_text import TextReader
-from codeloupe.review.stated_lines import StatedLines
 
 
 def place(claims: Iterable[ClaimedFinding], task: ReviewTask, *, reviewer: str) -> tuple[Finding, ...]:

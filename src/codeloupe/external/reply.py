@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
+from codeloupe.engine.failures import shortened
 from codeloupe.errors import CodeloupeError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding
@@ -12,7 +13,6 @@ from codeloupe.model.review import FailedUnit, ReviewError
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.redaction import redact
-from codeloupe.review.failures import shortened
 
 TIMEOUT = "timeout"
 FATAL = "fatal"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from codeloupe.engine import lifecycle
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import Comparison, ReviewRecord
-from codeloupe.review import lifecycle
 
 # As in `lookup`.
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Policy, Review
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
-from codeloupe.review.verdict import exit_code, judge, summarise
 
 _PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from codeloupe import __version__
 from codeloupe.answers import Answers
+from codeloupe.engine.asking import Transcript
 from codeloupe.errors import CodeloupeError
 from codeloupe.historian.opening import opened_history
 from codeloupe.historian.whereabouts import Whereabouts, find_whereabouts
@@ -23,7 +24,6 @@ from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.ports import EventSink
 from codeloupe.redaction import redact
-from codeloupe.review.asking import Transcript
 from codeloupe.store.history import SqliteHistory
 
 _log = logging.getLogger(__name__)

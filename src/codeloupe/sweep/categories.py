@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
+from codeloupe.engine.globs import Globs
 from codeloupe.model.commit import Commit
 from codeloupe.model.records import dataclass
 from codeloupe.model.sweep import CommitCategory
-from codeloupe.review.globs import Globs
 from codeloupe.sweep.phrases import Phrases, words_of
 
 _LONGEST_SUBJECT = 500

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from codeloupe.engine.selection import Selection
 from codeloupe.model.change import Change
 from codeloupe.model.commit import Commit
 from codeloupe.model.material import Intent
-from codeloupe.review.selection import Selection
 
 
 def within(selection: Selection, change: Change) -> Selection:

@@ -16,13 +16,13 @@ import pytest
 from codeloupe.cli.commits import run
 from codeloupe.cli.commits_options import configure
 from codeloupe.config.schema import Settings
+from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.errors import NotLoggedIn, OutputError, RevisionError
 from codeloupe.historian.opening import opened_history
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.history import HistoryQuery
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.panel import Seat
-from codeloupe.review.prompt import PROMPT_VERSION
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.sweep_history import Made, make_commits, numbered_commits
 

@@ -168,20 +168,20 @@ def test_a_preview_spends_nothing(stage: Stage, words: list[str], capsysbinary: 
 
 def test_verbose_logs_one_line_a_record_without_secrets_and_no_debug(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logging(verbose=True)
-    logger = logging.getLogger("codeloupe.review.sample")
+    logger = logging.getLogger("codeloupe.engine.sample")
     logger.info("sent %s\n::error::forged \x1b[2J", GITHUB_TOKEN)
     logger.debug("the whole prompt")
-    assert capsys.readouterr().err == ("INFO codeloupe.review.sample: sent [redacted]\\x0a::error::forged \\x1b[2J\n")
+    assert capsys.readouterr().err == ("INFO codeloupe.engine.sample: sent [redacted]\\x0a::error::forged \\x1b[2J\n")
 
 
 def test_debug_logs_prompts_and_answers_readably_without_secrets_or_forged_records(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     set_up_logging(verbose=False, debug=True)
-    logger = logging.getLogger("codeloupe.review.sample")
+    logger = logging.getLogger("codeloupe.engine.sample")
     logger.debug("prompt of a.py:\nkey %s\nINFO codeloupe: forged\n::error::x\x1b", GITHUB_TOKEN)
     assert capsys.readouterr().err.split("\n") == [
-        "DEBUG codeloupe.review.sample: prompt of a.py:",
+        "DEBUG codeloupe.engine.sample: prompt of a.py:",
         "    key [redacted]",
         "    INFO codeloupe: forged",
         "    : :error::x\\x1b",

@@ -43,7 +43,7 @@ def test_an_agent_call_loads_only_what_it_needs() -> None:
     loaded = loaded_by("import codeloupe.cli.agent, codeloupe.agents.claude_cli")
     assert loaded.isdisjoint(HEAVY)
     others = {f"codeloupe.agents.{name}" for name in AGENT_NAMES if name != "claude_cli"}
-    assert loaded.isdisjoint({*others, "codeloupe.app", "codeloupe.analysers", "codeloupe.review", "codeloupe.testing"})
+    assert loaded.isdisjoint({*others, "codeloupe.app", "codeloupe.analysers", "codeloupe.engine", "codeloupe.testing"})
 
 
 def test_to_look_into_the_history_takes_no_event_loop(repository: GitRepository) -> None:

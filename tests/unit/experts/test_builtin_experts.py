@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 import codeloupe.experts.loading
+from codeloupe.engine.plan_experts import ExpertChoice
+from codeloupe.engine.prompt_checklist import checklist
+from codeloupe.engine.tokens import tokens_of
 from codeloupe.experts.loading import builtin_names, default_experts, load_experts
 from codeloupe.experts.reading import read_definition
 from codeloupe.experts.shipped import read_shipped
 from codeloupe.model.expert import Expert
 from codeloupe.model.severity import Severity
-from codeloupe.review.plan_experts import ExpertChoice
-from codeloupe.review.prompt_checklist import checklist
-from codeloupe.review.tokens import tokens_of
 
 HERE = Path(codeloupe.experts.loading.__file__).parent
 LABELS = [severity.label for severity in Severity]

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from codeloupe.engine.selection import SelectionRules
 from codeloupe.intake import Intake, take_in
 from codeloupe.model.events import Event
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import ScopeRequest
 from codeloupe.ports import Reviewer, ReviewerOutcome, ReviewTask
-from codeloupe.review.selection import SelectionRules
 
 INFO = ReviewerInfo(type="command", why="asked for")
 

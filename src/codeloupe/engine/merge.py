@@ -1,0 +1,137 @@
+"""One finding for each defect: what several units, experts, passes, agents or analysers saw becomes one.
+
+Two findings are joined only if each member of the one group is the same defect as each member of the other, so that
+no chain of small likenesses joins two that differ. The order in which the findings come does not matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
+
+from codeloupe.engine.similarity import NEAR_LINES, Profile, are_nearly_identical, likeness
+from codeloupe.model.finding import Finding
+from codeloupe.model.severity import Severity
+
+# With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
+_MOST_COMPARED = 60
+_SAME = 0.5
+_LONGEST_USEFUL_BODY = 1_200
+
+_EVERYTHING = attrgetter(*(field.name for field in fields(Finding)))
+_WORD_FOR_WORD = attrgetter("line_start", "line_end", "anchored", "evidence", "category", "rule", "title", "body")
+_Group = list[Finding]
+
+
+def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings with duplicates joined, in order of file and line.
+
+    A joined finding has the severity of most of its members (of two that are as common, the worse one), the fullest
+    text, the narrowest place, all names in `seen_by`, and `agreement` says how many looks saw it. A look is not
+    believed to report one defect twice: its own findings are joined only when they are nearly identical.
+    """
+    places: defaultdict[tuple[str, str], _Group] = defaultdict(list)
+    for finding in findings:
+        places[finding.commit_sha or "", finding.file].append(finding)
+    merged = [_joined(group) for place in places.values() for group in _groups(sorted(place, key=_order))]
+    return tuple(sorted(merged, key=lambda item: (item.file, item.line_start, item.severity.priority, _order(item))))
+
+
+def _groups(findings: Sequence[Finding]) -> Iterator[_Group]:
+    """The findings of one file, in order, grouped by defect."""
+    exact: defaultdict[tuple[object, ...], _Group] = defaultdict(list)
+    for finding in findings:
+        exact[_WORD_FOR_WORD(finding)].append(finding)
+    groups = list(exact.values())
+    profiles = [Profile(group[0]) for group in groups]
+    looks = [frozenset(look for finding in group for look in _looks(finding)) for group in groups]
+    likely = dict(_likely_pairs(profiles, looks))
+    clusters: list[list[int]] = [[index] for index in range(len(groups))]
+    for one, other in sorted(likely, key=lambda pair: (-likely[pair], pair)):
+        left, right = clusters[one], clusters[other]
+        if left is right or any((min(a, b), max(a, b)) not in likely for a in left for b in right):
+            continue
+        left += right
+        for index in right:
+            clusters[index] = left
+    for index, cluster in enumerate(clusters):
+        if cluster[0] == index:
+            yield [finding for member in cluster for finding in groups[member]]
+
+
+def _likely_pairs(
+    profiles: Sequence[Profile], looks: Sequence[frozenset[str]]
+) -> Iterator[tuple[tuple[int, int], float]]:
+    """Pairs that are the same defect, by their place in the order, with how sure that is."""
+    for one, profile in enumerate(profiles):
+        reach = profile.finding.line_end + NEAR_LINES
+        for other in range(one + 1, min(one + 1 + _MOST_COMPARED, len(profiles))):
+            if profiles[other].finding.line_start > reach:
+                break
+            if looks[one].isdisjoint(looks[other]):
+                sure = likeness(profile, profiles[other])
+            else:
+                sure = 1.0 if are_nearly_identical(profile, profiles[other]) else 0.0
+            if sure >= _SAME:
+                yield (one, other), sure
+
+
+def _joined(group: _Group) -> Finding:
+    ranked = sorted(group, key=_worth)
+    told, placed = ranked[0], min(ranked, key=_narrowness)
+    names = frozenset(look for finding in group for look in _looks(finding))
+    # The looks of an analyser that counts agreement without naming who agrees.
+    unnamed = max(max(0, finding.agreement - len(_looks(finding))) for finding in group)
+    judged = next((finding for finding in ranked if finding.is_open), told)
+    return replace(
+        told,
+        line_start=placed.line_start,
+        line_end=placed.line_end,
+        evidence=placed.evidence,
+        anchored=placed.anchored,
+        outside_change=placed.outside_change,
+        severity=_severity(group),
+        category=_most_common([finding.category for finding in ranked]),
+        rule=min((finding.rule for finding in group if finding.rule), default=None),
+        suggestion=next((finding.suggestion for finding in ranked if finding.suggestion), told.suggestion),
+        confidence=max((finding.confidence for finding in group if finding.confidence is not None), default=None),
+        status=judged.status,
+        verification="\n".join(sorted({finding.verification for finding in group if finding.verification})),
+        agreement=len(names) + unnamed,
+        seen_by=tuple(sorted(names)),
+    )
+
+
+def _looks(finding: Finding) -> tuple[str, ...]:
+    return finding.seen_by or (finding.reviewer,)
+
+
+def _severity(group: _Group) -> Severity:
+    votes = Counter(finding.severity for finding in group)
+    return min(votes, key=lambda severity: (-votes[severity], severity.priority))
+
+
+def _most_common(words: Sequence[str]) -> str:
+    """The word that occurs most; of several the one that comes first."""
+    return Counter(words).most_common(1)[0][0]
+
+
+def _worth(finding: Finding) -> tuple[object, ...]:
+    """What comes first tells the defect best: at a known place, open, and explained in full but not endlessly."""
+    explained = min(len(finding.body), _LONGEST_USEFUL_BODY)
+    return not finding.anchored, finding.outside_change, not finding.is_open, -explained, _order(finding)
+
+
+def _narrowness(finding: Finding) -> tuple[object, ...]:
+    return not finding.anchored, finding.outside_change, finding.line_end - finding.line_start, _order(finding)
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    """A total order by content, so that nothing depends on the order of arrival."""
+    return finding.line_start, finding.line_end, finding.severity.priority, *map(_comparable, _EVERYTHING(finding))
+
+
+def _comparable(value: object) -> str:
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,203 @@
+"""One file of the reviewed tree: its lines with their numbers, where it was changed, and texts to search in.
+
+What is not known whole is known by its hunks. Deleted lines have the number of the line that now stands there.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import Protocol
+
+from codeloupe.engine.search_text import SearchText
+from codeloupe.model.change import FileChange, Hunk
+from codeloupe.model.records import dataclass
+
+
+class Lines(Protocol):
+    """Lines that can be asked for by their row, which is their place in a sequence of lines."""
+
+    def number(self, row: int) -> int:
+        """The number of a row in the new file."""
+
+    def text(self, row: int) -> bytes:
+        """The line of a row, without its end."""
+
+    def row(self, number: int) -> int:
+        """The row with a number, or the one nearest to it."""
+
+
+class WholeLines:
+    """All lines of a content. Only LF ends a line."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._starts = array("q", [0])
+        position = content.find(b"\n") + 1
+        while position:
+            self._starts.append(position)
+            position = content.find(b"\n", position) + 1
+        self.count = len(self._starts) - (self._starts[-1] == len(content))
+
+    def number(self, row: int) -> int:
+        """One more than the row."""
+        return row + 1
+
+    def text(self, row: int) -> bytes:
+        """The line of a row, without LF."""
+        end = self._starts[row + 1] - 1 if row + 1 < len(self._starts) else len(self._content)
+        return self._content[self._starts[row] : end]
+
+    def row(self, number: int) -> int:
+        """The row with a number; one outside of the file is moved into it."""
+        return min(max(number, 1), max(self.count, 1)) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRows:
+    """Lines of hunks, in order, each with its number, text and whether it was deleted."""
+
+    rows: Sequence[tuple[int, bytes, bool]]
+
+    def number(self, row: int) -> int:
+        """The number of a row."""
+        return self.rows[row][0]
+
+    def text(self, row: int) -> bytes:
+        """The line of a row."""
+        return self.rows[row][1]
+
+    def row(self, number: int) -> int:
+        """The first row with a number, or with the next one that is known."""
+        return min(bisect_left(self.rows, number, key=lambda row: row[0]), max(len(self.rows) - 1, 0))
+
+    def has_deleted(self, first: int, last: int) -> bool:
+        """Whether a line between two rows was deleted."""
+        return any(row[2] for row in self.rows[first : last + 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Lines, and the text of them to search in."""
+
+    lines: Lines
+    text: SearchText
+
+
+class ReviewedFile:
+    """A file by its content, its change, or both. Everything is made when it is first asked for, and then kept."""
+
+    def __init__(self, path: str, change: FileChange | None, content: bytes | None) -> None:
+        self.path = path
+        self.change = change
+        self._content = content
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes it takes to keep it ready."""
+        return 5 * len(self._content or b"") + sum(10 * len(hunk.body) for hunk in self._hunks)
+
+    @property
+    def _hunks(self) -> tuple[Hunk, ...]:
+        return self.change.hunks if self.change is not None else ()
+
+    @cached_property
+    def new(self) -> Side:
+        """The new side: the whole content when it is known, else what the hunks show of it."""
+        if self._content is None or self._whole is None:
+            return _side([[row for row in rows if not row[2]] for rows in self._diff_rows])
+        texts = self._content.decode("utf-8", "replace").split("\n")
+        return Side(self._whole, SearchText([enumerate(texts)]))
+
+    @cached_property
+    def _whole(self) -> WholeLines | None:
+        return None if self._content is None else WholeLines(self._content)
+
+    def sides_with_deletions(self) -> Iterator[Side]:
+        """Where deleted lines are: the old side as far as hunks show it, then both sides in the order of the diff."""
+        if any(hunk.deleted for hunk in self._hunks):
+            yield self._old
+            yield self._both
+
+    @cached_property
+    def _old(self) -> Side:
+        return _side([_old_rows(hunk, rows) for hunk, rows in zip(self._hunks, self._diff_rows, strict=True)])
+
+    @cached_property
+    def _both(self) -> Side:
+        return _side(self._diff_rows)
+
+    @cached_property
+    def _diff_rows(self) -> list[list[tuple[int, bytes, bool]]]:
+        is_gone = self.change is not None and self.change.new_path is None
+        return [list(_rows(hunk, is_gone=is_gone)) for hunk in self._hunks]
+
+    @cached_property
+    def added(self) -> list[tuple[int, int]]:
+        """Runs of added lines by their first and last number, in order."""
+        return list(chain.from_iterable(map(_added_runs, self._hunks)))
+
+    @cached_property
+    def shown(self) -> list[tuple[int, int]]:
+        """The new lines that each hunk shows, by the first and last number; the place of a deletion is among them."""
+        return [
+            (max(hunk.new_start, 1), hunk.new_start + (hunk.new_lines - 1 if hunk.new_lines else 1))
+            for hunk in self._hunks
+        ]
+
+    @property
+    def last_line(self) -> int | None:
+        """The number of the last line, where the whole content is known."""
+        return None if self._whole is None else self._whole.count
+
+
+def _side(runs: list[list[tuple[int, bytes, bool]]]) -> Side:
+    rows = list(chain.from_iterable(runs))
+    return Side(DiffRows(rows), SearchText(_numbered(runs)))
+
+
+def _numbered(runs: list[list[tuple[int, bytes, bool]]]) -> Iterator[list[tuple[int, str]]]:
+    first = 0
+    for run in runs:
+        yield [(row, text.decode("utf-8", "replace")) for row, (_, text, _) in enumerate(run, start=first)]
+        first += len(run)
+
+
+def _rows(hunk: Hunk, *, is_gone: bool) -> Iterator[tuple[int, bytes, bool]]:
+    """The lines of a hunk in the order of the diff; those of a file that is gone have their old numbers."""
+    following = hunk.new_start if hunk.new_lines else hunk.new_start + 1
+    last = max(following + hunk.new_lines - 1, hunk.new_start, 1)
+    for line in hunk.lines():
+        if line.new_number is not None:
+            following = line.new_number + 1
+            yield line.new_number, line.text, False
+        elif is_gone:
+            yield line.old_number or 1, line.text, True
+        else:
+            yield min(following, last), line.text, True
+
+
+def _old_rows(hunk: Hunk, rows: list[tuple[int, bytes, bool]]) -> list[tuple[int, bytes, bool]]:
+    kinds = (line.kind for line in hunk.lines())
+    return [row for row, kind in zip(rows, kinds, strict=True) if kind != "added"]
+
+
+def _added_runs(hunk: Hunk) -> Iterator[tuple[int, int]]:
+    if hunk.added and hunk.added == hunk.new_lines:
+        yield hunk.new_start, hunk.new_start + hunk.new_lines - 1
+        return
+    first = last = 0
+    for line in hunk.lines() if hunk.added else ():
+        if line.kind != "added" or line.new_number is None:
+            continue
+        if line.new_number == last + 1 and first:
+            last = line.new_number
+            continue
+        if first:
+            yield first, last
+        first = last = line.new_number
+    if first:
+        yield first, last

@@ -1,0 +1,189 @@
+"""One review from files to outcome: reviewers, merge, identity, suppressions, verification, verdict, in that order."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from codeloupe.engine.failures import NOT_VERIFIED
+from codeloupe.engine.identity import with_fingerprints
+from codeloupe.engine.lanes import joined_info, review_in_lanes
+from codeloupe.engine.lifecycle import converged
+from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.rounds import EarlierRounds
+from codeloupe.engine.selection import Selection, with_and_without_lines
+from codeloupe.engine.suppression_step import suppress
+from codeloupe.engine.verdict import exit_code, judge, summarise
+from codeloupe.model.baseline import Baseline
+from codeloupe.model.events import Event, StageStarted, Warned
+from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
+from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, ReviewError
+from codeloupe.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewPlan:
+    """All that a run needs: the task, what was left out, who reviews, who verifies, and the policy.
+
+    `reviewers` all review the same files at the same time; there is at least one. `baseline` holds the findings that
+    are known and do not count; of an untrusted change it must not come from the change itself. `earlier` is what
+    earlier rounds of this review found.
+    """
+
+    task: ReviewTask
+    selection: Selection
+    policy: Policy
+    reviewers: tuple[Reviewer, ...]
+    verifier: Verifier | None = None
+    baseline: Baseline = Baseline()
+    earlier: EarlierRounds | None = None
+
+    def __post_init__(self) -> None:
+        if not self.reviewers:
+            raise ValueError("a review needs a reviewer")
+
+
+async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: EventSink) -> Review:
+    """Review the plan's files. A failed part makes the review incomplete; only cancellation is raised.
+
+    A change without files to review is concluded at once, and nobody is asked.
+    """
+    sink = _Sink(emit)
+    for lane in plan.reviewers:
+        _log.info("Initializing code reviewer: %s (%s)", lane.info.type, lane.info.why)
+    outcome = ReviewerOutcome()
+    if plan.task.files:
+        count = len(plan.task.files)
+        sink(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
+        found = await review_in_lanes(plan.reviewers, plan.task, sink)
+        named = _named(plan, found.outcome)
+        # What does not count need not be verified, which costs a call for each.
+        counted = suppress(named, plan.task, baseline=plan.baseline, today=datetime.now(UTC).date())
+        outcome = await _verified(plan, counted, found.exact, sink)
+    review = _conclude(plan, joined_info([lane.info for lane in plan.reviewers]), outcome)
+    for error in review.errors:
+        if error.message not in sink.warnings:
+            _log.warning("%s: %s", error.kind, error.message)
+    for gap in _gaps(review.coverage):
+        sink(Warned(gap.message))
+    return replace(review, usage=replace(outcome.usage, duration_seconds=clock() - started))
+
+
+def _named(plan: ReviewPlan, outcome: ReviewerOutcome) -> ReviewerOutcome:
+    """The outcome with fingerprints, and with the status of each finding where earlier rounds are known."""
+    findings = with_fingerprints(outcome.findings, context=TextReader(plan.task).read)
+    if plan.earlier is not None:
+        failed = (file for unit in outcome.units_failed for file in unit.files)
+        unreviewed = frozenset((*outcome.unreviewed, *failed))
+        findings = plan.earlier.settle(findings, plan.task, unreviewed=unreviewed)
+    return replace(outcome, findings=findings)
+
+
+class _Sink:
+    """Passes events on, a warning once. A listener that fails takes nothing from the review.
+
+    `warnings` are those already told: reviewers and the verifier may have the same to say.
+    """
+
+    def __init__(self, emit: EventSink) -> None:
+        self._emit = emit
+        self._broken = False
+        self.warnings: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            if event.message in self.warnings:
+                return
+            self.warnings.add(event.message)
+        try:
+            self._emit(event)
+        except Exception:  # noqa: BLE001 - a display may fail at anything, and what was bought for the review is not lost for it
+            if not self._broken:
+                _log.warning("an event of the review could not be shown", exc_info=True)
+            self._broken = True
+
+
+async def _verified(
+    plan: ReviewPlan, outcome: ReviewerOutcome, exact: frozenset[str], emit: EventSink
+) -> ReviewerOutcome:
+    """The outcome with its findings verified; those of analysers are exact and are left alone."""
+    claimed = [finding for finding in outcome.findings if exact.isdisjoint((finding.reviewer, *finding.seen_by))]
+    if plan.verifier is None or not claimed:
+        return outcome
+    try:
+        verification = await plan.verifier.verify(claimed, plan.task, emit)
+        _check_nothing_is_lost(claimed, verification.findings)
+    except Exception as error:  # noqa: BLE001 - a verifier that fails takes nothing from what was found
+        _log.warning("the findings could not be verified", exc_info=True)
+        told = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {type(error).__name__}: {error}")
+        return replace(outcome, errors=(*outcome.errors, told))
+    became = {finding.fingerprint: finding for finding in verification.findings}
+    return replace(
+        outcome,
+        findings=tuple(became.get(finding.fingerprint, finding) for finding in outcome.findings),
+        errors=(*outcome.errors, *verification.errors),
+        usage=outcome.usage.plus(verification.usage),
+    )
+
+
+def _check_nothing_is_lost(given: Sequence[Finding], returned: Sequence[Finding]) -> None:
+    if [finding.fingerprint for finding in given] != [finding.fingerprint for finding in returned]:
+        raise ValueError("the verifier returned other findings than it was given")
+
+
+def _conclude(plan: ReviewPlan, info: ReviewerInfo, outcome: ReviewerOutcome) -> Review:
+    read, unchanged = with_and_without_lines(plan.task.files)
+    coverage = Coverage(
+        files_total=plan.selection.total,
+        files_reviewed=sum(file.path not in outcome.unreviewed for file in read),
+        skipped=(*plan.selection.skipped, *unchanged),
+        units_total=outcome.units_total,
+        units_failed=outcome.units_failed,
+    )
+    findings = tuple(finding for finding in outcome.findings if _shown(finding, plan.policy))
+    hidden = tuple(finding for finding in outcome.findings if not _shown(finding, plan.policy))
+    complete = coverage.complete
+    return Review(
+        review_id=secrets.token_hex(16),
+        scope=plan.task.change.scope,
+        reviewer=info,
+        verdict=judge(findings),
+        complete=complete,
+        exit_code=exit_code(findings, plan.policy, complete=complete),
+        summary=summarise(findings, coverage, complete=complete) + _converged(plan, findings, complete=complete),
+        policy=plan.policy,
+        findings=findings,
+        hidden_findings=len(hidden),
+        hidden=hidden,
+        coverage=coverage,
+        errors=outcome.errors + _gaps(coverage),
+    )
+
+
+def _converged(plan: ReviewPlan, findings: Sequence[Finding], *, complete: bool) -> str:
+    """A word on whether a further round is worth its price: this one brought nothing new that could block."""
+    if plan.earlier is None or not plan.task.files:
+        return ""
+    if plan.earlier.is_first or not complete or not converged(findings, plan.policy.fail_on):
+        return plan.earlier.remark
+    return f"{plan.earlier.remark}; converged: nothing new of {plan.policy.fail_on.label} or above"
+
+
+def _shown(finding: Finding, policy: Policy) -> bool:
+    """What could block is always shown, so that no gate closes for a reason nobody sees."""
+    return finding.severity.at_least(policy.min_severity) or finding.severity.at_least(policy.fail_on)
+
+
+def _gaps(coverage: Coverage) -> tuple[ReviewError, ...]:
+    """A file that should have been reviewed and was not is an error of the review."""
+    return tuple(
+        ReviewError("not_reviewed", f"{skip.file}: {skip.in_words()}")
+        for skip in coverage.skipped
+        if skip.reason.is_gap
+    )

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from codeloupe.engine.incremental import IncrementalReviewer, LastLook, digests, unseen
+from codeloupe.engine.placing_again import PlacesOfNow, is_touched
+from codeloupe.model.change import FileChange, FileStatus, Hunk
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.ports import ReviewerOutcome, ReviewTask
+from codeloupe.testing import ScriptedAgent
+from tests.review_factories import answer, claim, make_reviewer, make_task, named
+from tests.unit.engine.samples import finding
+
+HUNK = Hunk(1, 1, 1, 2, b" a\n+b\n", section="def f", added=1)
+FILE = FileChange("a.py", "a.py", FileStatus.MODIFIED, "100644", "100644", hunks=(HUNK,))
+
+
+def reviewed(task: ReviewTask, look: LastLook, agent: ScriptedAgent) -> ReviewerOutcome:
+    reviewer = IncrementalReviewer(make_reviewer(agent), look)
+    return asyncio.run(reviewer.review(task, lambda _event: None))
+
+
+def about(name: str, number: int = 3) -> Finding:
+    quote = f"value_{number} = compute('{name}', {number}, 'some text to fill it')"
+    return replace(finding(file=name, line=number + 1, evidence=quote), fingerprint=f"{name} {number}")
+
+
+def test_a_hunk_is_known_wherever_it_stands() -> None:
+    moved = replace(FILE, hunks=(replace(HUNK, old_start=90, new_start=95),))
+    assert unseen([moved], digests([FILE])) == ()
+
+
+def test_another_file_mode_section_or_line_is_another_hunk() -> None:
+    others = [
+        replace(FILE, old_path="b.py", new_path="b.py"),
+        replace(FILE, new_mode="100755"),
+        replace(FILE, old_path="was.py", status=FileStatus.RENAMED),
+        replace(FILE, hunks=(replace(HUNK, section="def g"),)),
+        replace(FILE, hunks=(replace(HUNK, body=b" a\n+c\n"),)),
+    ]
+    assert unseen(others, digests([FILE])) == tuple(others)
+
+
+def test_the_same_hunk_again_is_not_known_by_the_first() -> None:
+    again = replace(HUNK, old_start=50, new_start=51)
+    [left] = unseen([replace(FILE, hunks=(HUNK, again))], digests([FILE]))
+    assert left.hunks == (again,)
+
+
+def test_only_what_is_new_is_asked_about_and_the_rest_is_carried_over(tmp_path: Path) -> None:
+    task = make_task(tmp_path, named(["a.py", "b.py"]))
+    agent = ScriptedAgent([answer(claim("b.py"))])
+    look = LastLook(seen=digests(task.files[:1]), findings=(about("a.py"), about("b.py")))
+    outcome = reviewed(task, look, agent)
+    assert sorted((one.file, one.status) for one in outcome.findings) == [
+        ("a.py", FindingStatus.OPEN),
+        ("b.py", FindingStatus.NEW),
+    ]
+    assert all("=== b.py" in request.prompt and "=== a.py" not in request.prompt for request in agent.requests)
+
+
+def test_what_is_carried_over_keeps_its_state_and_what_is_gone_is_not_carried(tmp_path: Path) -> None:
+    task = make_task(tmp_path, named(["a.py"]))
+    refuted = replace(about("a.py"), status=FindingStatus.REFUTED, verification="refuted: guarded")
+    gone = replace(about("a.py", 5), evidence="this_is_not_there_any_more()")
+    look = LastLook(seen=digests(task.files), findings=(refuted, gone))
+    agent = ScriptedAgent([answer()])
+    outcome = reviewed(task, look, agent)
+    assert (agent.requests, outcome.findings) == ((), (refuted,))
+
+
+def test_one_without_a_place_is_carried_unless_its_whole_file_is_asked_about(tmp_path: Path) -> None:
+    task = make_task(tmp_path, named(["a.py", "b.py"]))
+    vague = replace(about("a.py"), anchored=False)
+    agent = ScriptedAgent([answer()])
+    assert reviewed(task, LastLook(seen=digests(task.files[:1]), findings=(vague,)), agent).findings == (vague,)
+    assert reviewed(task, LastLook(seen=digests(task.files[1:]), findings=(vague,)), agent).findings == ()
+
+
+def test_lines_that_stand_twice_keep_their_order_when_they_move(tmp_path: Path) -> None:
+    same = "risky_call(argument)\n"
+    task = make_task(tmp_path, {"a.py": same + "\n" * 39 + same})
+    old = [replace(finding(line=line, evidence=same.strip()), fingerprint=str(line)) for line in (41, 81)]
+    assert [one.line_start for one in PlacesOfNow(task).placed(old)] == [1, 41]
+
+
+def test_a_finding_in_a_deleted_file_is_touched_by_its_old_lines() -> None:
+    deleted = FileChange("a.py", None, FileStatus.DELETED, hunks=(Hunk(1, 9, 0, 0, b"-x\n" * 9, deleted=9),))
+    assert is_touched(finding(line=5), [deleted])
+    assert not is_touched(finding(line=50), [deleted])

@@ -1,0 +1,168 @@
+"""What becomes of a finding from one round of review to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from codeloupe.engine.identity import with_fingerprints
+from codeloupe.engine.lifecycle import Rounds, compare, converged
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.severity import Severity
+from tests.unit.engine.samples import finding
+
+NEW, OPEN, FIXED = FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.FIXED
+REFUTED, DISMISSED, REGRESSED = FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.REGRESSED
+
+LEAK = finding(title="File handle is never closed", evidence="handle = open(path)", line=5)
+RACE = finding(title="Race between check and use", evidence="if not exists(path): make(path)", line=9)
+
+
+def named(*findings: Finding) -> tuple[Finding, ...]:
+    return with_fingerprints(findings)
+
+
+def rounds(
+    previous: Sequence[Finding], current: Sequence[Finding], *, there: bool = True, reviewed: bool = False
+) -> Rounds:
+    return compare(previous, current, still_there=lambda _: there, reviewed=lambda _: reviewed)
+
+
+def became(old: Finding, new: Finding) -> FindingStatus:
+    (found,) = rounds(named(old), named(new)).seen
+    return found.status
+
+
+class TestFoundAgain:
+    @pytest.mark.parametrize(
+        ("before", "now"), [(NEW, OPEN), (OPEN, OPEN), (REGRESSED, OPEN), (FIXED, REGRESSED), (DISMISSED, DISMISSED)]
+    )
+    def test_it_goes_on_from_what_it_was(self, before: FindingStatus, now: FindingStatus) -> None:
+        assert became(replace(LEAK, status=before), LEAK) is now
+
+    def test_it_stays_refuted_until_an_attempt_to_refute_it_fails(self) -> None:
+        refuted = replace(LEAK, status=REFUTED, verification="the caller closes it")
+        (again,) = rounds(named(refuted), named(LEAK)).seen
+        assert (again.status, again.verification) == (REFUTED, "the caller closes it")
+        assert became(refuted, replace(LEAK, verification="no caller closes it")) is OPEN
+
+    @pytest.mark.parametrize("status", [REFUTED, DISMISSED])
+    @pytest.mark.parametrize("before", [NEW, FIXED, OPEN])
+    def test_what_this_round_sets_aside_stays_so(self, status: FindingStatus, before: FindingStatus) -> None:
+        assert became(replace(LEAK, status=before), replace(LEAK, status=status)) is status
+        (alone,) = rounds((), named(replace(LEAK, status=status))).seen
+        assert alone.status is status
+
+    def test_it_has_the_words_of_now_and_the_fingerprint_of_before(self) -> None:
+        old = replace(LEAK, fingerprint="kept")
+        (again,) = rounds([old], named(replace(LEAK, line_start=50, line_end=50, body="new words"))).seen
+        assert (again.fingerprint, again.body, again.line_start, again.status) == ("kept", "new words", 50, OPEN)
+
+    def test_other_words_a_longer_quote_or_another_category_do_not_make_it_new(self) -> None:
+        reworded = replace(
+            LEAK,
+            title="open() without a context manager",
+            body="Nothing closes the file.",
+            category="security",
+            evidence="prefix = compute_the_whole_prefix(path)\nhandle = open(path)",
+            line_end=6,
+        )
+        assert named(reworded)[0].fingerprint != named(LEAK)[0].fingerprint
+        assert became(LEAK, reworded) is OPEN
+
+    def test_in_a_renamed_file_it_is_the_same(self) -> None:
+        moved = named(replace(LEAK, file="new.py"))
+        assert [found.status for found in rounds(named(LEAK), moved, there=False).findings] == [OPEN]
+
+    def test_a_copy_in_another_file_is_new_and_has_a_name_of_its_own(self) -> None:
+        first = rounds(named(LEAK), named(replace(LEAK, file="copy.py")))
+        assert [(found.file, found.status) for found in first.findings] == [("copy.py", NEW), ("a.py", OPEN)]
+        assert len({found.fingerprint for found in first.findings}) == 2
+        second = rounds(first.findings, named(replace(LEAK, file="copy.py")))
+        assert [(found.file, found.status) for found in second.findings] == [("copy.py", OPEN), ("a.py", OPEN)]
+        assert {found.fingerprint for found in second.findings} == {found.fingerprint for found in first.findings}
+
+    def test_of_two_on_one_line_each_is_known_by_what_it_says(self) -> None:
+        code = "resp = requests.get(url)"
+        hang = finding(title="No timeout on the request", evidence=code)
+        status = finding(title="Status code is not checked", evidence=code)
+        before = tuple(
+            replace(found, status=DISMISSED) if "timeout" in found.title else found for found in named(hang, status)
+        )
+        swapped = [
+            replace(named(status)[0], title="Answer is used although its status is not checked"),
+            replace(hang, title="Request may hang without a timeout", fingerprint=before[1].fingerprint),
+        ]
+        after = {found.title: found.status for found in rounds(before, swapped).seen}
+        assert after == {
+            "Answer is used although its status is not checked": OPEN,
+            "Request may hang without a timeout": DISMISSED,
+        }
+
+    def test_of_pasted_copies_each_is_the_nearest(self) -> None:
+        before = named(*(replace(LEAK, line_start=line, line_end=line) for line in (10, 100)))
+        after = [replace(found, line_start=found.line_start + 3, line_end=found.line_end + 3) for found in before]
+        result = rounds(before, [replace(found, fingerprint="") for found in reversed(after)])
+        assert {found.line_start: found.fingerprint for found in result.seen} == {
+            found.line_start + 3: found.fingerprint for found in before
+        }
+
+
+class TestNotFoundAgain:
+    @pytest.mark.parametrize(
+        ("there", "reviewed", "now"),
+        [(True, False, OPEN), (False, False, FIXED), (True, True, FIXED), (False, True, FIXED)],
+    )
+    @pytest.mark.parametrize("before", [NEW, OPEN, REGRESSED])
+    def test_it_is_fixed_only_when_that_is_known(
+        self, before: FindingStatus, there: bool, reviewed: bool, now: FindingStatus
+    ) -> None:
+        result = rounds(named(replace(LEAK, status=before)), (), there=there, reviewed=reviewed)
+        assert result.seen == ()
+        assert [found.status for found in result.unseen] == [now]
+
+    @pytest.mark.parametrize("status", [FIXED, REFUTED, DISMISSED])
+    def test_what_was_closed_stays_as_it_was(self, status: FindingStatus) -> None:
+        closed = named(replace(LEAK, status=status))
+        assert rounds(closed, (), there=False, reviewed=True).unseen == closed
+
+    def test_it_is_not_taken_for_another_defect_on_its_line(self) -> None:
+        other = replace(LEAK, title="Missing encoding", body="UTF-8 files break on Windows.", fingerprint="other")
+        result = rounds(named(LEAK), [other], reviewed=True)
+        assert [(found.title, found.status) for found in result.findings] == [
+            ("Missing encoding", NEW),
+            ("File handle is never closed", FIXED),
+        ]
+
+
+class TestTheRound:
+    def test_nothing_is_lost(self) -> None:
+        result = rounds(named(LEAK), named(RACE))
+        assert {found.title for found in result.findings} == {LEAK.title, RACE.title}
+        assert [found.title for found in result.having(NEW)] == [RACE.title]
+        assert [found.title for found in result.having(OPEN, FIXED)] == [LEAK.title]
+        assert rounds((), ()) == Rounds()
+
+    def test_it_has_converged_when_nothing_new_could_block(self) -> None:
+        old, low = named(LEAK, replace(RACE, severity=Severity.LOW))
+        assert converged(rounds([old], [old]).seen, Severity.HIGH)
+        assert converged(rounds([old], [old, low]).seen, Severity.HIGH)
+        assert not converged(rounds([old], [old, low]).seen, Severity.LOW)
+        assert not converged(rounds((), [old]).seen, Severity.HIGH)
+        assert not converged(rounds([replace(old, status=FIXED)], [old]).seen, Severity.HIGH)
+        assert converged(rounds((), [replace(old, anchored=False)]).seen, Severity.HIGH)
+        assert converged(rounds((), [replace(old, status=REFUTED)]).seen, Severity.HIGH)
+        assert converged(rounds([old], ()).seen, Severity.HIGH)
+
+    def test_findings_without_a_fingerprint_are_compared_too(self) -> None:
+        result = rounds([LEAK], [LEAK, RACE])
+        assert [found.status for found in result.seen] == [OPEN, NEW]
+
+    @pytest.mark.no_cover  # counting lines would take several times as long as running them
+    def test_a_long_history_on_one_line_takes_no_long_time(self) -> None:
+        before = named(*(replace(LEAK, title=f"Defect number {number}") for number in range(800)))
+        result = rounds(before, before)
+        assert [found.status for found in result.seen] == [OPEN] * 800
+        assert result.unseen == ()

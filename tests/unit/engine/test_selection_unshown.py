@@ -1,0 +1,45 @@
+"""A diff from elsewhere may say that a file differs and show nothing of it: that is never a file that was reviewed."""
+
+from __future__ import annotations
+
+import pytest
+
+from codeloupe.engine.selection import SelectionRules, select_by_diff
+from codeloupe.git.diff import parse_diff
+from codeloupe.model.review import SkipReason
+from tests.unit.engine.samples import change
+
+
+def reasons(diff: bytes) -> dict[str, SkipReason]:
+    selection = select_by_diff(change(*parse_diff(diff)), SelectionRules())
+    return {skip.file: skip.reason for skip in selection.skipped}
+
+
+def differs(path: str) -> bytes:
+    name = path.encode()
+    return b"diff --git a/%s b/%s\nindex 1111111..2222222 100644\nBinary files a/%s and b/%s differ\n" % ((name,) * 4)
+
+
+@pytest.mark.parametrize("path", ["app.py", "run.bat", "Makefile", "deploy/Dockerfile", "api.proto"])
+def test_code_that_a_diff_calls_binary_is_a_gap(path: str) -> None:
+    assert reasons(differs(path)) == {path: SkipReason.UNREADABLE}
+
+
+def test_a_picture_that_a_diff_calls_binary_is_no_gap() -> None:
+    assert reasons(differs("logo.png")) == {"logo.png": SkipReason.BINARY}
+
+
+def test_a_link_that_becomes_code_which_is_not_shown_is_a_gap() -> None:
+    link = (
+        b"diff --git a/a.py b/a.py\ndeleted file mode 120000\nindex 3594e94..0000000\n--- a/a.py\n+++ /dev/null\n"
+        b"@@ -1 +0,0 @@\n-target\n\\ No newline at end of file\n"
+    )
+    code = b"diff --git a/a.py b/a.py\nnew file mode 100644\nindex 0000000..b1e7281\n"
+    assert reasons(link + code + b"Binary files /dev/null and b/a.py differ\n") == {"a.py": SkipReason.UNREADABLE}
+    shown = b"--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+x = 1\n"
+    assert reasons(link + code + shown) == {}
+
+
+def test_binary_code_that_only_moved_has_nothing_to_read() -> None:
+    moved = b"diff --git a/a.py b/b.py\nsimilarity index 100%\nrename from a.py\nrename to b.py\n"
+    assert reasons(moved) == {}

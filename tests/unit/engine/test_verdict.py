@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from codeloupe.engine.verdict import exit_code, judge, summarise
+from codeloupe.model.finding import FindingStatus
+from codeloupe.model.review import Coverage, Policy, Verdict
+from codeloupe.model.severity import Severity
+from tests.unit.engine.samples import finding
+
+
+@pytest.mark.requirement("V7")
+@pytest.mark.parametrize(
+    ("severities", "verdict"),
+    [
+        ([], Verdict.PASS),
+        ([Severity.LOW], Verdict.NEEDS_WORK),
+        ([Severity.MEDIUM, Severity.LOW], Verdict.NEEDS_WORK),
+        ([Severity.LOW, Severity.HIGH], Verdict.FAIL),
+        ([Severity.CRITICAL], Verdict.FAIL),
+    ],
+)
+def test_the_verdict_follows_from_the_worst_finding(severities: list[Severity], verdict: Verdict) -> None:
+    assert judge([finding(severity) for severity in severities]) is verdict
+
+
+@pytest.mark.parametrize("status", [FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED])
+def test_a_closed_finding_does_not_count(status: FindingStatus) -> None:
+    assert judge([finding(Severity.CRITICAL, status=status)]) is Verdict.PASS
+
+
+def test_a_finding_without_a_place_in_the_file_never_blocks() -> None:
+    loose = finding(Severity.CRITICAL, anchored=False)
+    assert judge([loose]) is Verdict.PASS
+    assert exit_code([loose], Policy(), complete=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("severity", "fail_on", "expected"),
+    [
+        (Severity.HIGH, Severity.HIGH, 1),
+        (Severity.MEDIUM, Severity.HIGH, 0),
+        (Severity.MEDIUM, Severity.LOW, 1),
+        (Severity.HIGH, Severity.CRITICAL, 0),
+    ],
+)
+def test_fail_on_decides_what_blocks(severity: Severity, fail_on: Severity, expected: int) -> None:
+    assert exit_code([finding(severity)], Policy(fail_on=fail_on), complete=True) == expected
+
+
+def test_an_incomplete_review_is_3_unless_something_blocks_or_policy_lets_it_pass() -> None:
+    assert exit_code([], Policy(), complete=False) == 3
+    assert exit_code([finding()], Policy(), complete=False) == 1
+    assert exit_code([], Policy(pass_when_incomplete=True), complete=False) == 0
+    assert exit_code([finding()], Policy(pass_when_incomplete=True), complete=False) == 1
+
+
+@pytest.mark.requirement("C5")
+def test_the_summary_of_an_empty_change_says_so() -> None:
+    assert summarise((), Coverage(), complete=True) == "No changes to review"
+
+
+def test_the_summary_counts_and_says_what_is_missing() -> None:
+    findings = (finding(Severity.HIGH), finding(Severity.LOW), finding(Severity.LOW))
+    coverage = Coverage(files_total=3, files_reviewed=2)
+    assert summarise(findings, coverage, complete=True) == "3 findings (1 high, 2 low); 2 of 3 files reviewed"
+    assert summarise((), coverage, complete=False).endswith("could not review everything")
+
+
+def test_the_summary_names_what_was_found_and_does_not_count() -> None:
+    findings = (
+        finding(Severity.LOW),
+        finding(Severity.HIGH, status=FindingStatus.REFUTED),
+        finding(Severity.HIGH, anchored=False),
+    )
+    assert summarise(findings, Coverage(files_total=1, files_reviewed=1), complete=True) == (
+        "1 finding (1 low); 1 refuted; 1 without a place in the code; 1 of 1 file reviewed"
+    )
