@@ -73,7 +73,7 @@ def outcome(
         review_id="0123456789abcdef",
         scope=Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b"),
         reviewer=INFO,
-        verdict=judge(findings),
+        verdict=judge(findings, complete=True),
         complete=coverage.complete,
         exit_code=exit_code(findings, policy, complete=coverage.complete),
         summary=summarise(findings, coverage, complete=coverage.complete),

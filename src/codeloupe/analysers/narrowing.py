@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from codeloupe.analysers.interface import Issue
 from codeloupe.analysers.secret_values import mask_secrets
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Source
 from codeloupe.model.records import dataclass
 from codeloupe.redaction import redact
 
@@ -91,6 +91,7 @@ def finding(report: Report, *, agreement: int, lines: Mapping[int, str], secrets
         # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
         evidence=redact(mask_secrets("\n".join(lines.values()), hidden))[:_MAX_EVIDENCE_CHARACTERS],
         reviewer=report.analyser,
+        source=Source.ANALYSER,
         rule=issue.rule,
         agreement=agreement,
     )

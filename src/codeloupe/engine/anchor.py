@@ -14,7 +14,7 @@ from codeloupe.engine.quote_search import Ground, Match, Quote, Rank, find_quote
 from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Source
 from codeloupe.model.records import dataclass
 
 _EVIDENCE_LINES = 40
@@ -44,6 +44,7 @@ class Origin:
     reviewer: str
     expert: str | None = None
     look: str = ""
+    source: Source = Source.AGENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,7 @@ def _finding(claim: ClaimedFinding, origin: Origin, place: _Place, *, anchored: 
         body=claim.body,
         evidence=place.evidence,
         reviewer=origin.reviewer,
+        source=origin.source,
         rule=claim.rule,
         suggestion=claim.suggestion,
         confidence=confidence,

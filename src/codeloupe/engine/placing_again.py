@@ -95,7 +95,7 @@ def _placed_by(anchorer: Anchorer, old: Finding, file: str | None) -> Finding | 
         category=old.category,
         evidence=old.evidence,
     )
-    now = anchorer.place(claim, Origin(reviewer=old.reviewer, expert=old.expert))
+    now = anchorer.place(claim, Origin(reviewer=old.reviewer, expert=old.expert, source=old.source))
     if not now.anchored:
         return None
     place = replace(old, file=now.file, line_start=now.line_start, line_end=now.line_end)

@@ -153,7 +153,7 @@ def _conclude(plan: ReviewPlan, info: ReviewerInfo, outcome: ReviewerOutcome) ->
         review_id=secrets.token_hex(16),
         scope=plan.task.change.scope,
         reviewer=info,
-        verdict=judge(findings),
+        verdict=judge(findings, complete=complete),
         complete=complete,
         exit_code=exit_code(findings, plan.policy, complete=complete),
         summary=summarise(findings, coverage, complete=complete) + _converged(plan, findings, complete=complete),

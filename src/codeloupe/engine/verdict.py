@@ -12,11 +12,16 @@ from codeloupe.model.severity import Severity
 PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
 
 
-def judge(findings: Iterable[Finding]) -> Verdict:
-    """FAIL for an open critical or high finding, NEEDS_WORK for a lesser one, PASS for none."""
+def judge(findings: Iterable[Finding], *, complete: bool) -> Verdict:
+    """FAIL for an open critical or high finding; else INCOMPLETE when something was not reviewed.
+
+    Of a complete review NEEDS_WORK for a lesser finding, PASS for none.
+    """
     severities = {finding.severity for finding in findings if finding.can_block}
     if any(severity.at_least(Severity.HIGH) for severity in severities):
         return Verdict.FAIL
+    if not complete:
+        return Verdict.INCOMPLETE
     return Verdict.NEEDS_WORK if severities else Verdict.PASS
 
 

@@ -155,7 +155,7 @@ def _unexplained(waited: Waited, answer: ReviewAnswer, findings: tuple[Finding, 
         return _failure(waited)
     if answer.problem is not None:
         return Failure(INVALID_ANSWER, answer.problem)
-    judged = judge(findings)
+    judged = judge(findings, complete=True)
     if _ORDER.index(verdict) > _ORDER.index(judged):
         return Failure(
             FAILED, f"its verdict is {verdict.value}, but its findings on reviewed files give {judged.value}"

@@ -11,7 +11,7 @@ from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.stated_lines import StatedLines
 from codeloupe.model.answer import ClaimedFinding
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Source
 from codeloupe.ports import ReviewTask
 from codeloupe.redaction import redact
 
@@ -23,7 +23,12 @@ def place(claims: Iterable[ClaimedFinding], task: ReviewTask, *, reviewer: str) 
     lines = StatedLines(task, text, mask=redact, only_shown=False)
     unit_files = tuple(file.path for file in task.files)
     return tuple(
-        lines.believe(claim, anchorer.place(claim, Origin(reviewer=_name(reviewer, claim)), unit_files=unit_files))
+        lines.believe(
+            claim,
+            anchorer.place(
+                claim, Origin(reviewer=_name(reviewer, claim), source=Source.EXTERNAL), unit_files=unit_files
+            ),
+        )
         for claim in claims
     )
 

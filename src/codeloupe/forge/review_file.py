@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,
@@ -101,8 +101,10 @@ def _finding(document: Document) -> Finding:
         body=_text(document, "body"),
         evidence=_text(document, "evidence"),
         reviewer=_text(document, "reviewer"),
+        source=next((each for each in Source if each == document.get("source")), Source.AGENT),
         rule=_optional_text(document, "rule"),
         suggestion=_optional_text(document, "suggestion"),
+        replacement=_optional_text(document, "replacement") if "replacement" in document else None,
         confidence=_amount(document.get("confidence")),
         expert=_optional_text(document, "expert"),
         commit_sha=_optional_text(document, "commit_sha"),

@@ -51,7 +51,7 @@ def judged(record: ReviewRecord, policy: Policy) -> Review:
         hidden=hidden,
         hidden_findings=len(hidden) + max(unknown, 0),
         complete=complete,
-        verdict=judge(findings),
+        verdict=judge(findings, complete=complete),
         exit_code=exit_code(findings, policy, complete=complete),
         summary=summarise(findings, review.coverage, complete=complete),
     )

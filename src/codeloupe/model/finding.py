@@ -20,12 +20,22 @@ class FindingStatus(StrEnum):
     REGRESSED = "regressed"
 
 
+class Source(StrEnum):
+    """Who produced a finding. It never changes: what an analyser found, no model removes or lowers."""
+
+    ANALYSER = "analyser"
+    AGENT = "agent"
+    EXTERNAL = "external"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One defect. Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them.
 
     `seen_by` names each independent look that found it (reviewer, expert, pass); `agreement` counts them.
-    `verification` is what the attempt to refute it showed, in words, or empty when none was made.
+    `source` is who produced it, for life. `replacement` is the new code for exactly the quoted lines, where a small fix
+    exists; `suggestion` is advice in words. `verification` is what the attempt to refute it showed, or empty when none
+    was made.
     A finding with a `suppression` is kept and shown as suppressed, and does not count.
     """
 
@@ -38,8 +48,10 @@ class Finding:
     body: str
     evidence: str
     reviewer: str
+    source: Source = Source.AGENT
     rule: str | None = None
     suggestion: str | None = None
+    replacement: str | None = None
     confidence: float | None = None
     expert: str | None = None
     commit_sha: str | None = None

@@ -18,6 +18,7 @@ class Verdict(StrEnum):
     PASS = "PASS"  # noqa: S105 - a verdict, not a password
     NEEDS_WORK = "NEEDS_WORK"
     FAIL = "FAIL"
+    INCOMPLETE = "INCOMPLETE"
 
 
 class SkipReason(StrEnum):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from codeloupe import __version__
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.review import Coverage, Review
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.report.json_types import schema_of
@@ -22,7 +22,8 @@ SeverityWord = Annotated[str, {"enum": ["critical", "high", "medium", "low"]}]
 ScopeWord = Annotated[str, {"enum": [kind.value for kind in ScopeKind]}]
 StatusWord = Annotated[str, {"enum": [status.value for status in FindingStatus]}]
 SuppressionWord = Annotated[str, {"enum": [kind.value for kind in SuppressionKind]}]
-VerdictWord = Annotated[str, {"enum": ["PASS", "NEEDS_WORK", "FAIL"]}]
+SourceWord = Annotated[str, {"enum": [source.value for source in Source]}]
+VerdictWord = Annotated[str, {"enum": ["PASS", "NEEDS_WORK", "FAIL", "INCOMPLETE"]}]
 Priority = Annotated[int, {"minimum": 0, "maximum": 3}]
 
 
@@ -76,10 +77,12 @@ class FindingV1(TypedDict):
     title: str
     body: str
     suggestion: str | None
+    replacement: str | None
     evidence: str
     confidence: float | None
     expert: str | None
     reviewer: str
+    source: SourceWord
     commit_sha: str | None
     anchored: bool
     outside_change: bool
@@ -205,10 +208,12 @@ def _finding(finding: Finding) -> FindingV1:
         title=finding.title,
         body=finding.body,
         suggestion=finding.suggestion,
+        replacement=finding.replacement,
         evidence=finding.evidence,
         confidence=finding.confidence if finding.confidence is None or math.isfinite(finding.confidence) else None,
         expert=finding.expert,
         reviewer=finding.reviewer,
+        source=finding.source.value,
         commit_sha=finding.commit_sha,
         anchored=finding.anchored,
         outside_change=finding.outside_change,

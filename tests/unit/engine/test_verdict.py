@@ -21,17 +21,17 @@ from tests.unit.engine.samples import finding
     ],
 )
 def test_the_verdict_follows_from_the_worst_finding(severities: list[Severity], verdict: Verdict) -> None:
-    assert judge([finding(severity) for severity in severities]) is verdict
+    assert judge([finding(severity) for severity in severities], complete=True) is verdict
 
 
 @pytest.mark.parametrize("status", [FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED])
 def test_a_closed_finding_does_not_count(status: FindingStatus) -> None:
-    assert judge([finding(Severity.CRITICAL, status=status)]) is Verdict.PASS
+    assert judge([finding(Severity.CRITICAL, status=status)], complete=True) is Verdict.PASS
 
 
 def test_a_finding_without_a_place_in_the_file_never_blocks() -> None:
     loose = finding(Severity.CRITICAL, anchored=False)
-    assert judge([loose]) is Verdict.PASS
+    assert judge([loose], complete=True) is Verdict.PASS
     assert exit_code([loose], Policy(), complete=True) == 0
 
 
