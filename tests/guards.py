@@ -1,14 +1,14 @@
 """Guards around every test, as a pytest plugin.
 
 Each test gets a home, state and temporary directory of its own and an environment without secrets or settings
-of the machine. A test fails when the real home directory changes, when its temporary directory is not empty
-afterwards, or when it reaches for the network off loopback. Child processes find proxy variables that lead
-nowhere.
+of the machine. The user's home cannot be found from a test: where `HOME` is not set, the account's home is a path at
+which nothing can be written. It is not watched, since other programs write to it meanwhile. A test fails when its
+temporary directory is not empty afterwards, or when it reaches for the network off loopback. Child processes find
+proxy variables that lead nowhere.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import itertools
 import os
@@ -18,14 +18,17 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 DEAD_PROXY = "http://127.0.0.1:9"
-_HOME_PARTS = ("", ".cache", ".config", ".local", ".local/share", ".local/state")
-_HOME_FILES = (".gitconfig", ".config/git/config")
+# Below a file that is no directory, nothing can be made, not even by root.
+OUT_OF_BOUNDS = "/dev/null/home"
+# Whoever starts the tests by nohup or in the background of a shell has these ignored, and so would each program that a
+# test starts and then ends by them.
+_INHERITED_AS_IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 _LOOPBACK_NAMES = frozenset({"", "localhost", "localhost.localdomain", "ip6-localhost"})
 _CONNECTING = ("connect", "connect_ex", "sendto", "sendmsg")
 _LOOKING_UP = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr")
@@ -46,9 +49,9 @@ class OffLoopbackError(OSError):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell starts what it puts into the background with Ctrl-C ignored, and so would each program that a test starts.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in _INHERITED_AS_IGNORED:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
     # It cannot be taken back, so it stands once for each process. An audit hook would see more, but while one written
     # in Python runs inside `sys.settrace`, other threads that coverage wants to trace die (CPython 3.11).
     if not getattr(sys, "_codeloupe_network_guard", False):
@@ -102,30 +105,12 @@ def _is_loopback(host: object) -> bool:
         return False
 
 
-def _real_homes() -> frozenset[Path]:
-    homes = {Path.home()}
-    with contextlib.suppress(KeyError):  # a container's user may have no entry
-        homes.add(Path(pwd.getpwuid(os.getuid()).pw_dir))
-    return frozenset(homes)
+def _without_a_home(entry_of: Callable[[int], pwd.struct_passwd]) -> Callable[[int], pwd.struct_passwd]:
+    def entry_without_a_home(user: int) -> pwd.struct_passwd:
+        entry = entry_of(user)
+        return pwd.struct_passwd((*entry[:5], OUT_OF_BOUNDS, entry.pw_shell))
 
-
-_HOMES = _real_homes()
-
-
-def _home_listing() -> dict[str, int | None]:
-    """Every name in the usual places below the real home, and when the files that tools like to edit changed."""
-    seen: dict[str, int | None] = {}
-    for home in _HOMES:
-        for part in _HOME_PARTS:
-            directory = home / part
-            try:
-                seen.update(dict.fromkeys(str(entry) for entry in directory.iterdir()))
-            except OSError:  # not every home has every place
-                continue
-        seen.update(
-            (str(home / name), (home / name).stat().st_mtime_ns) for name in _HOME_FILES if (home / name).exists()
-        )
-    return seen
+    return entry_without_a_home
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -140,13 +125,8 @@ def _scrubbed_environment() -> Iterator[None]:
         patch.setenv("no_proxy", "127.0.0.1,localhost")
         patch.setenv("LC_ALL", "C.UTF-8")
         patch.setenv("TZ", "UTC")
+        patch.setattr(pwd, "getpwuid", _without_a_home(pwd.getpwuid))
         yield
-
-
-@pytest.fixture(scope="session")
-def _home_before(_scrubbed_environment: None) -> dict[str, int | None]:
-    """The home as the last test left it: what one test leaves, the next finds, so each looks once."""
-    return _home_listing()
 
 
 @pytest.fixture(scope="session")
@@ -155,7 +135,7 @@ def _places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _guarded(_home_before: dict[str, int | None], _places: Path) -> Iterator[None]:
+def _guarded(_places: Path) -> Iterator[None]:
     home, temporary = _make_places(_places / str(next(_numbers)))
     _network_attempts.clear()
     with pytest.MonkeyPatch.context() as patch:
@@ -169,7 +149,7 @@ def _guarded(_home_before: dict[str, int | None], _places: Path) -> Iterator[Non
         # tempfile remembers the first directory it saw for the life of the process.
         patch.setattr(tempfile, "tempdir", None)
         yield
-    _fail_on(_problems(_home_before, temporary))
+    _fail_on(_problems(temporary))
 
 
 def _make_places(place: Path) -> tuple[Path, Path]:
@@ -180,13 +160,7 @@ def _make_places(place: Path) -> tuple[Path, Path]:
     return home, temporary
 
 
-def _problems(before: dict[str, int | None], temporary: Path) -> Iterator[str]:
-    after = _home_listing()
-    if after != before:
-        changed = sorted(name for name in before.keys() | after.keys() if before.get(name, -1) != after.get(name, -1))
-        before.clear()
-        before.update(after)
-        yield f"the real home directory changed while this test ran: {', '.join(changed)}"
+def _problems(temporary: Path) -> Iterator[str]:
     if left := sorted(entry.name for entry in temporary.iterdir()):
         yield f"the temporary directory is not empty after this test: {', '.join(left)}"
     if _network_attempts:
