@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Iterable
+
+from codeloupe.model.token_forms import bits_per_character
 
 _SHORTEST_VALUE = 4
 _SHORTEST_RANDOM = 12
@@ -109,12 +109,6 @@ def looks_random(value: str) -> bool:
         and any(character.isalpha() for character in value)
         and bits_per_character(value) >= _RANDOM_BITS_PER_CHARACTER
     )
-
-
-def bits_per_character(value: str) -> float:
-    """The Shannon entropy of the characters; 0.0 for an empty text."""
-    size = len(value)
-    return -sum(count / size * math.log2(count / size) for count in Counter(value).values())
 
 
 def mask_secrets(text: str, values: Iterable[str]) -> str:

@@ -17,11 +17,12 @@ from typing import Any, Literal
 
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.paths import is_prose_file, is_test_file, read_regular_file
-from codeloupe.analysers.secret_detectors import BASIC_AUTH, ENTROPY, KEYWORD, PRIVATE_KEY, WEB_TOKEN
+from codeloupe.analysers.secret_detectors import AWS_SECRET, BASIC_AUTH, ENTROPY, KEYWORD, PRIVATE_KEY, WEB_TOKEN
 from codeloupe.analysers.secret_values import looks_random
 from codeloupe.errors import AnalyserFailed, ProgramNotFound
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
+from codeloupe.model.token_forms import FORMS
 from codeloupe.process import Command, Completed, inherited_environment, run
 
 _NAME = "detect-secrets"
@@ -37,6 +38,8 @@ _ALLOWED_LINE = re.compile(r"pragma: ?(?:allow|white)list[ -]secret")
 _ALLOWED_NEXT_LINE = re.compile(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
 
 _TITLES: Mapping[str, tuple[Severity, str]] = {
+    **{form.name: (form.severity, f"{form.name} committed") for form in FORMS},
+    AWS_SECRET: (Severity.MEDIUM, "Value in the form of an AWS secret key committed"),
     PRIVATE_KEY: (Severity.CRITICAL, "Private key committed"),
     "Age Secret Key": (Severity.CRITICAL, "age secret key committed"),
     "AWS Access Key": (Severity.CRITICAL, "AWS access key committed"),

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.analysers.secret_values import (
-    bits_per_character,
     is_placeholder,
     is_reference,
     looks_random,
     mask_secrets,
     speaks_about_secrets,
 )
+from codeloupe.model.token_forms import bits_per_character
 
 
 @pytest.mark.parametrize(

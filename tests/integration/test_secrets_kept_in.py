@@ -1,0 +1,120 @@
+"""Secrets of a change do not get out: no prompt of any agent holds a row of a key, and vendors' tokens are found."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from codeloupe.redaction import redact
+from codeloupe.testing import Json, StandInServer
+from tests.agent_programs import find
+from tests.repository import GitRepository
+from tests.secret_material import LAYOUTS, body_rows, look_alikes, private_keys, vendor_tokens
+from tests.warm_program import codeloupe
+
+KEY = "made-up-" + "for-tests"
+AGENTS = ("agent_sdk", "claude_cli", "codex", "gemini", "api")
+# The forms of 66 vendors are what was asked for; of these two may be missed.
+MISSED_AT_MOST = 2
+
+
+def variables(agent: str, server: StandInServer) -> Mapping[str, str]:
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    match agent:
+        case "codex":
+            return {
+                "OPENAI_API_KEY": KEY,
+                "OPENAI_BASE_URL": f"{server.url}/v1",
+                "CODELOUPE_CODEX_PATH": str(find("codex")),
+                "PATH": path,
+            }
+        case "gemini":
+            return {
+                "GEMINI_API_KEY": KEY,
+                "GOOGLE_GEMINI_BASE_URL": server.url,
+                "CODELOUPE_GEMINI_PATH": str(find("gemini")),
+                "PATH": path,
+            }
+        case _:
+            return {
+                "ANTHROPIC_API_KEY": KEY,
+                "ANTHROPIC_BASE_URL": server.url,
+                "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
+                "CODELOUPE_API_BASE_URL": server.url,
+                "CODELOUPE_CLAUDE_PATH": str(find("claude")),
+            }
+
+
+@pytest.mark.defect("X2")
+def test_no_row_of_a_private_key_survives_in_any_layout() -> None:
+    left = []
+    for kind, key in private_keys().items():
+        for name, layout in LAYOUTS.items():
+            text = layout(key)
+            masked = redact(f"before\n{text}\nafter = run(it)\n")
+            left += [(kind, name, row) for row in body_rows(key) if row in text and row in masked]
+            if not (masked.startswith("before\n") and masked.endswith("\nafter = run(it)\n")):
+                left.append((kind, name, "what stands around it is gone"))
+    assert left == []
+
+
+@pytest.mark.defect("X2")
+def test_code_between_the_opening_and_the_closing_of_a_key_is_not_hidden() -> None:
+    key = private_keys()["RSA 2048"]
+    code = [
+        "import subprocess",
+        "subprocess.run(dangerouslySetInnerHTML2024, shell=True)",
+        "return AbstractSingletonProxyFactoryBean1",
+        "os.system(payload)",
+    ]
+    masked = redact("\n".join([*key[:3], *code, *key[3:]]))
+    assert [line for line in code if line not in masked] == []
+    assert [row for row in body_rows(key) if row in masked] == []
+
+
+@pytest.mark.defect("X2")
+@pytest.mark.parametrize("agent", AGENTS)
+def test_no_prompt_holds_a_row_of_a_key(agent: str, repository: GitRepository) -> None:
+    keys = private_keys()
+    repository.write("README.md", "a shop\n")
+    repository.write("deploy/old.pem", "\n".join(keys["elliptic curve"]) + "\n")
+    repository.commit()
+    repository.checkout("keys", new=True)
+    for kind, key in keys.items():
+        name = kind.lower().replace(" ", "_")
+        repository.write(f"deploy/{name}.txt", "\n".join(key) + "\n")
+        repository.write(f"shop/{name}.py", LAYOUTS["strings"](key) + "\n\n\n" + LAYOUTS["one string"](key) + "\n")
+    repository.remove("deploy/old.pem")
+    repository.commit()
+    with StandInServer(reply=lambda _request: Json({"findings": []})) as server:
+        ended = codeloupe(
+            *("review", "--reviewer", agent, "--format", "json"),
+            cwd=repository.path,
+            environment=variables(agent, server),
+        )
+        sent = "\n".join(text for request in server.requests for text in request.strings())
+    assert "shop/pgp.py" in sent, ended.stderr
+    rows = [row for key in keys.values() for row in body_rows(key)]
+    assert [row for row in rows if row in sent or row in ended.stdout] == []
+
+
+@pytest.mark.defect("X4")
+def test_tokens_are_found_and_masked_on_neutral_lines_and_nothing_else_is(repository: GitRepository) -> None:
+    tokens, others = vendor_tokens(), look_alikes()
+    repository.write("README.md", "a shop\n")
+    repository.commit()
+    repository.checkout("tokens", new=True)
+    lines = [f'x{number} = "{value}"\n' for number, value in enumerate([*tokens.values(), *others])]
+    repository.write("shop/values.py", "".join(lines))
+    repository.commit()
+    document = codeloupe("review", "--reviewer", "offline", "--format", "json", cwd=repository.path).json()
+    told = {finding["line_start"] for finding in document["findings"] if finding["reviewer"] == "detect-secrets"}
+    missed = [vendor for number, vendor in enumerate(tokens, start=1) if number not in told]
+    assert len(missed) <= MISSED_AT_MOST, missed
+    assert [lines[number - 1] for number in sorted(told) if number > len(tokens)] == []
+    assert [vendor for vendor, token in tokens.items() if token in redact(f'x = "{token}"\n')] == []
+    assert [value for value in others if redact(f'x = "{value}"\n') != f'x = "{value}"\n'] == []
