@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -57,3 +58,35 @@ def test_a_saved_review_is_rendered_again_in_another_format(project: GitReposito
     again = codeloupe("history", "render", "last", "--format", "sarif", "--fail-on", "critical", cwd=project.path)
     assert again.exit_code == 0, again.stderr
     assert again.json()["runs"][0]["results"]
+
+
+@pytest.mark.defect("X3")
+def test_reviewed_text_is_no_command_to_a_ci_system_in_any_format(repository: GitRepository) -> None:
+    commands = ("::stop-commands::x", "  ::error file=a::b", "##[error]no", "##vso[task.complete]no", "::add-mask::a")
+    repository.write("README.md", "a shop\n")
+    repository.commit()
+    repository.checkout("work", new=True)
+    code = "\n".join(("def run(text):", *commands, "eval(text)"))
+    repository.write(
+        "web/page.js", f"function show(text) {{\n  return `\n{code}\n`;\n}}\neval(`\n{code}\n` + other);\n"
+    )
+    repository.write("shop.py", f'import os\n\n\ndef run(text):\n    os.system(f"""\n{code}\n{{text}}""")\n')
+    repository.commit("\n\n".join(commands))
+    obeyed = re.compile(r"(?m)^\s*::\S+::|^\s*::error|##\w*\[")
+    for variable in ("GITHUB_ACTIONS", "CI", "TF_BUILD"):
+        for name in FORMAT_NAMES:
+            ended = codeloupe(
+                *("review", "--reviewer", "offline", "--format", name, "--fresh"),
+                cwd=repository.path,
+                environment={variable: "true"},
+            )
+            assert ended.exit_code == 1
+            told = [line for line in ended.stdout.split("\n") if obeyed.search(line)]
+            ours = ("::error ", "::warning ", "::notice ") if name == "github" else ()
+            assert [line for line in told if not (ours and line.startswith(ours))] == [], name
+            assert obeyed.search(ended.stderr) is None
+    sweep = ("commits", "--since", "2000-01-01", "--reviewer", "offline", "--format", "markdown")
+    for words in (sweep, ("history", "render", "last", "--format", "markdown")):
+        ended = codeloupe(*words, cwd=repository.path, environment={"GITHUB_ACTIONS": "true"})
+        assert "shop.py" in ended.stdout
+        assert obeyed.search(ended.stdout) is None

@@ -82,7 +82,7 @@ def _write(render: Callable[[], str], arguments: argparse.Namespace) -> None:
         text = render()
         pieces.append(text)
     if arguments.output is None:
-        write_result(text)
+        write_result(text, holds_commands=arguments.format == "github")
     else:
         print(f"wrote {arguments.output}", file=sys.stderr)
 

@@ -69,7 +69,7 @@ def deliver(outputs: Sequence[Output], make: Callable[[], Callable[[Output], str
             pieces.append(render(output))
     for output, pieces in sinks:
         if output.path is None:
-            write_result("".join(pieces))
+            write_result("".join(pieces), holds_commands=output.format == "github")
         elif not quiet:
             print(f"wrote {output.path}", file=sys.stderr)
 

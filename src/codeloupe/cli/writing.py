@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from codeloupe.errors import OutputError
+from codeloupe.report.sanitise import for_ci_log
 
 _LONGEST_HINT = 40
+# GitHub, GitLab and most others set the first; Azure Pipelines and TeamCity only their own.
+_SIGNS_OF_CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION")
 
 
 @contextlib.contextmanager
@@ -89,8 +92,13 @@ def _unwritable(path: Path, error: OSError) -> OutputError:
     )
 
 
-def write_result(text: str) -> None:
-    """Write a finished result to stdout as UTF-8, whatever the locale."""
+def write_result(text: str, *, holds_commands: bool = False) -> None:
+    """Write a finished result to stdout as UTF-8, whatever the locale.
+
+    In CI nothing in it is a command to the CI system, unless it `holds_commands` that are ours.
+    """
+    if not holds_commands and any(os.environ.get(name) for name in _SIGNS_OF_CI):
+        text = for_ci_log(text)
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.flush()

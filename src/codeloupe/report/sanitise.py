@@ -74,13 +74,27 @@ def without_log_commands(lines: str) -> str:
     return _pattern(_LOG_COMMAND).sub(lambda match: f"{match[1]}: " if match[1] is not None else "## ", lines)
 
 
+def for_ci_log(text: str) -> str:
+    """A whole result that is printed into the log of a CI job, without a command to the CI system.
+
+    A document keeps its value: in XML and HTML the first character is written as a reference, and JSON has escaped it
+    already. In other text the command is broken by a space.
+    """
+    if text.startswith(("{", "[")):
+        return text
+    if text.startswith("<"):
+        return _pattern(_LOG_COMMAND).sub(lambda match: f"{match[1]}&#58;" if match[1] is not None else "&#35;#", text)
+    return without_log_commands(text)
+
+
 def json_document(document: str) -> str:
     """A JSON document of the same value that is safe to print: forbidden characters as `\\u` escapes.
 
     Lone surrogates become `\\udcXX`, so a path that is not UTF-8 survives and the document can be encoded.
     The document must be one that `json.dumps` made: characters outside ASCII stand only inside its strings.
     """
-    return _pattern(_FORBIDDEN_OUTSIDE_ASCII).sub(_json_escape, document).replace("##[", "#\\u0023[")
+    escaped = _pattern(_FORBIDDEN_OUTSIDE_ASCII).sub(_json_escape, document)
+    return _pattern(r"##(?=\w*\[)").sub(r"#\\u0023", escaped) if "##" in escaped else escaped
 
 
 def _visible(match: re.Match[str]) -> str:
