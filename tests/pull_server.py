@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import threading
@@ -37,12 +38,14 @@ class Instead:
 class PullServer:
     """Serves the repositories below `root`, bare or not, under their folder's name.
 
-    `refuse` may answer a request by its path instead. `asked` is every request, the oldest first.
+    `refuse` may answer a request by its path instead. With a `login`, as `user:password`, it serves nobody else.
+    `asked` is every request, the oldest first.
     """
 
     def __init__(self, root: Path, *, refuse: Callable[[str], Instead | None] = lambda _path: None) -> None:
         self.root = root
         self.refuse = refuse
+        self.login = ""
         self.asked: list[Asked] = []
         self.closing = threading.Event()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -84,7 +87,9 @@ class PullServer:
 def _answer(request: BaseHTTPRequestHandler, served: PullServer) -> None:
     served.asked.append(Asked(request.command, request.path, dict(request.headers)))
     body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
-    instead = served.refuse(request.path)
+    wanted = f"Basic {base64.b64encode(served.login.encode()).decode()}"
+    is_known = not served.login or request.headers.get("Authorization") == wanted
+    instead = served.refuse(request.path) if is_known else Instead(401)
     if instead is not None:
         _refuse(request, instead, served)
         return

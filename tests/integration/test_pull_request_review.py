@@ -215,14 +215,14 @@ def test_nothing_of_a_hostile_fork_or_of_the_users_settings_for_git_runs(
     (work.path / "link.py").symlink_to("/etc/passwd")
     head = work.commit("harmless")
     forge.open(head)
-    driver = trapped(traps, "driver")
+    driver, helper = trapped(traps, "driver"), trapped(traps, "helper")
     settings = Path(os.environ["XDG_CONFIG_HOME"], "git", "config")
     settings.parent.mkdir(parents=True)
     settings.write_text(
         f'[filter "evil"]\n\tclean = {driver}\n\tsmudge = {driver}\n\tprocess = {driver}\n'
         f'[diff "evil"]\n\ttextconv = {driver}\n\tcommand = {driver}\n'
         f"[core]\n\thooksPath = {traps}/hooks\n\tfsmonitor = {driver}\n\taskPass = {driver}\n"
-        f"[credential]\n\thelper = {driver}\n[init]\n\ttemplateDir = {traps}\n"
+        f"[credential]\n\thelper = {helper}\n[init]\n\ttemplateDir = {traps}\n"
     )
     ended = pull(clone)
     document = ended.json()
@@ -230,10 +230,10 @@ def test_nothing_of_a_hostile_fork_or_of_the_users_settings_for_git_runs(
     files = {finding["file"] for finding in document["findings"]}
     assert {"shop/average.py", "shop/hidden.py"} <= files, "an attribute hides nothing"
     assert "root:" not in ended.stdout
-    # A login is wanted, and nobody is asked for one.
+    # A login is wanted: the user's own helper is asked, and nobody else.
     server.refuse = lambda _path: Instead(401)
     assert pull(clone).exit_code == 2
-    assert sorted(file.name for file in traps.glob("ran-*")) == []
+    assert sorted(file.name for file in traps.glob("ran-*")) == ["ran-helper"]
 
 
 def test_an_interrupted_fetch_leaves_nothing_behind(server: PullServer, clone: Path) -> None:
@@ -246,3 +246,24 @@ def test_an_interrupted_fetch_leaves_nothing_behind(server: PullServer, clone: P
     assert process.returncode == 130, said
     assert_nothing_runs_in(Path(os.environ["TMPDIR"]))
     assert list(Path(os.environ["TMPDIR"]).iterdir()) == []
+
+
+@pytest.mark.defect("V13")
+def test_a_private_repository_is_fetched_with_the_login_of_the_users_own_git(
+    server: PullServer, clone: Path, tmp_path: Path
+) -> None:
+    secret = "only-the-helper-" + "knows"
+    server.login = f"ada:{secret}"
+    assert "wants a login that your git does not have" in pull(clone).stderr
+    trap = tmp_path / "trap"
+    for name in ("credential.helper", f"credential.{server.url}.helper", "core.askPass"):
+        subprocess.run(("git", "config", name, f"!touch {trap}; false"), cwd=clone, check=True)
+    home = Path(os.environ["HOME"])
+    (home / "logins").write_text(server.url.replace("://", f"://ada:{secret}@") + "\n")
+    (home / ".gitconfig").write_text(f'[credential "{server.url}"]\n\thelper = store --file {home}/logins\n')
+    ended = pull(clone)
+    assert ended.exit_code == 1, ended.stderr
+    assert not trap.exists()
+    assert secret not in ended.stdout + ended.stderr
+    state = [file for file in home.rglob("*") if file.is_file() and file.name not in ("logins", ".gitconfig")]
+    assert [file for file in state if secret.encode() in file.read_bytes()] == []

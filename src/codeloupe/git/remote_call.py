@@ -1,4 +1,4 @@
-"""One call of git to a remote: with nobody to ask for a password, and within a time and a size."""
+"""One call of git to a remote: with the user's own login, nobody to ask, and within a time and a size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from codeloupe.errors import GitFailed, ProcessTimedOut
-from codeloupe.git.command import Line, Place, git_to_remote
+from codeloupe.git.command import Line, Place, git_for_user, git_to_remote
 from codeloupe.git.remote_address import RemoteAddress
 from codeloupe.git.remote_failures import CHECK_OUT, remote_failure
 from codeloupe.model.records import dataclass
@@ -25,6 +25,13 @@ _SSH_SETTINGS = (
 _SSH = " ".join(("ssh", *(f"-o {setting}" for setting in _SSH_SETTINGS)))
 _PROXY_NAMES = ("HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "all_proxy", "no_proxy")
 _HTTP_NAMES = (*_PROXY_NAMES, "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
+# What credential helpers such as `store`, `cache`, `libsecret` and that of gh look at.
+_HELPER_NAMES = (
+    *("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "USER", "LOGNAME"),
+    *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"),
+    *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
+)
+_OWN_SCOPES = ("global", "system")
 _SSH_NAMES = ("SSH_AUTH_SOCK", "USER", "LOGNAME")
 _HTTP_SETTINGS = ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60")
 # All that comes is kept in packs, whose size is watched.
@@ -49,10 +56,10 @@ class RemoteRepository:
 
     async def try_call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> Completed:
         """How git ended. Raises ProcessError when it took too long or got too much."""
-        place = Place(self.git_dir, settings=(_KEEP_PACKS, *settings_of(self.address), *settings))
-        call = asyncio.ensure_future(
-            git_to_remote(place, line_to(self.address, os.environ, self.timeout_seconds), *arguments, stdin=stdin)
-        )
+        login = await user_login(self.git_dir) if self.address.protocol in ("http", "https") else ()
+        place = Place(self.git_dir, settings=(_KEEP_PACKS, *settings_of(self.address), *login, *settings))
+        line = line_to(self.address, os.environ, self.timeout_seconds, with_helper=bool(login))
+        call = asyncio.ensure_future(git_to_remote(place, line, *arguments, stdin=stdin))
         try:
             while not (await asyncio.wait((call,), timeout=_SECONDS_BETWEEN_LOOKS))[0]:
                 self._check_size()
@@ -80,16 +87,37 @@ class RemoteRepository:
             )
 
 
-def line_to(address: RemoteAddress, environment: Mapping[str, str], timeout_seconds: float) -> Line:
-    """How git may talk to an address. A token or a password is never among the variables."""
+async def user_login(git_dir: Path) -> tuple[str, ...]:
+    """The credential helpers that the user or the machine has set up, as settings; never those of a repository.
+
+    `git_dir` is the repository of ours, whose configuration has none, so that all it sees is the user's.
+    """
+    completed = await git_for_user(
+        Place(git_dir),
+        "config",
+        "-z",
+        "--show-scope",
+        "--get-regexp",
+        r"^credential\.(.*\.)?(helper|username|usehttppath)$",
+    )
+    fields = os.fsdecode(completed.stdout).split("\0")
+    rows = zip(fields[::2], fields[1::2], strict=False)
+    return tuple(
+        f"{name}={value}" for scope, row in rows if scope in _OWN_SCOPES for name, _, value in (row.partition("\n"),)
+    )
+
+
+def line_to(
+    address: RemoteAddress, environment: Mapping[str, str], timeout_seconds: float, *, with_helper: bool = False
+) -> Line:
+    """How git may talk to an address: for http, if the user has a credential helper, with what that looks at."""
     if address.protocol == "ssh":
         kept = {name: environment[name] for name in _SSH_NAMES if name in environment}
         return Line("ssh", timeout_seconds, {**kept, "GIT_SSH_COMMAND": _SSH, "GIT_SSH_VARIANT": "ssh"})
     if address.protocol == "file":
         return Line("file", timeout_seconds)
-    return Line(
-        address.protocol, timeout_seconds, {name: environment[name] for name in _HTTP_NAMES if name in environment}
-    )
+    names = (*_HTTP_NAMES, *_HELPER_NAMES) if with_helper else _HTTP_NAMES
+    return Line(address.protocol, timeout_seconds, {name: environment[name] for name in names if name in environment})
 
 
 def settings_of(address: RemoteAddress) -> tuple[str, ...]:

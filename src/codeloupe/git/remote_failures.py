@@ -65,8 +65,8 @@ def _login_failure(address: RemoteAddress, said: str) -> UsageError | None:
         )
     if _any(_LOGIN, said):
         return UsageError(
-            f"{address.name} wants a login, or does not exist; a review holds no login",
-            hint=f"run it in a clone that has this repository as a remote over ssh, or {CHECK_OUT}",
+            f"{address.name} wants a login that your git does not have, or does not exist",
+            hint=f"set up a credential helper (`git ls-remote` shows whether it works), use ssh, or {CHECK_OUT}",
         )
     if _any(_HOST_KEY, said):
         return UsageError(
