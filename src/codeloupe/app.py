@@ -29,6 +29,8 @@ from codeloupe.engine.selection import with_and_without_lines
 from codeloupe.engine.tokens import tokens_of
 from codeloupe.git.engine import private_directory
 from codeloupe.git.guidance import guidance_changed
+from codeloupe.git.pushing import pushed_ranges
+from codeloupe.git.repository import open_repository
 from codeloupe.historian.keeping import keep
 from codeloupe.intake import Intake, at_hand, fetch, take_in
 from codeloupe.model.diagnosis import Diagnosis
@@ -36,7 +38,7 @@ from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStart
 from codeloupe.model.preview import Preview, PreviewFile
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError
-from codeloupe.model.scope import DefaultScope, FetchedScope, ScopeRequest
+from codeloupe.model.scope import DefaultScope, FetchedScope, PushedRange, PushedRef, ScopeRequest
 from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.ports import EventSink
@@ -44,7 +46,7 @@ from codeloupe.store.location import state_directory
 from codeloupe.switchboard import AGENT_NAMES
 from codeloupe.terms import policy_of, rules_of
 
-__all__ = ["configure", "demo", "doctor", "fetch", "preview", "private_directory", "review"]
+__all__ = ["configure", "demo", "doctor", "fetch", "new_in_push", "preview", "private_directory", "review"]
 
 _RULES_CHANGED = "rules_changed"
 
@@ -157,6 +159,13 @@ def _changed_rules(intake: Intake, settings: Settings) -> tuple[ReviewError, ...
         return ()
     message = f"the change edits {', '.join(changed)}; the base's version was used for this review"
     return (ReviewError(_RULES_CHANGED, message),)
+
+
+async def new_in_push(refs: Sequence[PushedRef], *, remote: str, repo: Path | str = ".") -> tuple[PushedRange, ...]:
+    """What a push of these refs would bring to a remote. Raises RevisionError for a ref that is not here."""
+    settings = (await configure(DefaultScope(), repo=Path(repo))).settings
+    repository = await open_repository(Path(repo))
+    return await pushed_ranges(repository, refs, remote=remote, base_branch=settings.base_branch)
 
 
 async def preview(

@@ -60,6 +60,7 @@ VERBS = {
     "publish": Verb(
         "codeloupe.cli.publish", "post a saved review on a pull request", options="codeloupe.cli.publish_options"
     ),
+    "hook": Verb("codeloupe.cli.hook", "review what a commit or a push brings, from a hook of git"),
     "demo": Verb("codeloupe.cli.demo", "review a small faulty change, to see what it looks like"),
     "doctor": Verb("codeloupe.cli.doctor", "tell what is installed, what is missing and who would review"),
     "config": Verb("codeloupe.cli.config", "write, show and check the configuration"),

@@ -139,6 +139,11 @@ async def _range(repository: Repository, text: str) -> Sides:
             hint=f"for that commit alone: --commit {text}; for everything since: --base {text}, or {text}..HEAD",
         )
     left, right = (part or "HEAD" for part in text.split(separator, 1))
+    if not left.strip("0"):  # git's name for no object: everything up to the right side
+        end = await resolve(repository, right)
+        return Sides(
+            Scope(ScopeKind.RANGE, None, end, f"everything up to {end[:12]}"), _empty_tree(repository), Side.COMMIT
+        )
     start, end = await both(resolve(repository, left), resolve(repository, right))
     base = await merge_base(repository, start, end) if separator == "..." else start
     scope = Scope(ScopeKind.RANGE, base, end, f"{left}{separator}{right} ({base[:12]} to {end[:12]})")

@@ -87,3 +87,21 @@ ScopeRequest = (
     | PullRequestScope
     | FetchedScope
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PushedRef:
+    """One ref of a push: its name here, its commit here and at the remote; None for a side that has none."""
+
+    name: str
+    local: str | None
+    remote: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PushedRange:
+    """What is new of one ref, as a range; without a range nothing is, and `why` says so."""
+
+    ref: str
+    range: str | None
+    why: str = ""
