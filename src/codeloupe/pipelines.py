@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +35,7 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.panel import experts_of
-from codeloupe.pipeline.changes import new_stage_record, with_changes
+from codeloupe.pipeline.changes import Changed, new_stage_record, with_changes
 from codeloupe.pipeline.crew import Asking, Crew
 from codeloupe.pipeline.definition import input_values, load_pipeline
 from codeloupe.pipeline.descent import Descent
@@ -128,6 +128,7 @@ class Pipeline:
             state=StageState.PENDING,
             stages=tuple(new_stage_record(stage) for stage in self.definition.stages),
             inputs=values,
+            given=tuple(name for name in values if name in inputs),
             workspace=self.definition.workspace,
             repository=None if repository is None else repository.root,
             started_at=now,
@@ -151,13 +152,14 @@ async def resume_run(run_id: str, *, options: RunOptions = RunOptions()) -> RunR
     with store.lock(run_id):
         record = store.load(run_id)
         definition = _definition_of(record)
+        changed = Changed(record)
         if definition.digest != record.digest:
-            record = with_changes(record, definition, accepted=options.accept_changes)
-        record, options = _remembered(record, options)
+            changed = with_changes(record, definition, accepted=options.accept_changes)
+        record, options = _remembered(changed.record, options)
         settings = options.settings or (await configure(repo=record.repository or options.repo)).settings
         _check(definition, options, settings)
         repository = await _same_repository(record, options)
-        return await _Run(definition, store, _Wish(options, settings, repository)).go_on(record)
+        return await _Run(definition, store, _Wish(options, settings, repository)).go_on(record, changed.notes)
 
 
 def open_run_store(state_directory: Path | None = None) -> DirectoryRunStore:
@@ -309,14 +311,16 @@ class _Run:
         self._store = store
         self._options, self._settings, self._repository = wish.options, wish.settings, wish.repository
 
-    async def go_on(self, record: RunRecord) -> RunRecord:
-        """Run it from where its record stands."""
+    async def go_on(self, record: RunRecord, notes: Sequence[str] = ()) -> RunRecord:
+        """Run it from where its record stands. `notes` are told first."""
         directory = self._store.directory(record.run_id)
         (directory / _STORE).mkdir(mode=0o700, exist_ok=True)
         places = Places(directory, checkout=self._checkout(record))
         workspaces = GitWorkspaceStore(directory / _STORE, source=self._repository, max_total_bytes=_MOST_WORK_BYTES)
         book = Logbook(self._store, record, watch=self._options.watch, mask=without_secrets)
         record = await _begun(book, workspaces, places)
+        if notes:
+            book.tell(*(book.event("note", words) for words in notes))
         purse, keys = Purse(self._definition, book), _Keys()
         crew = _crew(self._options, self._settings)
         settings, place = self._call_settings(record), self._options.state_directory

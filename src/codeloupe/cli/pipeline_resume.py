@@ -8,11 +8,18 @@ import sys
 from codeloupe.cli.pipeline_answers import leave_word, stage_for
 from codeloupe.cli.pipeline_carrying import carry
 from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_run, write_word
-from codeloupe.errors import UsageError
+from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.pipeline import Decision, StageState
 from codeloupe.pipelines import resume_run
 
-_CAN_BE_TRIED_AGAIN = (StageState.AWAITING_APPROVAL, StageState.FAILED, StageState.INTERRUPTED)
+_CAN_BE_TRIED_AGAIN: tuple[StageState, ...] = (
+    StageState.AWAITING_APPROVAL,
+    StageState.FAILED,
+    StageState.INTERRUPTED,
+    StageState.COMPLETED,
+)
+# Whoever works on the run takes a word on a stage that waits, and on no other.
+_CAN_BE_TOLD: tuple[StageState, ...] = (StageState.AWAITING_APPROVAL,)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,14 +30,23 @@ def run(arguments: argparse.Namespace) -> int:
     run_id = find_run(store, arguments.run)
     record, holder = as_shown(store, run_id)
     if arguments.retry is not None:
-        stage = stage_for(record, arguments.retry, _CAN_BE_TRIED_AGAIN, refusal="so it cannot be tried again")
+        states, refusal = _CAN_BE_TRIED_AGAIN, "so it cannot be tried again"
+        if holder is not None:
+            states, refusal = _CAN_BE_TOLD, f"and {holder} works on the run: wait until it stops"
+        stage = stage_for(record, arguments.retry, states, refusal=refusal)
         told = leave_word(store, record, stage, Decision.RETRY, note=arguments.note, holder=holder)
         if holder is not None:
             write_word(told, record, store, arguments, holder=holder)
             return 0
-    elif record.state is StageState.COMPLETED:
+    elif record.state is StageState.COMPLETED and not arguments.accept_changes:
         write_run(record, store, arguments)
         if not arguments.quiet:
             print("codeloupe: the run is completed; there is nothing to go on with", file=sys.stderr)
         return 0
-    return carry(lambda options: resume_run(run_id, options=options), arguments)
+    try:
+        return carry(lambda options: resume_run(run_id, options=options), arguments)
+    except (UsageError, ConfigError):
+        if arguments.retry is not None:
+            # What was refused is not done by surprise when the run goes on later.
+            store.take_approval(run_id, arguments.retry)
+        raise

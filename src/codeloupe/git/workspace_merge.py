@@ -90,7 +90,8 @@ def _conflict(paths: Sequence[str]) -> WorkspaceError:
     more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
     return WorkspaceError(
         f"stages that ran side by side changed the same files in different ways: {named}{more}",
-        hint="let one of these stages need the other, or have them write different files",
+        hint="let one of these stages need the other, or have them write different files; then"
+        " `codeloupe pipeline resume RUN --accept-changes --retry STAGE`",
     )
 
 

@@ -29,7 +29,10 @@ class CriticVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Critique:
-    """A gate's word on one attempt. `score` is None where the gate gives none (a command, an approval)."""
+    """A gate's word on one attempt. `score` is None where the gate gives none (a command, an approval).
+
+    `gate_digest` names the definition of the gate that said it, empty where that is not known.
+    """
 
     verdict: CriticVerdict
     gate: GateKind
@@ -39,6 +42,7 @@ class Critique:
     fixes: tuple[str, ...] = ()
     confidence: float | None = None
     usage: Usage = Usage()
+    gate_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +178,13 @@ class StageRecord:
     `person_note` is what a person said who had it tried again; the attempts and failures before that, whose numbers are
     `attempts_before` and `failures_before`, no longer count towards its limits. `needs` and `max_attempts` are those of
     its definition when the run began; 0 is not known.
+
+    `earlier` are attempts that were set aside, because what the stage builds on has changed since or a person had the
+    finished stage run again: they are history, and paid for. `built_on` is what it began with: the tree of each stage
+    it needs by name, and under "" the tree with which the run began; empty is not known. `parts` are digests of its
+    definition, part by part, when its last attempt was made; `outdated` names those that have changed since.
+    `unanswered` counts requests that were sent and whose outcome is not known yet; `lost` is what requests cost whose
+    outcome never will be, since the process was stopped.
     """
 
     name: str
@@ -191,12 +202,18 @@ class StageRecord:
     failures_before: int = 0
     needs: tuple[str, ...] = ()
     max_attempts: int = 0
+    earlier: tuple[AttemptRecord, ...] = ()
+    built_on: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    parts: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    outdated: tuple[str, ...] = ()
+    unanswered: int = 0
+    lost: Usage = Usage()
 
     @property
     def usage(self) -> Usage:
         """All that its calls and gates cost."""
-        total = Usage()
-        for attempt in self.attempts:
+        total = self.lost
+        for attempt in (*self.earlier, *self.attempts):
             total = total.plus(attempt.usage)
             for critique in attempt.critiques:
                 total = total.plus(critique.usage)
@@ -210,7 +227,8 @@ class RunRecord:
     """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
 
     `digest` is the definition's when the run began. `repository` is where a worktree or a checkout comes from. `agent`
-    and `model` are for stages that name none, as they were wished for last; None leaves that to the settings.
+    and `model` are for stages that name none, as they were wished for last; None leaves that to the settings. `given`
+    names the inputs that were given, the others being defaults; None is not known. `secret_inputs` are never shown.
     """
 
     run_id: str
@@ -228,6 +246,8 @@ class RunRecord:
     updated_at: datetime
     agent: str | None = None
     model: str | None = None
+    given: tuple[str, ...] | None = None
+    secret_inputs: tuple[str, ...] = ()
     version: int = 1
 
     @property

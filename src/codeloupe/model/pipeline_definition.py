@@ -62,7 +62,7 @@ class GateDefinition:
 
     `step` is the critic's file of instructions, None for the built-in one; `agent` and `model` are the critic's.
     `command` are the words of a program, which no shell reads. `fail_on` and `experts` are those of a review.
-    Scores go from 0 to 100: a result below `min_score` escalates.
+    Scores go from 0 to 100: a result below `min_score` escalates. `digest` names all that decides what it says.
     """
 
     kind: GateKind
@@ -76,6 +76,7 @@ class GateDefinition:
     timeout_seconds: float = 600.0
     max_attempts: int = 3
     min_score: int = 40
+    digest: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,8 @@ class StageDefinition:
     """One stage. `step` and `agent_definition` are files; `needs` are the stages whose work it builds on.
 
     `agent` None is the first usable one of the settings. `retries` is how often a failed call is tried again before
-    its session is resumed. `inputs` are those of the pipeline that the stage is told, None for all.
+    its session is resumed; 0 is exactly one call. `inputs` are those of the pipeline that the stage is told, None for
+    all. `parts` are digests of what shapes its work, by key of the file; of a file that it names, of the content.
     """
 
     name: str
@@ -103,15 +105,17 @@ class StageDefinition:
     retries: int = 1
     gates: tuple[GateDefinition, ...] = ()
     on_failure: OnFailure = OnFailure.ESCALATE
+    parts: Mapping[str, str] = field(default_factory=lambda: _NOTHING, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputDefinition:
-    """A value that a run is given. Without a default it has to be."""
+    """A value that a run is given. Without a default it has to be. The value of a `secret` one is never shown."""
 
     name: str
     description: str = ""
     default: str | None = None
+    secret: bool = False
 
     @property
     def required(self) -> bool:

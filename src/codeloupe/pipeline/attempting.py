@@ -28,6 +28,7 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.model.pipeline_definition import GateKind, StageDefinition
 from codeloupe.model.spending import usage_of
+from codeloupe.pipeline.changes import parts_now
 from codeloupe.pipeline.deciding import Execute
 from codeloupe.pipeline.recovery import failed_try
 from codeloupe.pipeline.stage_execution import execute_stage, failure_usage
@@ -56,7 +57,16 @@ class Attempting:
             "attempt_started", stage=name, attempt=action.attempt, step=action.step.value, session=action.session
         )
         started = self._record.started_at or datetime.now(UTC)
-        book.move(self._record, StageState.RUNNING, begun, reason="", wants_approval="", started_at=started)
+        book.move(
+            self._record,
+            StageState.RUNNING,
+            begun,
+            reason="",
+            wants_approval="",
+            started_at=started,
+            parts=parts_now(self._stage, book.run.inputs),
+            outdated=(),
+        )
         asking = _Heard(self._ask_for(action), self._around, self._stage.name, action.attempt)
         workspace: Path | None = None
         try:
@@ -85,7 +95,7 @@ class Attempting:
         workspace = around.places.made_workspace(self._stage.name)
         if not record.start_tree:
             tree = await self._start_tree(workspace)
-            record = around.book.put(replace(record, start_tree=tree))
+            record = around.book.put(replace(record, start_tree=tree, built_on=built_on(around, self._stage)))
         if around.is_checkout:
             return workspace
         previous = record.attempts[-1].tree if record.attempts else ""
@@ -247,6 +257,12 @@ def chosen_attempt(record: StageRecord) -> AttemptRecord | None:
     return next((attempt for attempt in record.attempts if attempt.number == record.chosen), None)
 
 
+def built_on(around: Surroundings, stage: StageDefinition) -> dict[str, str]:
+    """What a stage that begins now builds on: the trees of what it needs, and under "" that of the run's beginning."""
+    trees = chosen_trees(around)
+    return {"": around.book.run.base_tree, **{name: trees[name] for name in stage.needs if name in trees}}
+
+
 def chosen_trees(around: Surroundings) -> dict[str, str]:
     """What each completed stage left."""
     done = (stage for stage in around.book.run.stages if stage.state is StageState.COMPLETED)
@@ -261,7 +277,7 @@ def _history(record: StageRecord, *, fresh: bool) -> Iterator[PastAttempt]:
         return
     word = Critique(verdict=CriticVerdict.REWORK, gate=GateKind.APPROVAL, summary=record.person_note)
     yield from past[:-1]
-    last = past[-1] if past else PastAttempt(number=max(len(record.attempts), 1))
+    last = past[-1] if past else PastAttempt(number=max(len(record.earlier) + len(record.attempts), 1))
     yield replace(last, critiques=(*last.critiques, word))
 
 

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from codeloupe.errors import UsageError
-from codeloupe.model.pipeline import AttemptRecord, RunRecord, StageRecord, StageState
-from codeloupe.model.pipeline_definition import GateKind, PipelineDefinition, StageDefinition
+from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline_definition import (
+    GateDefinition,
+    GateKind,
+    PipelineDefinition,
+    StageDefinition,
+    WorkspaceKind,
+)
+from codeloupe.model.records import dataclass
 from codeloupe.pipeline.choosing import refused_at
 from codeloupe.pipeline.definition import input_values
 from codeloupe.pipeline.states import ENDED_STATES
 
-_JUDGED_AGAIN = "the pipeline's files changed after gates had passed it, so all its gates judge it again"
+# What is written in the place of a part's name where nobody knows which it was.
+UNKNOWN_PART = "definition"
+_GATES = "gates"
+_GATES_CHANGED = "its gates have changed since it finished, so they judge its work again"
+_JUDGED_AGAIN = "the pipeline's files changed after gates had passed it, so its gates judge it again"
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A run under a definition that has changed, and what is to be told of it."""
+
+    record: RunRecord
+    notes: tuple[str, ...] = ()
 
 
 def new_stage_record(stage: StageDefinition) -> StageRecord:
@@ -21,52 +42,175 @@ def new_stage_record(stage: StageDefinition) -> StageRecord:
     return StageRecord(name=stage.name, needs=stage.needs, max_attempts=max(judged, default=1))
 
 
-def with_changes(record: RunRecord, definition: PipelineDefinition, *, accepted: bool) -> RunRecord:
-    """The record under a definition that has changed. What is finished stays; what is not faces the gates of now.
+def parts_now(stage: StageDefinition, inputs: Mapping[str, str]) -> Mapping[str, str]:
+    """Digests of all that shapes the work of a stage, the values of its inputs included."""
+    told = inputs if stage.inputs is None else {name: inputs[name] for name in stage.inputs}
+    text = json.dumps(sorted(told.items()))
+    return {**stage.parts, "inputs": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]}
 
-    Raises UsageError when the changes are not accepted, or are such that the run cannot go on with them.
+
+def reopened(stage: StageRecord, reason: str) -> StageRecord:
+    """A stage that begins again: its attempts are history, and paid for."""
+    return replace(
+        stage,
+        earlier=(*stage.earlier, *stage.attempts),
+        attempts=(),
+        attempts_before=0,
+        failures_before=len(stage.failures),
+        chosen=None,
+        start_tree="",
+        built_on={},
+        outdated=(),
+        wants_approval="",
+        ended_at=None,
+        reason=reason,
+    )
+
+
+def with_changes(record: RunRecord, definition: PipelineDefinition, *, accepted: bool) -> Changed:
+    """The record under a definition that has changed.
+
+    Finished work stays and is named where it was made by another definition; where gates have changed they judge it
+    again. Whether what a stage builds on has changed is found when the run goes on. Raises UsageError when the changes
+    are not accepted, or are such that the run cannot go on with them.
     """
     obstacles = tuple(_obstacles(record, definition))
     if not accepted or obstacles:
-        wish = "or begin a new run" if obstacles else "begin a new run, or resume this one with the changes accepted"
+        with_them = f"`codeloupe pipeline resume {record.run_id} --accept-changes` (RunOptions: accept_changes=True)"
+        wish = "or begin a new run" if obstacles else f"begin a new run, or go on with the changes: {with_them}"
         begun = f"{record.file}, or a file that it names, has changed since the run {record.run_id} began"
         raise UsageError("; ".join((begun, *obstacles)), hint=f"put the files back as they were, {wish}")
+    inputs = input_values(definition, _given(record, definition))
     known = {stage.name: stage for stage in record.stages}
-    new = [new_stage_record(stage) for stage in definition.stages]
-    stages = tuple(
-        replace(_judged_again(known.get(stage.name, stage)), needs=stage.needs, max_attempts=stage.max_attempts)
-        for stage in new
-    )
+    stages: list[StageRecord] = []
+    for each in definition.stages:
+        new = new_stage_record(each)
+        stage = _changed(known.get(each.name, new), each, inputs)
+        stages.append(replace(stage, needs=new.needs, max_attempts=new.max_attempts))
+    changed = replace(record, stages=tuple(stages), digest=definition.digest, inputs=inputs)
+    return Changed(changed, tuple(_input_notes(record, definition, inputs)))
+
+
+def _given(record: RunRecord, definition: PipelineDefinition) -> dict[str, str]:
+    """The inputs that were given. Of a run that did not write that down, all of them count as given."""
     wanted = {each.name for each in definition.inputs}
-    given = {name: value for name, value in record.inputs.items() if name in wanted}
-    return replace(record, stages=stages, digest=definition.digest, inputs=input_values(definition, given))
+    names = record.inputs if record.given is None else record.given
+    return {name: record.inputs[name] for name in names if name in wanted}
 
 
 def _obstacles(record: RunRecord, definition: PipelineDefinition) -> Iterator[str]:
-    wanted = {stage.name for stage in definition.stages}
-    begun = (stage.name for stage in record.stages if stage.state is not StageState.PENDING)
-    if lost := [name for name in begun if name not in wanted]:
-        yield f"{', '.join(lost)} had begun and is no longer in it"
+    wanted = {stage.name: stage for stage in definition.stages}
+    worked = [stage for stage in record.stages if _has_worked(stage)]
+    if lost := [stage.name for stage in worked if stage.name not in wanted]:
+        yield f"{', '.join(lost)} had begun and is no longer in it, under that name"
     if definition.workspace is not record.workspace:
         yield f"its workspace was a {record.workspace.value} and is a {definition.workspace.value}"
-    new = (each.name for each in definition.inputs if each.required and not record.inputs.get(each.name, "").strip())
-    if missing := list(new):
-        yield f"its input {', '.join(missing)} is new and has no default"
+    given = _given(record, definition)
+    missing = [each.name for each in definition.inputs if each.required and not given.get(each.name, "").strip()]
+    if new := [name for name in missing if name not in record.inputs]:
+        yield f"its input {', '.join(new)} is new and has no default"
+    if old := [name for name in missing if name in record.inputs]:
+        yield f"its input {', '.join(old)} had its default, which is gone"
+    if record.workspace is WorkspaceKind.CHECKOUT:
+        # With what they began was not written down, and in a checkout no tree tells it.
+        for stage in worked:
+            if not stage.built_on and stage.name in wanted and set(stage.needs) != set(wanted[stage.name].needs):
+                yield f"{stage.name} had begun and needs other stages now"
 
 
-def _judged_again(stage: StageRecord) -> StageRecord:
-    """A stage whose last attempt has no word of a gate on it, unless it was sent back or the stage is at its end.
+def _has_worked(stage: StageRecord) -> bool:
+    """Whether a stage has done, or paid for, something that would be lost with it."""
+    is_paid = stage.unanswered or stage.usage.requests
+    return bool(stage.attempts or stage.earlier or is_paid)
 
-    A gate is known by its place alone, and at that place there may be another one now.
-    """
-    last = stage.attempts[-1] if stage.attempts else None
-    if last is None or not last.critiques or stage.state in ENDED_STATES or refused_at(last) is not None:
+
+def _input_notes(record: RunRecord, definition: PipelineDefinition, inputs: Mapping[str, str]) -> Iterator[str]:
+    for each in definition.inputs:
+        before = record.inputs.get(each.name)
+        if before is None:
+            continue
+        if inputs[each.name] != before:
+            yield f"the input {each.name} has another default, which holds for what is still to run"
+        elif record.given is None and each.default not in (None, before):
+            yield f"the input {each.name} keeps its value: an older version did not note whether it was a default"
+
+
+def _changed(stage: StageRecord, definition: StageDefinition, inputs: Mapping[str, str]) -> StageRecord:
+    """A stage under another definition."""
+    if not stage.attempts:
         return stage
-    return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last)))
+    now = parts_now(definition, inputs)
+    return replace(_judged_again(stage, definition, now), outdated=_outdated_parts(stage, now))
 
 
-def _unjudged(attempt: AttemptRecord) -> AttemptRecord:
+def kept_in_words(stage: StageRecord, run_id: str) -> str:
+    """What is to be told of a stage that keeps work of another definition; nothing of one that does not."""
+    if not stage.outdated or not stage.attempts:
+        return ""
+    again = f"`codeloupe pipeline resume {run_id} --retry {stage.name}` runs it again"
+    return f"it keeps the work that it did {_changed_in_words(stage.outdated)}; {again}"
+
+
+def _outdated_parts(stage: StageRecord, now: Mapping[str, str]) -> tuple[str, ...]:
+    """The parts of a stage's definition that have changed since its last attempt; gates are judges, and no part."""
+    if not stage.parts:
+        return (UNKNOWN_PART,)
+    return tuple(sorted(key for key, digest in now.items() if key != _GATES and stage.parts.get(key) != digest))
+
+
+def _changed_in_words(outdated: tuple[str, ...]) -> str:
+    if outdated == (UNKNOWN_PART,):
+        return "before the pipeline's files changed, and an older version did not note what it was asked"
+    names = [f"its {part.replace('_', ' ')}" for part in outdated]
+    return f"before {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} changed"
+
+
+def _judged_again(stage: StageRecord, definition: StageDefinition, now: Mapping[str, str]) -> StageRecord:
+    """The stage without the words of gates that are others now; the same one where none is, or it was sent back."""
+    if not _have_gates_changed(stage, definition.gates, now):
+        return stage
+    parts = {**stage.parts, _GATES: now[_GATES]} if stage.parts else stage.parts
+    if stage.state is StageState.COMPLETED:
+        kept = next((attempt for attempt in stage.attempts if attempt.number == stage.chosen), stage.attempts[-1])
+        others = tuple(attempt for attempt in stage.attempts if attempt is not kept)
+        back = replace(reopened(stage, _GATES_CHANGED), state=StageState.PENDING, start_tree=stage.start_tree)
+        return replace(
+            back,
+            built_on=stage.built_on,
+            attempts=(_unjudged(kept, definition.gates),),
+            earlier=(*stage.earlier, *others),
+            parts=parts,
+        )
+    last = stage.attempts[-1]
+    if not last.critiques or stage.state in ENDED_STATES or refused_at(last) is not None:
+        return replace(stage, parts=parts)
+    return replace(stage, attempts=(*stage.attempts[:-1], _unjudged(last, definition.gates)), parts=parts)
+
+
+def _have_gates_changed(stage: StageRecord, gates: tuple[GateDefinition, ...], now: Mapping[str, str]) -> bool:
+    known = stage.parts.get(_GATES)
+    if known is not None:
+        return known != now[_GATES]
+    # An older version wrote down of a gate only its kind and its place.
+    if stage.state is not StageState.COMPLETED:
+        return True
+    chosen = next((attempt for attempt in stage.attempts if attempt.number == stage.chosen), stage.attempts[-1])
+    words = [critique.gate for critique in chosen.critiques]
+    kinds = [gate.kind for gate in gates]
+    is_taken = refused_at(chosen) is not None
+    return words != kinds[: len(words)] if is_taken else words != kinds
+
+
+def _unjudged(attempt: AttemptRecord, gates: tuple[GateDefinition, ...]) -> AttemptRecord:
+    """An attempt with the words of those first gates alone that passed it and are the same now."""
+    kept = 0
+    for critique, gate in zip(attempt.critiques, gates, strict=False):
+        if critique.verdict is not CriticVerdict.PASS or not gate.digest or critique.gate_digest != gate.digest:
+            break
+        kept += 1
+    if kept == len(attempt.critiques):
+        return attempt
     usage = attempt.usage
-    for critique in attempt.critiques:
+    for critique in attempt.critiques[kept:]:
         usage = usage.plus(critique.usage)
-    return replace(attempt, critiques=(), usage=usage, notes=(*attempt.notes, _JUDGED_AGAIN))
+    return replace(attempt, critiques=attempt.critiques[:kept], usage=usage, notes=(*attempt.notes, _JUDGED_AGAIN))

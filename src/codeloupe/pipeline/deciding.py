@@ -93,7 +93,7 @@ def next_action(stage: StageDefinition, record: StageRecord) -> Action:
 
 
 def _attempt(stage: StageDefinition, record: StageRecord) -> Action:
-    number = len(record.attempts) + 1
+    number = len(record.earlier) + len(record.attempts) + 1
     failures = _failures(record, number)
     step = next_step(stage, failures)
     if step is None:
@@ -120,7 +120,7 @@ def _onward(stage: StageDefinition, record: StageRecord, attempt: AttemptRecord)
 
 
 def _may_rework(stage: StageDefinition, record: StageRecord, last: AttemptRecord) -> bool:
-    if last.number <= record.attempts_before:
+    if len(record.attempts) <= record.attempts_before:
         return True  # a person had it tried again
     place = refused_at(last)
     gates = stage.gates

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,10 @@ from codeloupe.pipeline.definition_gates import with_defaults
 
 # Where the field of a definition is not called like its key.
 _FIELDS = {"timeout": "timeout_seconds", "budget": "max_budget_usd"}
+# Files by their content, and what only bounds a call or a gate left out: it shapes no work and no word.
+_FILES = ("step", "agent_definition")
+_PARTS = ("agent", "model", "writes", "tools", "needs", "inputs", "artifacts", "output_schema")
+_OF_A_GATE = ("kind", "agent", "model", "command", "prompt", "fail_on", "experts", "min_score")
 
 Values = Mapping[str, Any]
 
@@ -44,11 +51,29 @@ def _stage(values: Values, defaults: Values, files: NamedFiles) -> StageDefiniti
         given["artifacts"] = _artifacts(given["artifacts"], files)
     if "output_schema" in given:
         given["output_schema"] = _schema(given["output_schema"], files)
-    return StageDefinition(**_fields(given, files))
+    stage = StageDefinition(**_fields(given, files))
+    contents = {key: files.content(given[key]) for key in _FILES if key in given}
+    parts = {key: _digest(getattr(stage, key)) for key in _PARTS}
+    gates = _digest([gate.digest for gate in stage.gates])
+    return replace(stage, parts={**dict.fromkeys(_FILES, ""), **contents, **parts, "gates": gates})
 
 
 def _gate(values: Values, files: NamedFiles) -> GateDefinition:
-    return GateDefinition(**_fields(values, files))
+    gate = GateDefinition(**_fields(values, files))
+    step = files.content(values["step"]) if "step" in values else ""
+    return replace(gate, digest=_digest([step, *(getattr(gate, key) for key in _OF_A_GATE)]))
+
+
+def _digest(value: object) -> str:
+    """A name for a value of a definition."""
+    text = json.dumps(value, sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _plain(value: Any) -> object:
+    return (
+        dict(value) if isinstance(value, Mapping) else {each.name: getattr(value, each.name) for each in fields(value)}
+    )
 
 
 def _fields(values: Values, files: NamedFiles) -> dict[str, Any]:

@@ -45,6 +45,10 @@ class NamedFiles:
         """The schema in a file, which is valid. Raises FileRefused."""
         return self._once(written, as_schema=True).schema or {}
 
+    def content(self, written: str) -> str:
+        """A name for the content of a text file that was checked. Raises FileRefused."""
+        return self._once(written, as_schema=False).digest
+
     def digest(self, text: str) -> str:
         """A name for the content of the pipeline's own text and of every file that was read."""
         whole = hashlib.sha256(text.encode())

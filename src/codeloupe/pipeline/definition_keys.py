@@ -108,10 +108,11 @@ _STAGE_GROUP = group("a group with name and step", _STAGE_KEYS, make=dict, neede
 _ONE_OF_THE_TWO = {"not": {"required": ["gate", "gates"]}}
 _INPUT = optional(
     group(
-        "a group with description and default, or nothing",
+        "a group with description, default and secret, or nothing",
         {
             "description": described(TEXT, "What to give."),
             "default": described(DEFAULT_TEXT, "What is taken when nothing is given. Without one it has to be given."),
+            "secret": described(BOOLEAN, "Never show its value, in no report and no message.", default=False),
         },
         make=dict,
     )

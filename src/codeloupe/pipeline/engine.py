@@ -12,21 +12,25 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
-from codeloupe.errors import CodeloupeError
+from codeloupe.errors import CodeloupeError, WorkspaceError
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
-from codeloupe.model.pipeline_definition import WorkspaceKind
-from codeloupe.pipeline.attempting import chosen_trees
+from codeloupe.model.pipeline_definition import StageDefinition, WorkspaceKind
+from codeloupe.pipeline.attempting import built_on, chosen_trees
+from codeloupe.pipeline.changes import kept_in_words, reopened
+from codeloupe.pipeline.descent import ancestors
 from codeloupe.pipeline.handwork import spare_handwork
 from codeloupe.pipeline.lifecycle import Lifecycle, tried_again
 from codeloupe.pipeline.scheduling import Conclusion, conclusion, failing_stage, given_up, ready, revived
-from codeloupe.pipeline.states import LIVE_STATES
+from codeloupe.pipeline.states import ENDED_STATES, LIVE_STATES
 from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.pipeline.words import word_event
 
 RESULT_PATCH = "result.patch"
 _INTERRUPTED = "the run was interrupted"
 _DIED = "the process that ran it died"
-_ENDED_FOR_GOOD = (StageState.COMPLETED, StageState.CANCELLED)
+_RETRIED = (StageState.FAILED, StageState.COMPLETED)
+# A stage that is at work has begun with what there is now.
+_AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.INTERRUPTED, StageState.AWAITING_APPROVAL)
 
 
 class Engine:
@@ -39,21 +43,24 @@ class Engine:
         # In the user's own tree one stage works at a time, from its beginning to its end.
         self._turn = asyncio.Lock() if around.is_checkout else None
         self._slots = asyncio.Semaphore(self._definition.max_parallel)
+        built = ancestors(self._definition)
+        self._in_order = sorted(self._definition.stages, key=lambda stage: len(built[stage.name]))
+        self._settled: frozenset[str] = frozenset()
+        self._told: set[str] = set()
 
     async def run(self) -> RunRecord:
         """Go on until nothing in the run can, and return its record: completed, failed, or waiting for a person.
 
-        A run that is at its end stays as it is, unless a person had one of its failed stages tried again. A
-        cancellation, and any error that is not a stage's, is raised when every agent is gone and the record says that
-        the run was interrupted; then it can be resumed.
+        A run that is at its end stays as it is, unless a person had one of its stages tried again or accepted changes
+        that leave something to do. A cancellation, and any error that is not a stage's, is raised when every agent is
+        gone and the record says that the run was interrupted; then it can be resumed.
         """
-        await self._put_failed_back()
-        run = self._book.run
-        has_failed = run.state is StageState.FAILED and failing_stage(self._definition, run) is not None
-        if has_failed or run.state in _ENDED_FOR_GOOD:
-            return run
+        await self._put_back()
+        if await self._is_at_its_end():
+            return self._book.run
         try:
             self._take_over()
+            await self._settle()
             await self._work()
             await self._conclude()
         except BaseException as error:  # whatever it was, the record must not say that the run goes on
@@ -61,14 +68,81 @@ class Engine:
             raise
         return self._book.run
 
-    async def _put_failed_back(self) -> None:
-        """Put back each failed stage that a person had tried again."""
+    async def _put_back(self) -> None:
+        """Put back each stage at its end that a person had tried again. A completed one begins from its start."""
         book = self._book
         for stage in book.run.stages:
-            word = self._around.left_word(stage.name) if stage.state is StageState.FAILED else None
+            word = self._around.left_word(stage.name) if stage.state in _RETRIED else None
             if word is not None and word.decision is Decision.RETRY:
                 await spare_handwork(self._around, stage)
-                book.move(tried_again(stage, word), StageState.PENDING, word_event(book, word))
+                again = tried_again(stage, word)
+                if stage.state is StageState.COMPLETED:
+                    again = reopened(again, "")
+                book.move(again, StageState.PENDING, word_event(book, word))
+
+    async def _is_at_its_end(self) -> bool:
+        run = self._book.run
+        if run.state is StageState.FAILED:
+            return failing_stage(self._definition, run) is not None
+        if run.state is StageState.COMPLETED:
+            await self._settle()
+            # A change that was accepted may have added a stage, or put one back.
+            return all(stage.state in ENDED_STATES for stage in self._book.run.stages)
+        return run.state is StageState.CANCELLED
+
+    async def _settle(self) -> None:
+        """Find the stages whose work holds, and put back each that was made from other work than there is now.
+
+        One rule for whatever was edited or run again: a stage holds if those that it needs hold, and what they have
+        left is what it began with. While one of those is still to run, that is not decided.
+        """
+        settled: set[str] = set()
+        for stage in self._in_order:
+            record = self._book.stage(stage.name)
+            if not settled.issuperset(stage.needs):
+                continue
+            if record.start_tree and record.state in _AT_REST and (why := await self._why_stale(stage, record)):
+                if record.state is StageState.AWAITING_APPROVAL:
+                    await spare_handwork(self._around, record)
+                told = self._book.event("note", why, stage=stage.name)
+                self._book.move(reopened(record, why), StageState.PENDING, told)
+                continue
+            self._tell_kept(record)
+            if record.state is StageState.COMPLETED:
+                settled.add(stage.name)
+        self._settled = frozenset(settled)
+
+    def _tell_kept(self, record: StageRecord) -> None:
+        """Tell once of a stage that keeps the work of another definition, and of one that is judged again."""
+        if record.name in self._told or record.state not in _AT_REST or not record.attempts:
+            return
+        self._told.add(record.name)
+        judged = record.reason if record.state is StageState.PENDING else ""
+        for words in filter(None, (judged, kept_in_words(record, self._book.run.run_id))):
+            self._book.tell(self._book.event("note", words, stage=record.name))
+
+    async def _why_stale(self, stage: StageDefinition, record: StageRecord) -> str:
+        """Why what a stage has done no longer fits to what it builds on, in words; nothing where it does."""
+        now = built_on(self._around, stage)
+        if self._around.is_checkout:
+            # Its tree is the user's, and changes with every stage.
+            is_stale = bool(record.built_on) and record.built_on != now
+        else:
+            try:
+                is_stale = (
+                    await self._around.descent.together(stage.needs, chosen_trees(self._around)) != record.start_tree
+                )
+            except WorkspaceError as error:
+                if error.__cause__ is not None:
+                    raise
+                is_stale = True  # they cannot be joined, which the stage itself will tell
+        if not is_stale:
+            return ""
+        names = [name for name in {**now, **record.built_on} if name and record.built_on.get(name) != now.get(name)]
+        what = (
+            f"the work of {' and '.join(names)} that it builds on" if names and record.built_on else "what it builds on"
+        )
+        return f"it runs again, since {what} has changed since it began"
 
     def _take_over(self) -> None:
         """Say that the run goes on, and mark what a process that died left as under way."""
@@ -103,6 +177,7 @@ class Engine:
                     if not task.cancelled():
                         task.result()
                 self._give_up()
+                await self._settle()
                 self._stop_waiting(tasks)
         finally:
             await _ended(tasks)
@@ -110,12 +185,14 @@ class Engine:
     def _startable(self, asked: set[str], *, busy: set[str]) -> Iterator[tuple[str, Approval | None]]:
         """The stages that can begin or go on. One that waits was asked about once, and goes on when a word was left."""
         run = self._book.run
-        for name in ready(self._definition, run):
+        for name in ready(self._definition, run, self._settled):
             if name not in busy:
                 yield name, None
         for stage in self._waiting():
             if stage.name in busy or failing_stage(self._definition, run) is not None:
                 continue
+            if not self._settled.issuperset(stage.needs):
+                continue  # what it waits with may have to be made again
             is_escalated = stage.wants_approval == "escalation"
             word = self._around.left_word(stage.name) if is_escalated else None
             if word is not None or stage.name not in asked:
@@ -152,6 +229,7 @@ class Engine:
     async def _conclude(self) -> None:
         """The run's last state, once its result lies where people look for it."""
         self._give_up()
+        await self._settle()
         outcome = conclusion(self._definition, self._book.run)
         if outcome.state is not StageState.AWAITING_APPROVAL:
             outcome = await self._with_result(outcome)
@@ -184,7 +262,7 @@ class Engine:
         around = self._around
         if around.places.checkout is not None:
             return (await around.workspaces.keep(around.places.checkout)).tree
-        trees = chosen_trees(around)
+        trees = {name: tree for name, tree in chosen_trees(around).items() if name in self._settled}
         return await around.descent.together(trees, trees) if trees else base
 
     def _interrupt(self, reason: str) -> None:

@@ -67,6 +67,7 @@ class Gating:
         """Write a gate's word down; when it sends the stage back, the state says so in the same moment."""
         around, record = self._around, self._record
         critique = _without_secrets(critique, around.book.masked)
+        critique = replace(critique, gate_digest=self._stage.gates[action.gate].digest)
         attempts = tuple(
             replace(attempt, critiques=(*attempt.critiques, critique)) if attempt.number == action.attempt else attempt
             for attempt in record.attempts
@@ -143,7 +144,7 @@ class Gating:
             await around.workspaces.put(attempt.tree, workspace)
             failures = self._record.failures
             around.tell_tree(workspace, attempt.tree, sum(one.attempt == attempt.number for one in failures))
-        elif attempt.number != self._record.attempts[-1].number:
+        elif attempt.number != max(each.number for each in (*self._record.earlier, *self._record.attempts)):
             raise WorkspaceError(
                 f"attempt {attempt.number} of {self._stage.name} cannot be judged: the checkout holds a later one",
                 stage=self._stage.name,

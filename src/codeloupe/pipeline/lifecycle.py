@@ -177,6 +177,7 @@ def tried_again(record: StageRecord, word: Approval) -> StageRecord:
         person_note=word.note.strip(),
         attempts_before=len(record.attempts),
         failures_before=len(record.failures),
+        chosen=None,
         wants_approval="",
         reason="",
         ended_at=None,

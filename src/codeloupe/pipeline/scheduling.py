@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from codeloupe.model.pipeline import RunRecord, StageRecord, StageState
@@ -18,11 +18,14 @@ class Conclusion:
     reason: str = ""
 
 
-def ready(definition: PipelineDefinition, run: RunRecord) -> tuple[str, ...]:
-    """The stages, in the order of the file, that can begin: all that they need is completed, and the run goes on."""
+def ready(definition: PipelineDefinition, run: RunRecord, settled: Collection[str]) -> tuple[str, ...]:
+    """The stages, in the order of the file, that can begin: all that they need is settled, and the run goes on.
+
+    `settled` are the completed stages whose work is made of what the stages that they need have left.
+    """
     if failing_stage(definition, run) is not None:
         return ()
-    done = {stage.name for stage in run.stages if stage.state is StageState.COMPLETED}
+    done = set(settled)
     waiting = {stage.name for stage in run.stages if stage.state in (StageState.PENDING, StageState.INTERRUPTED)}
     return tuple(stage.name for stage in definition.stages if stage.name in waiting and done.issuperset(stage.needs))
 
@@ -47,9 +50,11 @@ def given_up(definition: PipelineDefinition, run: RunRecord) -> Mapping[str, str
         for stage in hopeless:
             lost.add(stage.name)
             left.remove(stage)
-            if run.stage(stage.name).state is StageState.PENDING:
+            state = run.stage(stage.name).state
+            if state in (StageState.PENDING, StageState.COMPLETED):
                 missing = [name for name in stage.needs if name in lost]
-                reasons[stage.name] = f"not run, since it needs {' and '.join(missing)}, which {_fate(missing, run)}"
+                what = "not run" if state is StageState.PENDING else "its earlier work is left out"
+                reasons[stage.name] = f"{what}, since it needs {' and '.join(missing)}, which {_fate(missing, run)}"
     return reasons
 
 
@@ -77,12 +82,14 @@ def conclusion(definition: PipelineDefinition, run: RunRecord) -> Conclusion:
         return Conclusion(StageState.AWAITING_APPROVAL, f"waiting for a person on {words}")
     failed = [stage.name for stage in run.stages if stage.state is StageState.FAILED]
     without = [stage.name for stage in run.stages if stage.state is StageState.CANCELLED]
-    left_out = "; ".join(_left_out(failed, without))
-    return Conclusion(StageState.COMPLETED, left_out)
+    outdated = [stage.name for stage in run.stages if stage.state is StageState.COMPLETED and stage.outdated]
+    return Conclusion(StageState.COMPLETED, "; ".join(_left_out(failed, without, outdated)))
 
 
-def _left_out(failed: list[str], without: list[str]) -> Iterator[str]:
+def _left_out(failed: list[str], without: list[str], outdated: list[str]) -> Iterator[str]:
     if failed:
         yield f"without {', '.join(failed)}, which failed"
     if without:
         yield f"{', '.join(without)} not run"
+    if outdated:
+        yield f"with the work that {', '.join(outdated)} did before the pipeline's files changed"

@@ -35,9 +35,11 @@ STAGE_TRANSITIONS: Transitions = MappingProxyType(
         _REWORKING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
         _RECOVERING: frozenset({_RUNNING, _GATING, _AWAITING, _FAILED, *_STOPPED}),
         # To gating when more gates follow the one that a person was asked by.
-        _AWAITING: frozenset({_COMPLETED, _FAILED, _RUNNING, _GATING, *_STOPPED}),
-        _INTERRUPTED: frozenset({_RUNNING, _GATING, _REWORKING, _RECOVERING, _AWAITING, _FAILED, _CANCELLED}),
-        _COMPLETED: frozenset(),
+        # To pending when what it builds on has changed since it began, as from interrupted and completed.
+        _AWAITING: frozenset({_PENDING, _COMPLETED, _FAILED, _RUNNING, _GATING, *_STOPPED}),
+        _INTERRUPTED: frozenset({_PENDING, _RUNNING, _GATING, _REWORKING, _RECOVERING, _AWAITING, _FAILED, _CANCELLED}),
+        # To cancelled when what it builds on had to be made again, and failed.
+        _COMPLETED: frozenset({_PENDING, _CANCELLED}),
         # Only a person puts back what failed, and with it what was given up for its sake.
         _FAILED: frozenset({_PENDING}),
         _CANCELLED: frozenset({_PENDING}),
@@ -49,8 +51,8 @@ RUN_TRANSITIONS: Transitions = MappingProxyType(
         _RUNNING: frozenset({_AWAITING, _COMPLETED, _FAILED, *_STOPPED}),
         _AWAITING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
         _INTERRUPTED: frozenset({_RUNNING, _FAILED, _CANCELLED}),
-        _COMPLETED: frozenset(),
-        # A person had one of its stages tried again.
+        # A person had one of its stages run again, or accepted changes that leave something to do.
+        _COMPLETED: frozenset({_RUNNING}),
         _FAILED: frozenset({_RUNNING}),
         _CANCELLED: frozenset(),
     }

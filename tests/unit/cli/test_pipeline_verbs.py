@@ -227,7 +227,7 @@ class TestAnswers:
             (("reject", NAME, "print"), "is pending, and waits for nobody", "meant may be: write"),
             (("approve", NAME, "typo"), "has no stage 'typo'; it has research, write, print", "meant may be: write"),
             (("approve", "nope", "write"), "there is no run 'nope'", "pipeline list"),
-            (("resume", NAME, "--retry", "research"), "is completed, so it cannot be tried again", "meant may be"),
+            (("resume", NAME, "--retry", "print"), "is pending, so it cannot be tried again", "meant may be"),
             (("resume", NAME, "--note", "x"), "--note is for --retry", "--retry STAGE"),
         ],
     )

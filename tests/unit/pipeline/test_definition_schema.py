@@ -24,7 +24,7 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/*.yaml"))
 # Keys that the file has under another name, and fields that it does not set.
 OTHER_NAMES = {"timeout": "timeout_seconds", "budget": "max_budget_usd", "gate": "gates"}
-NOT_IN_THE_FILE = {"file", "digest"}
+NOT_IN_THE_FILE = {"parts", "file", "digest"}
 
 
 def read(text: str) -> object:

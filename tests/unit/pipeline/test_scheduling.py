@@ -7,7 +7,8 @@ import pytest
 
 from codeloupe.model.pipeline import RunRecord, StageRecord, StageState
 from codeloupe.model.pipeline_definition import OnFailure, PipelineDefinition, StageDefinition
-from codeloupe.pipeline.scheduling import conclusion, given_up, ready, revived
+from codeloupe.pipeline import scheduling
+from codeloupe.pipeline.scheduling import conclusion, given_up, revived
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
 S = StageState
@@ -36,6 +37,12 @@ def run(definition: PipelineDefinition, **states: StageState) -> RunRecord:
         started_at=NOW,
         updated_at=NOW,
     )
+
+
+def ready(definition: PipelineDefinition, record: RunRecord) -> tuple[str, ...]:
+    """What may begin where all that is completed holds."""
+    settled = [stage.name for stage in record.stages if stage.state is S.COMPLETED]
+    return scheduling.ready(definition, record, settled)
 
 
 DIAMOND: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ()}
