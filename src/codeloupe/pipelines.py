@@ -42,13 +42,13 @@ from codeloupe.pipeline.descent import Descent
 from codeloupe.pipeline.engine import Engine
 from codeloupe.pipeline.logbook import Logbook, Watch
 from codeloupe.pipeline.places import Places
-from codeloupe.pipeline.purse import Purse
+from codeloupe.pipeline.purse import Purse, RunLimits
 from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.ports import Agent, GateTask
 from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
 from codeloupe.store.location import state_directory
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
-from codeloupe.switchboard import AGENT_NAMES, agent_caller, make_agent
+from codeloupe.switchboard import AGENT_NAMES, Spent, agent_caller, make_agent
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 
@@ -277,6 +277,8 @@ class _Reviewing:
             keep_history=False,
             on_incomplete="fail",
             max_budget_usd=self._purse.left_usd(task.stage),
+            max_requests=self._purse.left_requests(),
+            max_tokens=self._purse.left_tokens(),
             experts=gate.experts or self._settings.experts,
             fail_on=Severity.parse(gate.fail_on) if gate.fail_on else self._settings.fail_on,
         )
@@ -306,8 +308,7 @@ class _Run:
     """One run with all that it needs, in one process that holds its lock."""
 
     def __init__(self, definition: PipelineDefinition, store: DirectoryRunStore, wish: _Wish) -> None:
-        limits = [most for most in (definition.max_budget_usd, wish.settings.max_budget_usd) if most is not None]
-        self._definition = replace(definition, max_budget_usd=min(limits) if limits else None)
+        self._definition = definition
         self._store = store
         self._options, self._settings, self._repository = wish.options, wish.settings, wish.repository
 
@@ -321,10 +322,11 @@ class _Run:
         record = await _begun(book, workspaces, places)
         if notes:
             book.tell(*(book.event("note", words) for words in notes))
-        purse, keys = Purse(self._definition, book), _Keys()
+        purse, keys = Purse(self._definition, book, _limits(self._settings)), _Keys()
         crew = _crew(self._options, self._settings)
-        settings, place = self._call_settings(record), self._options.state_directory
-        with agent_caller(settings, key_of=keys.key_of, watch_files=None, state_directory=place) as caller:
+        settings, place = self._call_settings(), self._options.state_directory
+        spent = _spent(record)
+        with agent_caller(settings, key_of=keys.key_of, watch_files=None, state_directory=place, spent=spent) as caller:
             asking = Asking(self._definition, crew, purse, caller)
             around = Surroundings(
                 definition=self._definition,
@@ -350,11 +352,10 @@ class _Run:
         is_checkout = record.workspace is WorkspaceKind.CHECKOUT
         return self._repository.root if is_checkout and self._repository is not None else None
 
-    def _call_settings(self, record: RunRecord) -> Settings:
-        """The settings for calls: their budget is what is left of the run's. Where nothing is, no call is made."""
-        most = self._definition.max_budget_usd
-        left = None if most is None else most - record.usage.cost_usd
-        return replace(self._settings, max_budget_usd=left if left is not None and left > 0 else None)
+    def _call_settings(self) -> Settings:
+        """The settings for calls, with the tighter of the two budgets that a run may have."""
+        limits = (self._definition.max_budget_usd, self._settings.max_budget_usd)
+        return replace(self._settings, max_budget_usd=min((most for most in limits if most is not None), default=None))
 
     async def _word(self, run_id: str, stage: StageRecord, question: str, seconds: float) -> Approval | None:
         ask_person = self._options.ask_person
@@ -363,6 +364,24 @@ class _Run:
             None if ask_person is None else lambda: ask_person(stage, question),
             timeout_seconds=seconds if self._options.wait_for_approval else 0.0,
         )
+
+
+def _limits(settings: Settings) -> RunLimits:
+    return RunLimits(
+        max_usd=settings.max_budget_usd, max_tokens=settings.max_tokens, max_requests=settings.max_requests
+    )
+
+
+def _spent(record: RunRecord) -> Spent:
+    """What a run has spent so far: its limits hold over its whole life."""
+    usage = record.usage
+    lost = sum(stage.unanswered for stage in record.stages)
+    return Spent(
+        usd=usage.cost_usd,
+        tokens=usage.input_tokens + usage.output_tokens,
+        requests=usage.requests + lost,
+        unknown_costs=usage.unknown_costs + lost,
+    )
 
 
 async def _begun(book: Logbook, workspaces: GitWorkspaceStore, places: Places) -> RunRecord:

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from codeloupe.agents.budget import RunBudget
+from codeloupe.agents.budget import RunBudget, Spent
 from codeloupe.agents.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
 from codeloupe.agents.validation import validate_types
 from codeloupe.config.schema import Settings
@@ -149,12 +149,13 @@ def agent_caller(
     key_of: KeyOf | None = None,
     watch_files: WatchFiles | None = _watch,
     state_directory: Path | None = None,
+    spent: Spent = Spent(),  # noqa: B008 - frozen
 ) -> Iterator[AgentCaller]:
     """What makes the agent calls of one run, with its limits, its budget and the ledger.
 
     `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files` tells
     which files a call changed, by git unless something else is given; None for a caller who finds out by itself. The
-    ledger is the user's, or the one in `state_directory`.
+    ledger is the user's, or the one in `state_directory`. `spent` is what the run has spent before.
     """
     options = CallerOptions(
         concurrency=settings.concurrency,
@@ -168,6 +169,7 @@ def agent_caller(
         max_usd=settings.max_budget_usd,
         max_tokens=settings.max_tokens,
         max_requests=settings.max_requests,
+        spent=spent,
     )
     path = database_path(os.environ) if state_directory is None else state_directory / DATABASE_NAME
     with Database(path) as database:

@@ -51,9 +51,10 @@ class Attempts:
                 place.leave()
                 await self.timing.sleep(seconds)
 
+            most = request.max_attempts
             return await with_retries(
                 attempt,
-                self.policy,
+                self.policy if most is None else replace(self.policy, attempts=most),
                 deadline=deadline,
                 timing=replace(self.timing, sleep=away),
                 emit=self.emit,

@@ -48,7 +48,7 @@ class RunBudget:
 
     Requests that run count with what they are expected to cost: the most that one has cost so far, and no more than
     their own max_budget_usd. One that would go beyond the limit together with those waits until they have ended. So
-    the last one may pass a limit, but not all that run at a time.
+    the last one may pass a limit, but not all that run at a time. `spent` is what went out earlier.
     """
 
     def __init__(
@@ -59,13 +59,14 @@ class RunBudget:
         max_tokens: int | None = None,
         max_requests: int | None = None,
         deadline: float | None = None,
+        spent: Spent = Spent(),  # noqa: B008 - frozen
     ) -> None:
         self._clock = clock
         self._max_usd = math.inf if max_usd is None else max_usd
         self._max_tokens = math.inf if max_tokens is None else max_tokens
         self._max_requests = math.inf if max_requests is None else max_requests
         self.deadline = math.inf if deadline is None else deadline
-        self._spent = Spent()
+        self._spent = spent
         self._running = Spent()
         self._dearest_usd: float | None = None
         self._most_tokens = 0

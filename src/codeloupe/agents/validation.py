@@ -28,6 +28,7 @@ _TYPES: Mapping[str, Any] = {
     "tools": tuple | None,
     "timeout_seconds": int | float,
     "idle_timeout_seconds": int | float | None,
+    "max_attempts": int | None,
     "max_turns": int | None,
     "max_budget_usd": int | float | None,
     "resume_session": str | None,
@@ -122,7 +123,7 @@ def _names(request: AgentRequest) -> _Problems:
 
 
 def _numbers(request: AgentRequest) -> _Problems:
-    for name in ("timeout_seconds", "idle_timeout_seconds", "max_turns", "max_budget_usd"):
+    for name in ("timeout_seconds", "idle_timeout_seconds", "max_attempts", "max_turns", "max_budget_usd"):
         value: float | None = getattr(request, name)
         if value is not None and not 0 < value < math.inf:
             yield f"{name} is {value!r}", "give a finite number above zero"

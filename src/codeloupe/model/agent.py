@@ -35,8 +35,8 @@ class AgentRequest:
 
     `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text that
     goes behind the prompt, by title. `labels` are for events and logs and do not shape the answer. `timeout_seconds`
-    covers all attempts; `idle_timeout_seconds` is how long an agent may be silent. `fork_session` goes on from the
-    resumed session in a new one, so that the old one stays as it is.
+    covers all attempts, of which `max_attempts` bounds the number; `idle_timeout_seconds` is how long an agent may be
+    silent. `fork_session` goes on from the resumed session in a new one, so that the old one stays as it is.
     """
 
     prompt: str
@@ -49,6 +49,7 @@ class AgentRequest:
     tools: tuple[str, ...] | None = None
     timeout_seconds: float = 1800.0
     idle_timeout_seconds: float | None = None
+    max_attempts: int | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
     output_schema: Mapping[str, Any] | None = None

@@ -158,7 +158,7 @@ class Attempting:
             output_file=places.attempt(name, number, "output.md"),
             saved_answer=result.saved_answer,
         )
-        self._around.book.put(replace(self._record, attempts=(*self._record.attempts, attempt)))
+        self._around.book.put(replace(self._record, attempts=(*self._record.attempts, attempt), unanswered=0))
         try:
             places.write(attempt.output_file, result.output)
         except OSError as error:
@@ -249,7 +249,8 @@ def record_failure(around: Surroundings, record: StageRecord, failure: FailedTry
         hint=failure.hint,
     )
     masked = replace(failure, message=event.message, hint=str(event.facts["hint"]))
-    around.book.move(record, StageState.RECOVERING, event, failures=(*record.failures, masked), reason=event.message)
+    failures = (*record.failures, masked)
+    around.book.move(record, StageState.RECOVERING, event, failures=failures, unanswered=0, reason=event.message)
 
 
 def chosen_attempt(record: StageRecord) -> AttemptRecord | None:

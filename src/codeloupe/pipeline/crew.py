@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from codeloupe.errors import ConfigError
+from codeloupe.errors import BudgetExhausted, ConfigError
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline_definition import GateDefinition, PipelineDefinition, StageDefinition
 from codeloupe.model.records import dataclass
@@ -76,7 +76,7 @@ class Asking:
 
         async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
             asked = replace(request, model=request.model or self._crew.model)
-            return await self._caller.call(asked, agent=agents, emit=emit)
+            return await self._called(stage.name, asked, agents, emit)
 
         return ask
 
@@ -89,7 +89,18 @@ class Asking:
             model=request.model or of_stage or self._crew.model,
             max_budget_usd=self._purse.left_usd(stage.name),
         )
-        return await self._caller.call(asked, agent=self._critics(gate, stage), emit=ignore)
+        return await self._called(stage.name, asked, self._critics(gate, stage), ignore)
+
+    async def _called(
+        self, stage: str, asked: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink
+    ) -> AgentResult:
+        try:
+            return await self._caller.call(asked, agent=agents, emit=self._purse.counting(stage, emit))
+        except BudgetExhausted as error:
+            if error.attempts and error.cost_usd is None:
+                # It ended at its limit without telling its cost, which is then at least that.
+                error.cost_usd = asked.max_budget_usd
+            raise
 
     def critic_can_read(self, gate: GateDefinition, task: GateTask) -> bool:
         """Whether the critic has tools to read files with."""

@@ -81,7 +81,9 @@ _SHARED = {
     "budget": described(DOLLARS, "How many dollars the stage may cost, with its gates and all its attempts."),
     "max_turns": described(TURNS, "How many turns one call may take."),
     "retries": described(
-        RETRIES, "How often a failed call is tried again before its session is resumed.", _STAGE["retries"]
+        RETRIES,
+        "How often a failed call is tried again before its session is resumed. 0: one call, and no recovery.",
+        _STAGE["retries"],
     ),
     "on_failure": described(
         _word_of(OnFailure),

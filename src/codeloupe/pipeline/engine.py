@@ -20,6 +20,7 @@ from codeloupe.pipeline.changes import kept_in_words, reopened
 from codeloupe.pipeline.descent import ancestors
 from codeloupe.pipeline.handwork import spare_handwork
 from codeloupe.pipeline.lifecycle import Lifecycle, tried_again
+from codeloupe.pipeline.purse import with_lost
 from codeloupe.pipeline.scheduling import Conclusion, conclusion, failing_stage, given_up, ready, revived
 from codeloupe.pipeline.states import ENDED_STATES, LIVE_STATES
 from codeloupe.pipeline.surroundings import Surroundings
@@ -153,7 +154,8 @@ class Engine:
             self._book.move(self._book.stage(name), StageState.PENDING, reason="")
         for stage in run.stages:
             if stage.state in LIVE_STATES and stage.state is not StageState.AWAITING_APPROVAL:
-                self._book.move(stage, StageState.INTERRUPTED, reason=f"{_DIED} while it was {stage.state.value}")
+                died = f"{_DIED} while it was {stage.state.value}"
+                self._book.move(with_lost(stage), StageState.INTERRUPTED, reason=died)
         for stage in self._book.run.stages:
             # Taken now: left where it is, it would be the answer to a question that was not asked yet.
             word = self._around.left_word(stage.name) if stage.state is StageState.INTERRUPTED else None
@@ -270,7 +272,7 @@ class Engine:
         with contextlib.suppress(CodeloupeError):
             for stage in self._book.run.stages:
                 if stage.state in LIVE_STATES and stage.state is not StageState.AWAITING_APPROVAL:
-                    self._book.move(stage, StageState.INTERRUPTED, reason=reason)
+                    self._book.move(with_lost(stage), StageState.INTERRUPTED, reason=reason)
             if self._book.run.state is StageState.RUNNING:
                 ended = self._book.event("run_ended", reason, state=StageState.INTERRUPTED.value)
                 self._book.move_run(StageState.INTERRUPTED, ended, reason=reason)

@@ -83,6 +83,7 @@ class Gating:
             blockers=len(critique.blockers),
             cost_usd=critique.usage.cost_usd,
         )
+        changes = {**changes, "unanswered": 0}
         judged = replace(record, attempts=attempts, **changes)
         comes_next = next_action(self._stage, judged)
         if isinstance(comes_next, Execute) and record.state is StageState.GATING:

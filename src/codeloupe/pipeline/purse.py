@@ -1,43 +1,109 @@
-"""What a run and its stages may still spend, looked at before each call."""
+"""What a run and its stages may still spend in their whole life, looked at before each call and counted with it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from codeloupe.errors import BudgetExhausted
+from codeloupe.model.agent_events import AgentEvent, AttemptStarted
+from codeloupe.model.pipeline import StageRecord
 from codeloupe.model.pipeline_definition import PipelineDefinition
+from codeloupe.model.records import dataclass
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.logbook import Logbook
+from codeloupe.ports import AgentEventSink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """The limits of the settings, which hold for all calls of a run, whenever they are made; None is no limit."""
+
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    max_requests: int | None = None
 
 
 class Purse:
-    """The budgets of a pipeline, against what the run's record says was spent."""
+    """The limits of a pipeline and of the settings, against what the run's record says was spent."""
 
-    def __init__(self, definition: PipelineDefinition, book: Logbook) -> None:
+    def __init__(self, definition: PipelineDefinition, book: Logbook, limits: RunLimits = RunLimits()) -> None:  # noqa: B008 - frozen
+        self._file = definition.file
         self._run_usd = definition.max_budget_usd
         self._stage_usd = {stage.name: stage.max_budget_usd for stage in definition.stages}
+        self._limits = limits
         self._book = book
 
     def left_usd(self, stage: str) -> float | None:
-        """What a call of a stage, or of one of its gates, may cost; None without a limit.
+        """What a call of a stage, or of one of its gates, may cost; None without a limit of money.
 
-        Raises BudgetExhausted, which names the limit and what was spent, when nothing is left.
+        Raises BudgetExhausted, which names the limit, what was spent and how to go on, when a limit is reached.
         """
         run = self._book.run
+        self._check_counts(stage, run.usage)
         limits = (
-            ("the run", self._run_usd, run.usage),
-            (f"the stage {stage}", self._stage_usd[stage], run.stage(stage).usage),
+            ("the run", self._run_usd, run.usage, f"`max_budget_usd` in {self._file}"),
+            (f"the stage {stage}", self._stage_usd[stage], run.stage(stage).usage, f"its `budget` in {self._file}"),
+            ("the run", self._limits.max_usd, run.usage, ""),
         )
-        left = [_left(whose, most, spent, stage) for whose, most, spent in limits if most is not None]
+        left = []
+        for whose, most, spent, where in limits:
+            if most is None:
+                continue
+            if spent.cost_usd >= most:
+                unknown = f" ({spent.unknown_costs} calls did not tell their cost)" if spent.unknown_costs else ""
+                words = f"${spent.cost_usd:.4f} of the ${most:.4f} of {whose} are spent{unknown}"
+                raise self._exhausted(stage, words, where=where, key="max_budget_usd")
+            left.append(most - spent.cost_usd)
         return min(left) if left else None
 
+    def left_requests(self) -> int | None:
+        """How many requests the run may still make; None without a limit."""
+        most = self._limits.max_requests
+        return None if most is None else most - self._book.run.usage.requests
 
-def _left(whose: str, most: float, spent: Usage, stage: str) -> float:
-    left = most - spent.cost_usd
-    if left > 0:
-        return left
-    unknown = f" ({spent.unknown_costs} calls did not tell their cost)" if spent.unknown_costs else ""
-    raise BudgetExhausted(
-        f"nothing more is spent on {stage}: ${spent.cost_usd:.4f} of the ${most:.4f} of {whose} are spent{unknown}",
-        agent="none",
-        hint="allow more in the pipeline's file, then have the stage tried again with that change accepted",
-        attempts=0,
-    )
+    def left_tokens(self) -> int | None:
+        """How many tokens the run may still use; None without a limit."""
+        most = self._limits.max_tokens
+        return None if most is None else most - _tokens(self._book.run.usage)
+
+    def counting(self, stage: str, emit: AgentEventSink) -> AgentEventSink:
+        """A sink that writes each request of a stage down when it goes out: a process that dies has not lost it."""
+
+        def count(event: AgentEvent) -> None:
+            if isinstance(event, AttemptStarted):
+                record = self._book.stage(stage)
+                self._book.put(replace(record, unanswered=record.unanswered + 1))
+            emit(event)
+
+        return count
+
+    def _check_counts(self, stage: str, spent: Usage) -> None:
+        requests, tokens = self.left_requests(), self.left_tokens()
+        if requests is not None and requests <= 0:
+            words = f"the run has made {spent.requests:,} of its {self._limits.max_requests:,} requests"
+            raise self._exhausted(stage, words, key="max_requests")
+        if tokens is not None and tokens <= 0:
+            words = f"the run has used {_tokens(spent):,} of its {self._limits.max_tokens:,} tokens"
+            raise self._exhausted(stage, words, key="max_tokens")
+
+    def _exhausted(self, stage: str, words: str, *, key: str, where: str = "") -> BudgetExhausted:
+        option = " --accept-changes" if where else ""
+        place = where or f"`{key}` in your settings, or CODELOUPE_{key.upper()}"
+        return BudgetExhausted(
+            f"nothing more is spent on {stage}: {words}",
+            agent="none",
+            hint=f"raise {place}, then `codeloupe pipeline resume {self._book.run.run_id}{option} --retry {stage}`",
+            attempts=0,
+        )
+
+
+def with_lost(record: StageRecord) -> StageRecord:
+    """A stage that was stopped: what it had asked and nobody will answer counts as asked, at an unknown cost."""
+    if not record.unanswered:
+        return record
+    lost = Usage(requests=record.unanswered, unknown_costs=record.unanswered)
+    return replace(record, unanswered=0, lost=record.lost.plus(lost))
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.input_tokens + usage.output_tokens

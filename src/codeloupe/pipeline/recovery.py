@@ -73,7 +73,8 @@ def next_step(stage: StageDefinition, failures: Sequence[FailedTry]) -> Recovery
     if not failures:
         return RecoveryStep.FIRST
     last = failures[-1]
-    if _is_hopeless(last):
+    # Without retries there is exactly one call, whatever it is called.
+    if _is_hopeless(last) or not stage.retries:
         return None
     steps = [failure.step for failure in failures]
     tried = steps.count(RecoveryStep.RETRY)

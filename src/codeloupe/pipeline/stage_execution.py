@@ -117,6 +117,7 @@ def _agent_request(
         permission_mode=PermissionMode.ACCEPT_EDITS if definition.writes else PermissionMode.DONT_ASK,
         tools=definition.tools,
         timeout_seconds=definition.timeout_seconds,
+        max_attempts=None if definition.retries else 1,
         max_turns=definition.max_turns,
         max_budget_usd=definition.max_budget_usd,
         output_schema=definition.output_schema,

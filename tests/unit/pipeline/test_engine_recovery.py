@@ -103,7 +103,7 @@ def test_what_trying_again_cannot_mend_stops_for_a_person_who_then_has_it_tried_
 
 
 def test_what_failed_calls_cost_is_counted(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "retries": 0})
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
     error = OutputInvalid(
         "half an answer", agent="scripted", cost_usd=0.5, usage=TokenUsage(input_tokens=10, output_tokens=5)
     )
@@ -171,8 +171,9 @@ def test_secrets_in_failures_are_not_written_down(tmp_path: Path) -> None:
 
 
 def test_what_the_first_call_of_a_session_made_is_an_artifact_of_the_one_that_resumed_it(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "retries": 0})
-    steps = [crashing({"a.md": "half\n", "b.bin": "no\n"}, session_id="s-1"), writing({"c.md": "rest\n"})]
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    half = crashing({"a.md": "half\n", "b.bin": "no\n"}, session_id="s-1")
+    steps = [half, half, writing({"c.md": "rest\n"})]
     ran = run(file, Cast({"write": steps}), tmp_path / "state")
     attempt = ran.record.stage("write").attempts[0]
     assert attempt.step is RecoveryStep.RESUME
@@ -180,8 +181,8 @@ def test_what_the_first_call_of_a_session_made_is_an_artifact_of_the_one_that_re
 
 
 def test_what_a_failed_call_made_is_none_of_the_one_that_begins_afresh(tmp_path: Path) -> None:
-    file = write_pipeline(tmp_path / "p", {"name": "write", "retries": 0})
-    steps = [crashing({"a.md": "half\n"}), writing({"c.md": "rest\n"})]
+    file = write_pipeline(tmp_path / "p", {"name": "write"})
+    steps = [crashing({"a.md": "half\n"}), crashing({"a.md": "half\n"}), writing({"c.md": "rest\n"})]
     ran = run(file, Cast({"write": steps}), tmp_path / "state")
     attempt = ran.record.stage("write").attempts[0]
     assert (attempt.step, attempt.artifacts) == (RecoveryStep.FRESH, ("c.md",))

@@ -46,7 +46,7 @@ def test_the_chain_is_retry_then_resume_then_fresh_then_a_person() -> None:
     error = executed(Overloaded("busy", agent="a", session_id="s-1"))
     assert failures(error) == [FIRST, RETRY, RESUME, FRESH]
     assert failures(error, retries=3) == [FIRST, RETRY, RETRY, RETRY, RESUME, FRESH]
-    assert failures(error, retries=0) == [FIRST, RESUME, FRESH]
+    assert failures(error, retries=0) == [FIRST]
 
 
 def test_without_a_session_that_can_be_resumed_that_step_is_left_out() -> None:

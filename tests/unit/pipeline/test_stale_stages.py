@@ -167,10 +167,10 @@ def test_a_finished_stage_that_is_tried_again_takes_those_with_it_that_build_on_
     assert cast.calls[-2:] == ["a", "b"]
     assert [attempt.number for attempt in again.record.stage("b").attempts] == [2]
     # What comes out as before leaves the others as they are.
-    cast.calls.clear()
+    before = len(cast.calls)
     retry(again, "a")
     third = resume(again, cast)
-    assert (third.record.state, cast.calls) == (S.COMPLETED, ["a"])
+    assert (third.record.state, cast.calls[before:]) == (S.COMPLETED, ["a"])
 
 
 @pytest.mark.defect("P1")

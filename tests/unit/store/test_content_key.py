@@ -19,6 +19,7 @@ NOT_SHAPING: dict[str, Any] = {
     "working_dir": Path("elsewhere"),
     "timeout_seconds": 1.5,
     "idle_timeout_seconds": 2.5,
+    "max_attempts": 2,
     "max_budget_usd": 0.25,
     "labels": {"unit": "3"},
     # A call that resumes has no key, and without a session there is nothing to fork.
