@@ -228,6 +228,9 @@ class WorkspaceStore(Protocol):
     async def keep(self, directory: Path) -> KeptTree:
         """Keep what a directory holds now. Links that leave it, special files and too large ones are left out."""
 
+    async def without(self, tree: str, paths: Sequence[str]) -> str:
+        """A tree that lacks some files."""
+
     async def changed(self, before: str, after: str) -> tuple[str, ...]:
         """The files that differ between two trees, sorted."""
 
@@ -270,7 +273,8 @@ class RunStore(Protocol):
 class GateTask:
     """What a gate judges: an attempt's workspace, what changed in it, and what the stage was to do.
 
-    `start_tree` and `tree` name in the workspace store what the stage began with and what the attempt left.
+    `start_tree` and `tree` name in the workspace store what the stage began with and what the attempt left. Of a
+    repository they, and what changed, are without the answers that we saved there ourselves.
     """
 
     stage: str

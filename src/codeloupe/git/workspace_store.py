@@ -138,19 +138,21 @@ class GitWorkspaceStore:
         """
         with _told("two workspaces cannot be compared"):
             await self._ready()
-            trees = [await self._without(_checked(tree), without) for tree in (before, after)]
+            trees = [await self.without(tree, without) for tree in (before, after)]
             patch = await git(self._objects.place(), "diff-tree", *_PATCH_FLAGS, *trees)
             return patch.decode("utf-8", "surrogateescape")
 
-    async def _without(self, tree: str, paths: Sequence[str]) -> str:
+    async def without(self, tree: str, paths: Sequence[str]) -> str:
         """A tree that lacks some files."""
-        if not paths:
-            return tree
-        content = await read_tree(self._objects, tree)
-        writer = ObjectWriter(self._objects, content.names)
-        smaller = writer.add_tree({path: kept for path, kept in content.entries.items() if path not in paths})
-        await writer.flush()
-        return smaller
+        with _told("files cannot be left out of a workspace"):
+            if not paths:
+                return _checked(tree)
+            await self._ready()
+            content = await read_tree(self._objects, _checked(tree))
+            writer = ObjectWriter(self._objects, content.names)
+            smaller = writer.add_tree({path: kept for path, kept in content.entries.items() if path not in paths})
+            await writer.flush()
+            return smaller
 
     async def _ready(self) -> _Beginning:
         if self._beginning is None:

@@ -56,7 +56,10 @@ class PastAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRequest:
-    """What a stage is asked. `agent_definition` may be absent; `prior_artifacts` are paths, not contents."""
+    """What a stage is asked. `agent_definition` may be absent; `prior_artifacts` are paths, not contents.
+
+    `prior_answers` are texts by name: answers of earlier stages that lie where the agent cannot read them.
+    """
 
     stage: str
     step_file: Path
@@ -64,6 +67,7 @@ class StageRequest:
     prior_artifacts: tuple[Path, ...] = ()
     elicitation_context: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     attempt_history: tuple[PastAttempt, ...] = ()
+    prior_answers: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
 
 class StageStatus(StrEnum):
@@ -76,8 +80,9 @@ class StageStatus(StrEnum):
 class StageResult:
     """What a stage gave. `artifacts` are absolute paths, sorted. `session_id` is empty where the agent has none.
 
-    `notes` say in words what was not as asked, such as a file that was left out and why. `saved_answer` is the name in
-    the workspace under which the answer was saved, empty when the agent left artifacts itself.
+    `notes` say in words what was not as asked, such as a file that was left out and why. `saved_answer` is the name
+    under which the answer was saved, in the workspace unless that is the user's own; empty when the agent left
+    artifacts itself.
     """
 
     status: StageStatus

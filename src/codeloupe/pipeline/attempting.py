@@ -7,7 +7,7 @@ after that, and again from the same workspace if the process dies in between.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ from codeloupe.model.pipeline import (
     StageResult,
     StageState,
 )
-from codeloupe.model.pipeline_definition import GateKind, StageDefinition
+from codeloupe.model.pipeline_definition import GateKind, StageDefinition, WorkspaceKind
 from codeloupe.model.spending import usage_of
 from codeloupe.pipeline.changes import parts_now
 from codeloupe.pipeline.deciding import Execute
@@ -37,6 +37,8 @@ from codeloupe.ports import AgentEventSink, AskAgent
 
 _log = logging.getLogger(__name__)
 _MOST_NOTES = 50
+# More of an answer than any stage should have to read in its prompt.
+_MOST_ANSWER_CHARACTERS = 200_000
 
 
 class Attempting:
@@ -80,6 +82,7 @@ class Attempting:
                 emit=self._around.emit,
                 resume_session=action.session or None,
                 built_on=await self._built_on(action),
+                answers=self._answers(action.attempt),
             )
         except (CodeloupeError, OSError) as error:
             await self._failed(action, error, asking.result, workspace)
@@ -88,6 +91,11 @@ class Attempting:
 
     def _ask_for(self, action: Execute) -> AskAgent:
         return self._around.ask(self._stage, action.agent)
+
+    def _answers(self, number: int) -> Path | None:
+        """Where an answer is saved instead of in the user's own tree."""
+        places = self._around.places
+        return places.made_attempt(self._stage.name, number) if self._around.is_checkout else None
 
     async def _ready_workspace(self, action: Execute) -> Path:
         """The stage's workspace with what this attempt begins with. In the user's own tree nothing is put back."""
@@ -129,6 +137,7 @@ class Attempting:
             prior_artifacts=tuple(prior),
             elicitation_context=told,
             attempt_history=tuple(_history(self._record, fresh=action.step is RecoveryStep.FRESH)),
+            prior_answers=kept_answers(self._around, self._around.descent.lineage(stage.name)),
         )
 
     async def _built_on(self, action: Execute) -> tuple[str, ...]:
@@ -148,7 +157,7 @@ class Attempting:
         attempt = AttemptRecord(
             number=number,
             step=action.step,
-            artifacts=tuple(str(path.relative_to(home)) for path in result.artifacts),
+            artifacts=tuple(str(path.relative_to(home)) for path in result.artifacts if path.is_relative_to(home)),
             session_id=result.session_id,
             agent=result.agent,
             model=result.model,
@@ -262,6 +271,28 @@ def built_on(around: Surroundings, stage: StageDefinition) -> dict[str, str]:
     """What a stage that begins now builds on: the trees of what it needs, and under "" that of the run's beginning."""
     trees = chosen_trees(around)
     return {"": around.book.run.base_tree, **{name: trees[name] for name in stage.needs if name in trees}}
+
+
+def kept_answers(around: Surroundings, stages: Iterable[str]) -> dict[str, str]:
+    """The answers of completed stages that were saved beside the user's own tree, by name."""
+    answers: dict[str, str] = {}
+    for name in stages:
+        record = around.book.stage(name)
+        chosen = chosen_attempt(record) if record.state is StageState.COMPLETED else None
+        # An older version saved them in the tree, as an artifact.
+        if around.is_checkout and chosen is not None and chosen.saved_answer not in ("", *chosen.artifacts):
+            text = around.places.read(around.places.attempt(name, chosen.number, chosen.saved_answer))
+            answers[chosen.saved_answer] = text[:_MOST_ANSWER_CHARACTERS]
+    return answers
+
+
+def own_answers(around: Surroundings) -> tuple[str, ...]:
+    """The answers that we saved into a repository's files: stages hand them on, but they are no change to it."""
+    run = around.book.run
+    if run.workspace is WorkspaceKind.DIRECTORY:
+        return ()
+    attempts = (each for stage in run.stages for each in (*stage.earlier, *stage.attempts))
+    return tuple(sorted({each.saved_answer for each in attempts if each.saved_answer in each.artifacts}))
 
 
 def chosen_trees(around: Surroundings) -> dict[str, str]:

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 
 from codeloupe.errors import CodeloupeError, WorkspaceError
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
-from codeloupe.model.pipeline_definition import StageDefinition, WorkspaceKind
-from codeloupe.pipeline.attempting import built_on, chosen_trees
+from codeloupe.model.pipeline_definition import StageDefinition
+from codeloupe.pipeline.attempting import built_on, chosen_trees, kept_answers, own_answers
 from codeloupe.pipeline.changes import kept_in_words, reopened
 from codeloupe.pipeline.descent import ancestors
 from codeloupe.pipeline.handwork import spare_handwork
@@ -245,20 +245,14 @@ class Engine:
             tree = await self._result_tree(base)
             if not around.is_checkout:
                 await around.workspaces.put(tree, around.places.result)
-            around.places.write(RESULT_PATCH, await around.workspaces.diff(base, tree, without=self._own_files()))
+            for name, text in kept_answers(around, self._settled).items():
+                around.places.write(f"{around.places.result.name}/{name}", text)
+            around.places.write(RESULT_PATCH, await around.workspaces.diff(base, tree, without=own_answers(around)))
         except (CodeloupeError, OSError) as error:
             words = error.message if isinstance(error, CodeloupeError) else str(error)
             before = f"{outcome.reason}; " if outcome.reason else ""
             return Conclusion(StageState.FAILED, f"{before}there is no result: {words}")
         return outcome
-
-    def _own_files(self) -> tuple[str, ...]:
-        """The answers that we saved into a repository's files: stages hand them on, but they are no change to it."""
-        run = self._book.run
-        if run.workspace is WorkspaceKind.DIRECTORY:
-            return ()
-        answers = {attempt.saved_answer for stage in run.stages for attempt in stage.attempts}
-        return tuple(sorted(answers - {""}))
 
     async def _result_tree(self, base: str) -> str:
         around = self._around

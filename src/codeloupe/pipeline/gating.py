@@ -20,7 +20,7 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.model.pipeline_definition import GateKind, StageDefinition
-from codeloupe.pipeline.attempting import record_failure
+from codeloupe.pipeline.attempting import own_answers, record_failure
 from codeloupe.pipeline.deciding import Execute, Judge, next_action
 from codeloupe.pipeline.handwork import spare_handwork
 from codeloupe.pipeline.logbook import Mask
@@ -155,19 +155,20 @@ class Gating:
     async def _task(self, number: int) -> GateTask:
         around, record, attempt = self._around, self._record, self._attempt(number)
         await self._placed(attempt)
-        workspace = around.places.workspace(self._stage.name)
+        workspace, ours = around.places.workspace(self._stage.name), own_answers(around)
+        start, tree = [await around.workspaces.without(each, ours) for each in (record.start_tree, attempt.tree)]
         return GateTask(
             stage=self._stage.name,
             attempt=number,
             workspace=workspace,
             requirements=self._requirements(),
             artifacts=tuple(workspace / name for name in attempt.artifacts),
-            files_changed=attempt.files_changed,
-            diff=await around.workspaces.diff(record.start_tree, attempt.tree),
+            files_changed=tuple(file for file in attempt.files_changed if file not in ours),
+            diff=await around.workspaces.diff(start, tree),
             output=around.places.read(attempt.output_file),
             earlier=tuple(word for past in record.attempts if past.number < number for word in past.critiques),
-            start_tree=record.start_tree,
-            tree=attempt.tree,
+            start_tree=start,
+            tree=tree,
         )
 
     def _requirements(self) -> str:

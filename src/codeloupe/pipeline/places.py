@@ -46,6 +46,10 @@ class Places:
         """The name of a file about an attempt, below the run's directory."""
         return f"stages/{stage}/attempt-{number}/{file}"
 
+    def made_attempt(self, stage: str, number: int) -> Path:
+        """The folder of the files about an attempt, made if it is not there. Raises OSError."""
+        return self._made((self._directory / self.attempt(stage, number, "file")).parent)
+
     def write(self, name: str, text: str) -> None:
         """Write a file, in the place of an earlier one. Raises OSError."""
         file = self._directory / name

@@ -57,11 +57,13 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
     resume_session: str | None = None,
     model: str | None = None,
     built_on: Sequence[str] = (),
+    answers: Path | None = None,
 ) -> StageResult:
     """Ask a stage's agent in its workspace and collect the artifacts.
 
     `model` overrules the definition's. `built_on` names, by path in the workspace, what the stage itself made there in
     earlier attempts or calls: whatever of it is still there when this one ends, and fits the rule, is its artifact too.
+    `answers` is a folder for an answer that is saved, in the place of a workspace that is not ours to write to.
 
     Raises AgentExecutionError from its cause when there is no answer in time, or a file of the stage cannot be read,
     and ArtifactError when what was left is not as asked. A cancellation is raised as it came, the agent being gone.
@@ -81,11 +83,11 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
             stage=definition.name,
             hint="use an agent that keeps to its workspace",
         )
-    left = _Left(workspace, before, await look_at(workspace, stage=definition.name), tuple(built_on))
+    left = _Left(workspace, before, await look_at(workspace, stage=definition.name), tuple(built_on), answers)
     collected = _outcome(result, definition, left)
     return StageResult(
         status=StageStatus.COMPLETED,
-        artifacts=tuple(sorted(workspace.absolute() / path for path in collected.artifacts)),
+        artifacts=tuple(sorted(left.place(path, collected.answer) / path for path in collected.artifacts)),
         session_id=result.session_id or "",
         duration_seconds=duration_seconds,
         usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else duration_seconds),
@@ -105,6 +107,11 @@ class _Left:
     before: Look
     after: Look
     built_on: tuple[str, ...]
+    answers: Path | None
+
+    def place(self, path: str, answer: str) -> Path:
+        """In which folder an artifact is."""
+        return (self.workspace if self.answers is None or path != answer else self.answers).absolute()
 
 
 def _agent_request(
@@ -190,8 +197,9 @@ def _outcome(result: AgentResult, definition: StageDefinition, left: _Left) -> C
         collected = replace(collected, artifacts=artifacts, answer=answer)
     require(collected, rule, stage=name)
     if answer is not None:
-        _save(result, left.workspace, answer, stage=name)
-    check_schemas(left.workspace, collected.artifacts, rule, stage=name)
+        _save(result, left.place(answer, answer), answer, stage=name)
+    for artifact in collected.artifacts:
+        check_schemas(left.place(artifact, answer or ""), (artifact,), rule, stage=name)
     return collected
 
 
@@ -210,7 +218,8 @@ def _answer_file(result: AgentResult, definition: StageDefinition, left: _Left, 
             stage=definition.name,
             hint="say in the step file what the stage has to write or answer",
         )
-    return answer_name(definition.name, structured=structured, taken=left.after, own=unchanged_own)
+    taken = left.after if left.answers is None else ()
+    return answer_name(definition.name, structured=structured, taken=taken, own=unchanged_own)
 
 
 def _save(result: AgentResult, workspace: Path, name: str, *, stage: str) -> None:

@@ -90,6 +90,7 @@ def build_prompt(
         "Stage Requirements": texts.step.strip(),
         "Agent Definition": texts.agent_definition.strip(),
         "Prior Artifacts": "\n".join(_prior(request.prior_artifacts)),
+        "Prior Answers": "\n".join(_answers(request.prior_answers)),
         "Elicitation Context": "\n".join(_context(request.elicitation_context)),
         "Attempt History": "\n".join(_history(request.attempt_history)),
         "Execution Environment": "\n".join(
@@ -103,6 +104,13 @@ def _prior(paths: Sequence[Path]) -> Iterator[str]:
     if paths:
         yield "Earlier stages made these files. Read those that you need; do not change them."
         yield from (f"- {escape(str(path))}" for path in paths)
+
+
+def _answers(answers: Mapping[str, str]) -> Iterator[str]:
+    if answers:
+        yield "Earlier stages answered this."
+    for name, text in answers.items():
+        yield from _item(escape(name), text)
 
 
 def _context(values: Mapping[str, str]) -> Iterator[str]:

@@ -32,6 +32,9 @@ class CountingStore:
     async def changed(self, before: str, after: str) -> tuple[str, ...]:
         raise NotImplementedError
 
+    async def without(self, tree: str, paths: Sequence[str]) -> str:
+        raise NotImplementedError
+
     async def diff(self, before: str, after: str, *, without: Sequence[str] = ()) -> str:
         raise NotImplementedError
 

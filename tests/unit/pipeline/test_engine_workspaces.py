@@ -16,7 +16,7 @@ from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
 from codeloupe.pipelines import open_run_store
 from codeloupe.ports import KeptTree
-from codeloupe.testing import Text
+from codeloupe.testing import Json, Text
 from codeloupe.testing.scripted_call import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, files_in, resume, run, write_pipeline, writing
 from tests.repository import GitRepository
@@ -266,6 +266,7 @@ def test_a_worktree_tells_its_agent_what_it_changed_without_touching_the_reposit
     assert "a.py" in said[0]
 
 
+@pytest.mark.defect("P7")
 @pytest.mark.parametrize("kind", ["worktree", "checkout"])
 def test_an_answer_that_we_saved_is_handed_on_but_no_part_of_a_repositorys_patch(
     project: GitRepository, tmp_path: Path, kind: str
@@ -282,12 +283,35 @@ def test_an_answer_that_we_saved_is_handed_on_but_no_part_of_a_repositorys_patch
     ran = run(file, cast, tmp_path / "state", repo=project.path)
     assert ran.record.state is S.COMPLETED, ran.record.reason
     assert "read-output.md" in told[0]
+    assert kind == "worktree" or "Two things are wrong." in told[0]
     patch = (ran.directory / "result.patch").read_text(encoding="utf-8")
     assert "+x = 2" in patch
     assert "-output.md" not in patch
-    holder = ran.directory / "result" if kind == "worktree" else project.path
-    assert files_in(holder)["read-output.md"] == "Two things are wrong.\n"
-    assert files_in(holder)["write-output.md"] == "All changed.\n"
+    assert ran.result()["read-output.md"] == "Two things are wrong.\n"
+    assert ran.result()["write-output.md"] == "All changed.\n"
+    assert sorted(files_in(project.path)) == [".gitignore", "a.py", "docs/b.md"]
+
+
+@pytest.mark.defect("P7")
+@pytest.mark.parametrize("kind", ["worktree", "checkout"])
+def test_a_review_gate_does_not_count_an_answer_that_we_saved(
+    project: GitRepository, tmp_path: Path, kind: str
+) -> None:
+    stages = (
+        {"name": "read", "writes": False, "output_schema": {"type": "object"}},
+        {"name": "write", "needs": "read", "gate": {"kind": "review"}},
+        {"name": "say", "gate": {"kind": "review", "max_attempts": 1}, "on_failure": "continue"},
+    )
+    file = write_pipeline(tmp_path / "p", *stages, workspace=kind)
+    cast = Cast({"read": [Json({"wrong": 2})], "write": [writing({"b.py": "y = 2\n"})], "say": [Text("Nothing.")]})
+    ran = run(file, cast, tmp_path / "state", repo=project.path, settings=OFFLINE)
+    assert ran.record.state is S.COMPLETED, ran.record.reason
+    (judged,) = ran.record.stage("write").attempts[0].critiques
+    assert "1 file" in judged.summary
+    (nothing,) = ran.record.stage("say").attempts[0].critiques
+    assert nothing.blockers == ("the stage changed no file",)
+    assert "read-output.json" in ran.result()
+    assert ("read-output.json" in files_in(project.path)) is False
 
 
 def test_a_file_that_the_agent_names_like_a_saved_answer_is_its_own(project: GitRepository, tmp_path: Path) -> None:
