@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 
@@ -72,7 +73,7 @@ class RunOptions:
     """How a run is made.
 
     `repo` is where a worktree or a checkout comes from, and whose settings count unless `settings` are given. `agents`
-    are those of the caller by name, beside the built-in ones or in the place of one. `agent` and `model` are for stages
+    are those of the caller by name, beside the built-in ones or in the place of one: a pipeline's file can name them. `agent` and `model` are for stages
     that name none; `resume_run` keeps those of the run unless it is given others. `ask_person` asks on a terminal, and
     gives None when the person wants to decide later: then the run stops. Without it an approval is waited for as long
     as its gate says, unless `wait_for_approval` is off. `state_directory` holds the run, and the ledger of its stages
@@ -99,9 +100,14 @@ class Pipeline:
         self.definition = definition
 
     @classmethod
-    def load(cls, file: Path | str) -> Pipeline:
-        """The pipeline that a YAML file defines. Raises ConfigError, which tells every mistake with its line."""
-        return cls(load_pipeline(Path(file)))
+    def load(cls, file: Path | str, *, agents: Collection[str] | None = None) -> Pipeline:
+        """The pipeline that a YAML file defines. Raises ConfigError, which tells every mistake with its line.
+
+        `agents` names those that the file may speak of beside the built-in ones. Without it every name is taken here,
+        and `run` refuses one that neither is built in nor among the agents of its options.
+        """
+        known = None if agents is None else (*AGENT_NAMES, *agents)
+        return cls(load_pipeline(Path(file), agents=known))
 
     async def run(
         self,
@@ -177,7 +183,7 @@ def _definition_of(record: RunRecord) -> PipelineDefinition:
             f"the run {record.run_id} cannot go on: its pipeline's file {record.file} is not there any more",
             hint="put it back where it was",
         )
-    return load_pipeline(record.file)
+    return load_pipeline(record.file, agents=None)
 
 
 def _remembered(record: RunRecord, options: RunOptions) -> tuple[RunRecord, RunOptions]:
@@ -229,8 +235,9 @@ def _crew(options: RunOptions, settings: Settings) -> Crew:
 class _Keys:
     """The ledger's keys of reading calls: each covers what the agent can read."""
 
-    def __init__(self) -> None:
+    def __init__(self, called: Callable[[Agent], str] = attrgetter("name")) -> None:
         self._known: dict[Path, tuple[str, int]] = {}
+        self._called = called
 
     def tell(self, workspace: Path, tree: str, failures: int) -> None:
         """A workspace holds this tree now; so many calls on it have failed, and the next must not be one of them."""
@@ -245,7 +252,7 @@ class _Keys:
         own: str | None = getattr(agent, "default_model", None)
         return content_key(
             _without_fence(request),
-            agent=agent.name,
+            agent=self._called(agent),
             model=request.model if own is None else f"{request.model} {own}",
             version=request.labels.get("prompt_version", f"stage {CALL_VERSION}"),
             tree=tree if reads_files else None,
@@ -322,8 +329,8 @@ class _Run:
         record = await _begun(book, workspaces, places)
         if notes:
             book.tell(*(book.event("note", words) for words in notes))
-        purse, keys = Purse(self._definition, book, _limits(self._settings)), _Keys()
         crew = _crew(self._options, self._settings)
+        purse, keys = Purse(self._definition, book, _limits(self._settings)), _Keys(crew.called)
         settings, place = self._call_settings(), self._options.state_directory
         spent = _spent(record)
         with agent_caller(settings, key_of=keys.key_of, watch_files=None, state_directory=place, spent=spent) as caller:

@@ -184,3 +184,49 @@ def test_a_resumed_run_keeps_the_agent_and_the_model_of_its_beginning(tmp_path: 
     ended = asyncio.run(resume_run(begun.run_id, options=replace(wish, agent="second")))
     assert asked == [("first", "m1"), ("first", "m1"), ("second", None)]
     assert (ended.agent, ended.model, ended.state) == ("second", None, StageState.COMPLETED)
+
+
+@pytest.mark.defect("P8")
+def test_a_pipeline_file_can_name_any_agent_that_the_caller_brings(tmp_path: Path) -> None:
+    """Two of them may have the same name of their own, and are still two."""
+    stages: list[dict[str, Any]] = [
+        {"name": "write", "agent": "Writer-2"},
+        {"name": "read", "agent": "house.reader", "writes": False},
+        {"name": "look", "agent": "other", "writes": False, "step": "read.md"},
+        {"name": "judged", "gate": {"kind": "critic", "agent": "judge"}},
+    ]
+    file = write_pipeline(tmp_path / "p", *stages, defaults={"agent": "Writer-2"})
+    agents = {
+        "Writer-2": ScriptedAgent([writing({"a.md": "a"})], name="codex"),
+        "house.reader": ScriptedAgent([Text("read")]),
+        "other": ScriptedAgent([Text("looked")]),
+        "judge": ScriptedAgent([critique("PASS", 90)]),
+    }
+    ran = run(file, Cast({}), tmp_path / "state", agents=agents, agent=None)
+    assert ran.record.state is StageState.COMPLETED, ran.record.reason
+    assert {name: len(agent.requests) for name, agent in agents.items()} == {
+        "Writer-2": 2,
+        "house.reader": 1,
+        "other": 1,
+        "judge": 1,
+    }
+    assert ran.result()["look-output.md"] == "looked\n"
+
+
+@pytest.mark.defect("P8")
+def test_an_agent_that_nobody_brings_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    cases: dict[str, dict[str, Any]] = {
+        "stage": {"stages": [{"name": "write", "agent": "writr"}]},
+        "gate": {"stages": [{"name": "write", "gate": {"kind": "critic", "agent": "writr"}}]},
+        "gates": {"stages": [{"name": "write", "gates": [{"kind": "critic", "agent": "writr"}]}]},
+        "defaults": {"stages": [{"name": "write"}], "defaults": {"agent": "writr"}},
+    }
+    for name, keys in cases.items():
+        stages = keys.pop("stages")
+        file = write_pipeline(tmp_path / name, *stages, **keys)
+        with pytest.raises(ConfigError) as refused:
+            run(file, Cast({}), tmp_path / "state", agents={"writer": ScriptedAgent([Text("a")])}, agent=None)
+        assert (refused.value.message, refused.value.hint) == ("there is no agent 'writr'", "did you mean `writer`?")
+        with pytest.raises(ConfigError, match=r"pipeline\.yaml:1: .*found 'writr'") as refused:
+            Pipeline.load(file, agents=["writer"])
+        assert "did you mean `writer`?" in refused.value.hint

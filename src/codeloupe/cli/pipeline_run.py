@@ -13,7 +13,7 @@ from codeloupe.pipelines import Pipeline
 def run(arguments: argparse.Namespace) -> int:
     """Run it. Raises ConfigError for a file that is wrong, before anything is spent."""
     inputs = inputs_of(arguments.input)
-    pipeline = Pipeline.load(arguments.file)
+    pipeline = Pipeline.load(arguments.file, agents=())
     return carry(lambda options: pipeline.run(inputs, options=options), arguments, repo=arguments.repo)
 
 

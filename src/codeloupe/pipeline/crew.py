@@ -10,6 +10,7 @@ from codeloupe.errors import BudgetExhausted, ConfigError
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline_definition import GateDefinition, PipelineDefinition, StageDefinition
 from codeloupe.model.records import dataclass
+from codeloupe.pipeline.definition_problems import did_you_mean
 from codeloupe.pipeline.purse import Purse
 from codeloupe.pipeline.surroundings import ignore
 from codeloupe.ports import Agent, AgentEventSink, AskAgent, GateTask
@@ -44,21 +45,34 @@ class Crew:
         known = (*self.built_in, *self.own)
         for name in sorted(name for name in named if name is not None):
             if name not in known:
-                raise ConfigError(f"there is no agent {name!r}", hint=f"the agents are: {', '.join(known)}")
+                meant = did_you_mean(name, known) or f"the agents are: {', '.join(dict.fromkeys(known))}"
+                raise ConfigError(f"there is no agent {name!r}", hint=meant)
 
     def chain(self, name: str | None) -> tuple[Agent, ...]:
         """The agent of that name, or the usual ones."""
         return tuple(self._agent(one) for one in ((name,) if name else self.usual))
 
     def _agent(self, name: str) -> Agent:
-        own = self.own.get(name)
+        own = self._own(name)
         return self.make(name) if own is None else own
+
+    def _own(self, name: str) -> Agent | None:
+        """The caller's agent of that name: as the caller calls it or, since answers tell that one, as it calls itself."""
+        own = self.own.get(name)
+        if own is None and name not in self.built_in:
+            own = next((agent for agent in self.own.values() if agent.name == name), None)
+        return own
 
     def can_resume(self, name: str) -> bool:
         """Whether a session of an agent can be resumed."""
-        if name in self.own:
-            return self.own[name].limits.resume
+        own = self._own(name)
+        if own is not None:
+            return own.limits.resume
         return name in self.built_in and self.keeps_sessions and self.make(name).limits.resume
+
+    def called(self, agent: Agent) -> str:
+        """As the caller calls one of its agents, of which two may have the same name of their own; else its name."""
+        return next((name for name, own in self.own.items() if own is agent), agent.name)
 
 
 class Asking:
@@ -72,7 +86,11 @@ class Asking:
 
     def of_stage(self, stage: StageDefinition, agent: str) -> AskAgent:
         """The agent of a stage; by name the one of its agents whose session is resumed."""
-        agents = self._crew.chain(agent or stage.agent)
+        agents = self._crew.chain(stage.agent)
+        if agent and all(each.name != agent for each in agents):
+            agents = self._crew.chain(agent)
+        elif agent:
+            agents = tuple(each for each in agents if each.name == agent)[:1]
 
         async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
             asked = replace(request, model=request.model or self._crew.model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from codeloupe.pipeline.definition_building import build_pipeline
 from codeloupe.pipeline.definition_checks import check_references
 from codeloupe.pipeline.definition_files import NamedFiles
 from codeloupe.pipeline.definition_keys import PIPELINE, pipeline_schema
+from codeloupe.pipeline.definition_kinds import AGENT_NAMES
 from codeloupe.pipeline.definition_problems import Complaints, did_you_mean
 
 __all__ = ["input_values", "load_pipeline", "pipeline_schema"]
@@ -27,10 +28,11 @@ _DEEPEST_LEVEL = 24
 _FILE_HINT = "name a pipeline's file, such as pipeline.yaml"
 
 
-def load_pipeline(path: Path) -> PipelineDefinition:
+def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -> PipelineDefinition:
     """The pipeline that a YAML file defines. Every file that it names was found and read.
 
-    Raises ConfigError, which tells every mistake with its line.
+    `agents` are the names of those that it may speak of; with None every name is taken. Raises
+    ConfigError, which tells every mistake with its line.
     """
     text = _text_of(path)
     try:
@@ -48,7 +50,7 @@ def load_pipeline(path: Path) -> PipelineDefinition:
     except Wrong as wrong:
         for mistake in wrong.mistakes:
             complaints.add_mistake(mistake)
-    check_references(document, files, complaints)
+    check_references(document, files, complaints, agents=agents)
     if error := complaints.error():
         raise error
     return build_pipeline(values, file=path.absolute(), files=files, digest=files.digest(text))

@@ -6,10 +6,10 @@ file that has others too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from codeloupe.config.kinds import Place, Wrong
+from codeloupe.config.kinds import Place, Wrong, in_words
 from codeloupe.config.problems import quote
 from codeloupe.pipeline.artifact_patterns import matches
 from codeloupe.pipeline.artifacts import answer_name
@@ -25,9 +25,16 @@ Document = Mapping[str, Any]
 Stages = Sequence[tuple[int, Mapping[str, Any]]]
 
 
-def check_references(document: Document, files: NamedFiles, complaints: Complaints) -> None:
-    """Complain about stages, inputs and files that are spoken of and are not there, and about stages in a circle."""
+def check_references(
+    document: Document, files: NamedFiles, complaints: Complaints, *, agents: Collection[str] | None = None
+) -> None:
+    """Complain about stages, inputs, agents and files that are spoken of and are not there, and about circles.
+
+    `agents` are those that there are; None leaves that to whoever knows them.
+    """
     stages = _stages_of(document)
+    if agents is not None:
+        _check_agents(document, stages, agents, complaints)
     _check_names(stages, complaints)
     _check_needs(stages, complaints)
     _check_inputs(document, stages, complaints)
@@ -100,6 +107,25 @@ def _circles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
         yield [*circle, circle[0]]
         for name in circle:
             del left[name]
+
+
+def _check_agents(document: Document, stages: Stages, agents: Collection[str], complaints: Complaints) -> None:
+    for place, name in _agents_named(document, stages):
+        if name not in agents:
+            what = f"expected {in_words(tuple(agents))}, found {quote(name)}"
+            complaints.add(place, what, nearest(name, agents, otherwise="name one of these"))
+
+
+def _agents_named(document: Document, stages: Stages) -> Iterator[tuple[Place, str]]:
+    defaults = document.get("defaults")
+    groups: list[tuple[Place, Mapping[str, Any]]] = [(("defaults",), defaults)] if isinstance(defaults, Mapping) else []
+    groups += [(("stages", position), stage) for position, stage in stages]
+    for place, group in groups:
+        yield from _named(group, place, ("agent",))
+        yield from _named(group.get("gate"), (*place, "gate"), ("agent",))
+        gates = group.get("gates")
+        for index, gate in enumerate(gates[:MOST_NAMES] if isinstance(gates, list) else ()):
+            yield from _named(gate, (*place, "gates", index), ("agent",))
 
 
 def _check_inputs(document: Document, stages: Stages, complaints: Complaints) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from codeloupe.config.kinds import LONGEST_TEXT, TEXT, Kind, Mistake, Wrong, list_of, one_of, read_each
+from codeloupe.config.kinds import LONGEST_TEXT, TEXT, Kind, Mistake, Wrong, in_words, list_of, read_each
 
-AGENT_NAMES = ("agent_sdk", "claude_cli", "codex", "gemini", "api", "scripted")
+AGENT_NAMES = ("agent_sdk", "claude_cli", "codex", "gemini", "api")
 MOST_STAGES = 100
 MOST_NAMES = 100
 MOST_SCHEMAS = 50
 LONGEST_DURATION_SECONDS = 30 * 24 * 3600.0
+_AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 _STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,59}")
 _DURATION = re.compile(r"(?=[0-9])(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,6})s)?")
 # Words that mean something to a shell and nothing to a program; whoever writes one expects a shell.
@@ -23,6 +24,12 @@ _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 
 def _stage_name(value: object) -> str:
     if not isinstance(value, str) or not _STAGE_NAME.fullmatch(value):
+        raise ValueError("not a name")
+    return value
+
+
+def _agent_name(value: object) -> str:
+    if not isinstance(value, str) or not _AGENT_NAME.fullmatch(value):
         raise ValueError("not a name")
     return value
 
@@ -171,7 +178,13 @@ SCHEMA = Kind(
 )
 DEFAULT_TEXT = Kind(f"a text of at most {LONGEST_TEXT:,} characters", _default_text, {"type": "string"}, is_text=True)
 TEXTS = one_or_more(TEXT, "a list of texts")
-AGENT = one_of(*AGENT_NAMES)
+# Whether there is one of that name, only whoever runs the pipeline knows; see `check_references`.
+AGENT = Kind(
+    f"the name of an agent, such as {in_words(AGENT_NAMES)}",
+    _agent_name,
+    {"type": "string", "pattern": f"^{_AGENT_NAME.pattern}$", "examples": list(AGENT_NAMES)},
+    is_text=True,
+)
 ATTEMPTS = _whole_number(1, 20)
 SCORE = _whole_number(0, 100)
 RETRIES = _whole_number(0, 10)

@@ -17,7 +17,7 @@ WRONG_STAGES = [
     ("max_budget_usd: 1", "stage only: max_budget_usd: unknown key", "did you mean `budget`?"),
     (
         "agent: claude",
-        "agent: expected agent_sdk, claude_cli, codex, gemini, api or scripted, found 'claude'",
+        "agent: expected agent_sdk, claude_cli, codex, gemini or api, found 'claude'",
         "claude_cli",
     ),
     ("model: 4.1", "model: expected a text, found '4.1'", "put it in quotes"),
