@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +20,7 @@ from codeloupe.errors import ConfigError, NotARepository, PipelineError
 from codeloupe.gates.approval import word_of_a_person
 from codeloupe.gates.command import command_gate
 from codeloupe.gates.critic import CriticGate
-from codeloupe.gates.program_output import without_secrets
+from codeloupe.gates.program_output import secret_inputs, without_secrets
 from codeloupe.gates.review import ReviewGate
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspace_commits import committed_change
@@ -35,6 +36,7 @@ from codeloupe.model.pipeline_definition import (
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
+from codeloupe.model.usage import Usage
 from codeloupe.panel import experts_of
 from codeloupe.pipeline.changes import Changed, new_stage_record, with_changes
 from codeloupe.pipeline.crew import Asking, Crew
@@ -43,13 +45,13 @@ from codeloupe.pipeline.descent import Descent
 from codeloupe.pipeline.engine import Engine
 from codeloupe.pipeline.logbook import Logbook, Watch
 from codeloupe.pipeline.places import Places
-from codeloupe.pipeline.purse import Purse, RunLimits
+from codeloupe.pipeline.purse import Purse
 from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.ports import Agent, GateTask
 from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
 from codeloupe.store.location import state_directory
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
-from codeloupe.switchboard import AGENT_NAMES, Spent, agent_caller, make_agent
+from codeloupe.switchboard import AGENT_NAMES, agent_caller, make_agent
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 
@@ -60,6 +62,8 @@ _NO_INPUTS: Mapping[str, str] = MappingProxyType({})
 _STORE = "store.git"
 # What a stage may add to its workspace in all. The patch of it is held in memory.
 _MOST_WORK_BYTES = 256 * 1024**2
+# So short a value stands in many texts by chance.
+_SHORT = 3
 # No request holds a NUL, so no text can be taken for this.
 _SOME_FENCE = "\0fence\0"
 
@@ -73,12 +77,12 @@ class RunOptions:
     """How a run is made.
 
     `repo` is where a worktree or a checkout comes from, and whose settings count unless `settings` are given. `agents`
-    are those of the caller by name, beside the built-in ones or in the place of one: a pipeline's file can name them. `agent` and `model` are for stages
-    that name none; `resume_run` keeps those of the run unless it is given others. `ask_person` asks on a terminal, and
-    gives None when the person wants to decide later: then the run stops. Without it an approval is waited for as long
-    as its gate says, unless `wait_for_approval` is off. `state_directory` holds the run, and the ledger of its stages
-    and critics, in the place of the user's. `accept_changes` resumes a run though the pipeline's files have changed
-    since it began.
+    are those of the caller by name, beside the built-in ones or in the place of one: a pipeline's file can name them.
+    `agent` and `model` are for stages that name none; `resume_run` keeps those of the run unless it is given others.
+    `ask_person` asks on a terminal, and gives None when the person wants to decide later: then the run stops. Without
+    it an approval is waited for as long as its gate says, unless `wait_for_approval` is off. `state_directory` holds
+    the run, and the ledger of its stages and critics, in the place of the user's. `accept_changes` resumes a run though
+    the pipeline's files have changed since it began.
     """
 
     repo: Path = Path()
@@ -135,6 +139,7 @@ class Pipeline:
             stages=tuple(new_stage_record(stage) for stage in self.definition.stages),
             inputs=values,
             given=tuple(name for name in values if name in inputs),
+            secret_inputs=secret_inputs(self.definition, values),
             workspace=self.definition.workspace,
             repository=None if repository is None else repository.root,
             started_at=now,
@@ -162,6 +167,7 @@ async def resume_run(run_id: str, *, options: RunOptions = RunOptions()) -> RunR
         if definition.digest != record.digest:
             changed = with_changes(record, definition, accepted=options.accept_changes)
         record, options = _remembered(changed.record, options)
+        record = replace(record, secret_inputs=secret_inputs(definition, record.inputs))
         settings = options.settings or (await configure(repo=record.repository or options.repo)).settings
         _check(definition, options, settings)
         repository = await _same_repository(record, options)
@@ -325,15 +331,17 @@ class _Run:
         (directory / _STORE).mkdir(mode=0o700, exist_ok=True)
         places = Places(directory, checkout=self._checkout(record))
         workspaces = GitWorkspaceStore(directory / _STORE, source=self._repository, max_total_bytes=_MOST_WORK_BYTES)
-        book = Logbook(self._store, record, watch=self._options.watch, mask=without_secrets)
+        secret = [value for name in record.secret_inputs if len(value := record.inputs.get(name, "")) > _SHORT]
+        mask = partial(without_secrets, also=secret)
+        book = Logbook(self._store, record, watch=self._options.watch, mask=mask)
         record = await _begun(book, workspaces, places)
         if notes:
             book.tell(*(book.event("note", words) for words in notes))
         crew = _crew(self._options, self._settings)
-        purse, keys = Purse(self._definition, book, _limits(self._settings)), _Keys(crew.called)
+        purse, keys = Purse(self._definition, book, self._settings), _Keys(crew.called)
         settings, place = self._call_settings(), self._options.state_directory
-        spent = _spent(record)
-        with agent_caller(settings, key_of=keys.key_of, watch_files=None, state_directory=place, spent=spent) as caller:
+        used = _used(record)
+        with agent_caller(settings, key_of=keys.key_of, watch_files=None, state_directory=place, used=used) as caller:
             asking = Asking(self._definition, crew, purse, caller)
             around = Surroundings(
                 definition=self._definition,
@@ -373,22 +381,10 @@ class _Run:
         )
 
 
-def _limits(settings: Settings) -> RunLimits:
-    return RunLimits(
-        max_usd=settings.max_budget_usd, max_tokens=settings.max_tokens, max_requests=settings.max_requests
-    )
-
-
-def _spent(record: RunRecord) -> Spent:
-    """What a run has spent so far: its limits hold over its whole life."""
-    usage = record.usage
+def _used(record: RunRecord) -> Usage:
+    """What a run has used so far: its limits hold over its whole life."""
     lost = sum(stage.unanswered for stage in record.stages)
-    return Spent(
-        usd=usage.cost_usd,
-        tokens=usage.input_tokens + usage.output_tokens,
-        requests=usage.requests + lost,
-        unknown_costs=usage.unknown_costs + lost,
-    )
+    return record.usage.plus(Usage(requests=lost, unknown_costs=lost))
 
 
 async def _begun(book: Logbook, workspaces: GitWorkspaceStore, places: Places) -> RunRecord:

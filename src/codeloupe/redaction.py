@@ -91,6 +91,11 @@ def redact(text: str) -> str:
     return _without(text, _secrets(text))
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Whether a named value is a credential, by its name or by its form."""
+    return bool(_SECRET_NAME.search(name)) or redact(value) != value
+
+
 def _secrets(text: str) -> list[_Span]:
     spans = [(start, end) for start, end, _form in find_tokens(text)]
     spans += find_aws_secrets(text)

@@ -26,6 +26,7 @@ from codeloupe.git.repository import open_repository
 from codeloupe.git.tree_state import changed_between, identity, read_tree_state
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
 from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.usage import Usage
 from codeloupe.ports import Agent, AgentEventSink
 from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
 from codeloupe.store.database import Database
@@ -149,13 +150,13 @@ def agent_caller(
     key_of: KeyOf | None = None,
     watch_files: WatchFiles | None = _watch,
     state_directory: Path | None = None,
-    spent: Spent = Spent(),  # noqa: B008 - frozen
+    used: Usage = Usage(),
 ) -> Iterator[AgentCaller]:
     """What makes the agent calls of one run, with its limits, its budget and the ledger.
 
     `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files` tells
     which files a call changed, by git unless something else is given; None for a caller who finds out by itself. The
-    ledger is the user's, or the one in `state_directory`. `spent` is what the run has spent before.
+    ledger is the user's, or the one in `state_directory`. `used` is what the run has used before.
     """
     options = CallerOptions(
         concurrency=settings.concurrency,
@@ -169,7 +170,7 @@ def agent_caller(
         max_usd=settings.max_budget_usd,
         max_tokens=settings.max_tokens,
         max_requests=settings.max_requests,
-        spent=spent,
+        spent=Spent(used.cost_usd, used.input_tokens + used.output_tokens, used.requests, used.unknown_costs),
     )
     path = database_path(os.environ) if state_directory is None else state_directory / DATABASE_NAME
     with Database(path) as database:

@@ -36,7 +36,8 @@ def carry(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) -> 
             if display.run is None:
                 raise
             if isinstance(error, CodeloupeError):
-                display.say(f"the run {display.run.run_id} keeps what was done; `resume` goes on from there")
+                again = f"`codeloupe pipeline resume {display.run.run_id}` goes on from there"
+                display.say(f"the run {display.run.run_id} keeps what was done; {again}")
             stopped = error
     if isinstance(stopped, CodeloupeError) and display.run is not None:
         _show_stopped(display.run.run_id, store, arguments, exit_code=stopped.exit_code)

@@ -25,7 +25,8 @@ from codeloupe.report.plain_table import Sheet
 from codeloupe.report.sanitise import log_line
 
 _LONGEST_MESSAGE = 2_000
-_SHORT_REASON = 60
+# After these steps the state of the stage tells the reason.
+_GIVEN_UP = ("escalate", "fail", "continue")
 # A brief tree does not wrap; its rows are cut at the edge of the terminal.
 _ENDLESS = 100_000
 # Below the tree stands the live line, and a terminal that is full to its last line scrolls.
@@ -45,7 +46,7 @@ class PipelineDisplay:
         self._mode = mode
         self._stream = stream
         self._sheet = Sheet(width=_ENDLESS, ascii_only=not _can_draw(stream))
-        self._told = ""
+        self._told: dict[str, str] = {}
         self.run: RunRecord | None = None
 
     def __enter__(self) -> Self:
@@ -61,16 +62,27 @@ class PipelineDisplay:
         """Take a step of the run. Cheap; never raises."""
         self.run = run
         try:
-            self.tell(event_in_words(run, self._without_what_was_told(event)))
+            self.tell(self._once(run, event))
         except Exception:  # noqa: BLE001 - whatever an event holds, a display that cannot show it ends no run
             return
 
-    def _without_what_was_told(self, event: PipelineEvent) -> PipelineEvent:
-        """A long reason goes with a failure through several steps; it is told at the first of them."""
-        if len(self._told) > _SHORT_REASON and self._told in event.message:
-            return replace(event, message=event.message.replace(self._told, "").rstrip(": "))
-        self._told = event.message
-        return event
+    def _once(self, run: RunRecord, event: PipelineEvent) -> str:
+        """A step in words. Why a call failed is told once, and once more where its stage comes to rest for it."""
+        told = self._told.get(event.stage)
+        match event.kind:
+            case "try_failed":
+                self._told[event.stage] = event.message
+                if event.message == told:
+                    return f"{event.stage}: call failed again, for the same reason"
+            case "stage_state" if event.message and event.message == told and _is(event, StageState.RECOVERING):
+                return ""
+            case "recovery" if event.facts.get("step") in _GIVEN_UP:
+                return ""
+            case "run_ended":
+                for stage in run.stages:
+                    reason = f": {stage.reason}" if stage.reason else ""
+                    event = replace(event, message=event.message.replace(reason, "") if reason else event.message)
+        return event_in_words(run, event)
 
     def tell(self, words: str) -> None:
         """Tell a step that the tree shows, where there is no tree."""
@@ -157,6 +169,10 @@ def event_in_words(run: RunRecord, event: PipelineEvent) -> str:
         case _:
             parts = [event.stage, event.message] if event.message else []
     return ": ".join(part for part in parts if part)
+
+
+def _is(event: PipelineEvent, state: StageState) -> bool:
+    return event.facts.get("state") == state.value
 
 
 def _state_of(run: RunRecord, event: PipelineEvent) -> str:

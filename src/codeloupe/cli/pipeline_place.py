@@ -6,12 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import RunRecord
+from codeloupe.redaction import is_secret
 from codeloupe.report.history_words import moment
 from codeloupe.report.pipeline_json import run_json
 from codeloupe.report.pipeline_text import Places, render_run
@@ -79,6 +81,7 @@ def write_run(
     """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
     places = places_of(store.directory(run.run_id))
     if arguments.json:
+        run = replace(run, inputs={name: _shown(run, name, value) for name, value in run.inputs.items()})
         process_id = None if holder is None else holder.process_id
         write_result(run_json(run, places, busy=holder is not None, process_id=process_id, exit_code=exit_code))
         return
@@ -93,6 +96,10 @@ def write_run(
             verbose=arguments.verbose,
         )
     )
+
+
+def _shown(run: RunRecord, name: str, value: str) -> str:
+    return "[redacted]" if name in run.secret_inputs or is_secret(name, value) else value
 
 
 def write_word(

@@ -70,7 +70,7 @@ class CriticGate:
         both = first.usage.plus(second.usage)
         if second.read.problem is None:
             return _critique(gate, second.read, both)
-        raise _not_understood(task, second.read.problem, both)
+        raise _not_understood(task, second, both)
 
     async def _heard(self, gate: GateDefinition, request: AgentRequest) -> _Heard:
         structured = None
@@ -151,11 +151,12 @@ def _critique(gate: GateDefinition, read: CritiqueAnswer, usage: Usage) -> Criti
     )
 
 
-def _not_understood(task: GateTask, problem: str, cost: Usage) -> OutputInvalid:
+def _not_understood(task: GateTask, heard: _Heard, cost: Usage) -> OutputInvalid:
     error = OutputInvalid(
-        f"the critic's word on attempt {task.attempt} of {task.stage} cannot be understood: {problem}",
+        f"the critic's word on attempt {task.attempt} of {task.stage} cannot be understood: {heard.read.problem}",
         agent="critic",
-        hint="see its answer in the log, try again, or take another agent or model for the critic",
+        hint="try again, or take another agent or model for the critic",
+        output=heard.text,
         attempts=0,
     )
     _add_cost(error, cost)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
-from codeloupe.redaction import redact
+from codeloupe.model.pipeline_definition import PipelineDefinition
+from codeloupe.redaction import is_secret, redact
 
 # Colours and cursor movements; each part is bounded, so that it takes linear time.
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -24,9 +26,20 @@ def last_words(data: bytes | str) -> str:
     return words if len(words) <= _MOST_CHARACTERS else f"... {words[-_MOST_CHARACTERS:]}"
 
 
-def without_secrets(text: str) -> str:
-    """A text as it may be written down: what an error or a gate says can hold what a program printed."""
+def without_secrets(text: str, also: Sequence[str] = ()) -> str:
+    """A text as it may be written down: what an error or a gate says can hold what a program printed.
+
+    `also` are values that are secret in this run.
+    """
+    for value in sorted(also, key=len, reverse=True):
+        text = text.replace(value, "[redacted]")
     return redact(text)
+
+
+def secret_inputs(definition: PipelineDefinition, values: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of those inputs that are secret: as the pipeline says, or as their names or values tell."""
+    declared = {each.name for each in definition.inputs if each.secret}
+    return tuple(name for name, value in values.items() if name in declared or is_secret(name, value))
 
 
 def _shown(line: str) -> str:

@@ -76,7 +76,7 @@ def _incomplete(review: Review, task: GateTask) -> PipelineError:
     return PipelineError(
         f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
         stage=task.stage,
-        hint="see why, then let the stage be tried again; what was reviewed is not bought again",
+        hint="mend that, then have the stage tried again; what was reviewed is not bought again",
     )
 
 

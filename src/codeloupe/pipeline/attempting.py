@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from codeloupe.errors import CodeloupeError, WorkspaceError
+from codeloupe.errors import CodeloupeError, OutputInvalid, WorkspaceError
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline import (
     AttemptRecord,
@@ -186,7 +186,7 @@ class Attempting:
         if can_resume and workspace is not None:
             tree = await self._kept_quietly(workspace)
             failure = replace(failure, tree=tree, resumable=bool(tree))
-        record_failure(self._around, self._record, failure)
+        record_failure(self._around, self._record, failure, unused_answer(error) if answer is None else answer.output)
 
     async def _kept_quietly(self, workspace: Path) -> str:
         try:
@@ -245,8 +245,17 @@ class _Heard:
         return self.result
 
 
-def record_failure(around: Surroundings, record: StageRecord, failure: FailedTry) -> None:
-    """Write a failure down and go over to recovery."""
+def record_failure(around: Surroundings, record: StageRecord, failure: FailedTry, answer: str = "") -> None:
+    """Write a failure down and go over to recovery. An `answer` that could not be used is kept, and named."""
+    if answer.strip():
+        name = around.places.attempt(record.name, failure.attempt, f"unused-answer-{len(record.failures) + 1}.md")
+        try:
+            around.places.write(name, around.book.masked(answer))
+        except OSError as error:
+            _log.warning("an answer could not be written to %s: %s", name, error)
+        else:
+            kept = f"its answer is in {around.places.path(name)}"
+            failure = replace(failure, hint="; ".join(filter(None, (failure.hint, kept))))
     event = around.book.event(
         "try_failed",
         failure.message,
@@ -265,6 +274,12 @@ def record_failure(around: Surroundings, record: StageRecord, failure: FailedTry
 def chosen_attempt(record: StageRecord) -> AttemptRecord | None:
     """The attempt whose work goes on, or None."""
     return next((attempt for attempt in record.attempts if attempt.number == record.chosen), None)
+
+
+def unused_answer(error: Exception) -> str:
+    """What an agent said that could not be used; nothing where it said nothing."""
+    cause = error if isinstance(error, OutputInvalid) else error.__cause__
+    return (cause.output or cause.raw_output) if isinstance(cause, OutputInvalid) else ""
 
 
 def built_on(around: Surroundings, stage: StageDefinition) -> dict[str, str]:

@@ -57,7 +57,7 @@ class Crew:
         return self.make(name) if own is None else own
 
     def _own(self, name: str) -> Agent | None:
-        """The caller's agent of that name: as the caller calls it or, since answers tell that one, as it calls itself."""
+        """The caller's agent of that name: as the caller calls it or, since answers tell that, as it calls itself."""
         own = self.own.get(name)
         if own is None and name not in self.built_in:
             own = next((agent for agent in self.own.values() if agent.name == name), None)

@@ -20,7 +20,7 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.model.pipeline_definition import GateKind, StageDefinition
-from codeloupe.pipeline.attempting import own_answers, record_failure
+from codeloupe.pipeline.attempting import own_answers, record_failure, unused_answer
 from codeloupe.pipeline.deciding import Execute, Judge, next_action
 from codeloupe.pipeline.handwork import spare_handwork
 from codeloupe.pipeline.logbook import Mask
@@ -59,7 +59,8 @@ class Gating:
                 self._around.purse.left_usd(self._stage.name)
             critique = await self._around.gates[gate.kind](gate, task)
         except (CodeloupeError, OSError) as error:
-            record_failure(self._around, self._record, _failure(error, action, record))
+            failure = _failure(error, action, record)
+            record_failure(self._around, self._record, failure, unused_answer(error))
         else:
             self._said(action, critique)
 

@@ -61,6 +61,10 @@ class Places:
             sink.write(_encoded(text))
         whole.replace(file)
 
+    def path(self, name: str) -> Path:
+        """Where a file is that `write` writes."""
+        return self._directory / name
+
     def read(self, name: str) -> str:
         """The text of a file that `write` wrote; nothing if it is not there, or too large to be read."""
         file = self._directory / name

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from codeloupe.config.schema import Settings
 from codeloupe.errors import BudgetExhausted
 from codeloupe.model.agent_events import AgentEvent, AttemptStarted
 from codeloupe.model.pipeline import StageRecord
 from codeloupe.model.pipeline_definition import PipelineDefinition
-from codeloupe.model.records import dataclass
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.logbook import Logbook
 from codeloupe.ports import AgentEventSink
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLimits:
-    """The limits of the settings, which hold for all calls of a run, whenever they are made; None is no limit."""
-
-    max_usd: float | None = None
-    max_tokens: int | None = None
-    max_requests: int | None = None
-
-
 class Purse:
     """The limits of a pipeline and of the settings, against what the run's record says was spent."""
 
-    def __init__(self, definition: PipelineDefinition, book: Logbook, limits: RunLimits = RunLimits()) -> None:  # noqa: B008 - frozen
+    def __init__(self, definition: PipelineDefinition, book: Logbook, limits: Settings) -> None:
         self._file = definition.file
         self._run_usd = definition.max_budget_usd
         self._stage_usd = {stage.name: stage.max_budget_usd for stage in definition.stages}
@@ -43,7 +34,7 @@ class Purse:
         limits = (
             ("the run", self._run_usd, run.usage, f"`max_budget_usd` in {self._file}"),
             (f"the stage {stage}", self._stage_usd[stage], run.stage(stage).usage, f"its `budget` in {self._file}"),
-            ("the run", self._limits.max_usd, run.usage, ""),
+            ("the run", self._limits.max_budget_usd, run.usage, ""),
         )
         left = []
         for whose, most, spent, where in limits:

@@ -139,8 +139,9 @@ def _stage(stage: StageRecord, now: datetime) -> StageV1:
         started_at=None if stage.started_at is None else _moment(stage.started_at),
         ended_at=None if stage.ended_at is None else _moment(stage.ended_at),
         duration_seconds=_known(stage_seconds(stage, now)),
-        attempts=[_attempt(attempt) for attempt in stage.attempts],
+        attempts=[_attempt(attempt) for attempt in (*stage.earlier, *stage.attempts)],
         failures=[_failure(failure) for failure in stage.failures],
+        outdated=list(stage.outdated),
         usage=usage_v1(stage.usage),
     )
 

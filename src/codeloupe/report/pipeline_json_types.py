@@ -74,7 +74,8 @@ class FailureV1(TypedDict):
 class StageV1(TypedDict):
     """One stage. `score`, `agent` and `model` are those of the chosen attempt, else of the last one.
 
-    `wants_approval` is "gate" or "escalation" for a stage that waits for a person, else empty.
+    `wants_approval` is "gate" or "escalation" for a stage that waits for a person, else empty. `outdated` names the
+    parts of its definition that have changed since its last attempt; "definition" where that is not known.
     """
 
     name: str
@@ -92,11 +93,12 @@ class StageV1(TypedDict):
     duration_seconds: float | None
     attempts: list[AttemptV1]
     failures: list[FailureV1]
+    outdated: list[str]
     usage: UsageV1
 
 
 class InputV1(TypedDict):
-    """A value that the run was given."""
+    """A value that the run was given; `[redacted]` for a secret."""
 
     name: str
     value: str

@@ -46,6 +46,6 @@ def _row(sheet: Sheet, run: RunRecord, now: datetime) -> list[Cell]:
         Cell(sheet.clean(run.pipeline)),
         Cell(state_in_words(run.state), STYLES[run.state]),
         Cell(f"{done}/{len(run.stages)}"),
-        Cell(spent_on(run.usage) or "-"),
+        Cell(spent_on(run.usage).removeprefix("cost ") or "-"),
         Cell(took(run_seconds(run, now))),
     ]

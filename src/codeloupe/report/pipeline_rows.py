@@ -28,6 +28,7 @@ from codeloupe.report.pipeline_words import (
     attempt_in_words,
     counted_attempt,
     critique_in_words,
+    outdated_in_words,
     run_seconds,
     sign_of,
     spent_on,
@@ -49,11 +50,11 @@ _DETAIL_INDENT = 3
 _HEAD_CELLS = 9
 _ROOM_BESIDE_A_WORD = 30
 _LEAST_OF_A_SUMMARY = 8
-_FAILED_STEPS = {
-    RecoveryStep.FIRST: "call failed",
-    RecoveryStep.RETRY: "retry failed",
-    RecoveryStep.RESUME: "resumed session failed",
-    RecoveryStep.FRESH: "fresh start failed",
+_STEPS = {
+    RecoveryStep.FIRST: "call",
+    RecoveryStep.RETRY: "retry",
+    RecoveryStep.RESUME: "resumed session",
+    RecoveryStep.FRESH: "fresh start",
 }
 
 
@@ -163,9 +164,12 @@ class Tree:
             yield from self._in_short(stage)
             return
         # The last failure says why, and what to do about it.
-        told = stage.state is not StageState.COMPLETED and stage.failures and stage.failures[-1].message == stage.reason
+        last = stage.failures[-1].message if stage.failures else ""
+        told = stage.state is not StageState.COMPLETED and last and stage.reason.startswith(last)
         if stage.reason and not told:
             yield from self._prose(stage.reason, STYLES[stage.state])
+        if outdated := outdated_in_words(stage):
+            yield from self._prose(outdated, "yellow")
         yield from self._failures(stage)
         counted_one = counted_attempt(stage)
         for attempt in stage.attempts:
@@ -191,8 +195,12 @@ class Tree:
         shown = stage.failures if self.verbose else stage.failures[-_POINTS_SHOWN:]
         if len(shown) < len(stage.failures):
             yield ((f"{len(stage.failures) - len(shown):,} earlier calls failed too", "dim"),)
+        # What failed alike several times is told once.
+        alike: dict[str, list[FailedTry]] = {}
         for failure in shown:
-            yield from self._prose(_failure_in_words(failure), "yellow")
+            alike.setdefault(_reason_in_words(failure), []).append(failure)
+        for reason, failures in alike.items():
+            yield from self._prose(f"{_failed_in_words(failures)}: {reason}", "yellow")
 
     def _attempt(self, attempt: AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
         for critique in attempt.critiques:
@@ -287,7 +295,15 @@ def _beginning(word: str, room: int) -> str:
     return word
 
 
-def _failure_in_words(failure: FailedTry) -> str:
-    what = _FAILED_STEPS[failure.step] if failure.gate is None else f"gate {failure.gate + 1} could not decide"
-    hint = f" ({failure.hint})" if failure.hint else ""
-    return f"{what}: {failure.kind}: {failure.message}{hint}"
+def _failed_in_words(failures: Sequence[FailedTry]) -> str:
+    """`retry failed`; of several for the same reason `call, retry and fresh start failed`."""
+    gate = failures[0].gate
+    if gate is not None:
+        return f"gate {gate + 1} could not decide{'' if len(failures) == 1 else f', {len(failures)} times'}"
+    steps = list(dict.fromkeys(_STEPS[failure.step] for failure in failures))
+    words = " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
+    return f"{words} failed{'' if len(failures) == len(steps) else f', {len(failures)} times in all'}"
+
+
+def _reason_in_words(failure: FailedTry) -> str:
+    return f"{failure.kind}: {failure.message}{f' ({failure.hint})' if failure.hint else ''}"

@@ -73,8 +73,14 @@ def next_steps(run: RunRecord, places: Places) -> Sequence[tuple[str, str]]:
     """Commands that a person may want next, each with what it does."""
     verb, name = "codeloupe pipeline", run.run_id
     match run.state:
-        case StageState.COMPLETED if places.patch is not None and run.workspace is WorkspaceKind.WORKTREE:
-            return [(f"git apply {quote(str(places.patch))}", "puts the result into your working tree")]
+        case StageState.COMPLETED:
+            is_patch = places.patch is not None and run.workspace is WorkspaceKind.WORKTREE
+            apply = [(f"git apply {quote(str(places.patch))}", "puts the result into your working tree")]
+            outdated = [stage.name for stage in run.stages if stage.outdated and stage.state is StageState.COMPLETED]
+            again = [
+                (f"{verb} resume {name} --retry {stage}", "runs it again as it is defined now") for stage in outdated
+            ]
+            return [*(apply if is_patch else []), *again]
         case StageState.AWAITING_APPROVAL:
             return _answers(run, verb, "--resume")
         case StageState.INTERRUPTED:

@@ -7,8 +7,7 @@ from datetime import datetime
 
 from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, Critique, RunRecord, StageRecord, StageState
 from codeloupe.model.usage import Usage
-from codeloupe.report.history_words import cost_in_words
-from codeloupe.report.wording import duration
+from codeloupe.report.wording import dollars, duration
 
 # What a process does, and what has stopped when the process is gone.
 WORKING_STATES = frozenset({StageState.RUNNING, StageState.GATING, StageState.REWORKING, StageState.RECOVERING})
@@ -101,11 +100,12 @@ def attempt_in_words(stage: StageRecord) -> str:
     """`attempt 2 of 3`, with `taken` when a later one was not; empty where there is only one to speak of."""
     if stage.state is StageState.PENDING and not stage.attempts:
         return ""
-    number = len(stage.attempts) + (stage.state in _ATTEMPT_UNDER_WAY)
+    under_way = stage.state in _ATTEMPT_UNDER_WAY
+    number = len(stage.earlier) + len(stage.attempts) + under_way
     taken = ""
-    if stage.chosen is not None and stage.attempts and stage.chosen != stage.attempts[-1].number:
+    if not under_way and stage.chosen is not None and stage.attempts and stage.chosen != stage.attempts[-1].number:
         number, taken = stage.chosen, " taken"
-    most = stage.max_attempts + stage.attempts_before
+    most = len(stage.earlier) + stage.max_attempts + stage.attempts_before
     if number < 1 or (number == 1 and most == 1):
         return ""
     limit = f" of {most}" if stage.max_attempts and number <= most else ""
@@ -119,10 +119,22 @@ def agent_in_words(stage: StageRecord) -> str:
 
 
 def spent_on(usage: Usage) -> str:
-    """`$0.06`; empty when nothing was asked."""
+    """`$0.06`; `cost unknown` or `$0.06 and more` when calls did not tell theirs; empty when nothing was asked."""
     if not usage.requests and not usage.cached and not usage.cost_usd:
         return ""
-    return cost_in_words(usage.cost_usd, usage.unknown_costs)
+    if not usage.unknown_costs:
+        return dollars(usage.cost_usd)
+    return f"{dollars(usage.cost_usd)} and more" if usage.cost_usd else "cost unknown"
+
+
+def outdated_in_words(stage: StageRecord) -> str:
+    """That a stage keeps work of another definition: `made before its step and its model changed`; else empty."""
+    if not stage.outdated or not stage.attempts:
+        return ""
+    if stage.outdated == ("definition",):
+        return "made before the pipeline's files changed"
+    names = [f"its {part.replace('_', ' ')}" for part in stage.outdated]
+    return f"made before {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} changed"
 
 
 def elapsed_seconds(begun: datetime | None, ended: datetime | None, now: datetime) -> float | None:

@@ -31,8 +31,8 @@ def content_key(
     directory, such as a tree's object name: two snapshots of one tree have different paths and one key. Without
     it the key says nothing about files, so a caller gives it for every agent that can read some.
 
-    Left out are labels, the working directory's path, timeouts, attempts and the money limit: they end a call early or let
-    it run, but no agent answers differently because of them, and a call that they ended has failed and is not
+    Left out are labels, the working directory's path, timeouts, attempts and the money limit: they end a call early or
+    let it run, but no agent answers differently because of them, and a call that they ended has failed and is not
     stored. The turn limit is in: some agents are told of it and answer with what they have.
     """
     shaping = {

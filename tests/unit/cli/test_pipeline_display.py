@@ -78,14 +78,16 @@ class TestLines:
         told = lines(
             GOING,
             event(reason, kind="try_failed", stage="write"),
-            event(reason, kind="stage_state", stage="write"),
-            event(reason, kind="recovery", stage="write"),
-            event(f"waiting for a person on write: {reason}", kind="run_ended"),
+            event(reason, kind="stage_state", stage="write", facts={"state": "recovering"}),
+            event("the call is made again", kind="recovery", stage="write", facts={"step": "retry"}),
+            event(reason, kind="try_failed", stage="write"),
+            event(reason, kind="stage_state", stage="write", facts={"state": "recovering"}),
+            event(f"{reason} (after 2 tries)", kind="recovery", stage="write", facts={"step": "escalate"}),
         )
         assert told == [
             f"codeloupe: write: call failed: {reason}",
-            "codeloupe: write: running attempt 2",
-            "codeloupe: run 00000001 running: waiting for a person on write",
+            "codeloupe: write: the call is made again",
+            "codeloupe: write: call failed again, for the same reason",
         ]
 
     @pytest.mark.parametrize("kind", ["attempt_started", "attempt_finished", "approval_wanted"])

@@ -14,7 +14,7 @@ from codeloupe.cli import pipeline_carrying
 from codeloupe.cli.main import main
 from codeloupe.cli.pipeline_place import open_store
 from codeloupe.cli.pipeline_run import inputs_of
-from codeloupe.errors import NotLoggedIn, UsageError
+from codeloupe.errors import Crashed, NotLoggedIn, UsageError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.pipelines import RunOptions
 from codeloupe.testing import ScriptedAgent, Text
@@ -195,7 +195,7 @@ def test_an_error_that_is_not_a_stage_s_keeps_the_run_and_says_so(
     ended = call("run", written(tmp_path, TWO), "--input", "topic=x")
     assert ended.exit_code == 3
     assert "journal.jsonl is not a regular file" in ended.err
-    assert "keeps what was done; `resume` goes on from there" in ended.err
+    assert "goes on from there" in ended.err
 
 
 @pytest.mark.parametrize("words", [["a"], ["=b"], [" =b"], ["a=1", "a=2"]])
@@ -206,3 +206,99 @@ def test_an_input_has_a_name_and_a_value_once(words: list[str]) -> None:
 
 def test_a_value_may_hold_anything() -> None:
     assert inputs_of(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+
+
+ONE = "name: alone\ninputs: {password: {default: hunter2}, pin: {default: '12345', secret: true}, "
+ONE += "topic: {default: otters}}\n"
+ONE += "stages:\n- {name: one, step: one.md, writes: false%s}\n"
+
+
+@pytest.mark.defect("P5")
+def test_why_a_stage_waits_is_told_once_with_the_number_of_tries_and_the_next_command(
+    call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
+) -> None:
+    steps.append(Crashed("it broke (529)", agent="scripted", hint="mend it"))
+    ended = call("run", written(tmp_path, ONE % ""), "--no-wait")
+    assert len(agent.requests) == 3
+    (waiting,) = [line for line in ended.err.splitlines() if "awaiting approval: the stage" in line]
+    assert waiting == "codeloupe: one: awaiting approval: the stage one got no answer: it broke (529) (after 3 tries)"
+    assert ended.err.count("529") == 2
+    assert ended.out.count("529") == 1
+    assert "call, retry and fresh start failed: crashed:" in ended.out
+    assert f"codeloupe pipeline resume {open_store().list()[0][0].run_id} --retry one" in ended.out
+
+
+@pytest.mark.defect("P5")
+def test_a_secret_input_is_shown_nowhere(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
+    token = "ghp_" + "a1B2" * 9
+    ended = call("run", written(tmp_path, ONE % ""), "--input", f"topic={token}", "--json")
+    shown = call("status", "--json")
+    for document in (ended, shown):
+        values = {each["name"]: each["value"] for each in document.run["inputs"]}
+        assert values == dict.fromkeys(("password", "pin", "topic"), "[redacted]")
+    directory = open_store().directory(ended.run["run_id"])
+    prompt = (directory / "stages/one/attempt-1/prompt.md").read_text(encoding="utf-8")
+    assert not any(secret in prompt for secret in (token, "hunter2", "12345"))
+    plain = call("run", written(tmp_path, ONE % ""), "--input", "topic=bees", "--json")
+    assert [each["value"] for each in plain.run["inputs"] if each["name"] == "topic"] == ["bees"]
+
+
+@pytest.mark.defect("P5")
+def test_the_place_that_a_hint_names_holds_the_answer(
+    call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
+) -> None:
+    """An answer that is not as asked, of a stage and of a critic."""
+    cases = {
+        ", artifacts: {required: x.md}": "Here is my whole answer.",
+        ", gate: {kind: critic, max_attempts: 1}": "I would rather talk about otters.",
+    }
+    for keys, said in cases.items():
+        steps.append(Text(said))
+        text = (ONE % keys).replace("writes: false, art", "art")
+        ended = call("run", written(tmp_path, text), "--no-wait", "--json")
+        hint = ended.run["stages"][0]["failures"][-1]["hint"]
+        place = Path(hint.rpartition("its answer is in ")[2])
+        assert place.read_text(encoding="utf-8") == said, (keys, hint)
+        assert "log" not in hint
+
+
+@pytest.mark.defect("P5")
+def test_an_attempt_under_way_has_its_own_number(
+    call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
+) -> None:
+    gate = ", gate: {command: [sh, -c, exit 1], max_attempts: 2}"
+    first = call("run", written(tmp_path, ONE % gate), "--no-wait")
+    again = call("resume", "last", "--retry", "one", "--no-wait")
+    assert "one: running attempt 2 of 2" in first.err
+    assert "one: running attempt 3 of 4" in again.err
+    assert "taken" not in again.err
+
+
+@pytest.mark.defect("P5")
+def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
+    call: Call, agent: ScriptedAgent, tmp_path: Path
+) -> None:
+    call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait")
+    name = open_store().list()[0][0].run_id
+    (tmp_path / "one.md").write_text("Do something else.")
+    refused = call("resume", name, "--retry", "one", "--no-wait")
+    assert refused.exit_code == 2
+    assert f"`codeloupe pipeline resume {name} --accept-changes`" in refused.err
+    accepted = call("resume", name, "--accept-changes", "--no-wait")
+    assert "codeloupe: one: it keeps the work that it did before its step changed" in accepted.err
+    assert len(agent.requests) == 2
+    again = call("resume", name, "--retry", "one", "--no-wait")
+    assert len(agent.requests) == 3
+    assert "made before" in accepted.out
+    assert "made before" not in again.out
+
+
+@pytest.mark.defect("P5")
+def test_a_cost_that_nobody_tells_is_told_in_words(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = ScriptedAgent([Text("An answer.")], cost_usd=None)
+    made = partial(RunOptions, agents={"scripted": silent})
+    monkeypatch.setattr(pipeline_carrying, "RunOptions", lambda **given: made(**{**given, "agent": "scripted"}))
+    ended = call("run", written(tmp_path, ONE % ""))
+    assert "cost unknown" in ended.out
+    assert "?" not in ended.out
+    assert " unknown " in call("list").out

@@ -96,7 +96,19 @@ UNSEEN = (
     "json:",
     "as a key",
 )
-UNSEEN_LINES = ("agent: claude", "empty.md", "binary.md", "721h", "'  '", "'b", "&&", "/dev/null", "twice.yaml", "step.md", "''}")
+UNSEEN_LINES = (
+    "agent: claude",
+    "empty.md",
+    "binary.md",
+    "721h",
+    "'  '",
+    "'b",
+    "&&",
+    "/dev/null",
+    "twice.yaml",
+    "step.md",
+    "''}",
+)
 
 
 def test_it_refuses_what_it_can_see() -> None:

@@ -12,7 +12,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import Crashed, OutputInvalid, Overloaded, TimedOut
 from codeloupe.model.pipeline import Approval, Decision, StageState
 from codeloupe.pipelines import Pipeline, open_run_store, resume_run
-from codeloupe.testing import Hang, Json, Text
+from codeloupe.testing import AgentStep, Hang, Json, Text
 from tests.engine_pipelines import Cast, Ran, critique, failing, options, resume, run, write_pipeline
 
 S = StageState
@@ -86,7 +86,7 @@ def test_a_review_gate_has_only_what_is_left_of_the_runs_limits(tmp_path: Path) 
 
 @pytest.mark.defect("P3")
 def test_without_retries_there_is_exactly_one_call(tmp_path: Path) -> None:
-    errors = [
+    errors: list[AgentStep] = [
         failing(Overloaded),
         failing(Crashed, session_id="s-1"),
         failing(TimedOut, session_id="s-1"),
