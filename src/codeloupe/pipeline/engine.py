@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from codeloupe.errors import CodeloupeError, WorkspaceError
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
@@ -24,7 +25,7 @@ from codeloupe.pipeline.purse import with_lost
 from codeloupe.pipeline.scheduling import Conclusion, conclusion, failing_stage, given_up, ready, revived
 from codeloupe.pipeline.states import ENDED_STATES, LIVE_STATES
 from codeloupe.pipeline.surroundings import Surroundings
-from codeloupe.pipeline.words import word_event
+from codeloupe.pipeline.words import in_words, word_event
 
 RESULT_PATCH = "result.patch"
 _INTERRUPTED = "the run was interrupted"
@@ -103,15 +104,26 @@ class Engine:
             if not settled.issuperset(stage.needs):
                 continue
             if record.start_tree and record.state in _AT_REST and (why := await self._why_stale(stage, record)):
-                if record.state is StageState.AWAITING_APPROVAL:
-                    await spare_handwork(self._around, record)
-                told = self._book.event("note", why, stage=stage.name)
-                self._book.move(reopened(record, why), StageState.PENDING, told)
+                await self._reopen(record, why)
                 continue
             self._tell_kept(record)
             if record.state is StageState.COMPLETED:
                 settled.add(stage.name)
         self._settled = frozenset(settled)
+
+    async def _reopen(self, record: StageRecord, why: str) -> None:
+        told = [self._book.event("note", why, stage=record.name)]
+        note = record.person_note
+        if record.state is StageState.AWAITING_APPROVAL:
+            await spare_handwork(self._around, record)
+            # A word that was left is about work that is made again: it approves nothing that nobody has seen.
+            word = self._around.left_word(record.name)
+            if word is not None and word.decision is Decision.RETRY:
+                note = word.note.strip()
+            elif word is not None:
+                words = f"{in_words(word)}, which was about its earlier work: it is asked again"
+                told.append(self._book.event("note", words, stage=record.name))
+        self._book.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *told)
 
     def _tell_kept(self, record: StageRecord) -> None:
         """Tell once of a stage that keeps the work of another definition, and of one that is judged again."""
