@@ -22,23 +22,28 @@ from codeloupe.demo.repository import make_repository
 from codeloupe.diagnosis import DiagnosisPlace, diagnose
 from codeloupe.engine.asking import Transcript
 from codeloupe.engine.lanes import joined_info
+from codeloupe.engine.path_choice import literal_pattern, nearest_path
 from codeloupe.engine.plan import plan_units
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
 from codeloupe.engine.runner import ReviewPlan, run_review
-from codeloupe.engine.selection import with_and_without_lines
+from codeloupe.engine.selection import Selection, with_and_without_lines
 from codeloupe.engine.tokens import tokens_of
+from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.engine import private_directory
 from codeloupe.git.guidance import guidance_changed
 from codeloupe.git.pushing import pushed_ranges
-from codeloupe.git.repository import open_repository
+from codeloupe.git.repository import Repository, find_root, open_repository
+from codeloupe.git.scopes import Sides, resolve_scope, unknown_word
+from codeloupe.git.snapshot import list_files, list_head_files
 from codeloupe.historian.keeping import keep
 from codeloupe.intake import Intake, at_hand, fetch, take_in
+from codeloupe.model.change import Scope
 from codeloupe.model.diagnosis import Diagnosis
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.preview import Preview, PreviewFile
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import Review, ReviewError
-from codeloupe.model.scope import DefaultScope, FetchedScope, PushedRange, PushedRef, ScopeRequest
+from codeloupe.model.review import NOT_INCLUDED, Review, ReviewError, SkippedFile, SkipReason
+from codeloupe.model.scope import DefaultScope, DiffScope, FetchedScope, PushedRange, PushedRef, ScopeRequest
 from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.ports import EventSink
@@ -46,9 +51,10 @@ from codeloupe.store.location import state_directory
 from codeloupe.switchboard import AGENT_NAMES
 from codeloupe.terms import policy_of, rules_of
 
-__all__ = ["configure", "demo", "doctor", "fetch", "new_in_push", "preview", "private_directory", "review"]
+__all__ = ["configure", "demo", "doctor", "fetch", "new_in_push", "patterns_of", "preview", "private_directory", "review"]
 
 _RULES_CHANGED = "rules_changed"
+_GUIDANCE_UNUSED = "guidance_unused"
 
 
 def _ignore(_event: Event) -> None:
@@ -66,6 +72,7 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     since_last: bool = False,
     transcript: Transcript | None = None,
     session_id: str | None = None,
+    own_patterns: frozenset[str] = frozenset(),
 ) -> Review:
     """Review a change and return the outcome; nothing is printed.
 
@@ -73,13 +80,16 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     change, as data. What an agent saw in the last review of this branch, and what was paid for before, is not asked
     again, unless `fresh`; `since_last` leaves out of the outcome what the last review saw. `transcript` gets every
     prompt and raw answer, as they were before secrets were masked. `session_id` names the caller's session to an
-    external gate. Raises UsageError for what the caller can mend and ProcessError when git fails; a reviewer that
-    fails is in the outcome, which is then not complete.
+    external gate. `own_patterns` says which of the settings `include` and `exclude` the caller chose for this very
+    review: where they leave nothing of an untrusted change, there is nothing to review; other settings that do so
+    make it incomplete. Raises UsageError for what the caller can mend and ProcessError when git fails; a reviewer
+    that fails is in the outcome, which is then not complete.
     """
     async with at_hand(scope or DefaultScope(), Path(repo)) as (request, place):
         chosen = await _settings(request, place, settings)
         floor = Floor(repo=place, transcript=transcript, session_id=session_id)
         how = ReviewWish(settings=chosen, floor=floor, context=context, fresh=fresh, since_last=since_last)
+        how = replace(how, own_patterns=own_patterns)
         return await review_by(await choose_seats(chosen), request, how, emit=emit)
 
 
@@ -98,6 +108,7 @@ class ReviewWish:
     context: str = ""
     fresh: bool = False
     since_last: bool = False
+    own_patterns: frozenset[str] = frozenset()
 
 
 async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWish, *, emit: EventSink) -> Review:
@@ -121,10 +132,12 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             with_tree=any(seat.reads_tree for seat in seats) or isinstance(request, FetchedScope),
             with_guidance=chosen.guidance and any(seat.agents for seat in seats),
             context=wish.context,
-        ) as intake:
+            must_match=True,
+        ) as taken:
+            intake = replace(taken, selection=_unless_empty(taken.selection, wish))
             emit(ChangeRead(intake.change))
             round_ = await begin_round(intake, seats, chosen, repo=repo, fresh=wish.fresh, since_last=wish.since_last)
-            told = (*_changed_rules(intake, chosen), *round_.errors)
+            told = (*_changed_rules(intake, chosen), *_unused_guidance(intake), *round_.errors)
             for note in (*(error.message for error in told), *round_.notes):
                 emit(Warned(note))
             plan = ReviewPlan(
@@ -133,8 +146,9 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 reviewers=round_.over(reviewers, seats),
                 verifier=panel.verifier(),
                 policy=policy_of(chosen),
-                baseline=await read_baseline(intake.change.scope, repo=repo, trusted=not chosen.untrusted),
+                baseline=await read_baseline(_believed(intake, chosen), repo=repo, trusted=not chosen.untrusted),
                 earlier=round_.earlier,
+                beforehand=intake.lock_findings,
             )
             outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
             outcome = replace(outcome, errors=(*outcome.errors, *told))
@@ -150,6 +164,31 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 place=round_.place,
                 emit=emit,
             )
+
+
+def _unless_empty(selection: Selection, wish: ReviewWish) -> Selection:
+    """The selection; of an untrusted change, settings that leave out all of it make the review incomplete."""
+    if not wish.settings.untrusted or selection.present or not selection.skipped:
+        return selection
+    skipped = tuple(replace(skip, accepted=False) if _by_settings(skip, wish) else skip for skip in selection.skipped)
+    return replace(selection, skipped=skipped)
+
+
+def _by_settings(skip: SkippedFile, wish: ReviewWish) -> bool:
+    key = "include" if skip.detail == NOT_INCLUDED else "exclude"
+    return skip.reason is SkipReason.EXCLUDED and key not in wish.own_patterns
+
+
+def _believed(intake: Intake, settings: Settings) -> Scope:
+    """The scope, with the base that an untrusted change cannot have written."""
+    scope = intake.change.scope
+    return replace(scope, base=intake.believed) if settings.untrusted else scope
+
+
+def _unused_guidance(intake: Intake) -> tuple[ReviewError, ...]:
+    return tuple(
+        ReviewError(_GUIDANCE_UNUSED, f"{one.path} was not used: {one.unused}") for one in intake.unused_guidance
+    )
 
 
 def _changed_rules(intake: Intake, settings: Settings) -> tuple[ReviewError, ...]:
@@ -168,6 +207,55 @@ async def new_in_push(refs: Sequence[PushedRef], *, remote: str, repo: Path | st
     return await pushed_ranges(repository, refs, remote=remote, base_branch=settings.base_branch)
 
 
+async def patterns_of(
+    words: Sequence[str], paths: Sequence[str], scope: ScopeRequest, *, repo: Path
+) -> tuple[str, ...]:
+    """The include patterns for files and folders that are named relative to `repo`; `paths` are certainly such.
+
+    A word may name a file of the working tree or of HEAD; of a diff or a pull request any. Raises UsageError for one
+    that is neither, and says what was probably meant, and for one outside of the repository.
+    """
+    if not words and not paths:
+        return ()
+    is_elsewhere = isinstance(scope, DiffScope | FetchedScope)
+    try:
+        root = find_root(repo)
+    except NotARepository:
+        if not is_elsewhere:
+            raise
+        root = repo.resolve()
+    inside = [_inside(word, root, repo) for word in (*words, *paths)]
+    unsure = (
+        [] if is_elsewhere else [name for name in inside[: len(words)] if name and not os.path.lexists(root / name)]
+    )
+    if unsure:
+        repository = await open_repository(repo)
+        known = await list_files(repository, await _sides(repository, scope)) + await list_head_files(repository)
+        for word, name in zip(words, inside, strict=False):
+            if name in unsure and not any(file == name or file.startswith(f"{name}/") for file in known):
+                raise await unknown_word(repository, word, nearest_path(name, known))
+    # The whole repository is no narrowing.
+    return () if "" in inside else tuple(map(literal_pattern, inside))
+
+
+async def _sides(repository: Repository, scope: ScopeRequest) -> Sides | None:
+    """Both sides of what is reviewed, so that a deleted file can be named; None where they are not known yet."""
+    try:
+        return await resolve_scope(repository, scope, base_branch=None)
+    except (RevisionError, NotARepository):
+        return None
+
+
+def _inside(word: str, root: Path, here: Path) -> str:
+    """A path as git names it; empty for the root itself."""
+    # Not resolved further: a link in the repository is a file of its own.
+    path = os.path.normpath(os.path.join(here.resolve(), word))  # noqa: PTH118 - Path has no such normalisation
+    relative = os.path.relpath(path, root)
+    if relative == ".." or relative.startswith("../"):
+        raise UsageError(f"{word!r} is outside of the repository {root}", hint="give a path inside of it")
+    return "" if relative == "." else relative
+
+
 async def preview(
     scope: ScopeRequest | None = None, *, repo: Path | str = ".", settings: Settings | None = None
 ) -> Preview:
@@ -176,7 +264,14 @@ async def preview(
         request, place = await stack.enter_async_context(at_hand(scope or DefaultScope(), Path(repo)))
         chosen = await _settings(request, place, settings)
         intake = await stack.enter_async_context(
-            take_in(request, place, base_branch=chosen.base_branch, rules=rules_of(chosen))
+            take_in(
+                request,
+                place,
+                base_branch=chosen.base_branch,
+                rules=rules_of(chosen),
+                trusted=not chosen.untrusted,
+                must_match=True,
+            )
         )
         files, without_lines = with_and_without_lines(intake.selection.files)
         reasons = {skip.file: skip for skip in (*intake.selection.skipped, *without_lines)}

@@ -20,7 +20,7 @@ from codeloupe.config.loading import load_settings
 from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
 from codeloupe.git.blobs import read_file_at
 from codeloupe.git.repository import Repository, open_repository
-from codeloupe.git.scopes import find_default_base, resolve_scope
+from codeloupe.git.scopes import believed_base, find_default_base, resolve_scope
 from codeloupe.model.scope import DiffScope, FetchedScope, ScopeRequest
 
 _PULL_REQUEST = Origin(OriginKind.SITUATION, "because this is a pull request")
@@ -33,7 +33,7 @@ async def configure(
     flags: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
-    """The settings in force, with their origins. For an untrusted change the repository's file is the base's.
+    """The settings in force, with their origins. For an untrusted change the repository's file is the base branch's.
 
     Without a `scope` nothing is reviewed, and the base is the base branch, if there is one. A pull request must have
     been fetched; it is untrusted, whatever anybody set.
@@ -45,14 +45,15 @@ async def configure(
     def load(repository_file: ConfigText | None) -> LoadedSettings:
         return load_settings(repository_file=repository_file, user_file=user_file, environment=variables, flags=given)
 
-    trusting = load(None)
+    trusting = of_user = load(None)
     if isinstance(scope, FetchedScope):
         trusting = _untrusting(trusting, _PULL_REQUEST)
     if not trusting.settings.untrusted:
         trusting = load(read_repository_file(repository_root(Path(repo))))
     if not trusting.settings.untrusted:
         return trusting
-    of_base = load(await _believed_file(scope, Path(repo), trusting.settings.base_branch))
+    # The name of the base branch is the user's too: a reviewed file could name its own.
+    of_base = load(await _believed_file(scope, Path(repo), of_user.settings.base_branch))
     # Whoever said it, the reviewed files cannot take it back.
     return _untrusting(of_base, trusting.origins["untrusted"])
 
@@ -70,7 +71,9 @@ async def _believed_file(scope: ScopeRequest | None, repo: Path, base_branch: st
         found = await find_default_base(repo, base_branch=base_branch)
         return None if found is None else await _file_at(*found)
     repository = await open_repository(repo)
-    return await _file_at(repository, (await resolve_scope(repository, scope, base_branch=base_branch)).base)
+    sides = await resolve_scope(repository, scope, base_branch=base_branch)
+    believed = await believed_base(repository, scope, sides, base_branch=base_branch)
+    return None if believed is None else await _file_at(repository, believed)
 
 
 async def _file_at(repository: Repository, revision: str) -> ConfigText | None:

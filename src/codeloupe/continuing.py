@@ -234,6 +234,9 @@ def _asked(now: _Now, of_agents: tuple[FileChange, ...], *, same_terms: bool) ->
             asked.append(Asked(reviewers=names, files=now.files, on_added_lines=True))
         elif not seat.agents:
             asked.append(Asked(reviewers=frozenset((seat.info.type,)), files=now.files))
+    locks = now.intake.selection.lock_files
+    if locks:
+        asked.append(Asked(reviewers=frozenset(("lock-files",)), files=locks, on_added_lines=True))
     return tuple(asked)
 
 

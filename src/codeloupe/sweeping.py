@@ -31,10 +31,10 @@ from codeloupe.git.commit_changes import read_commit_changes
 from codeloupe.git.commits import list_commits
 from codeloupe.git.guidance import read_guidance
 from codeloupe.git.repository import Repository, open_repository
-from codeloupe.git.scopes import Side, Sides, resolve_scope
+from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import empty_directory, write_file
 from codeloupe.historian.keeping import SweepKeeper, keeping_sweep
-from codeloupe.intake import take_in
+from codeloupe.intake import settle, take_in
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
 from codeloupe.model.change import Change, Scope, ScopeKind
 from codeloupe.model.commit import Commit
@@ -214,14 +214,19 @@ async def _rules(
         return _Rules()
     if settings.untrusted:
         sides = await resolve_scope(repository, scope, base_branch=None)
+        believed = await believed_base(repository, scope, sides, base_branch=settings.base_branch)
+        if believed is None:
+            return _Rules()
+        sides = replace(sides, base=believed, scope=replace(sides.scope, base=believed))
     else:
         newest = commits[0].sha
         sides = Sides(Scope(ScopeKind.COMMIT, None, newest, "the newest commit"), newest, Side.COMMIT)
     trusted = not settings.untrusted
     paths = (path for commit in commits for path in commit.files)
     wanted = settings.guidance and for_agents
+    guidance = await read_guidance(repository, sides, paths, trusted=trusted) if wanted else ()
     return _Rules(
-        guidance=await read_guidance(repository, sides, paths, trusted=trusted) if wanted else (),
+        guidance=tuple(one for one in guidance if not one.unused),
         baseline=await read_baseline(sides.scope, repo=repository.root, trusted=trusted),
     )
 
@@ -269,7 +274,9 @@ class _Sweep:
         return replace(finding, commit_sha=assignment.commit.sha, expert=finding.expert or experts)
 
     async def _by_diff(self, assignment: Assignment, change: Change) -> Review:
-        selection = select_by_diff(change, rules_of(self.settings))
+        rules = rules_of(self.settings)
+        settled = await settle(select_by_diff(change, rules), rules, root=None, repository=self.repository)
+        selection = settled.selection
         verifier = self.panel.verifier()
         bench = self.benches[assignment.category]
         # Nothing is there yet, and for most commits nothing will be.
@@ -290,6 +297,7 @@ class _Sweep:
             verifier=None if verifier is None else _WithTree(verifier, self, assignment.commit),
             policy=_policy(self.settings),
             baseline=self.rules.baseline,
+            beforehand=settled.lock_findings,
         )
         try:
             return await self._run(plan, assignment.commit)
@@ -317,6 +325,7 @@ class _Sweep:
                 verifier=self.panel.verifier(),
                 policy=_policy(self.settings),
                 baseline=self.rules.baseline,
+                beforehand=intake.lock_findings,
             )
             return await self._run(plan, assignment.commit)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.selection import SelectionRules
-from codeloupe.model.review import Policy
+from codeloupe.model.review import UNREAD_CLASSES, Policy
 
 
 def rules_of(settings: Settings) -> SelectionRules:
@@ -19,6 +19,7 @@ def rules_of(settings: Settings) -> SelectionRules:
         skip_lock_files=settings.skip_lock_files,
         skip_minified=settings.skip_minified,
         believe_content=not settings.untrusted,
+        accept=frozenset(UNREAD_CLASSES[name] for name in settings.accept_unread),
     )
 
 

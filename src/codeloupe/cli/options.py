@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from codeloupe.cli.parser import Parser
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import (
     BaseScope,
@@ -47,10 +49,13 @@ def add_color_option(parser: argparse.ArgumentParser | argparse._ArgumentGroup) 
     )
 
 
-def add_scope_options(parser: argparse.ArgumentParser) -> None:
-    """What to review; at most one of them."""
+def add_scope_options(parser: Parser) -> None:
+    """What to review; at most one of them, and the paths of files or folders beside it."""
+    parser.takes_paths = True
     group = parser.add_argument_group("what to review (default: this branch and its working tree against its base)")
-    group.add_argument("range", nargs="?", metavar="A..B", help="B against A; A...B: B since it left A")
+    group.add_argument(
+        "words", nargs="*", metavar="A..B|PATH", help="B against A; A...B: B since it left A; only these files"
+    )
     group.add_argument("--uncommitted", action="store_true", help="what is not committed, untracked files too")
     group.add_argument("--staged", action="store_true", help="the index: what the next commit would hold")
     group.add_argument("--base", metavar="REF", help="the working tree since it left REF; of --pr: what it goes to")
@@ -62,10 +67,17 @@ def add_scope_options(parser: argparse.ArgumentParser) -> None:
 
 
 def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
-    """The scope the options name. Raises UsageError for two at once or a diff that cannot be read."""
+    """The scope the options name; words that are no range, and so name files, are left in `arguments.paths`.
+
+    Raises UsageError for two scopes at once or a diff that cannot be read.
+    """
     asked: dict[str, ScopeRequest] = {}
-    if arguments.range is not None:
-        asked["A..B"] = RangeScope(arguments.range)
+    ranges = [word for word in arguments.words if _is_range(word, arguments.repo)]
+    if len(ranges) > 1:
+        raise UsageError(f"{ranges[0]} and {ranges[1]} are two ranges", hint="give one of them")
+    if ranges:
+        asked["A..B"] = RangeScope(ranges[0])
+    arguments.guessed = [word for word in arguments.words if word not in ranges]
     if arguments.uncommitted:
         asked["--uncommitted"] = UncommittedScope()
     if arguments.staged:
@@ -81,6 +93,11 @@ def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} exclude each other", hint="give one of them")
     return next(iter(asked.values()), DefaultScope())
+
+
+def _is_range(word: str, repo: Path) -> bool:
+    """Whether a word has two dots that are no step to the folder above, and no file has that name."""
+    return re.search(r"(?<![/.])\.\.|\.\.(?![/.]|$)", word) is not None and not os.path.lexists(repo / word)
 
 
 def _read_diff(name: str) -> DiffScope:

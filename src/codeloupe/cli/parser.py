@@ -71,6 +71,10 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         options.setdefault("formatter_class", HelpFormatter)
         options.setdefault("allow_abbrev", False)
+        # Whether `words` may stand anywhere, and what follows `--` are `paths`.
+        self.takes_paths = False
+        # What to say of a command that does not exist, and that somebody has good reason to look for.
+        self.elsewhere: dict[str, str] = {}
         super().__init__(*arguments, **options)
         self._positionals.title = "arguments"
 
@@ -80,7 +84,16 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse. Words that nobody knows end the program here, where it is known which command they were for."""
+        after: list[str] = []
+        if self.takes_paths and args is not None and "--" in args:
+            place = list(args).index("--")
+            args, after = args[:place], list(args[place + 1 :])
         parsed, unknown = super().parse_known_args(args, namespace)
+        if self.takes_paths:
+            # argparse takes words in one place only; they may stand before and behind the options.
+            parsed.words = [*parsed.words, *(word for word in unknown if not word.startswith("-"))]
+            parsed.paths = after
+            unknown = [word for word in unknown if word.startswith("-")]
         if unknown:
             self._refuse(unknown[0])
         return parsed, unknown
@@ -105,7 +118,7 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:  # noqa: SLF001 - as above
             known = list(action.choices)
-            hint = _meant(value, known) or f"the commands are: {', '.join(known)}"
+            hint = self.elsewhere.get(value) or _meant(value, known) or f"the commands are: {', '.join(known)}"
             self._end(f"{value!r} is not a command of {self._name}", hint=hint)
         if action.choices is not None and value not in action.choices:
             known = list(map(str, action.choices))
@@ -157,7 +170,8 @@ def _meant(word: str, known: list[str]) -> str:
     """A question for the one of the known words that is nearest; nothing when none is near."""
     import difflib
 
-    close = difflib.get_close_matches(word, known, n=1)
+    # github is no misspelt gitlab.
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.7)
     return f"did you mean {close[0]}?" if close else ""
 
 

@@ -23,6 +23,7 @@ exit codes:
 def configure(parser: Parser) -> None:
     """Add the places to publish at to the parser of `publish`."""
     parser.description = "Post a saved review on a pull request."
+    parser.elsewhere["gitlab"] = "`codeloupe review --format gitlab` writes a Code Quality report, which GitLab shows"
     places = parser.add_commands(dest="place")
     github = places.add_parser(
         "github",

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from codeloupe import app
@@ -17,8 +18,7 @@ from codeloupe.cli.outputs import Output, deliver, outputs_of
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
 from codeloupe.cli.review_options import configure, context_of, flags_of
 from codeloupe.cli.running import run_to_end, set_up_logging
-from codeloupe.config.provenance import OriginKind
-from codeloupe.config.schema import Settings
+from codeloupe.config.provenance import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event
@@ -51,8 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     outputs = outputs_of(arguments)
     if arguments.preview and any(output.format not in _PREVIEW_FORMATS for output in outputs):
         raise UsageError("a preview is text or JSON", hint="leave --preview out, or take --format json")
+    here = arguments.repo
     with _at_hand(scope_of(arguments), arguments) as scope:
-        return _run(scope, context, outputs, arguments)
+        return _run(scope, context, outputs, arguments, here=here)
 
 
 @contextmanager
@@ -70,8 +71,15 @@ def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[Sco
         yield fetched
 
 
-def _run(scope: ScopeRequest, context: str, outputs: tuple[Output, ...], arguments: argparse.Namespace) -> int:
-    loaded = run_to_end(app.configure(scope, repo=arguments.repo, flags=flags_of(arguments)))
+def _run(
+    scope: ScopeRequest, context: str, outputs: tuple[Output, ...], arguments: argparse.Namespace, *, here: Path
+) -> int:
+    flags = flags_of(arguments)
+    if patterns := run_to_end(app.patterns_of(arguments.guessed, arguments.paths, scope, repo=here)):
+        if arguments.include:
+            raise UsageError("paths and --include exclude each other", hint="give the paths as patterns to --include")
+        flags["include"] = patterns
+    loaded = run_to_end(app.configure(scope, repo=arguments.repo, flags=flags))
     if loaded.origins["untrusted"].kind is OriginKind.SITUATION and not arguments.quiet:
         why = terminal(str(loaded.origins["untrusted"]))
         print(f"codeloupe: the change is not trusted, {why}: settings and guidance are the base's", file=sys.stderr)
@@ -83,7 +91,7 @@ def _run(scope: ScopeRequest, context: str, outputs: tuple[Output, ...], argumen
             preview = run_to_end(app.preview(scope, repo=arguments.repo, settings=settings))
             ended.append(0)
             return lambda output: _render_preview(preview, output, arguments)
-        review, change = _review(scope, settings, context, arguments)
+        review, change = _review(scope, loaded, context, arguments)
         ended.append(review.exit_code)
         return lambda output: FORMATS[output.format](review, _layout(output, arguments, change))
 
@@ -91,8 +99,10 @@ def _run(scope: ScopeRequest, context: str, outputs: tuple[Output, ...], argumen
     return ended[0]
 
 
-def _review(scope: ScopeRequest, settings: Settings, context: str, arguments: argparse.Namespace) -> _Reviewed:
+def _review(scope: ScopeRequest, loaded: LoadedSettings, context: str, arguments: argparse.Namespace) -> _Reviewed:
     seen: list[Change] = []
+    settings = loaded.settings
+    own = (key for key in ("include", "exclude") if loaded.origins[key].kind is OriginKind.FLAG)
     with ProgressDisplay(stream=sys.stderr, mode=_mode(arguments)) as display:
 
         def emit(event: Event) -> None:
@@ -109,6 +119,7 @@ def _review(scope: ScopeRequest, settings: Settings, context: str, arguments: ar
             fresh=arguments.fresh,
             since_last=arguments.since_last,
             transcript=_log_transcript if arguments.debug else None,
+            own_patterns=frozenset(own),
         )
         try:
             review = run_to_end(work)

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from codeloupe.cli.options import add_color_option, add_repo_option, add_scope_options
 from codeloupe.cli.outputs import add_output_options
+from codeloupe.cli.parser import Parser
 from codeloupe.errors import UsageError
 
 MAX_CONTEXT_BYTES = 200_000
 _REVIEWERS = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: Parser) -> None:
     """Every option of the verb."""
     add_scope_options(parser)
     add_repo_option(parser)

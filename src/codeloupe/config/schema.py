@@ -34,6 +34,7 @@ from codeloupe.config.problems import path_in_words, quote
 from codeloupe.errors import ConfigError
 from codeloupe.model.material import PathInstruction
 from codeloupe.model.records import dataclass
+from codeloupe.model.review import UNREAD_CLASSES
 from codeloupe.model.severity import Severity
 from codeloupe.model.unit import Effort
 
@@ -86,6 +87,7 @@ class Settings:
     skip_vendored: bool = True
     skip_lock_files: bool = True
     skip_minified: bool = True
+    accept_unread: tuple[str, ...] = ()
     untrusted: bool = False
     agents: tuple[AgentName, ...] = ("agent_sdk", "claude_cli", "codex", "gemini")
     model: str | None = None
@@ -187,10 +189,15 @@ _ABOUT = {
     "skip_vendored": _About(BOOLEAN, "Skip copies of other projects, such as vendor/."),
     "skip_lock_files": _About(BOOLEAN, "Skip the lock files of package managers."),
     "skip_minified": _About(BOOLEAN, "Skip minified scripts and style sheets."),
+    "accept_unread": _About(
+        names_of(*UNREAD_CLASSES),
+        "Which kinds of files may stay unread without making the review incomplete. Media and fonts always may; of a "
+        "trusted change all but too_large; of an untrusted one none but those that are named here.",
+    ),
     "untrusted": _About(
         BOOLEAN,
-        "Review a change by somebody you do not trust: configuration comes from the base revision, and suppressions "
-        "in the code are ignored.",
+        "Review a change by somebody you do not trust: configuration comes from the base branch, suppressions in the "
+        "code are ignored, and whatever was not read makes the review incomplete (see `accept_unread`).",
     ),
     "agents": _About(
         _AGENTS, "Which agents to ask, in this order: the next one when one is not here, not logged in or out of quota."

@@ -11,6 +11,11 @@ LOCK_FILES = frozenset((
     "gemfile.lock", "composer.lock", "go.sum", "go.work.sum", "mix.lock", "pubspec.lock", "podfile.lock",
     "package.resolved", "flake.lock", "gradle.lockfile", "packages.lock.json",
 ))
+# Those that the lock-file analyser reads.
+READABLE_LOCK_FILES = frozenset((
+    "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "poetry.lock", "uv.lock", "pdm.lock",
+    "pipfile.lock", "cargo.lock", "gemfile.lock", "composer.lock", "go.sum", "go.work.sum",
+))
 VENDOR_FOLDERS = frozenset((
     "vendor", "vendored", "third_party", "third-party", "thirdparty", "node_modules", "bower_components",
     "site-packages",

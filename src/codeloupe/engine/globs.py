@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from codeloupe.model.path_pattern import PathPattern, Piece, Wildcard, check_pattern, parse_pattern
 from codeloupe.model.records import dataclass
+from codeloupe.model.review import NOT_INCLUDED
 
 __all__ = ["Globs", "check_pattern"]
 
@@ -35,7 +36,7 @@ class Globs:
             if expression.match(path):
                 return f"by the pattern {pattern}"
         if self._include and not any(expression.match(path) for expression in self._include):
-            return "no include pattern fits"
+            return NOT_INCLUDED
         return None
 
 

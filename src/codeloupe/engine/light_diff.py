@@ -38,8 +38,8 @@ def light_diff(parts: Iterable[UnitPart]) -> LightDiff:
 
 
 def shown_line(text: bytes) -> str:
-    """One line as it is shown: hidden characters visible, bytes that are not UTF-8 replaced, an endless one cut."""
-    shown = visible(text[:MAX_LINE_BYTES].decode("utf-8", "replace"))
+    """One line as it is shown: hidden characters and bytes that are not UTF-8 visible, an endless one cut."""
+    shown = visible(text[:MAX_LINE_BYTES].decode("utf-8", "surrogateescape"))
     left_out = len(text) - MAX_LINE_BYTES
     return shown if left_out <= 0 else f"{shown} [cut: {left_out:,} more bytes]"
 
@@ -66,8 +66,10 @@ def _header(part: UnitPart, lines: Sequence[DiffLine], end: bytes) -> str:
         facts.append(f"the first {part.repeated_rows} lines are reviewed elsewhere")
     if end:
         facts.append("lines end with CR LF")
-    if any(has_hidden(line.text.removesuffix(end)[:MAX_LINE_BYTES].decode("utf-8", "replace")) for line in lines):
-        facts.append("hidden characters shown as <U+code>")
+    if any(
+        has_hidden(line.text.removesuffix(end)[:MAX_LINE_BYTES].decode("utf-8", "surrogateescape")) for line in lines
+    ):
+        facts.append("hidden characters shown as <U+code>, other bytes as <0xcode>")
     return f"=== {one_line(part.file.path)}" + (f" ({'; '.join(facts)})" if facts else "")
 
 

@@ -92,7 +92,7 @@ def _depth(one: GuidanceFile) -> int:
 
 
 def _guidance_blocks(files: Sequence[str], material: PromptMaterial) -> Blocks:
-    rules = "\n".join(f"- {one.text.strip()}" for one in material.instructions if _applies(one, files))
+    rules = "\n".join(_rule(one) for one in material.instructions if _applies(one, files))
     texts = [("instructions", rules)] if rules else []
     texts += [(f"guidance {one.path}", one.text.strip()) for one in guidance_for(files, material.guidance)]
     pieces, notes = [], []
@@ -107,6 +107,12 @@ def _guidance_blocks(files: Sequence[str], material: PromptMaterial) -> Blocks:
         pieces.append(fenced(material.fence, label, cut(shown, left)))
         left -= min(size, left)
     return Blocks((_GUIDANCE, *pieces) if pieces else (), tuple(notes))
+
+
+def _rule(instruction: PathInstruction) -> str:
+    """A rule with the files that it is for: a unit holds others too."""
+    paths = ", ".join(one_line(path) for path in instruction.paths)
+    return f"- {f'For {paths} only: ' if paths else ''}{instruction.text.strip()}"
 
 
 def _applies(instruction: PathInstruction, files: Sequence[str]) -> bool:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from codeloupe.engine.failures import NOT_VERIFIED
 from codeloupe.engine.identity import with_fingerprints
-from codeloupe.engine.lanes import joined_info, review_in_lanes
+from codeloupe.engine.lanes import FoundTogether, joined_info, review_in_lanes
 from codeloupe.engine.lifecycle import converged
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.rounds import EarlierRounds
@@ -33,7 +33,7 @@ class ReviewPlan:
 
     `reviewers` all review the same files at the same time; there is at least one. `baseline` holds the findings that
     are known and do not count; of an untrusted change it must not come from the change itself. `earlier` is what
-    earlier rounds of this review found.
+    earlier rounds of this review found. `beforehand` is what analysers found in files that no reviewer gets.
     """
 
     task: ReviewTask
@@ -43,6 +43,7 @@ class ReviewPlan:
     verifier: Verifier | None = None
     baseline: Baseline = Baseline()
     earlier: EarlierRounds | None = None
+    beforehand: tuple[Finding, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.reviewers:
@@ -58,10 +59,11 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     for lane in plan.reviewers:
         _log.info("Initializing code reviewer: %s (%s)", lane.info.type, lane.info.why)
     outcome = ReviewerOutcome()
-    if plan.task.files:
+    if plan.task.files or plan.beforehand:
         count = len(plan.task.files)
         sink(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
-        found = await review_in_lanes(plan.reviewers, plan.task, sink)
+        found = await review_in_lanes(plan.reviewers, plan.task, sink) if plan.task.files else FoundTogether(outcome)
+        found = _with_beforehand(found, plan.beforehand)
         named = _named(plan, found.outcome)
         # What does not count need not be verified, which costs a call for each.
         counted = suppress(named, plan.task, baseline=plan.baseline, today=datetime.now(UTC).date())
@@ -73,6 +75,11 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     for gap in _gaps(review.coverage):
         sink(Warned(gap.message))
     return replace(review, usage=replace(outcome.usage, duration_seconds=clock() - started))
+
+
+def _with_beforehand(found: FoundTogether, beforehand: tuple[Finding, ...]) -> FoundTogether:
+    together = replace(found.outcome, findings=(*found.outcome.findings, *beforehand))
+    return FoundTogether(together, found.exact | {finding.reviewer for finding in beforehand})
 
 
 def _named(plan: ReviewPlan, outcome: ReviewerOutcome) -> ReviewerOutcome:
@@ -141,7 +148,7 @@ def _conclude(plan: ReviewPlan, info: ReviewerInfo, outcome: ReviewerOutcome) ->
     read, unchanged = with_and_without_lines(plan.task.files)
     coverage = Coverage(
         files_total=plan.selection.total,
-        files_reviewed=sum(file.path not in outcome.unreviewed for file in read),
+        files_reviewed=sum(file.path not in outcome.unreviewed for file in read) + len(plan.selection.lock_files),
         skipped=(*plan.selection.skipped, *unchanged),
         units_total=outcome.units_total,
         units_failed=outcome.units_failed,
@@ -183,7 +190,5 @@ def _shown(finding: Finding, policy: Policy) -> bool:
 def _gaps(coverage: Coverage) -> tuple[ReviewError, ...]:
     """A file that should have been reviewed and was not is an error of the review."""
     return tuple(
-        ReviewError("not_reviewed", f"{skip.file}: {skip.in_words()}")
-        for skip in coverage.skipped
-        if skip.reason.is_gap
+        ReviewError("not_reviewed", f"{skip.file}: {skip.in_words()}") for skip in coverage.skipped if skip.is_gap
     )

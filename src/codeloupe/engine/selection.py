@@ -1,17 +1,32 @@
-"""Which files of a change are reviewed, and why the others are not. Pure: diffs and first bytes in, reasons out."""
+"""Which files of a change are reviewed, and why the others are not. Pure: diffs and contents in, reasons out.
+
+What a file is, its content decides: neither its name nor git's guess makes it binary. Each file that is left out has a
+class, and the settings in force say whether that class may stay unread.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
+from codeloupe.engine.content_kinds import kind_of_content, looks_like_text, shown_content
+from codeloupe.engine.encodings import (
+    Encoding,
+    encoding_of,
+    hides_text,
+    in_utf8,
+    with_compared_texts,
+    with_decoded_lines,
+)
 from codeloupe.engine.file_kinds import (
     GENERATED_MARK,
     GENERATED_NAME,
     LOCK_FILES,
     MINIFIABLE_SUFFIXES,
     MINIFIED_NAME,
+    READABLE_LOCK_FILES,
     SOURCE_NAMES,
     SOURCE_SUFFIXES,
     VENDOR_FOLDERS,
@@ -19,7 +34,7 @@ from codeloupe.engine.file_kinds import (
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import Change, FileChange, FileStatus
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import SkippedFile, SkipReason
+from codeloupe.model.review import NEVER_READ, SkippedFile, SkipReason
 
 HEAD_BYTES = 4096
 
@@ -31,11 +46,16 @@ _LFS_POINTER = re.compile(
 )
 _IN_LFS = "Git LFS has its content, and here is only a pointer to it"
 _UNSHOWN = "the diff says only that it differs (make the diff with --text)"
+# Whoever wrote the change: pictures, sounds and fonts hold no code, and what a user leaves out is not asked for.
+_ALWAYS_ACCEPTED = frozenset((SkipReason.MEDIA, SkipReason.FONT, SkipReason.EXCLUDED, SkipReason.NOTHING_TO_READ))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectionRules:
-    """What to leave out. `believe_content` is off for untrusted changes: no comment and no name may hide code."""
+    """What to leave out. `believe_content` is off for untrusted changes: no comment and no name may hide code.
+
+    `accept` names the classes of files that may stay unread all the same.
+    """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -46,48 +66,78 @@ class SelectionRules:
     skip_lock_files: bool = True
     skip_minified: bool = True
     believe_content: bool = True
+    accept: frozenset[SkipReason] = frozenset()
+
+    def accepts(self, reason: SkipReason) -> bool:
+        """Whether a file of this class may stay unread."""
+        if reason in self.accept or reason in _ALWAYS_ACCEPTED:
+            return True
+        return self.believe_content and reason not in NEVER_READ
+
+    def skipped(self, file: str, reason: SkipReason, detail: str = "") -> SkippedFile:
+        """A file that is left out, with what these rules say about that."""
+        return SkippedFile(file, reason, detail, self.accepts(reason))
+
+    def believes(self, reason: SkipReason) -> bool:
+        """Whether a name or a mark is enough to leave a file out."""
+        return self.believe_content or reason in self.accept
 
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """The size and the first bytes of a file after the change."""
+    """The size and the first bytes of a file after the change, and all of them where they were needed."""
 
     size: int
     head: bytes
+    whole: bytes | None = None
+
+    @property
+    def known(self) -> bytes | None:
+        """The whole content, if it is here."""
+        return self.head if self.whole is None and self.size == len(self.head) else self.whole
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Files to review, and the rest with reasons."""
+    """Files to review, and the rest with reasons. `lock_files` are read by an analyser instead of the reviewers."""
 
     files: tuple[FileChange, ...]
     skipped: tuple[SkippedFile, ...]
+    lock_files: tuple[FileChange, ...] = ()
 
     @property
     def total(self) -> int:
         """How many files the change has in all."""
-        return len(self.files) + len(self.skipped)
+        return len(self.files) + len(self.skipped) + len(self.lock_files)
+
+    @property
+    def present(self) -> tuple[FileChange, ...]:
+        """All files whose content somebody reads."""
+        return self.files + self.lock_files
 
 
 def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
-    """Decide by what the diff alone tells: names, kinds, numbers of lines."""
+    """Decide by what the diff alone tells: names, kinds, numbers of lines, the content of what is added whole."""
     globs = Globs(rules.include, rules.exclude)
     kept: list[FileChange] = []
-    skipped = [_unless_excluded(skip, globs) for skip in _out_of_reach(change)]
+    locks: list[FileChange] = []
+    skipped = [_unless_excluded(skip, globs) for skip in _out_of_reach(change, rules)]
     for file in change.files:
         reason = _reason_by_diff(file, rules, globs)
-        if reason is None:
-            kept.append(file)
-        else:
+        if reason is not None:
             skipped.append(reason)
-    return Selection(tuple(kept), tuple(skipped))
+        elif rules.skip_lock_files and PurePosixPath(file.path).name.lower() in READABLE_LOCK_FILES:
+            locks.append(file)
+        else:
+            kept.append(_decoded_by_diff(file))
+    return Selection(tuple(kept), tuple(skipped), tuple(locks))
 
 
-def _out_of_reach(change: Change) -> Iterator[SkippedFile]:
+def _out_of_reach(change: Change, rules: SelectionRules) -> Iterator[SkippedFile]:
     for name, why in change.unreadable:
-        yield SkippedFile(name, SkipReason.UNREADABLE, why)
+        yield rules.skipped(name, SkipReason.UNREADABLE, why)
     for name in change.nested_repositories:
-        yield SkippedFile(name, SkipReason.SUBMODULE, "a repository of its own")
+        yield rules.skipped(name, SkipReason.SUBMODULE, "a repository of its own")
 
 
 def _unless_excluded(skip: SkippedFile, globs: Globs) -> SkippedFile:
@@ -98,18 +148,39 @@ def _unless_excluded(skip: SkippedFile, globs: Globs) -> SkippedFile:
     return skip if unwanted is None else SkippedFile(skip.file, SkipReason.EXCLUDED, unwanted)
 
 
-def select_by_content(selection: Selection, contents: dict[str, FileContent], rules: SelectionRules) -> Selection:
+def select_by_content(selection: Selection, contents: Mapping[str, FileContent], rules: SelectionRules) -> Selection:
     """Narrow a selection by the new content of its files, where that is known."""
     kept: list[FileChange] = []
     skipped = list(selection.skipped)
     for file in selection.files:
         content = contents.get(file.path)
-        reason = _reason_by_content(file, content, rules) if content else None
+        reason = _reason_by_content(file, content, rules) if content else _reason_by_rows(file, rules)
         if reason is None:
             kept.append(file)
         else:
             skipped.append(reason)
-    return Selection(tuple(kept), tuple(skipped))
+    return replace(selection, files=tuple(kept), skipped=tuple(skipped))
+
+
+def decoded_file(file: FileChange, old: bytes | None, new: bytes) -> tuple[FileChange, bytes] | None:
+    """The file with its hunks in UTF-8, and its new content so; None where it is UTF-8 already, or nobody knows.
+
+    `old` is the old content, or None where that is not known: then all of the new one is shown as added.
+    """
+    encoding = encoding_of(new, file.path)
+    text = None if encoding is None else in_utf8(new, encoding)
+    if encoding is None or text is None:
+        return None
+    if encoding.keeps_lines:
+        return with_decoded_lines(file, encoding), text
+    return replace(with_compared_texts(file, _as_text(old, file), text), binary=False), text
+
+
+def _as_text(old: bytes | None, file: FileChange) -> bytes:
+    if old is None:
+        return b""
+    encoding = encoding_of(old, file.old_path or file.path)
+    return (old if encoding is None else in_utf8(old, encoding)) or old
 
 
 def with_and_without_lines(files: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
@@ -131,45 +202,67 @@ def _what_happened(file: FileChange) -> str:
 
 def _reason_by_diff(file: FileChange, rules: SelectionRules, globs: Globs) -> SkippedFile | None:
     if (unwanted := globs.unwanted(file.path)) is not None:
-        return SkippedFile(file.path, SkipReason.EXCLUDED, unwanted)
+        return rules.skipped(file.path, SkipReason.EXCLUDED, unwanted)
     if file.is_submodule:
-        return SkippedFile(file.path, SkipReason.SUBMODULE)
+        return rules.skipped(file.path, SkipReason.SUBMODULE, _commits(file))
     by_name = _reason_by_name(file.path, rules)
-    if by_name is not None and (rules.believe_content or not _may_hide_code(file)):
+    if by_name is not None and rules.believes(by_name.reason):
         return by_name
-    if file.binary and not _may_hide_code(file):
-        return SkippedFile(file.path, SkipReason.BINARY)
     if file.binary and _is_unshown(file):
-        return SkippedFile(file.path, SkipReason.UNREADABLE, _UNSHOWN)
+        return _not_shown(file, rules)
+    if file.binary and file.status in (FileStatus.ADDED, FileStatus.DELETED) and file.hunks:
+        kind = _reason_by_whole(file, _whole_by_diff(file), rules)
+        if kind is not None:
+            return kind
+    if not file.hunks and file.old_path and not rules.believe_content and _was_left_out(file.old_path, rules, globs):
+        detail = f"{file.status.value} from {file.old_path}, which no review looks at"
+        return rules.skipped(file.path, SkipReason.UNREADABLE, detail)
     changed = file.added + file.deleted
     if changed > rules.max_file_lines:
         detail = f"{changed:,} changed lines, the limit is {rules.max_file_lines:,} (max_file_lines)"
-        return SkippedFile(file.path, SkipReason.TOO_LARGE, detail)
+        return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
     return None
+
+
+def _commits(file: FileChange) -> str:
+    """Which commits of a submodule are meant, as far as the diff tells."""
+    old, new = ((blob or "nothing")[:12] for blob in (file.old_blob, file.new_blob))
+    return f"from {old} to {new}" if file.old_blob or file.new_blob else ""
+
+
+def _not_shown(file: FileChange, rules: SelectionRules) -> SkippedFile:
+    # Of a trusted change a name is enough to say that it is no code.
+    is_gap = _may_hide_code(file) and SkipReason.NOT_SHOWN not in rules.accept
+    skip = rules.skipped(file.path, SkipReason.NOT_SHOWN, _UNSHOWN)
+    return replace(skip, accepted=False) if is_gap else skip
+
+
+def _was_left_out(path: str, rules: SelectionRules, globs: Globs) -> bool:
+    by_name = _reason_by_name(path, rules)
+    return globs.unwanted(path) is not None or (by_name is not None and rules.believes(by_name.reason))
 
 
 def _reason_by_name(name: str, rules: SelectionRules) -> SkippedFile | None:
     path = PurePosixPath(name)
-    if rules.skip_lock_files and path.name.lower() in LOCK_FILES:
-        return SkippedFile(name, SkipReason.LOCK_FILE)
+    lower = path.name.lower()
+    if rules.skip_lock_files and lower in LOCK_FILES - READABLE_LOCK_FILES:
+        return rules.skipped(name, SkipReason.LOCK_FILE)
+    if lower in READABLE_LOCK_FILES:
+        return None
     folder = next((part for part in path.parts[:-1] if part.lower() in VENDOR_FOLDERS), None)
     if rules.skip_vendored and folder is not None:
-        return SkippedFile(name, SkipReason.VENDORED, f"below {folder}/")
+        return rules.skipped(name, SkipReason.VENDORED, f"below {folder}/")
     if rules.skip_generated and GENERATED_NAME.search(path.name):
-        return SkippedFile(name, SkipReason.GENERATED, "by its name")
+        return rules.skipped(name, SkipReason.GENERATED, "by its name")
     if rules.skip_minified and MINIFIED_NAME.search(path.name):
-        return SkippedFile(name, SkipReason.MINIFIED, "by its name")
+        return rules.skipped(name, SkipReason.MINIFIED, "by its name")
     return None
 
 
 def _may_hide_code(file: FileChange) -> bool:
-    """Whether a file is a program or a text by its name or first line, whatever else is said of it."""
+    """Whether a file of which nothing is shown is a program or a text by its name."""
     path = PurePosixPath(file.path)
-    if path.name.lower() in LOCK_FILES:
-        return False
-    if path.suffix.lower() in SOURCE_SUFFIXES or path.name.lower() in SOURCE_NAMES:
-        return True
-    return any(hunk.new_start <= 1 and hunk.body.startswith((b"+#!", b" #!")) for hunk in file.hunks)
+    return path.suffix.lower() in SOURCE_SUFFIXES or path.name.lower() in SOURCE_NAMES
 
 
 def _is_unshown(file: FileChange) -> bool:
@@ -179,21 +272,77 @@ def _is_unshown(file: FileChange) -> bool:
     return not is_shown and (file.old_blob is None or file.old_blob != file.new_blob)
 
 
+def _whole_by_diff(file: FileChange) -> bytes:
+    sign = b"-" if file.status is FileStatus.DELETED else b"+"
+    return shown_content((hunk.body for hunk in file.hunks), sign)
+
+
+def _decoded_by_diff(file: FileChange) -> FileChange:
+    """A deleted file in UTF-8: its content is nowhere but in the diff."""
+    if file.status is not FileStatus.DELETED or not file.hunks:
+        return file
+    old = _whole_by_diff(file)
+    encoding = encoding_of(old, file.path)
+    text = None if encoding is None else in_utf8(old, encoding)
+    if encoding is None or text is None:
+        return file
+    if encoding.keeps_lines:
+        return with_decoded_lines(file, encoding)
+    return replace(with_compared_texts(file, text, b""), binary=False)
+
+
 def _reason_by_content(file: FileChange, content: FileContent, rules: SelectionRules) -> SkippedFile | None:
+    whole = content.known
+    if whole is not None and (file.binary or content.whole is not None):
+        by_kind = _reason_by_whole(file, whole, rules)
+        if by_kind is not None:
+            return by_kind
     if content.size > rules.max_file_bytes:
         detail = f"{content.size:,} bytes, the limit is {rules.max_file_bytes:,} (max_file_bytes)"
-        return SkippedFile(file.path, SkipReason.TOO_LARGE, detail)
+        return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
     if content.size == len(content.head) and _LFS_POINTER.fullmatch(content.head):
-        is_gap = _may_hide_code(file) and not rules.believe_content
-        return SkippedFile(file.path, SkipReason.UNREADABLE if is_gap else SkipReason.BINARY, _IN_LFS)
-    if not rules.believe_content:
-        return None
-    if rules.skip_generated and GENERATED_MARK.search(content.head[:1024]):
-        return SkippedFile(file.path, SkipReason.GENERATED, "by a mark in its first lines")
+        return rules.skipped(file.path, SkipReason.LFS_POINTER, _IN_LFS)
+    if rules.skip_generated and rules.believes(SkipReason.GENERATED) and GENERATED_MARK.search(content.head[:1024]):
+        return rules.skipped(file.path, SkipReason.GENERATED, "by a mark in its first lines")
     suffix = PurePosixPath(file.path).suffix.lower()
-    if rules.skip_minified and suffix in MINIFIABLE_SUFFIXES and _has_long_lines(content):
-        return SkippedFile(file.path, SkipReason.MINIFIED, "by the length of its lines")
+    believed = rules.skip_minified and rules.believes(SkipReason.MINIFIED)
+    if believed and suffix in MINIFIABLE_SUFFIXES and _has_long_lines(content):
+        return rules.skipped(file.path, SkipReason.MINIFIED, "by the length of its lines")
     return None
+
+
+def _reason_by_whole(file: FileChange, content: bytes, rules: SelectionRules) -> SkippedFile | None:
+    """What the whole content is, unless it is text in an encoding that is known."""
+    if file.is_symlink:
+        return None
+    encoding = encoding_of(content, file.path)
+    if encoding is not None:
+        return _reason_by_encoding(file, content, encoding, rules)
+    kind = kind_of_content(content) if file.binary else None
+    return None if kind is None else rules.skipped(file.path, kind, _WHAT.get(kind, ""))
+
+
+_WHAT = {SkipReason.BINARY: "neither text nor of a known format"}
+
+
+def _reason_by_encoding(
+    file: FileChange, content: bytes, encoding: Encoding, rules: SelectionRules
+) -> SkippedFile | None:
+    if encoding.keeps_lines:
+        return None
+    if in_utf8(content, encoding) is None:
+        return rules.skipped(file.path, SkipReason.UNREADABLE, f"it is not the {encoding.label} that it says it is")
+    if not rules.believe_content and hides_text(content, encoding):
+        detail = f"it is one text as {encoding.label} and another one byte by byte"
+        return rules.skipped(file.path, SkipReason.UNREADABLE, detail)
+    return None
+
+
+def _reason_by_rows(file: FileChange, rules: SelectionRules) -> SkippedFile | None:
+    """Of a file whose content is not known: whether its changed lines can be read."""
+    if not file.binary or looks_like_text(b"".join(hunk.body for hunk in file.hunks)):
+        return None
+    return rules.skipped(file.path, SkipReason.BINARY, _WHAT[SkipReason.BINARY])
 
 
 def _has_long_lines(content: FileContent) -> bool:

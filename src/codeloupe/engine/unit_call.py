@@ -255,7 +255,7 @@ def _identity(claim: ClaimedFinding) -> tuple[str | None, int | None, str]:
 
 
 def _hidden_part(unit: Unit) -> Failure | None:
-    """The failure of a unit whose added lines are so long that they were not shown whole: their ends are unread."""
+    """The failure of a unit whose changed lines are so long that they were not shown whole: their ends are unread."""
     files = [part.file.path for part in unit.parts for hunk in part.hunks if any(_long_lines(hunk.body))]
     if not files:
         return None
@@ -266,4 +266,4 @@ def _hidden_part(unit: Unit) -> Failure | None:
 
 def _long_lines(body: bytes) -> Iterator[bool]:
     if len(body) > MAX_LINE_BYTES:
-        yield from (len(row) > MAX_LINE_BYTES + 1 and row[:1] == b"+" for row in body.split(b"\n"))
+        yield from (len(row) > MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in body.split(b"\n"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from codeloupe.model.finding import Finding
-from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile
+from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError
 from codeloupe.redaction import redact
 
 # More than any page shows of a text, and more than an edit may have.
@@ -42,7 +42,7 @@ def redacted_review(review: Review) -> Review:
         coverage=Coverage(
             files_total=coverage.files_total,
             files_reviewed=coverage.files_reviewed,
-            skipped=tuple(SkippedFile(skip.file, skip.reason, _line(skip.detail)) for skip in coverage.skipped),
+            skipped=tuple(replace(skip, detail=_line(skip.detail)) for skip in coverage.skipped),
             units_total=coverage.units_total,
             units_failed=tuple(
                 FailedUnit(_line(failed.unit), failed.files, _line(failed.reason)) for failed in coverage.units_failed

@@ -145,7 +145,14 @@ def _coverage(document: Document) -> Coverage:
 def _skipped(document: Document) -> SkippedFile:
     # A reason that a later version has is a gap: nobody here knows that it is none.
     reason = next((each for each in SkipReason if each == document["reason"]), SkipReason.UNREADABLE)
-    return SkippedFile(_text(document, "file"), reason, _text(document, "detail") if "detail" in document else "")
+    accepted = document.get("accepted")
+    return SkippedFile(
+        _text(document, "file"),
+        reason,
+        _text(document, "detail") if "detail" in document else "",
+        # What this version does not know, no other version accepts for it.
+        accepted if isinstance(accepted, bool) and reason == document["reason"] else None,
+    )
 
 
 def _failed(document: Document) -> FailedUnit:

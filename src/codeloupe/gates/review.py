@@ -71,7 +71,7 @@ def _blocks(finding: Finding, review: Review) -> bool:
 
 def _incomplete(review: Review, task: GateTask) -> PipelineError:
     failed = [f"{unit.unit}: {unit.reason}" for unit in review.coverage.units_failed]
-    gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.reason.is_gap]
+    gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
     why = "; ".join((*failed, *gaps)[:5]) or review.summary
     return PipelineError(
         f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",

@@ -16,7 +16,7 @@ from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, tempora
 from codeloupe.git.repository import Repository
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.git.snapshot import place_of, read_regular_files
-from codeloupe.model.change import Change
+from codeloupe.model.change import SYMLINK_MODE, Change
 from codeloupe.model.material import GuidanceFile
 
 GUIDANCE_NAMES = ("REVIEW.md", "AGENTS.md", "CLAUDE.md")
@@ -30,6 +30,7 @@ _MAX_BLOB_BYTES = 1_000_000
 _MAX_FOLDERS = 5_000
 _MAX_FILES = 200
 _NOT_READ = "[this file could not be read]"
+_LINK = "it is a symbolic link, and those are not followed"
 
 
 async def read_guidance(
@@ -37,7 +38,8 @@ async def read_guidance(
 ) -> tuple[GuidanceFile, ...]:
     """The guidance at the root and in each folder on the way down to some files, the outermost first.
 
-    A file that is there and cannot be read says so in its text. Raises GitFailed when git cannot read the tree.
+    A file that is there and cannot be read says so in its text; one that is not read at all says why. Raises
+    GitFailed when git cannot read the tree.
     """
     if trusted and sides.side is Side.WORKING_TREE:
         return await read_working_guidance(repository, paths)
@@ -45,15 +47,19 @@ async def read_guidance(
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         if tree is None:
             copy_index(repository.index, git_dir)
-        return _texts(await _read_entries(in_engine(git_dir), tree, _places(paths)))
+        found, links = await _read_entries(in_engine(git_dir), tree, _places(paths))
+        return _texts(found) + _unused(links)
 
 
 async def read_working_guidance(repository: Repository, paths: Iterable[str]) -> tuple[GuidanceFile, ...]:
     """As `read_guidance`, from the working tree as it is now."""
+    places = _places(paths)
     found = await asyncio.to_thread(
-        read_regular_files, repository.root, _places(paths), max_bytes=_KEPT_BYTES, max_files=_MAX_FILES
+        read_regular_files, repository.root, places, max_bytes=_KEPT_BYTES, max_files=_MAX_FILES
     )
-    return _texts(found)
+    # A link further up the path leads to other folders, whose guidance speaks of other files.
+    links = [name for name in places if name not in found and (repository.root / name).is_symlink()]
+    return _texts(found) + _unused(links)
 
 
 def guidance_changed(change: Change) -> tuple[str, ...]:
@@ -84,14 +90,16 @@ def _folders_above(path: str) -> Iterator[str]:
         end = path.find("/", end + 1)
 
 
-async def _read_entries(place: Place, tree: str | None, places: list[str]) -> dict[str, bytes | None]:
+async def _read_entries(place: Place, tree: str | None, places: list[str]) -> tuple[dict[str, bytes | None], list[str]]:
+    """The first bytes of those that are regular files, and the names of those that are links."""
     # git takes a name that leaves the tree, which only a forged tree has, for a mistake of ours.
     rank = {name: number for number, name in enumerate(places) if place_of(Path(), name) is not None}
     listed = await list_entries(place, tree, list(rank))
     entries = [entry for entry in listed if entry.path in rank and entry.mode in _REGULAR_MODES]
     chosen = sorted(entries, key=lambda entry: rank[entry.path])[:_MAX_FILES]
     blobs = await _read_blobs(place, chosen)
-    return {entry.path: blobs.get(entry.blob) for entry in chosen}
+    links = [entry.path for entry in listed if entry.path in rank and entry.mode == SYMLINK_MODE]
+    return {entry.path: blobs.get(entry.blob) for entry in chosen}, sorted(links, key=lambda name: rank[name])
 
 
 async def _read_blobs(place: Place, entries: Iterable[Entry]) -> dict[str, bytes]:
@@ -121,6 +129,10 @@ def _is_readable(facts: bytes) -> bool:
 
 def _lines(names: Iterable[str]) -> bytes:
     return b"".join(name.encode("ascii") + b"\n" for name in names)
+
+
+def _unused(links: Iterable[str]) -> tuple[GuidanceFile, ...]:
+    return tuple(GuidanceFile(name, "", _LINK) for name in links)
 
 
 def _texts(found: Mapping[str, bytes | None]) -> tuple[GuidanceFile, ...]:

@@ -95,6 +95,34 @@ async def find_default_base(start: Path, *, base_branch: str | None) -> tuple[Re
         return None
 
 
+async def believed_base(
+    repository: Repository, request: ScopeRequest, sides: Sides, *, base_branch: str | None
+) -> str | None:
+    """The commit whose settings, guidance and baseline hold for an untrusted change; None where none is known.
+
+    That is where the change left the base branch. The base of the scope will not do: the parent of a commit, or the
+    left side of a range, may be by the same stranger. A change that is on the base branch already has no such commit.
+    """
+    if isinstance(request, FetchedScope):
+        return sides.base
+    try:
+        head, base = await find_head_and_base(repository, base_branch)
+        if base is None:
+            named = isinstance(request, BaseScope) or (sides.head is None and await is_lonely_branch(repository, head))
+            return sides.scope.base if named else None
+        pushed = await pushed_commit(repository, head.branch) if base.checked_out and head.branch else None
+        tip = pushed or base.sha
+        if sides.scope.base is None or (sides.head is not None and await _is_part_of(repository, sides.head, tip)):
+            return None
+        return await merge_base(repository, tip, sides.scope.base)
+    except RevisionError:  # no such branch, or no common history: nothing is known
+        return None
+
+
+async def _is_part_of(repository: Repository, commit: str, tip: str) -> bool:
+    return await merge_base(repository, commit, tip) == commit
+
+
 async def _default(repository: Repository, base_branch: str | None) -> Sides:
     head, base = await find_head_and_base(repository, base_branch)
     if head.sha is None:
@@ -134,10 +162,7 @@ def _against_head(repository: Repository, head: Head, side: Side, description: s
 async def _range(repository: Repository, text: str) -> Sides:
     separator = "..." if "..." in text else ".."
     if separator not in text:
-        raise RevisionError(
-            f"{text!r} is one revision, not a range",
-            hint=f"for that commit alone: --commit {text}; for everything since: --base {text}, or {text}..HEAD",
-        )
+        raise one_revision(text)
     left, right = (part or "HEAD" for part in text.split(separator, 1))
     if not left.strip("0"):  # git's name for no object: everything up to the right side
         end = await resolve(repository, right)
@@ -148,6 +173,27 @@ async def _range(repository: Repository, text: str) -> Sides:
     base = await merge_base(repository, start, end) if separator == "..." else start
     scope = Scope(ScopeKind.RANGE, base, end, f"{left}{separator}{right} ({base[:12]} to {end[:12]})")
     return Sides(scope, base, Side.COMMIT)
+
+
+async def unknown_word(repository: Repository, word: str, nearest: str | None) -> RevisionError:
+    """The error for a word that names no file: it may be a revision, or be misspelt."""
+    try:
+        await resolve(repository, word)
+    except (RevisionError, NotARepository):
+        hint = (
+            f"did you mean {nearest}?" if nearest else "paths are relative to here; `git ls-files` shows what there is"
+        )
+        return RevisionError(f"{word!r} is neither a file of this repository nor a revision", hint=hint)
+    return one_revision(word)
+
+
+def one_revision(text: str) -> RevisionError:
+    """The error for a single revision where a range or a path is meant to be."""
+    if text in ("HEAD", "@"):
+        hint = "for what is not committed yet: --uncommitted; for the last commit: --commit HEAD"
+    else:
+        hint = f"for that commit alone: --commit {text}; for everything since: --base {text}, or {text}..HEAD"
+    return RevisionError(f"{text!r} is one revision, not a range", hint=hint)
 
 
 async def _commit(repository: Repository, revision: str) -> Sides:

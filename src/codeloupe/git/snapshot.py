@@ -18,6 +18,7 @@ from pathlib import Path
 from codeloupe.git.blobs import Entry, list_entries
 from codeloupe.git.command import Place, failure, git, try_git
 from codeloupe.git.engine import (
+    DIFF_ATTRIBUTES,
     EXPORT_ATTRIBUTES,
     borrow,
     copy_index,
@@ -26,7 +27,7 @@ from codeloupe.git.engine import (
     private_directory,
     temporary_engine,
 )
-from codeloupe.git.repository import Repository, comparison_settings
+from codeloupe.git.repository import Repository, comparison_settings, read_head
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.records import dataclass
 
@@ -181,6 +182,25 @@ def _is_whole(file: Path, blob: str, object_format: str) -> bool:
 def _missing_among(names: list[str], snapshot: Snapshot) -> dict[str, str]:
     here = {name for name in names if (place := place_of(snapshot.root, name)) is not None and place.is_file()}
     return {name: snapshot.missing.get(name, "not in the reviewed tree") for name in names if name not in here}
+
+
+async def list_files(repository: Repository, sides: Sides | None) -> list[str]:
+    """The files of both sides of a change; without sides those of the working tree."""
+    if sides is None:
+        return await _list_working_files(repository)
+    trees = (sides.base, sides.head) if sides.side is Side.COMMIT else (sides.base,)
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        names = [entry.path for tree in trees for entry in await list_entries(in_engine(git_dir), tree, None)]
+    return names if sides.side is Side.COMMIT else names + await _list_working_files(repository)
+
+
+async def list_head_files(repository: Repository) -> list[str]:
+    """The files of the commit that is checked out; none before the first one."""
+    head = (await read_head(repository)).sha
+    if head is None:
+        return []
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        return [entry.path for entry in await list_entries(in_engine(git_dir), head, None)]
 
 
 async def _list_working_files(repository: Repository) -> list[str]:

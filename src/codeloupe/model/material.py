@@ -18,11 +18,13 @@ class Intent:
 class GuidanceFile:
     """A project's own words on how to review: REVIEW.md, AGENTS.md or CLAUDE.md.
 
-    It holds for the files below its folder; `path` is relative to the root of the repository.
+    It holds for the files below its folder; `path` is relative to the root of the repository. One that is there and is
+    not read says why in `unused`, and has no text.
     """
 
     path: str
     text: str
+    unused: str = ""
 
     @property
     def folder(self) -> str:

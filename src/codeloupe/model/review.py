@@ -22,9 +22,15 @@ class Verdict(StrEnum):
 
 
 class SkipReason(StrEnum):
-    """Why a file was left out. A gap is a file that should have been reviewed and could not be."""
+    """What kind of file was left out, in the words of the JSON. `BINARY` is one that nobody could recognise."""
 
+    MEDIA = "media"
+    FONT = "font"
+    ARCHIVE = "archive"
+    PROGRAM = "program"
     BINARY = "binary"
+    LFS_POINTER = "LFS pointer"
+    NOT_SHOWN = "not shown"
     GENERATED = "generated"
     VENDORED = "vendored"
     MINIFIED = "minified"
@@ -35,19 +41,52 @@ class SkipReason(StrEnum):
     UNREADABLE = "unreadable"
     NOTHING_TO_READ = "nothing to read"
 
-    @property
-    def is_gap(self) -> bool:
-        """Whether leaving the file out makes the review incomplete."""
-        return self in (SkipReason.TOO_LARGE, SkipReason.UNREADABLE)
+
+# Whoever wrote the change, a review that should have covered these and could not is incomplete.
+NEVER_READ = frozenset((SkipReason.TOO_LARGE, SkipReason.UNREADABLE))
+
+
+# Why a file that no include pattern names is left out.
+NOT_INCLUDED = "no include pattern fits"
+# The classes that settings may accept by name. What could not be read has no class that anybody could vouch for.
+UNREAD_CLASSES = {
+    "media": SkipReason.MEDIA,
+    "fonts": SkipReason.FONT,
+    "archives": SkipReason.ARCHIVE,
+    "programs": SkipReason.PROGRAM,
+    "binaries": SkipReason.BINARY,
+    "lfs_pointers": SkipReason.LFS_POINTER,
+    "submodules": SkipReason.SUBMODULE,
+    "lock_files": SkipReason.LOCK_FILE,
+    "generated": SkipReason.GENERATED,
+    "vendored": SkipReason.VENDORED,
+    "minified": SkipReason.MINIFIED,
+    "not_shown": SkipReason.NOT_SHOWN,
+    "too_large": SkipReason.TOO_LARGE,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A file that was not reviewed, and why; `detail` adds numbers or names to the reason."""
+    """A file that was not reviewed, and why; `detail` adds numbers or names to the reason.
+
+    `accepted` says whether the settings in force let it stay unread. Where nobody decided, as in a review that an
+    older version saved, the reason does.
+    """
 
     file: str
     reason: SkipReason
     detail: str = ""
+    accepted: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.accepted is None:
+            object.__setattr__(self, "accepted", self.reason not in NEVER_READ)
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether leaving the file out makes the review incomplete."""
+        return not self.accepted
 
     def in_words(self) -> str:
         """The reason as one phrase for reports."""
@@ -76,7 +115,7 @@ class Coverage:
     @property
     def complete(self) -> bool:
         """Whether everything that should be reviewed was."""
-        return not self.units_failed and not any(skip.reason.is_gap for skip in self.skipped)
+        return not self.units_failed and not any(skip.is_gap for skip in self.skipped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +169,13 @@ class Review:
     usage: Usage = Usage()
     errors: tuple[ReviewError, ...] = ()
     hidden: tuple[Finding, ...] = ()
+
+    @property
+    def nothing_to_review(self) -> bool:
+        """Whether there was nothing to read, or all of it was left out on purpose: no verdict on any code."""
+        coverage = self.coverage
+        touched = any(skip.reason is SkipReason.NOTHING_TO_READ for skip in coverage.skipped)
+        return self.complete and not self.findings and not coverage.files_reviewed and not touched
 
     @property
     def passed(self) -> bool:

@@ -70,7 +70,7 @@ class WorkdirReviewResult:
 def reasons_of(review: Review) -> list[str]:
     """Why a part of the change was not reviewed, each reason once; none when everything was."""
     failed = (unit.reason for unit in review.coverage.units_failed)
-    gaps = (f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.reason.is_gap)
+    gaps = (f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap)
     found = list(dict.fromkeys((*failed, *gaps)))
     return found or ([] if review.complete else ["not everything was reviewed"])
 

@@ -16,7 +16,13 @@ _GAP_STYLE = "bold yellow"
 _FILES_NAMED = 3
 _ERRORS_SHOWN = 10
 _NOUNS = {
-    SkipReason.BINARY: ("binary file", "binary files"),
+    SkipReason.MEDIA: ("media file", "media files"),
+    SkipReason.FONT: ("font", "fonts"),
+    SkipReason.ARCHIVE: ("archive", "archives"),
+    SkipReason.PROGRAM: ("compiled program", "compiled programs"),
+    SkipReason.BINARY: ("unknown binary file", "unknown binary files"),
+    SkipReason.LFS_POINTER: ("LFS pointer", "LFS pointers"),
+    SkipReason.NOT_SHOWN: ("file that the diff does not show", "files that the diff does not show"),
     SkipReason.GENERATED: ("generated file", "generated files"),
     SkipReason.VENDORED: ("vendored file", "vendored files"),
     SkipReason.MINIFIED: ("minified file", "minified files"),
@@ -32,11 +38,11 @@ _NOUNS = {
 def not_reviewed_lines(page: Page, review: Review) -> list[Text]:
     """Everything that stands between this review and a whole one; empty when there is nothing to say."""
     coverage = review.coverage
-    gaps = [skip for skip in coverage.skipped if skip.reason.is_gap]
+    gaps = [skip for skip in coverage.skipped if skip.is_gap]
     lines = [
         *_failed_units(page, coverage),
         *(line for skip in gaps for line in _gap(page, skip.file, skip.in_words())),
-        *_policy_skips(page, [skip for skip in coverage.skipped if not skip.reason.is_gap]),
+        *_policy_skips(page, [skip for skip in coverage.skipped if not skip.is_gap]),
     ]
     errors = _errors(page, review)
     titled = [Text("Not reviewed", style=BOLD), *lines] if lines else []
@@ -116,7 +122,7 @@ def _errors(page: Page, review: Review) -> list[Text]:
     """Errors that are not told already as a gap: such a one ends with the gap's reason."""
     coverage = review.coverage
     reasons = {failed.reason for failed in coverage.units_failed}
-    reasons |= {f"{skip.file}: {skip.in_words()}" for skip in coverage.skipped if skip.reason.is_gap}
+    reasons |= {f"{skip.file}: {skip.in_words()}" for skip in coverage.skipped if skip.is_gap}
     told = tuple(reason for reason in reasons if reason)
     errors = [error for error in review.errors if not error.message.endswith(told)]
     shown = errors if page.verbose else errors[:_ERRORS_SHOWN]

@@ -37,9 +37,7 @@ def gaps_of(review: Review) -> tuple[Gap, ...]:
     """Everything that makes the review incomplete. An incomplete review has at least one."""
     coverage = review.coverage
     units = [Gap(GapKind.UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed]
-    files = [
-        Gap(GapKind.FILE, skip.file, skip.in_words(), (skip.file,)) for skip in coverage.skipped if skip.reason.is_gap
-    ]
+    files = [Gap(GapKind.FILE, skip.file, skip.in_words(), (skip.file,)) for skip in coverage.skipped if skip.is_gap]
     known = (*units, *files)
     return known if known or review.complete else (_UNNAMED,)
 

@@ -122,7 +122,7 @@ def remarks(review: Review) -> Html | None:
     left_out = [
         element("li", element("code", skip.file), element("span", skip.in_words()))
         for skip in review.coverage.skipped
-        if not skip.reason.is_gap
+        if not skip.is_gap
     ]
     parts = [
         _folded(counted(len(problems), "problem", "problems"), problems, is_open=True),

@@ -95,11 +95,15 @@ class FindingV1(TypedDict):
 
 
 class SkippedV1(TypedDict):
-    """A file that was not reviewed; `reason` is a fixed phrase, `detail` adds numbers or names and may be empty."""
+    """A file that was not reviewed; `reason` is a fixed phrase, `detail` adds numbers or names and may be empty.
+
+    `accepted` is false where the settings in force do not let such a file stay unread: the review is then incomplete.
+    """
 
     file: str
     reason: str
     detail: str
+    accepted: bool
 
 
 class FailedUnitV1(TypedDict):
@@ -136,7 +140,10 @@ class PolicyV1(TypedDict):
 
 
 class ReviewV1(TypedDict):
-    """The whole document."""
+    """The whole document.
+
+    `nothing_to_review` tells a PASS that speaks of no code: the change was empty, or all of it was left out on purpose.
+    """
 
     schema_version: Literal[1]
     tool: ToolV1
@@ -154,6 +161,7 @@ class ReviewV1(TypedDict):
     errors: list[ErrorV1]
     hidden_findings: int
     policy: PolicyV1
+    nothing_to_review: bool
 
 
 def json_schema() -> dict[str, Any]:
@@ -193,6 +201,7 @@ def _document(review: Review) -> ReviewV1:
             min_severity=policy.min_severity.label,
             pass_when_incomplete=policy.pass_when_incomplete,
         ),
+        nothing_to_review=review.nothing_to_review,
     )
 
 
@@ -239,7 +248,10 @@ def _coverage(coverage: Coverage) -> CoverageV1:
     return CoverageV1(
         files_total=coverage.files_total,
         files_reviewed=coverage.files_reviewed,
-        skipped=[SkippedV1(file=skip.file, reason=skip.reason.value, detail=skip.detail) for skip in coverage.skipped],
+        skipped=[
+            SkippedV1(file=skip.file, reason=skip.reason.value, detail=skip.detail, accepted=not skip.is_gap)
+            for skip in coverage.skipped
+        ],
         units_total=coverage.units_total,
         units_failed=[
             FailedUnitV1(unit=failed.unit, files=list(failed.files), reason=failed.reason)

@@ -98,7 +98,7 @@ def _left_out(review: Review) -> list[_Case]:
             why=plain_line(skip.in_words(), longest=_LONGEST_LINE),
         )
         for skip in review.coverage.skipped
-        if not skip.reason.is_gap
+        if not skip.is_gap
     ]
 
 

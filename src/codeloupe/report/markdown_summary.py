@@ -43,7 +43,7 @@ def not_reviewed(review: Review, room: Room) -> str:
     left_out = [
         f"{code_span(skip.file[:_LONGEST_PATH])}: {markdown_line(skip.in_words(), longest=_LONGEST_LINE)}"
         for skip in review.coverage.skipped
-        if not skip.reason.is_gap
+        if not skip.is_gap
     ]
     sections = [
         _listed("## Could not be reviewed", gaps, room),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import StrEnum
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import Review, SkipReason, Verdict
+from codeloupe.model.review import NOT_INCLUDED, Review, SkipReason, Verdict
 from codeloupe.report.wording import counted
+
+NOTHING = "Nothing to review"
+_PATTERNS_NAMED = 3
 
 
 class Tone(StrEnum):
@@ -45,6 +49,8 @@ def outcome_of(review: Review) -> Outcome:
     if review.verdict is not Verdict.PASS:
         why = f"findings to look at, none {threshold}, so nothing is blocked"
         return Outcome(_word(review), Tone.CAUTION, why)
+    if review.nothing_to_review:
+        return Outcome(NOTHING, Tone.GOOD if not review.coverage.files_total else Tone.CAUTION, _why_nothing(review))
     return Outcome("PASS", Tone.GOOD, _why_passed(review))
 
 
@@ -53,23 +59,28 @@ def blocks(review: Review, finding: Finding) -> bool:
     return finding.can_block and finding.severity.at_least(review.policy.fail_on)
 
 
-def nothing_to_review(review: Review) -> bool:
-    """Whether the change was empty, and nothing went wrong in seeing that."""
-    return review.complete and not review.findings and not review.coverage.files_total and not review.errors
-
-
 def _word(review: Review) -> str:
     return "FAIL" if review.verdict is Verdict.FAIL else "NEEDS WORK"
 
 
+def _why_nothing(review: Review) -> str:
+    skipped = review.coverage.skipped
+    if not skipped:
+        return "no changes"
+    files = counted(len(skipped), "file", "files")
+    if all(skip.reason is SkipReason.EXCLUDED for skip in skipped):
+        if all(skip.detail == NOT_INCLUDED for skip in skipped):
+            return f"no include pattern or path matches a changed file ({files} changed)"
+        patterns = sorted({skip.detail for skip in skipped} - {NOT_INCLUDED})
+        return f"the exclude patterns leave out every changed file ({files}, {', '.join(patterns[:_PATTERNS_NAMED])})"
+    counts = Counter(skip.reason.value for skip in skipped)
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
+    return f"every changed file is left out ({kinds})"
+
+
 def _why_passed(review: Review) -> str:
-    if nothing_to_review(review):
-        return "no changes to review"
     if not review.coverage.files_reviewed:
-        reasons = {skip.reason for skip in review.coverage.skipped}
-        if reasons == {SkipReason.NOTHING_TO_READ}:
-            return "no line of any file was changed, so there was nothing to read"
-        return "no file of this change was reviewed"
+        return "no line of any file was changed, so there was nothing to read"
     if review.findings:
         return "nothing found that counts against the change"
     if review.hidden_findings:

@@ -61,7 +61,7 @@ def _row_without_change(page: Page, skip: SkippedFile) -> list[Text]:
 
 
 def _reason(page: Page, skip: SkippedFile) -> Text:
-    return Text(f"  {page.clean(skip.in_words())}", style="yellow" if skip.reason.is_gap else DIM)
+    return Text(f"  {page.clean(skip.in_words())}", style="yellow" if skip.is_gap else DIM)
 
 
 def _counts(change: FileChange) -> Text:

@@ -37,7 +37,7 @@ def notifications(review: Review) -> list[dict[str, Any]]:
     left_out = [
         _notification(_SKIPPED, "note", f"{skip.file}: {skip.in_words()}", files=(skip.file,))
         for skip in review.coverage.skipped
-        if not skip.reason.is_gap
+        if not skip.is_gap
     ]
     pathless = [
         _notification(_PATHLESS, "note", f"{finding.severity.label} {plain_path(finding.file)}: {message(finding)}")

@@ -33,8 +33,8 @@ def render_text(review: Review, *, width: int, color: bool, verbose: bool = Fals
 def report_lines(page: Page, review: Review) -> list[Text]:
     """The whole report as fitted lines."""
     opening = opening_lines(page, review)
-    if _nothing_to_review(review):
-        return [*opening, *_nothing_changed(page, review)]
+    if review.nothing_to_review and not review.coverage.files_total and not review.errors:
+        return [*opening, *_nothing_changed(review)]
     sections = [
         *_files(page, [finding for finding in review.findings if finding.can_block]),
         _without_place(page, [finding for finding in review.findings if finding.is_open and not finding.anchored]),
@@ -54,14 +54,9 @@ def opening_lines(page: Page, review: Review) -> list[Text]:
     return [*page.wrap(Text.assemble((name, BOLD), colon, rest)), *(page.wrap(scope) if scope.plain.strip() else [])]
 
 
-def _nothing_to_review(review: Review) -> bool:
-    return review.complete and not review.findings and not review.coverage.files_total and not review.errors
-
-
-def _nothing_changed(page: Page, review: Review) -> list[Text]:
-    passed = page.badge(f"PASS {page.signs.passed}", "bold green reverse")
+def _nothing_changed(review: Review) -> list[Text]:
     took = duration(review.usage.duration_seconds)
-    return [_BLANK, Text.assemble(passed, "  No changes to review", (f" ({took})", DIM))]
+    return [_BLANK, Text.assemble(("No changes to review", BOLD), (f" ({took})", DIM))]
 
 
 def _files(page: Page, findings: Sequence[Finding]) -> list[list[Text]]:

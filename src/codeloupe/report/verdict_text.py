@@ -9,7 +9,7 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import Coverage, Review
 from codeloupe.report.coverage_text import is_piece, skipped_in_words
 from codeloupe.report.finding_text import counts_by_severity
-from codeloupe.report.outcome import Tone, outcome_of
+from codeloupe.report.outcome import NOTHING, Tone, outcome_of
 from codeloupe.report.page import DIM, Page
 from codeloupe.report.wording import counted, duration, spent_in_words
 
@@ -53,7 +53,11 @@ def closing_lines(page: Page, review: Review) -> list[Text]:
     ]
     return [
         Text(page.signs.heavy_rule * page.measure, style=end.rule_style),
-        *_headline(page, page.badge(word, end.style), end.why),
+        *(
+            page.wrap(Text.assemble((f"{NOTHING}: ", "bold"), end.why))
+            if end.word == NOTHING
+            else _headline(page, page.badge(word, end.style), end.why)
+        ),
         *(line for label, value in rows if value.plain for line in _row(page, label, value)),
     ]
 
@@ -90,7 +94,7 @@ def _findings(review: Review) -> Text:
 def _coverage(page: Page, review: Review) -> str:
     coverage = review.coverage
     files = f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')} reviewed"
-    too_much = skipped_in_words(skip for skip in coverage.skipped if skip.reason.is_gap)
+    too_much = skipped_in_words(skip for skip in coverage.skipped if skip.is_gap)
     gaps = ", ".join(part for part in (_failed_units(page, coverage), too_much) if part)
     return f"{files}; gaps: {gaps}" if gaps else files
 

@@ -153,7 +153,7 @@ def _concluded(assignment: Assignment, review: Review) -> CommitReview:
 
 def _why_incomplete(review: Review) -> str:
     failed = [unit.reason for unit in review.coverage.units_failed]
-    gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.reason.is_gap]
+    gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
     reasons = [reason for reason in dict.fromkeys((*failed, *gaps)) if reason]
     more = f"; and {len(reasons) - _REASONS_NAMED} more" if len(reasons) > _REASONS_NAMED else ""
     return "; ".join(reasons[:_REASONS_NAMED]) + more or "the review is not complete"

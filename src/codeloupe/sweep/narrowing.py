@@ -13,7 +13,13 @@ def within(selection: Selection, change: Change) -> Selection:
     meant = {file.path: file for file in change.files}
     unread = {name for name, _ in change.unreadable}
     return Selection(
-        files=tuple(meant[file.path] for file in selection.files if file.path in meant),
+        # One that is no longer binary was decoded, and its lines are not those of the bytes.
+        files=tuple(
+            file if meant[file.path].binary and not file.binary else meant[file.path]
+            for file in selection.files
+            if file.path in meant
+        ),
+        lock_files=tuple(file for file in selection.lock_files if file.path in meant),
         skipped=tuple(skip for skip in selection.skipped if skip.file in meant or skip.file in unread),
     )
 

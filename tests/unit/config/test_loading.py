@@ -57,6 +57,12 @@ TABLE: dict[str, tuple[tuple[str, object], tuple[str, object], tuple[str, object
     "skip_vendored": (("no", False), ("yes", True), ("0", False), (True, True)),
     "skip_lock_files": (("off", False), ("on", True), ("FALSE", False), ("yes", True)),
     "skip_minified": (("False", False), ("True", True), ("off", False), (True, True)),
+    "accept_unread": (
+        ("[archives]", ("archives",)),
+        ("[media]", ("media",)),
+        ("submodules, lfs_pointers", ("submodules", "lfs_pointers")),
+        (["programs"], ("programs",)),
+    ),
     "untrusted": (("true", True), ("false", False), ("1", True), (False, False)),
     "agents": (("[codex]", ("codex",)), ("[api]", ("api",)), ("gemini, api", ("gemini", "api")), (["api"], ("api",))),
     "model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),

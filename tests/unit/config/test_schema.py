@@ -54,6 +54,7 @@ def test_the_defaults_are_the_documented_ones() -> None:
         "skip_vendored": True,
         "skip_lock_files": True,
         "skip_minified": True,
+        "accept_unread": [],
         "untrusted": False,
         "agents": ["agent_sdk", "claude_cli", "codex", "gemini"],
         "model": None,

@@ -88,12 +88,12 @@ def test_a_change_of_line_ends_is_seen() -> None:
 
 def test_hidden_characters_are_shown_and_their_form_is_explained() -> None:
     light = _light(modified("+if admin\u202e: # \u2066\n"))
-    assert light.text.startswith("=== src/a.py (hidden characters shown as <U+code>)\n")
+    assert light.text.startswith("=== src/a.py (hidden characters shown as <U+code>, other bytes as <0xcode>)\n")
     assert "+if admin<U+202E>: # <U+2066>" in light.text
 
 
-def test_bytes_that_are_no_text_do_no_harm() -> None:
-    assert _light(modified(b"+caf\xe9 \x00\n")).text.endswith("\n+caf\ufffd <U+0000>")
+def test_bytes_that_are_no_text_are_shown_as_such() -> None:
+    assert _light(modified(b"+caf\xe9 \x00\n")).text.endswith("\n+caf<0xE9> <U+0000>")
 
 
 def test_an_endless_line_is_cut_and_that_is_told() -> None:

@@ -54,7 +54,7 @@ def test_instructions_apply_to_the_files_that_match_and_come_first() -> None:
         PathInstruction((), "be brief"),
     )
     text = _text(["src/a.py"], instructions=instructions, guidance=(_ROOT,))
-    assert f"<{FENCE} instructions>\n- log nothing\n- be brief\n</{FENCE}>" in text
+    assert f"<{FENCE} instructions>\n- For src/** only: log nothing\n- be brief\n</{FENCE}>" in text
     assert text.index("log nothing") < text.index("root agents")
 
 

@@ -22,8 +22,8 @@ def reason_for(path: str, body: bytes = b"+x\n", *, binary: bool = False, rules:
     return selection.skipped[0].reason.value if selection.skipped else None
 
 
-def reason_by_content(path: str, content: bytes, rules: SelectionRules = RULES) -> str | None:
-    selection = select_by_diff(change(changed(path)), rules)
+def reason_by_content(path: str, content: bytes, rules: SelectionRules = RULES, *, binary: bool = False) -> str | None:
+    selection = select_by_diff(change(changed(path, binary=binary)), rules)
     narrowed = select_by_content(selection, {path: FileContent(len(content), content[:HEAD_BYTES])}, rules)
     assert narrowed.total == 1
     return narrowed.skipped[0].reason.value if narrowed.skipped else None
@@ -33,9 +33,8 @@ def reason_by_content(path: str, content: bytes, rules: SelectionRules = RULES) 
     ("path", "reason"),
     [
         ("src/app.py", None),
-        ("package-lock.json", "lock file"),
-        ("web/Cargo.lock", "lock file"),
-        ("go.sum", "lock file"),
+        ("bun.lock", "lock file"),
+        ("web/flake.lock", "lock file"),
         ("vendor/lib/x.go", "vendored"),
         ("web/node_modules/x/index.js", "vendored"),
         ("vendor", None),
@@ -52,15 +51,18 @@ def test_a_name_tells_what_not_to_review(path: str, reason: str | None) -> None:
 
 def test_each_kind_of_skipping_can_be_switched_off() -> None:
     rules = SelectionRules(skip_generated=False, skip_vendored=False, skip_lock_files=False, skip_minified=False)
-    for path in ("go.sum", "vendor/x.go", "app.min.js", "api_pb2.py"):
+    for path in ("go.sum", "bun.lock", "vendor/x.go", "app.min.js", "api_pb2.py"):
         assert reason_for(path, rules=rules) is None
 
 
 def test_a_binary_is_skipped_but_code_with_a_nul_byte_is_not() -> None:
-    assert reason_for("logo.png", b"+\x89PNG\0\n", binary=True) == "binary"
+    assert reason_by_content("logo.png", bytes(range(256)) * 9, binary=True) == "binary"
+    assert (
+        reason_for("logo.png", b"+\x89PNG\r\n\x1a\n\0 echo hidden behind the mark of a picture\n", binary=True) is None
+    )
     assert reason_for("evil.php", b"+<?php\0 system('x');\n", binary=True) is None
     assert reason_for("tool", b"+#!/bin/sh\n+\0\n", binary=True) is None
-    assert reason_for("tool", b"+\0\n", binary=True) == "binary"
+    assert reason_for("tool", b"+" + b"echo x\n+" * 70 + b"\0\n", binary=True) is None
 
 
 def test_a_submodule_is_skipped_with_its_reason() -> None:
@@ -71,7 +73,7 @@ def test_a_submodule_is_skipped_with_its_reason() -> None:
 def test_too_many_changed_lines_are_a_gap_that_names_the_limit() -> None:
     selection = select_by_diff(change(changed("big.py", b"+x\n" * 11)), SelectionRules(max_file_lines=10))
     (skip,) = selection.skipped
-    assert skip.reason.is_gap
+    assert skip.is_gap
     assert skip.in_words() == "too large: 11 changed lines, the limit is 10 (max_file_lines)"
 
 
@@ -119,11 +121,11 @@ def test_exclude_patterns_come_before_everything_else() -> None:
 def test_what_cannot_be_read_can_be_excluded_and_is_then_no_gap() -> None:
     whole = change(unreadable=(("secret.txt", "permission denied"),))
     (skip,) = select_by_diff(whole, SelectionRules(exclude=("*.txt",))).skipped
-    assert not skip.reason.is_gap
+    assert not skip.is_gap
 
 
 @pytest.mark.parametrize(("pattern", "is_gap"), [("closed/**", False), ("closed/*", False), ("closed/*.py", True)])
 def test_a_folder_that_cannot_be_read_is_excluded_by_what_covers_all_of_it(pattern: str, *, is_gap: bool) -> None:
     whole = change(unreadable=(("closed/", "permission denied"),))
     (skip,) = select_by_diff(whole, SelectionRules(exclude=(pattern,))).skipped
-    assert skip.reason.is_gap is is_gap
+    assert skip.is_gap is is_gap

@@ -10,9 +10,11 @@ from codeloupe.model.review import SkipReason
 from tests.unit.engine.samples import change
 
 
-def reasons(diff: bytes) -> dict[str, SkipReason]:
-    selection = select_by_diff(change(*parse_diff(diff)), SelectionRules())
-    return {skip.file: skip.reason for skip in selection.skipped}
+def gaps(diff: bytes, *, trusted: bool = True) -> dict[str, bool]:
+    """For each file that is left out, whether that is a gap."""
+    selection = select_by_diff(change(*parse_diff(diff)), SelectionRules(believe_content=trusted))
+    assert {skip.reason for skip in selection.skipped} <= {SkipReason.NOT_SHOWN}
+    return {skip.file: skip.is_gap for skip in selection.skipped}
 
 
 def differs(path: str) -> bytes:
@@ -22,11 +24,12 @@ def differs(path: str) -> bytes:
 
 @pytest.mark.parametrize("path", ["app.py", "run.bat", "Makefile", "deploy/Dockerfile", "api.proto"])
 def test_code_that_a_diff_calls_binary_is_a_gap(path: str) -> None:
-    assert reasons(differs(path)) == {path: SkipReason.UNREADABLE}
+    assert gaps(differs(path)) == {path: True}
 
 
-def test_a_picture_that_a_diff_calls_binary_is_no_gap() -> None:
-    assert reasons(differs("logo.png")) == {"logo.png": SkipReason.BINARY}
+def test_a_picture_that_a_diff_calls_binary_is_a_gap_only_if_the_change_is_not_trusted() -> None:
+    assert gaps(differs("logo.png")) == {"logo.png": False}
+    assert gaps(differs("logo.png"), trusted=False) == {"logo.png": True}
 
 
 def test_a_link_that_becomes_code_which_is_not_shown_is_a_gap() -> None:
@@ -35,11 +38,11 @@ def test_a_link_that_becomes_code_which_is_not_shown_is_a_gap() -> None:
         b"@@ -1 +0,0 @@\n-target\n\\ No newline at end of file\n"
     )
     code = b"diff --git a/a.py b/a.py\nnew file mode 100644\nindex 0000000..b1e7281\n"
-    assert reasons(link + code + b"Binary files /dev/null and b/a.py differ\n") == {"a.py": SkipReason.UNREADABLE}
+    assert gaps(link + code + b"Binary files /dev/null and b/a.py differ\n") == {"a.py": True}
     shown = b"--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+x = 1\n"
-    assert reasons(link + code + shown) == {}
+    assert gaps(link + code + shown) == {}
 
 
 def test_binary_code_that_only_moved_has_nothing_to_read() -> None:
     moved = b"diff --git a/a.py b/b.py\nsimilarity index 100%\nrename from a.py\nrename to b.py\n"
-    assert reasons(moved) == {}
+    assert gaps(moved) == {}

@@ -15,6 +15,9 @@ from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedS
 from tests.repository import GitRepository
 
 
+LINK = "it is a symbolic link, and those are not followed"
+
+
 def _read(
     repository: GitRepository, request: ScopeRequest, *paths: str, trusted: bool = True
 ) -> tuple[GuidanceFile, ...]:
@@ -90,7 +93,9 @@ def test_links_and_folders_and_other_spellings_are_not_guidance(
     repository.write("REVIEW.md/inner", "x")
     repository.write("agents.md", "x")
     repository.commit()
-    assert _read(repository, request_, "folder/a.py", "REVIEW.md/inner") == ()
+    found = _read(repository, request_, "folder/a.py", "REVIEW.md/inner")
+    assert {one.path: one.unused for one in found} == dict.fromkeys(("AGENTS.md", "CLAUDE.md"), LINK)
+    assert not any(one.text for one in found)
 
 
 def test_a_pipe_in_the_working_tree_does_not_hold_us(repository: GitRepository) -> None:

@@ -35,8 +35,10 @@ class TestCoverage:
     @pytest.mark.parametrize("reason", SkipReason)
     def test_only_a_file_that_should_have_been_read_makes_a_gap(self, reason: SkipReason) -> None:
         gap = reason in (SkipReason.TOO_LARGE, SkipReason.UNREADABLE)
-        assert reason.is_gap is gap
+        assert SkippedFile("a", reason).is_gap is gap
         assert Coverage(skipped=(SkippedFile("a", reason),)).complete is not gap
+        assert SkippedFile("a", reason, accepted=True).is_gap is False
+        assert SkippedFile("a", reason, accepted=False).is_gap is True
 
     def test_a_failed_unit_makes_the_review_incomplete(self) -> None:
         assert not Coverage(units_failed=(FailedUnit("ruff", ("a.py",), "timeout"),)).complete

@@ -20,16 +20,16 @@ def section(coverage: Coverage, *, verbose: bool = False, errors: tuple[ReviewEr
 
 def test_what_the_policy_skips_is_summed_up_and_named_only_when_asked() -> None:
     brief = section(Coverage(5, 2, SKIPPED))
-    assert "  · 3 skipped: 2 lock files, 1 binary file (-v names them)" in brief
+    assert "  · 3 skipped: 2 lock files, 1 unknown binary file (-v names them)" in brief
     assert not [line for line in brief if "logo.png" in line]
     full = section(Coverage(5, 2, SKIPPED), verbose=True)
     names = ["      logo.png  binary", "      a/package-lock.json  lock file", "      b/poetry.lock  lock file"]
-    start = full.index("  · 3 skipped: 2 lock files, 1 binary file")
+    start = full.index("  · 3 skipped: 2 lock files, 1 unknown binary file")
     assert full[start + 1 : start + 4] == names
 
 
 def test_one_kind_of_skipped_files_is_not_counted_twice() -> None:
-    assert "  · 1 binary file skipped (-v names it)" in section(Coverage(3, 2, SKIPPED[-1:]))
+    assert "  · 1 unknown binary file skipped (-v names it)" in section(Coverage(3, 2, SKIPPED[-1:]))
     assert "  · 2 lock files skipped (-v names them)" in section(Coverage(4, 2, SKIPPED[:2]))
 
 
@@ -40,7 +40,7 @@ def test_gaps_come_before_what_the_policy_skips() -> None:
     assert lines[start + 1 : start + 4] == [
         "  ✖ ruff  timed out after 60 s  a.py, b.py, c.py and 2 more",
         "  ✖ huge.json  too large: 3 MB, the limit is 1 MB",
-        "  · 3 skipped: 2 lock files, 1 binary file (-v names them)",
+        "  · 3 skipped: 2 lock files, 1 unknown binary file (-v names them)",
     ]
 
 

@@ -48,11 +48,11 @@ def test_every_line_is_one_command_of_ours(whole: Review) -> None:
     assert levels[-1] == "notice"
 
 
-@pytest.mark.parametrize("whole", [passed_review(), empty_review()])
-def test_a_review_with_nothing_to_tell_tells_that_it_passed(whole: Review) -> None:
+@pytest.mark.parametrize(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
+def test_a_review_with_nothing_to_tell_is_one_notice(whole: Review, word: str) -> None:
     ((level, properties, message),) = commands(whole)
 
-    assert (level, properties) == ("notice", {"title": "codeloupe: PASS"})
+    assert (level, properties) == ("notice", {"title": f"codeloupe: {word}"})
     assert "Findings: none." in message
 
 

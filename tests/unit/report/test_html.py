@@ -133,11 +133,11 @@ def test_an_incomplete_review_tells_its_gaps_before_any_finding() -> None:
     assert "poetry.lock" in text
 
 
-@pytest.mark.parametrize("whole", [passed_review(), empty_review()])
-def test_a_review_with_nothing_to_tell_has_neither_cards_nor_filters(whole: Review) -> None:
+@pytest.mark.parametrize(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
+def test_a_review_with_nothing_to_tell_has_neither_cards_nor_filters(whole: Review, word: str) -> None:
     page = page_of(whole)
 
-    assert page.one(name="word").text == "PASS"
+    assert page.one(name="word").text == word
     assert not page.all("article")
     assert "hidden" in page.one("aside").attributes
 

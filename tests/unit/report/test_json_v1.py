@@ -111,7 +111,7 @@ def test_the_document_has_every_field_of_version_1_in_its_order() -> None:
         "coverage": {
             "files_total": 3,
             "files_reviewed": 2,
-            "skipped": [{"file": "x.bin", "reason": "binary", "detail": ""}],
+            "skipped": [{"file": "x.bin", "reason": "binary", "detail": "", "accepted": True}],
             "units_total": 3,
             "units_failed": [{"unit": "ruff", "files": ["app/db.py"], "reason": "timeout"}],
         },
@@ -127,6 +127,7 @@ def test_the_document_has_every_field_of_version_1_in_its_order() -> None:
         "errors": [{"kind": "analyser_failed", "message": "ruff: timeout"}],
         "hidden_findings": 2,
         "policy": {"fail_on": "high", "min_severity": "low", "pass_when_incomplete": False},
+        "nothing_to_review": False,
     }
     assert list(document)[:4] == ["schema_version", "tool", "review_id", "scope"]
     assert list(document["findings"][0])[-5:] == ["agreement", "rule", "seen_by", "verification", "suppression"]

@@ -79,11 +79,11 @@ def test_an_incomplete_review_says_what_is_missing_at_the_top() -> None:
     assert "- `poetry.lock`: lock file" in page
 
 
-@pytest.mark.parametrize("whole", [passed_review(), empty_review()])
-def test_a_review_with_nothing_to_tell_is_short(whole: Review) -> None:
+@pytest.mark.parametrize(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
+def test_a_review_with_nothing_to_tell_is_short(whole: Review, word: str) -> None:
     page = render_markdown(whole)
 
-    assert headings(page) == ["✅ codeloupe: PASS"]
+    assert headings(page) == [f"✅ codeloupe: {word}"]
     assert len(page.splitlines()) < 12
 
 

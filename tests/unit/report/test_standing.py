@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.review import Coverage, Policy, Review, ReviewError, Verdict
+from codeloupe.model.review import Coverage, NOT_INCLUDED, Policy, Review, ReviewError, SkipReason, SkippedFile, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.report.gaps import GapKind, errors_beside_gaps, gaps_of
@@ -29,6 +29,10 @@ from tests.telling_reviews import (
 )
 from tests.unit.report.examples import finding, review
 
+LOGO = SkippedFile("logo.png", SkipReason.MEDIA)
+LOCK = SkippedFile("bun.lockb", SkipReason.LOCK_FILE)
+UNNAMED = SkippedFile("a.py", SkipReason.EXCLUDED, NOT_INCLUDED)
+EXCLUDED = SkippedFile("b.py", SkipReason.EXCLUDED, "by the pattern **")
 ACCEPTED = Policy(pass_when_incomplete=True)
 
 
@@ -36,8 +40,25 @@ ACCEPTED = Policy(pass_when_incomplete=True)
     ("whole", "word", "tone", "why"),
     [
         (passed_review(), "PASS", Tone.GOOD, "nothing found"),
-        (empty_review(), "PASS", Tone.GOOD, "no changes to review"),
-        (review(coverage=Coverage(files_total=2)), "PASS", Tone.GOOD, "no file of this change was reviewed"),
+        (empty_review(), "Nothing to review", Tone.GOOD, "no changes"),
+        (
+            review(coverage=Coverage(files_total=2, skipped=(LOGO, LOCK))),
+            "Nothing to review",
+            Tone.CAUTION,
+            "every changed file is left out (1 media, 1 lock file)",
+        ),
+        (
+            review(coverage=Coverage(files_total=1, skipped=(UNNAMED,))),
+            "Nothing to review",
+            Tone.CAUTION,
+            "no include pattern or path matches a changed file (1 file changed)",
+        ),
+        (
+            review(coverage=Coverage(files_total=2, skipped=(UNNAMED, EXCLUDED))),
+            "Nothing to review",
+            Tone.CAUTION,
+            "the exclude patterns leave out every changed file (2 files, by the pattern **)",
+        ),
         (review(hidden_findings=1), "PASS", Tone.GOOD, "nothing found at or above min_severity=low"),
         (review(finding()), "FAIL", Tone.BAD, "1 finding at or above fail_on=high"),
         (

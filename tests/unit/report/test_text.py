@@ -43,7 +43,7 @@ def test_a_review_with_one_finding_reads_from_reviewer_to_verdict() -> None:
 
 def test_no_changes_are_told_in_short() -> None:
     text = render_text(review(coverage=Coverage()), width=100, color=False)
-    assert lines_of(text)[-2] == "PASS ✔  No changes to review (1.2 s)"
+    assert lines_of(text)[-2] == "No changes to review (1.2 s)"
     assert len(lines_of(text)) == 5
 
 

@@ -25,9 +25,10 @@ def test_a_pass_with_hidden_findings_says_down_to_where_it_looked() -> None:
     assert "none; 2 hidden below min_severity=medium" in render_text(hidden, width=80, color=False)
 
 
-def test_a_pass_of_a_change_of_which_nothing_was_reviewed_says_so() -> None:
+def test_a_change_of_which_nothing_was_reviewed_does_not_pass() -> None:
     lock = Coverage(files_total=1, skipped=(SkippedFile("poetry.lock", SkipReason.LOCK_FILE),))
-    assert closing(review(coverage=lock)).why == "no file of this change was reviewed"
+    end = closing(review(coverage=lock))
+    assert (end.word, end.why) == ("Nothing to review", "every changed file is left out (1 lock file)")
 
 
 def test_a_fail_counts_what_blocks() -> None:
