@@ -75,10 +75,11 @@ def _run(
     scope: ScopeRequest, context: str, outputs: tuple[Output, ...], arguments: argparse.Namespace, *, here: Path
 ) -> int:
     flags = flags_of(arguments)
-    if patterns := run_to_end(app.patterns_of(arguments.guessed, arguments.paths, scope, repo=here)):
+    if arguments.guessed or arguments.paths:
         if arguments.include:
             raise UsageError("paths and --include exclude each other", hint="give the paths as patterns to --include")
-        flags["include"] = patterns
+        named = run_to_end(app.patterns_of(arguments.guessed, arguments.paths, scope, repo=here))
+        flags["include"] = named or None
     loaded = run_to_end(app.configure(scope, repo=arguments.repo, flags=flags))
     if loaded.origins["untrusted"].kind is OriginKind.SITUATION and not arguments.quiet:
         why = terminal(str(loaded.origins["untrusted"]))

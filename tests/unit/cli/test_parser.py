@@ -49,7 +49,7 @@ def test_every_command_and_every_option_says_what_it_is_for() -> None:
 def test_the_usage_is_one_line_with_what_has_to_be_given() -> None:
     usages = [parser.format_usage().removeprefix("usage: ").strip() for parser in every_parser()]
     assert "codeloupe COMMAND ..." in usages
-    assert "codeloupe review [A..B] [options]" in usages
+    assert "codeloupe review [A..B|PATH ...] [options]" in usages
     assert "codeloupe baseline add [FINGERPRINT ...] --reason TEXT [options]" in usages
     assert "codeloupe pipeline approve RUN STAGE [options]" in usages
     assert "codeloupe pipeline validate FILE [FILE ...] [options]" in usages

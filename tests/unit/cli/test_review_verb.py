@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import logging
@@ -17,6 +16,7 @@ import pytest
 from codeloupe import app
 from codeloupe.cli import review as verb
 from codeloupe.cli.live_line import ProgressMode
+from codeloupe.cli.parser import Parser
 from codeloupe.cli.running import set_up_logging
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
@@ -75,7 +75,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, repository: GitRepository) -> Stage:
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser(prog="codeloupe review")
+    parser = Parser(prog="codeloupe review")
     verb.configure(parser)
     return verb.run(parser.parse_args(words))
 
@@ -201,7 +201,7 @@ def test_a_log_on_the_terminal_leaves_no_line_that_is_redrawn(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("CI", raising=False)
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     verb.configure(parser)
     assert verb._mode(parser.parse_args(words)) is mode
 

@@ -14,7 +14,6 @@ from codeloupe.model.material import GuidanceFile
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
 
-
 LINK = "it is a symbolic link, and those are not followed"
 
 

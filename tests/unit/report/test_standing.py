@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.review import Coverage, NOT_INCLUDED, Policy, Review, ReviewError, SkipReason, SkippedFile, Verdict
+from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.report.gaps import GapKind, errors_beside_gaps, gaps_of
