@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +16,10 @@ from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change
 from codeloupe.model.scope import DefaultScope
+from tests.hidden_material import CHANGES, FILES, HARMLESS, plant
 from tests.hostile_repository import plain_git
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 
 def _default_change(path: Path) -> Change:
@@ -114,3 +118,59 @@ def test_a_work_tree_elsewhere_is_not_looked_at(forked: GitRepository, tmp_path:
     forked.git("config", "core.worktree", str(elsewhere))
     assert "host.py" in plain_git(forked.path, "status --short")
     assert _default_change(forked.path) == before
+
+
+_HIDDEN_FILES = [name for name in (*FILES, "module", "link.sh") if name not in HARMLESS]
+
+
+def _reviewed(repository: GitRepository, *words: str) -> tuple[int, str, dict[str, Any]]:
+    """Exit code and text of a review by the analysers, and its JSON, where there is one."""
+    report = repository.path.with_suffix(".json")
+    report.unlink(missing_ok=True)
+    shown = ("--reviewer", "offline", "-v", "--format", "text", "--format", "json", "-o", str(report))
+    ended = codeloupe("review", *words, *shown, cwd=repository.path)
+    return ended.exit_code, ended.stdout + ended.stderr, json.loads(report.read_bytes()) if report.exists() else {}
+
+
+def _unaccounted(document: dict[str, Any], *, trusted: bool) -> list[str]:
+    """The hidden files of which neither a finding nor a gap tells; of a trusted change a reason is enough."""
+    told = {one["file"] for one in document["findings"] if trusted or one["suppression"] is None}
+    told |= {one["file"] for one in document["coverage"]["skipped"] if trusted or not one["accepted"]}
+    told |= {file for unit in document["coverage"]["units_failed"] for file in unit["files"]}
+    return [name for name in _HIDDEN_FILES if name not in told]
+
+
+@pytest.mark.defect("T1")
+@pytest.mark.defect("T2")
+@pytest.mark.defect("T3")
+@pytest.mark.defect("T9")
+@pytest.mark.defect("T15")
+def test_nothing_that_a_stranger_hides_is_green(tmp_path: Path) -> None:
+    assert len(_HIDDEN_FILES) + len(CHANGES) > 100
+    hidden = GitRepository(tmp_path / "hidden")
+    plant(hidden)
+    exit_code, _, document = _reviewed(hidden, "main...HEAD", "--untrusted")
+    assert exit_code == 1
+    green = _unaccounted(document, trusted=False)
+    for number, (name, plan) in enumerate(CHANGES.items()):
+        repository = GitRepository(tmp_path / str(number))
+        exit_code, text, _ = _reviewed(repository, *plan(repository), "--untrusted")
+        green += [name] if exit_code == 0 or "PASS" in text else []
+    assert green == []
+
+
+@pytest.mark.defect("T1")
+@pytest.mark.defect("T2")
+@pytest.mark.defect("T3")
+def test_what_a_trusted_change_leaves_unread_is_said(tmp_path: Path) -> None:
+    hidden = GitRepository(tmp_path / "hidden")
+    plant(hidden)
+    _, text, document = _reviewed(hidden, "main...HEAD")
+    unsaid = _unaccounted(document, trusted=True)
+    unsaid += [one["file"] for one in document["coverage"]["skipped"] if one["reason"] not in text]
+    for number, (name, plan) in enumerate(CHANGES.items()):
+        repository = GitRepository(tmp_path / str(number))
+        exit_code, text, document = _reviewed(repository, *plan(repository))
+        said = exit_code or document["coverage"]["skipped"] or "against trunk" in text
+        unsaid += [name] if not said or ("PASS" in text and document["nothing_to_review"]) else []
+    assert unsaid == []

@@ -63,8 +63,11 @@ def encoding_of(content: bytes, path: str) -> Encoding | None:
     return _declared(content, path)
 
 
-def hides_text(content: bytes, encoding: Encoding) -> bool:
-    """Whether who ignores the encoding, and NULs as a shell does, reads words that are not in the decoded text."""
+def hides_text(content: bytes, encoding: Encoding, *, least: int = 4) -> bool:
+    """Whether who ignores the encoding, and NULs as a shell does, reads words that are not in the decoded text.
+
+    A word has at least so many bytes. Short ones come about by chance where each character is two bytes beyond ASCII.
+    """
     if encoding.keeps_lines:
         return False
     decoded = in_utf8(content, encoding)
@@ -72,6 +75,8 @@ def hides_text(content: bytes, encoding: Encoding) -> bool:
         return True
     position = 0
     for word in _WORD.finditer(content.replace(b"\0", b"")):
+        if len(word[0]) < least:
+            continue
         position = decoded.find(word[0], position)
         if position < 0:
             return True

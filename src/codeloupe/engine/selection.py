@@ -39,6 +39,8 @@ from codeloupe.model.review import NEVER_READ, SkippedFile, SkipReason
 HEAD_BYTES = 4096
 
 _MINIFIED_LINE_BYTES = 5_000
+# So long a word does not come about by chance in text of any language.
+_LEAST_HIDDEN_BYTES = 24
 # What git keeps of a file whose content lies elsewhere, as the specification of Git LFS has it.
 _LFS_POINTER = re.compile(
     rb"version https://git-lfs\.github\.com/spec/v1\n"
@@ -332,7 +334,7 @@ def _reason_by_encoding(
         return None
     if in_utf8(content, encoding) is None:
         return rules.skipped(file.path, SkipReason.UNREADABLE, f"it is not the {encoding.label} that it says it is")
-    if not rules.believe_content and hides_text(content, encoding):
+    if hides_text(content, encoding, least=_LEAST_HIDDEN_BYTES if rules.believe_content else 4):
         detail = f"it is one text as {encoding.label} and another one byte by byte"
         return rules.skipped(file.path, SkipReason.UNREADABLE, detail)
     return None

@@ -9,15 +9,19 @@ from codeloupe.errors import NotARepository, RepositoryBusy
 from codeloupe.git.command import Place, git
 from codeloupe.git.repository import Repository
 
-_UNMERGED = re.compile(rb"(?:^|\0)\d+ [0-9a-f]+ [123]\t")
+_UNMERGED = re.compile(rb"(?:^|\0)\w \d+ [0-9a-f]+ [123]\t")
+_ASSUMED = re.compile(rb"(?:^|\0)[a-z] \d+ [0-9a-f]+ 0\t([^\0]+)")
 # May hit a name with a tab in it by mistake, so what it finds is looked at again.
 _SUSPICIOUS_NAME = re.compile(rb"[\t/](?:|\.|\.\.|\.git)[/\0]", re.IGNORECASE)
 _IMPOSSIBLE_PARTS = frozenset({b"", b".", b"..", b".git"})
 
 
-async def check_index(repository: Repository, place: Place) -> None:
-    """Refuse conflicts, and an index with names that would lead git out of the working tree or into its own folder."""
-    output = await git(place, "ls-files", "--stage", "-z")
+async def check_index(repository: Repository, place: Place) -> list[str]:
+    """Refuse conflicts, and an index with names that would lead git out of the working tree or into its own folder.
+
+    Returns the files of which git was told to assume that they never change.
+    """
+    output = await git(place, "ls-files", "--stage", "-v", "-z")
     if _UNMERGED.search(output):
         raise _conflicts(_unmerged_names(output))
     if _SUSPICIOUS_NAME.search(output):
@@ -27,6 +31,7 @@ async def check_index(repository: Repository, place: Place) -> None:
                     f"the index of {repository.root} is damaged or forged: it names {os.fsdecode(name)!r}",
                     hint="git reset makes a new one; do not trust the origin of this repository",
                 )
+    return [os.fsdecode(name) for name in _ASSUMED.findall(output)]
 
 
 def _unmerged_names(output: bytes) -> list[str]:

@@ -88,9 +88,12 @@ async def _prepare(repository: Repository, sides: Sides, git_dir: Path) -> _Prep
     if sides.side is Side.INDEX:
         await check_index(repository, in_engine(git_dir))
         return _Prepared(in_engine(git_dir), ("--cached", sides.base))
-    settings, _ = await both(comparison_settings(repository), check_index(repository, in_engine(git_dir)))
+    settings, assumed = await both(comparison_settings(repository), check_index(repository, in_engine(git_dir)))
     borrow(repository.common_dir / "info" / "exclude", git_dir / "info" / "exclude")
     place = in_engine(git_dir, *settings, *_TREE_SETTINGS, work_tree=repository.root)
+    if assumed:
+        # A change that git was told to overlook is a change.
+        await git(place, "update-index", "--no-assume-unchanged", "-z", "--stdin", stdin=_joined(assumed))
     return await _prepare_tree(repository, sides, place)
 
 

@@ -1,0 +1,428 @@
+"""Ways to hide code from a reviewer: files that each hold a planted secret, and changes that need more than a file."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import marshal
+import os
+import sqlite3
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+
+from tests.repository import GitRepository
+
+# Not a token of anybody: put together here, so that no scanner of this repository sees one.
+TOKEN = "gh" + "p_" + "1Zq8Xw7Vu6Ts5Rr4Qp3On2Ml1Kj0Ih9Gf8Ed"
+LINE = f'token = "{TOKEN}"\n'
+SCRIPT = f"#!/bin/sh\n{LINE}"
+_PADDING = "".join(f"# step {number}\n" for number in range(70))
+_NOISE = bytes((number * 167 + 13) % 256 for number in range(4_000)) + os.urandom(4_000)
+
+
+def png(*chunks: tuple[bytes, bytes]) -> bytes:
+    """A picture of one pixel, with more chunks before its data."""
+    header = (b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0))
+    data = (b"IDAT", zlib.compress(b"\0\0"))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*one) for one in (header, *chunks, data, (b"IEND", b"")))
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+def zipped(name: str, content: str) -> bytes:
+    """A ZIP file with one compressed file in it."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()
+
+
+def tarred(name: str, content: str) -> bytes:
+    """A tar file with one file in it."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo(name)
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content.encode()))
+    return buffer.getvalue()
+
+
+def _compiled() -> bytes:
+    return b"\xcb\r\r\n" + bytes(12) + marshal.dumps(compile(LINE * 3, "x.py", "exec")) + _NOISE
+
+
+def _database() -> bytes:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("create table t (a text, b blob)")
+    connection.execute("insert into t values (?, ?)", (LINE, _NOISE))
+    connection.commit()
+    return connection.serialize()
+
+
+def npm_lock(host: str, digest: str = "sha512-AAAA") -> str:
+    """A lock file of npm with one package."""
+    entry = {"version": "1.0.0", "resolved": f"https://{host}/left-pad/-/left-pad-1.0.0.tgz", "integrity": digest}
+    document = {"name": "a", "lockfileVersion": 3, "packages": {"": {"name": "a"}, "node_modules/left-pad": entry}}
+    return json.dumps(document, indent=2) + "\n"
+
+
+# In the base already, and changed by what stands under the same name below.
+BEFORE: Mapping[str, bytes] = {
+    "package-lock.json": npm_lock("registry.npmjs.org").encode(),
+    "go.sum": b"example.org/m v1.0.0 h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n",
+    "utf16-changed.ps1": "# one\r\n# two\r\n".encode("utf-16"),
+    "mode.sh": b"#!/bin/sh\necho\n",
+    "renamed-from.sh": _PADDING.encode(),
+    "picture.png": png(),
+    "crlf.py": b"a = 1\r\nb = 2\r\n",
+    "minified.min.css": b"a{}" * 3_000,
+}
+
+FILES: Mapping[str, bytes] = {
+    # names
+    "vendor/run": SCRIPT.encode(),
+    "node_modules/b.coffee": LINE.encode(),
+    "third_party/x.lua": LINE.encode(),
+    "Vendor/UPPER.PY": LINE.encode(),
+    "x-generated.coffee": LINE.encode(),
+    "page.snap": LINE.encode(),
+    "app.js.map": LINE.encode(),
+    "api_pb2.py": LINE.encode(),
+    "app.min.js": LINE.encode(),
+    "form.Designer.cs": LINE.encode(),
+    "text.png": LINE.encode(),
+    "text.woff2": LINE.encode(),
+    "text.mp4": LINE.encode(),
+    "text.zip": LINE.encode(),
+    "text.so": LINE.encode(),
+    "text.pyc": LINE.encode(),
+    "text.bin": LINE.encode(),
+    ".hidden": LINE.encode(),
+    "-rf.sh": SCRIPT.encode(),
+    "with space '\".sh": SCRIPT.encode(),
+    "gpj.\u202ehs": SCRIPT.encode(),
+    "zero\u200bwidth.sh": SCRIPT.encode(),
+    "line\nbreak.sh": SCRIPT.encode(),
+    "not-utf8-\udce9.sh": SCRIPT.encode(),
+    "deep/" * 60 + "a.sh": SCRIPT.encode(),
+    # NULs
+    "shell.phtml": b"<?php\0 " + LINE.encode(),
+    "late-nul": (SCRIPT + _PADDING).encode() + b"\0\n",
+    "nul-first": b"\0" * 10_000 + b"\n" + SCRIPT.encode(),
+    "nul-between": b"\0\0".join(bytes((byte,)) for byte in b"# x\n") + b"\n" + SCRIPT.encode(),
+    # encodings
+    "utf16le.ps1": LINE.encode("utf-16"),
+    "utf16be.ps1": b"\xfe\xff" + LINE.encode("utf-16-be"),
+    "utf16-plain.ps1": (LINE + _PADDING).encode("utf-16-le"),
+    "utf32.ps1": LINE.encode("utf-32"),
+    "utf8-mark.py": b"\xef\xbb\xbf" + LINE.encode(),
+    "utf16-changed.ps1": f"# one\r\n# two\r\n{LINE}".encode("utf-16"),
+    "latin1.py": f"# -*- coding: latin-1 -*-\n# caf\u00e9\n{LINE}".encode("latin-1"),
+    "sjis.rb": f"# coding: shift_jis\n# \u65e5\u672c\u8a9e\n{LINE}".encode("shift_jis"),
+    "undeclared.txt": b"caf\xe9\n" + LINE.encode(),
+    "utf7.py": b"# coding: utf-7\n" + LINE.encode("utf-7"),
+    "escaped.py": b"# coding: unicode_escape\n# \\u000a" + LINE.encode(),
+    "false-mark.sh": b"\xff\xfe\n" + SCRIPT.encode(),
+    "utf16-then-ascii.sh": _PADDING.encode("utf-16") + b"\n" + SCRIPT.encode(),
+    "utf16-shifted.sh": _PADDING.encode("utf-16") + b"\n" + SCRIPT.encode("utf-16-le") + b"x",
+    # lines
+    "cr-only.py": LINE.replace("\n", "\r").encode() * 2,
+    "form-feeds.py": f"a = 1\f\n\f{LINE}".encode(),
+    "separators.js": f"// x\u2028{LINE}".encode(),
+    "vertical.sh": f"# x\v\n{LINE}".encode(),
+    "long-line.js": b"x" * 50_000 + LINE.encode(),
+    "crlf.py": b"a = 1\r\nb = 2\r\n" + LINE.encode(),
+    "too-many-lines.txt": b"x\n" * 20_001 + LINE.encode(),
+    "too-many-bytes.txt": b"x" * 1_000_001 + LINE.encode(),
+    # look-alikes and polyglots
+    "picture.png": png() + SCRIPT.encode(),
+    "png-mark.png": b"\x89PNG\r\n\x1a\n" + SCRIPT.encode() * 9,
+    "png-comment.php": png((b"tEXt", b"Comment\0<?php " + LINE.encode())),
+    "gif.js": b"GIF89a=1;\n" + LINE.encode() + b"//\0\n",
+    "jpeg.js": b"\xff\xd8\xff\xfe" + struct.pack(">H", len(LINE) + 2) + LINE.encode() + b"\xff\xd9",
+    "bitmap.bmp": b"BM" + struct.pack("<IIII", 90, 0, 54, 40) + LINE.encode() + b"\0\n",
+    "sound.wav": b"RIFF" + struct.pack("<I", 4 + len(LINE)) + b"WAVE" + LINE.encode() + b"\0\n",
+    "icon.ico": b"\0\0\1\0\1\0" + SCRIPT.encode() * 3,
+    "film.mp4": b"\0\0\0\x18ftypisom" + SCRIPT.encode() * 3 + b"\0\n",
+    "song.mp3": b"ID3\4\0\0\0\0\0\0" + SCRIPT.encode() * 3,
+    "font.ttf": b"\0\1\0\0\0\1" + SCRIPT.encode() * 3,
+    "elf-mark": b"\x7fELF\2\1\1\0\n" + SCRIPT.encode() * 9,
+    "mz-mark.exe": b"MZ\0\n" + SCRIPT.encode() * 9,
+    "zip-mark.zip": b"PK\3\4\0\n" + SCRIPT.encode() * 9,
+    "zip-behind-script": SCRIPT.encode() + zipped("a.sh", SCRIPT),
+    "script-behind-zip.zip": zipped("a.sh", SCRIPT) + b"\n" + SCRIPT.encode() * 9,
+    # what can only be left out
+    "real.zip": zipped("a.sh", SCRIPT),
+    "real.tar": tarred("a.sh", SCRIPT),
+    "real.gz": gzip.compress(SCRIPT.encode() + _NOISE, mtime=0),
+    "real.pyc": _compiled(),
+    "real.class": b"\xca\xfe\xba\xbe\0\0\0\x34" + _NOISE,
+    "real.wasm": b"\0asm\1\0\0\0" + _NOISE,
+    "real.sqlite": _database(),
+    "noise.dat": _NOISE,
+    "pointer.sh": b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 50000\n" % (b"5d" * 32),
+    # marks in the text
+    "marked.go": f"// Code generated by x. DO NOT EDIT.\n{LINE}".encode(),
+    "at-generated.rs": f"// @generated\n{LINE}".encode(),
+    "minified.js": b"var a=1;" * 2_000 + LINE.encode(),
+    "minified.min.css": b"a{}" * 3_000 + LINE.encode(),
+    "ignored.py": f"# codeloupe: ignore-file\n{LINE}".encode(),
+    "ignored-line.py": LINE.replace("\n", "  # codeloupe: ignore[secrets] fine\n").encode(),
+    "allowed.py": LINE.replace("\n", "  # pragma: allowlist secret\n").encode(),
+    "nosec.py": b"import subprocess\nsubprocess.call(input(), shell=True)  # noqa: S602 # nosec\n" + LINE.encode(),
+    "notebook.ipynb": json.dumps({"cells": [{"cell_type": "code", "outputs": [{"text": [LINE]}]}]}).encode(),
+    # what .gitattributes says of them is the stranger's own word
+    ".gitattributes": (
+        b"*.nodiff -diff\n*.asbinary binary\n*.generated linguist-generated\n*.vendored linguist-vendored\n"
+        b"*.unexported export-ignore\n*.filtered filter=hide\n*.encoded working-tree-encoding=UTF-16\n*.driver diff=x\n"
+    ),
+    "a.nodiff": LINE.encode(),
+    "a.asbinary": LINE.encode(),
+    "a.generated": LINE.encode(),
+    "a.vendored": LINE.encode(),
+    "a.unexported": LINE.encode(),
+    "a.filtered": LINE.encode(),
+    "a.driver": LINE.encode(),
+    # lock files
+    "package-lock.json": npm_lock("registry.evil.example").encode(),
+    "web/npm-shrinkwrap.json": npm_lock("127.0.0.1.evil.example").encode(),
+    "go.sum": b"example.org/m v1.0.0 h1:BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB=\n",
+    "poetry.lock": LINE.encode() + b"]",
+    "Cargo.lock": b'[[package]]\nname = "a"\nversion = "1.0.0"\nsource = "registry+http://evil.example/index"\n',
+    "PACKAGE-LOCK.JSON": LINE.encode(),
+    # modes and moves
+    "mode.sh": b"#!/bin/sh\necho\n" + LINE.encode(),
+    "renamed-to.sh": _PADDING.encode() + LINE.encode(),
+}
+# Of these there is no content that an analyser could see: that they were touched is all.
+HARMLESS = frozenset((".gitattributes",))
+
+
+def plant(repository: GitRepository) -> None:
+    """Commit the base on main and, on `change`, every hidden file, a submodule and a file in place of a link."""
+    for name, content in BEFORE.items():
+        repository.write(name, content)
+    (repository.path / "link.sh").symlink_to("mode.sh")
+    repository.commit("base")
+    repository.checkout("change", new=True)
+    for name, content in FILES.items():
+        repository.write(name, content, executable=name == "mode.sh")
+    repository.remove("renamed-from.sh")
+    repository.remove("link.sh")
+    repository.write("link.sh", SCRIPT)
+    repository.git("add", "--all", "--force")
+    gitlink = f"160000,{repository.head()},module"
+    repository.git("update-index", "--add", "--cacheinfo", gitlink)
+    (repository.path / "module").mkdir()
+    repository.commit_staged("hidden")
+
+
+Plan = Callable[[GitRepository], tuple[str, ...]]
+
+
+def _evil(repository: GitRepository, name: str = "evil.sh") -> None:
+    repository.write(name, SCRIPT)
+    repository.commit("evil")
+
+
+def _on_branch(repository: GitRepository) -> None:
+    repository.write("README.md", "# a\n")
+    repository.commit("base")
+    repository.checkout("change", new=True)
+
+
+def settings_of_the_change(repository: GitRepository) -> tuple[str, ...]:
+    """The branch leaves its own files out."""
+    _on_branch(repository)
+    repository.write("codeloupe.yaml", "exclude: ['*.sh']\n")
+    _evil(repository)
+    return ()
+
+
+def settings_of_the_parent(repository: GitRepository) -> tuple[str, ...]:
+    """The commit before the reviewed one has the settings."""
+    _on_branch(repository)
+    repository.write("codeloupe.yaml", "exclude: ['**']\n")
+    repository.commit("settings")
+    _evil(repository)
+    return ("--commit", "HEAD")
+
+
+def settings_of_a_range(repository: GitRepository) -> tuple[str, ...]:
+    """So has the left side of a range."""
+    settings_of_the_parent(repository)
+    return ("HEAD~1..HEAD",)
+
+
+def settings_of_a_base(repository: GitRepository) -> tuple[str, ...]:
+    """So has what is named as the base."""
+    settings_of_the_parent(repository)
+    return ("--base", "HEAD~1")
+
+
+def settings_of_head(repository: GitRepository) -> tuple[str, ...]:
+    """HEAD has the settings, and what is staged the code."""
+    _on_branch(repository)
+    repository.write("codeloupe.yaml", "exclude: ['**']\n")
+    repository.commit("settings")
+    repository.write("evil.sh", SCRIPT)
+    repository.git("add", "--all")
+    return ("--staged",)
+
+
+def settings_on_the_only_branch(repository: GitRepository) -> tuple[str, ...]:
+    """All of it is on main, so that nothing tells what was there before the stranger."""
+    repository.write("codeloupe.yaml", "exclude: ['**']\n")
+    repository.commit("settings")
+    _evil(repository)
+    return ("--commit", "HEAD")
+
+
+def classes_of_the_change(repository: GitRepository) -> tuple[str, ...]:
+    """The branch accepts its own archives."""
+    _on_branch(repository)
+    repository.write("codeloupe.yaml", "accept_unread: [archives, programs]\n")
+    repository.write("a.zip", zipped("a.sh", SCRIPT))
+    repository.commit("evil")
+    return ()
+
+
+def base_of_the_change(repository: GitRepository) -> tuple[str, ...]:
+    """The branch names another branch of the same stranger as its base."""
+    _on_branch(repository)
+    _evil(repository)
+    repository.branch("trunk")
+    repository.write("codeloupe.yaml", "base_branch: trunk\n")
+    repository.commit("settings")
+    return ()
+
+
+def everything_left_out_by_the_base(repository: GitRepository) -> tuple[str, ...]:
+    """The base itself leaves out all that changed."""
+    repository.write("codeloupe.yaml", "exclude: ['**']\n")
+    _on_branch(repository)
+    _evil(repository)
+    return ()
+
+
+def an_include_that_fits_nothing(repository: GitRepository) -> tuple[str, ...]:
+    """A typo on the command line."""
+    _on_branch(repository)
+    _evil(repository, "src/evil.sh")
+    return ("--include", "scr/**")
+
+
+def moved_out_of_what_is_excluded(repository: GitRepository) -> tuple[str, ...]:
+    """What no review looked at gets a place where it counts, and no line of it changes."""
+    repository.write("codeloupe.yaml", "exclude: [samples/**]\n")
+    repository.write("samples/a.sh", SCRIPT)
+    _on_branch(repository)
+    repository.git("mv", "samples/a.sh", "run.sh")
+    repository.commit("move")
+    return ()
+
+
+def a_merge_with_more_in_it(repository: GitRepository) -> tuple[str, ...]:
+    """What neither side of a merge had."""
+    _on_branch(repository)
+    repository.write("a.txt", "a\n")
+    repository.commit("one")
+    repository.checkout("main")
+    repository.write("b.txt", "b\n")
+    repository.commit("other")
+    repository.checkout("change")
+    repository.git("merge", "--no-commit", "--no-ff", "--quiet", "main")
+    repository.write("evil.sh", SCRIPT)
+    repository.commit("merge")
+    return ("main...HEAD",)
+
+
+def replaced_objects(repository: GitRepository) -> tuple[str, ...]:
+    """A replacement makes git show something else."""
+    _on_branch(repository)
+    _evil(repository)
+    blob = repository.git("rev-parse", "HEAD:evil.sh").decode().strip()
+    other = repository.git("hash-object", "-w", "--stdin", stdin=b"echo\n").decode().strip()
+    repository.git("replace", blob, other)
+    return ("main...HEAD",)
+
+
+def flags_of_the_index(repository: GitRepository) -> tuple[str, ...]:
+    """git is told to look away."""
+    repository.write("evil.sh", "#!/bin/sh\n")
+    _on_branch(repository)
+    repository.write("evil.sh", SCRIPT)
+    repository.git("update-index", "--assume-unchanged", "evil.sh")
+    return ()
+
+
+def a_copied_file(repository: GitRepository) -> tuple[str, ...]:
+    """A copy of a long file with one line more."""
+    repository.write("long.sh", _PADDING)
+    _on_branch(repository)
+    repository.write("copy.sh", _PADDING + LINE)
+    repository.commit("copy")
+    return ()
+
+
+def a_repository_in_the_tree(repository: GitRepository) -> tuple[str, ...]:
+    """An untracked folder that is a repository of its own."""
+    _on_branch(repository)
+    GitRepository(repository.path / "nested").write("evil.sh", SCRIPT)
+    (repository.path / "nested" / ".git" / "x").touch()
+    return ("--uncommitted",)
+
+
+def _diff(*lines: str) -> Plan:
+    """A diff from elsewhere that shows nothing of what it changes."""
+
+    def plan(repository: GitRepository) -> tuple[str, ...]:
+        _on_branch(repository)
+        repository.write("change.diff", "\n".join(lines) + "\n")
+        return ("--diff-file", "change.diff")
+
+    return plan
+
+
+_INDEX = "index 1111111..2222222 100644"
+CHANGES: Mapping[str, Plan] = {
+    **{
+        plan.__name__: plan
+        for plan in (
+            *(settings_of_the_change, settings_of_the_parent, settings_of_a_range, settings_of_a_base),
+            *(settings_of_head, settings_on_the_only_branch, classes_of_the_change, base_of_the_change),
+            *(everything_left_out_by_the_base, an_include_that_fits_nothing, moved_out_of_what_is_excluded),
+            *(a_merge_with_more_in_it, replaced_objects, flags_of_the_index, a_copied_file),
+            a_repository_in_the_tree,
+        )
+    },
+    "binary files differ": _diff("diff --git a/a.dat b/a.dat", _INDEX, "Binary files a/a.dat and b/a.dat differ"),
+    "a picture differs": _diff("diff --git a/a.png b/a.png", _INDEX, "Binary files a/a.png and b/a.png differ"),
+    "a patch of git's own form": _diff(
+        "diff --git a/a.dat b/a.dat",
+        *(
+            "new file mode 100644",
+            "index 0000000..2222222",
+            "GIT binary patch",
+            "literal 4",
+            "LcmZQzU|?Y3VBi1%0093",
+            "",
+        ),
+        *("literal 0", "HcmV?d00001", ""),
+    ),
+    "a submodule in a diff": _diff(
+        "diff --git a/lib b/lib",
+        *("index 1111111..2222222 160000", "--- a/lib", "+++ b/lib", "@@ -1 +1 @@"),
+        *(f"-Subproject commit {'1' * 40}", f"+Subproject commit {'2' * 40}"),
+    ),
+    "a lock file in a diff": _diff(
+        "diff --git a/yarn.lock b/yarn.lock",
+        *(_INDEX, "--- a/yarn.lock", "+++ b/yarn.lock", "@@ -1 +1 @@", "-a", "+b"),
+    ),
+}
