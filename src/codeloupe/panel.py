@@ -34,7 +34,12 @@ from codeloupe.switchboard import agent_caller, make_agent, review_key
 if TYPE_CHECKING:
     from codeloupe.analysers.interface import Analyser
 
-_ANALYSERS = (("ruff", "RuffAnalyser"), ("ast_grep", "AstGrepAnalyser"), ("secrets", "SecretsAnalyser"))
+_ANALYSERS = (
+    ("ruff", "RuffAnalyser"),
+    ("dataflow.analyser", "DataflowAnalyser"),
+    ("ast_grep", "AstGrepAnalyser"),
+    ("secrets", "SecretsAnalyser"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,14 @@ class AnalysisTarget:
 class AnalyserReport:
     """Issues, and the files that could not be analysed with the reason in words.
 
-    `sensitive` holds, for a file and a line, the values that no report may show in full.
+    `sensitive` holds, for a file and a line, the values that no report may show in full. `quiet` holds, for a file and
+    a line, the rules of other analysers that have nothing to add there: this one has looked closer.
     """
 
     issues: tuple[Issue, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     sensitive: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict, repr=False)
+    quiet: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict, repr=False)
 
 
 class Analyser(Protocol):

@@ -74,6 +74,7 @@ class _LaneResult:
     failed: tuple[FailedUnit, ...] = ()
     error: ReviewError | None = None
     sensitive: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict, repr=False)
+    quiet: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class _Lane:
         if failed:
             emit(Warned(_failed_files_in_words(name, failed)))
         emit(LaneFinished(name, len(reports), seconds))
-        return _LaneResult(reports, failed, sensitive=report.sensitive)
+        return _LaneResult(reports, failed, sensitive=report.sensitive, quiet=report.quiet)
 
 
 def _failed_files_in_words(name: str, failed: Sequence[FailedUnit]) -> str:
@@ -195,9 +196,10 @@ def _is_regular_file(path: Path, root: str) -> bool:
 
 def _findings(snapshot: Path, material: _Material, results: Sequence[_LaneResult]) -> tuple[Finding, ...]:
     sensitive = [result.sensitive for result in results]
+    reports = [report for result in results for report in result.reports if not _is_answered(report, results)]
     contents: dict[str, Mapping[int, bytes]] = dict(material.diffs)
     found: list[Finding] = []
-    for report, agreement in merge(report for result in results for report in result.reports):
+    for report, agreement in merge(reports):
         file = report.issue.file
         if file not in contents:
             contents[file] = dict(enumerate(_read(snapshot / file).split(b"\n"), start=1))
@@ -205,6 +207,12 @@ def _findings(snapshot: Path, material: _Material, results: Sequence[_LaneResult
         secrets = [value for known in sensitive for line in lines for value in known.get(file, {}).get(line, ())]
         found.append(finding(report, agreement=agreement, lines=lines, secrets=secrets))
     return in_order(found)
+
+
+def _is_answered(report: Report, results: Sequence[_LaneResult]) -> bool:
+    """Whether an analyser that looked closer says that this rule has nothing to add at its line."""
+    issue = report.issue
+    return any(issue.rule in result.quiet.get(issue.file, {}).get(issue.line_start, ()) for result in results)
 
 
 def _read(path: Path) -> bytes:

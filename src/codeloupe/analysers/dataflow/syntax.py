@@ -1,0 +1,150 @@
+"""Python source to a syntax tree, also where the running Python is older than the code.
+
+The standard library's parser knows only its own version. Up to 3.11 it refuses what 3.12 allows inside f-strings, such
+as the same quotes again, and the type parameters of 3.12. Such text is rewritten, line by line as it was, into what
+3.11 reads: an f-string becomes a call of `__fstring__` with its parts.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+
+F_STRING = "__fstring__"
+"""The name of the call that stands for a rewritten f-string."""
+
+_TOKEN = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+    |(?P<prefix>\b(?:[rbuRBU]|[fFtT][rR]?|[rR][fFtT]|[bB][rR]|[rR][bB]))?(?P<quote>\"\"\"|'''|"|')
+    |(?P<open>[\[({])|(?P<close>[\])}])|(?P<end>[!:=])""",
+    re.VERBOSE,
+)
+_TYPE_PARAMETERS = re.compile(r"^([ \t]*(?:async[ \t]+def|def|class)[ \t]+\w+)\[[^\[\]\n]*(?:\[[^\[\]\n]*\][^\[\]\n]*)*\]", re.M)
+_TYPE_STATEMENT = re.compile(r"^([ \t]*)type[ \t]+(\w+)(?:\[[^\n=]*\])?[ \t]*=", re.M)
+# What may stand between two literals that are one string.
+_GAP = re.compile(r"(?:[ \t\r\n\\]|#[^\n]*\n)*")
+_GAP_IN_LINE = re.compile(r"(?:[ \t]|\\\r?\n)*")
+_MOST_NESTED = 20
+
+
+def parse(text: str) -> ast.Module | None:
+    """The tree, or None for text that is no Python.
+
+    Raises RecursionError or MemoryError for code that is nested too deeply to be read.
+    """
+    for attempt in (lambda: text, lambda: _rewritten(text)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return ast.parse(attempt())
+        except (SyntaxError, ValueError):
+            continue
+    return None
+
+
+def _rewritten(text: str) -> str:
+    text = _TYPE_STATEMENT.sub(r"\1\2 =", _TYPE_PARAMETERS.sub(r"\1", text))
+    return _Rewriter(text).code(0, 0)[0]
+
+
+class _Rewriter:
+    """Reads code and f-strings in turn, as PEP 701 nests them. Raises ValueError for what does not end."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def code(self, start: int, depth: int, *, in_hole: bool = False) -> tuple[str, int]:
+        """Code from `start` on, to the end of the text or of the hole of an f-string, and where that is."""
+        if depth > _MOST_NESTED:
+            raise ValueError("f-strings are nested too deeply")
+        out: list[str] = []
+        position, open_brackets = start, 0
+        after_string: int | None = None
+        while token := _TOKEN.search(self._text, position):
+            out.append(self._text[position : token.start()])
+            if token["quote"]:
+                if after_string is not None:
+                    gap = self._text[after_string : token.start()]
+                    joined = _GAP if open_brackets > 0 or in_hole else _GAP_IN_LINE
+                    out.append("+ " if joined.fullmatch(gap) else "")
+                literal, position = self._string(token, depth)
+                out.append(literal)
+                after_string = position
+                continue
+            position = token.end()
+            if in_hole and open_brackets == 0 and self._ends_hole(token):
+                return "".join(out), token.start()
+            open_brackets += bool(token["open"]) - bool(token["close"])
+            out.append(token[0])
+        if in_hole:
+            raise ValueError("an f-string does not end")
+        return "".join((*out, self._text[position:])), len(self._text)
+
+    def _ends_hole(self, token: re.Match[str]) -> bool:
+        after, before = self._text[token.end() : token.end() + 1], self._text[token.start() - 1]
+        if token["end"] == "=":
+            return after not in "=" and before not in "=!<>:" and after.strip() in ("", "}", "!", ":")
+        return bool(token["close"]) or (token["end"] == "!" and after != "=") or (token["end"] == ":" and after != "=")
+
+    def _string(self, token: re.Match[str], depth: int) -> tuple[str, int]:
+        prefix, quote = (token["prefix"] or "").lower(), token["quote"]
+        if "f" in prefix or "t" in prefix:
+            return self._f_string(token.end(), quote, depth)
+        end = self._end_of_literal(token.end(), quote)
+        return self._text[token.start() : end], end
+
+    def _end_of_literal(self, position: int, quote: str) -> int:
+        while (end := self._text.find(quote, position)) >= 0:
+            escape = self._text.find("\\", position, end)
+            if escape < 0:
+                return end + len(quote)
+            position = escape + 2
+        raise ValueError("a string does not end")
+
+    def _f_string(self, position: int, quote: str, depth: int) -> tuple[str, int]:
+        """The call that stands for an f-string, with as many line breaks."""
+        parts: list[str] = []
+        literal: list[str] = []
+        while True:
+            if self._text.startswith(quote, position):
+                parts.append(_literal(literal))
+                return f"{F_STRING}({','.join(parts)})", position + len(quote)
+            step = self._text[position : position + 2]
+            if not step:
+                raise ValueError("an f-string does not end")
+            if step == "\\N" and self._text[position + 2 : position + 3] == "{":
+                position = max(self._text.find("}", position), position) + 1
+            elif step in ("{{", "}}") or (step[0] == "\\" and step != "\\{"):
+                literal.append(step if step[0] == "\\" else step[0])
+                position += 2
+            elif step[0] == "{":
+                expression, position = self.code(position + 1, depth + 1, in_hole=True)
+                position, nested = self._end_of_hole(position, depth)
+                parts += [_literal(literal), f"({expression})", *nested]
+                literal = []
+            else:
+                literal.append(step[0])
+                position += 1
+
+    def _end_of_hole(self, position: int, depth: int) -> tuple[int, list[str]]:
+        """Past the conversion and the format of a hole; the expressions in the format too."""
+        nested: list[str] = []
+        while self._text[position : position + 1] != "}":
+            if position >= len(self._text):
+                raise ValueError("an f-string does not end")
+            if self._text[position] == "{":
+                expression, position = self.code(position + 1, depth + 1, in_hole=True)
+                nested.append(f"({expression})")
+                position, more = self._end_of_hole(position, depth + 1)
+                nested += more
+            else:
+                position += 1
+        return position + 1, nested
+
+
+def _literal(characters: list[str]) -> str:
+    """A literal with the same text and as many line breaks; escapes are kept as they are written."""
+    text = "".join(characters)
+    breaks = text.count("\n")
+    return repr(text) + "\n" * breaks
