@@ -67,7 +67,9 @@ def programs() -> list[Program]:
         for pair in yaml.safe_load(path.read_text(encoding="utf-8")):
             for is_weak in (True, False):
                 file = f"program_{len(found):03}.py"
-                found.append(Program(f"{pair['name']} (CWE-{pair['cwe']})", file, is_weak, pair["unsafe" if is_weak else "safe"]))
+                found.append(
+                    Program(f"{pair['name']} (CWE-{pair['cwe']})", file, is_weak, pair["unsafe" if is_weak else "safe"])
+                )
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from codeloupe.analysers.dataflow.knowledge import MEANINGS, Harm
+from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.paths import is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
@@ -25,8 +25,9 @@ _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 _ONE_FILE_SECONDS = 20.0
 # Without any of these there is nothing to find in a file, and no child is started for it.
 _WORTH_READING = re.compile(
-    rb"request|environ|RequestHandler|\.recv|random|set_cookie|CERT_NONE|hashlib|execute|shell\s*=|os\.system|os\.popen|"
-    rb"\beval\(|\bexec\(|@\w+\.(?:get|post|put|patch|delete|route|websocket)\(|assert .{0,200}\.(?:is_|has_|can_|check_)"
+    rb"request|environ|RequestHandler|\.recv|random|set_cookie|CERT_NONE|hashlib|execute|shell\s*=|os\.system|"
+    rb"os\.popen|\beval\(|\bexec\(|@\w+\.(?:get|post|put|patch|delete|route|websocket)\(|"
+    rb"assert .{0,200}\.(?:is_|has_|can_|check_)"
 )
 
 

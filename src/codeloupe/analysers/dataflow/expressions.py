@@ -13,8 +13,8 @@ from codeloupe.analysers.dataflow.knowledge import (
     REQUEST_OBJECTS,
     REQUEST_PARTS,
     SQL_TEXT,
-    Harm,
 )
+from codeloupe.analysers.dataflow.meanings import Harm
 from codeloupe.analysers.dataflow.module import ClassNotes, Notes, OverBudget
 from codeloupe.analysers.dataflow.values import (
     HARMLESS,
@@ -35,7 +35,9 @@ REQUEST = "<request>"
 ENVIRONMENT = "<environ>"
 _NUMBER_FORMAT = re.compile(r"[^{}%]*[bcdoxXeEfFgGn%]")
 _ONLY_NUMBERS = re.compile(r"(?:[^%]|%%|%[-+ 0#]*\d*(?:\.\d+)?[diouxXeEfFgG])*")
-_WITHOUT_TEXT = frozenset({"size", "content_length", "status_code", "method", "user", "session", "remote_addr", "scheme"})
+_WITHOUT_TEXT = frozenset(
+    {"size", "content_length", "status_code", "method", "user", "session", "remote_addr", "scheme"}
+)
 _NAME_OF_PATH = frozenset({"name", "stem", "suffix"})
 _SERVER_SAYS = re.compile(r"REMOTE_ADDR|SERVER_\w+|REQUEST_METHOD|wsgi\.(?!input)\w+|CONTENT_LENGTH")
 
@@ -103,18 +105,25 @@ class Expressions:
     def _attribute(self, node: ast.Attribute) -> Value:
         if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls") and self.owner is not None:
             return self._own_attribute(node)
-        base = self.value(node.value)
+        return self.attribute(node, self.value(node.value))
+
+    def attribute(self, node: ast.Attribute, base: Value) -> Value:
+        """An attribute of a value."""
         if base.path == REQUEST or base.path in REQUEST_OBJECTS:
             return self._request_part(node)
         if base.origins:
             if node.attr in _WITHOUT_TEXT:
                 return NOTHING_KNOWN
-            safe = base.safe | {Harm.PATH} if base.path.startswith("pathlib.") and node.attr in _NAME_OF_PATH else base.safe
+            safe = (
+                base.safe | {Harm.PATH}
+                if base.path.startswith("pathlib.") and node.attr in _NAME_OF_PATH
+                else base.safe
+            )
             return base.but(safe=safe, const=UNKNOWN, items=None, path="", prefix="")
         return Value(path=f"{base.path}.{node.attr}") if base.path else NOTHING_KNOWN
 
     def _request_part(self, node: ast.Attribute) -> Value:
-        if node.attr in ("environ",):
+        if node.attr == "environ":
             return Value(path=ENVIRONMENT)
         if node.attr not in REQUEST_PARTS:
             return NOTHING_KNOWN
@@ -181,9 +190,10 @@ class Expressions:
             start = left.const.partition("%")[0]
             return concatenate([left, right], node.lineno).but(prefix=start)
         if isinstance(node.op, (ast.Add, ast.Mod, ast.Mult, ast.Div)):
-            both_lists = isinstance(left.items, list) and isinstance(right.items, list)
-            items = [*left.items, *right.items] if both_lists else None  # type: ignore[misc] - both are lists
-            return concatenate([left, right], node.lineno).but(items=items)
+            result = concatenate([left, right], node.lineno)
+            if isinstance(left.items, list) and isinstance(right.items, list):
+                return result.but(items=[*left.items, *right.items])
+            return result
         return number_of(mix((left, right)))
 
     def note_query(self, node: ast.expr, result: Value) -> None:

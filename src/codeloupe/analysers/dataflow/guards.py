@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Any
 
-from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, GUARDS_BY_NAME, Harm
+from codeloupe.analysers.dataflow.knowledge import GUARDS_BY_NAME
+from codeloupe.analysers.dataflow.meanings import ALL_TEXT, Harm
 from codeloupe.analysers.dataflow.values import Value
 
 _PERMISSIVE = re.compile(r"(?<!\\)\.[*+]|\\S[*+]|\[\^[^\]]{1,3}\][*+]")
@@ -13,7 +15,7 @@ _PLAIN_TEXT = frozenset({"isdigit", "isalpha", "isalnum", "isnumeric", "isdecima
 _HOST_PARTS = frozenset({"netloc", "hostname", "host"})
 # Said of a value that is one of a few constants, or has only plain characters: this needs no trust in a name.
 _PROVEN = ALL_TEXT | {Harm.RANDOM}
-_QUOTED = frozenset({Harm.SQL, Harm.XPATH, Harm.CODE, Harm.LDAP})
+_QUOTED = frozenset({Harm.SQL, Harm.XPATH, Harm.LDAP})
 
 
 def settled(test: ast.expr, *, truth: bool) -> dict[str, frozenset[Harm]]:
@@ -116,7 +118,9 @@ def _starts(call: ast.Call) -> frozenset[Harm]:
 
 
 def _matched(call: ast.Call, how: str) -> frozenset[Harm]:
-    pattern = next((arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)), None)
+    pattern = next(
+        (arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)), None
+    )
     if pattern is None:
         return ALL_TEXT
     is_whole = how == "fullmatch" or (pattern.endswith(("$", r"\Z")) and (how == "match" or pattern.startswith("^")))
@@ -132,14 +136,39 @@ def name_of(node: ast.AST) -> str:
             return f"self.{name}"
         case ast.Call(func=ast.Name(id="str" | "Path"), args=[ast.Name(id=name)]):
             return name
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Slice()):
+            return name
     return ""
 
 
-def made_safe(env: dict[str, Value], settled_names: dict[str, frozenset[Harm]]) -> dict[str, Value]:
-    """The variables after a test."""
+def made_safe(
+    env: dict[str, Value], settled_names: dict[str, frozenset[Harm]], made_from: dict[str, str]
+) -> dict[str, Value]:
+    """The variables after a test. What was tested as an address holds for the text that it was `made_from` too."""
     refined = dict(env)
-    for name, harms in settled_names.items():
+    for name, harms in [
+        *settled_names.items(),
+        *((made_from.get(name, ""), found) for name, found in settled_names.items()),
+    ]:
         value = refined.get(name)
         if value is not None and harms:
             refined[name] = value.but(safe=value.safe | harms, harmless=value.harmless or harms == _PROVEN)
     return refined
+
+
+def fits(pattern: ast.pattern, const: Any) -> bool | None:
+    """Whether a pattern fits a constant; None where that is not known."""
+    match pattern:
+        case ast.MatchValue(value=ast.Constant(value=value)):
+            return bool(value == const)
+        case ast.MatchOr(patterns=patterns):
+            answers = [fits(part, const) for part in patterns]
+            return True if True in answers else None if None in answers else False
+        case ast.MatchAs(pattern=None):
+            return True
+    return None
+
+
+def captured(pattern: ast.pattern) -> list[str]:
+    """The names that a pattern gives to what it fits."""
+    return [part.name for part in ast.walk(pattern) if isinstance(part, (ast.MatchAs, ast.MatchStar)) and part.name]

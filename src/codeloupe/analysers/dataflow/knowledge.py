@@ -7,166 +7,8 @@ class is not known.
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 
-from codeloupe.model.records import dataclass
-from codeloupe.model.severity import Severity
-
-
-class Harm(StrEnum):
-    """What outside text can do at a place; its value is the rule's name."""
-
-    SQL = "py-sql-injection"
-    SHELL = "py-command-injection"
-    CODE = "py-code-injection"
-    PATH = "py-path-traversal"
-    XPATH = "py-xpath-injection"
-    LDAP = "py-ldap-injection"
-    TEMPLATE = "py-template-injection"
-    REDIRECT = "py-open-redirect"
-    OBJECT = "py-unsafe-deserialization"
-    HTML = "py-cross-site-scripting"
-    FETCH = "py-request-forgery"
-    XML = "py-xml-external-entity"
-    HEADER = "py-header-injection"
-    RANDOM = "py-guessable-secret"
-    COOKIE = "py-insecure-cookie"
-    TLS = "py-tls-not-verified"
-    ASSERT = "py-assert-as-guard"
-
-
-@dataclass(frozen=True, slots=True)
-class Meaning:
-    """How bad a harm is, what to say of it, and which of ruff's rules speak of the same."""
-
-    severity: Severity
-    title: str
-    why: str
-    fix: str
-    same_as: frozenset[str] = frozenset()
-
-
-MEANINGS: dict[Harm, Meaning] = {
-    Harm.SQL: Meaning(
-        Severity.HIGH,
-        "Outside text becomes part of an SQL query",
-        "Whoever sends it can read, change or delete other data.",
-        "Pass the value as a parameter of the query; take names of columns and tables from a fixed list.",
-        frozenset({"S608", "S610", "S611"}),
-    ),
-    Harm.SHELL: Meaning(
-        Severity.HIGH,
-        "Outside text becomes part of a command",
-        "Whoever sends it can run commands of their own with the rights of this process.",
-        "Start a fixed program with a list of arguments and without a shell.",
-        frozenset({"S602", "S603", "S604", "S605", "S606", "S607"}),
-    ),
-    Harm.CODE: Meaning(
-        Severity.HIGH,
-        "Outside text is run as code",
-        "Whoever sends it decides what this process does.",
-        "Choose from a table of functions, or read data with `ast.literal_eval` or JSON.",
-        frozenset({"S102", "S307"}),
-    ),
-    Harm.PATH: Meaning(
-        Severity.HIGH,
-        "Outside text decides which file is used",
-        "`../` or an absolute path leads out of the intended directory, to any file that this process can reach.",
-        "Take the base name only, or resolve the path and check that it is inside the directory.",
-    ),
-    Harm.XPATH: Meaning(
-        Severity.HIGH,
-        "Outside text becomes part of an XPath query",
-        "Whoever sends it can ask for other nodes than were meant, and pass a check that the query makes.",
-        "Pass the value as a variable of the query (`$name`), or compare it in Python.",
-    ),
-    Harm.LDAP: Meaning(
-        Severity.HIGH,
-        "Outside text becomes part of an LDAP filter",
-        "Whoever sends it can widen the filter, read other entries or pass a check of a login.",
-        "Escape the value with `ldap.filter.escape_filter_chars`.",
-    ),
-    Harm.TEMPLATE: Meaning(
-        Severity.HIGH,
-        "Outside text becomes part of a template",
-        "Template expressions in it run on the server, which reaches as far as commands.",
-        "Keep the template fixed, and pass the value as a variable of it.",
-    ),
-    Harm.REDIRECT: Meaning(
-        Severity.MEDIUM,
-        "The redirect goes wherever the request says",
-        "A link to this site can lead to any other one, which makes a phishing page look trustworthy.",
-        "Allow paths of this site only (`url_has_allowed_host_and_scheme` in Django), or choose from a fixed list.",
-    ),
-    Harm.OBJECT: Meaning(
-        Severity.HIGH,
-        "Outside data is loaded as objects",
-        "Such data can name any function to be called while it is loaded, so its sender can run code.",
-        "Use JSON, or verify a signature before loading.",
-        frozenset({"S301", "S302", "S506"}),
-    ),
-    Harm.HTML: Meaning(
-        Severity.HIGH,
-        "Outside text becomes part of a page without escaping",
-        "A script in it runs in the visitor's browser with their login.",
-        "Escape it with `html.escape` or `markupsafe.escape`, or render a template that escapes.",
-        frozenset({"S308", "S704"}),
-    ),
-    Harm.FETCH: Meaning(
-        Severity.HIGH,
-        "The server fetches whatever address the request names",
-        "Whoever sends it can reach services inside the network and metadata of the machine through this server.",
-        "Fetch from a fixed host only, or check the host against a list first.",
-        frozenset({"S310"}),
-    ),
-    Harm.XML: Meaning(
-        Severity.HIGH,
-        "Outside XML is read by a parser that resolves entities",
-        "An entity in it can name files and addresses, which the parser then reads.",
-        "Leave external entities off, or use the defusedxml package.",
-        frozenset({"S313", "S314", "S315", "S316", "S317", "S318", "S319", "S320"}),
-    ),
-    Harm.HEADER: Meaning(
-        Severity.MEDIUM,
-        "Outside text becomes part of a response header",
-        "A line break in it starts headers, or a response, of the sender's choice.",
-        "Refuse control characters, or choose from a fixed list.",
-    ),
-    Harm.RANDOM: Meaning(
-        Severity.MEDIUM,
-        "A secret comes from a guessable source",
-        "The `random` module can be predicted from a few of its outputs, and so can every token made with it.",
-        "Use the `secrets` module.",
-        frozenset({"S311"}),
-    ),
-    Harm.COOKIE: Meaning(
-        Severity.LOW,
-        "The cookie is also sent over unencrypted connections",
-        "Whoever listens on the way can take the cookie and with it the session.",
-        "Pass `secure=True` (and `httponly=True`).",
-    ),
-    Harm.TLS: Meaning(
-        Severity.HIGH,
-        "The certificate of the other side is not checked",
-        "Anybody between the two can read and change what is sent.",
-        "Leave verification on, and add the missing certificate to the trusted ones.",
-        frozenset({"S501", "S323"}),
-    ),
-    Harm.ASSERT: Meaning(
-        Severity.MEDIUM,
-        "An assert guards what only some may do",
-        "With `python -O` asserts are removed, and then everybody may do it.",
-        "Test with `if` and raise an error of its own.",
-    ),
-}
-
-ALL_TEXT = frozenset(
-    {
-        Harm.SQL, Harm.SHELL, Harm.CODE, Harm.PATH, Harm.XPATH, Harm.LDAP, Harm.TEMPLATE, Harm.REDIRECT, Harm.OBJECT,
-        Harm.HTML, Harm.FETCH, Harm.XML, Harm.HEADER,
-    }
-)  # fmt: skip
-"""Every harm that text can do."""
+from codeloupe.analysers.dataflow.meanings import Harm
 
 # Where outside text comes in.
 
@@ -174,20 +16,76 @@ REQUEST_OBJECTS = frozenset(
     {"flask.request", "quart.request", "bottle.request", "flask.globals.request", "webob.request", "pyramid.request"}
 )
 REQUEST_PARTS = frozenset(
-    """args form values cookies headers json data files query_string full_path url base_url referrer path view_args
-    stream GET POST body META FILES COOKIES REQUEST query_params path_params match_info rel_url query forms params
-    raw_post_data get_json get_data post text read form_data arguments files_data uri body_arguments getlist
-    query_arguments url_rule get_full_path get_raw_uri build_absolute_uri input_stream""".split()
+    [
+        "args",
+        "form",
+        "values",
+        "cookies",
+        "headers",
+        "json",
+        "data",
+        "files",
+        "query_string",
+        "full_path",
+        "url",
+        "base_url",
+        "referrer",
+        "view_args",
+        "stream",
+        "GET",
+        "POST",
+        "body",
+        "META",
+        "FILES",
+        "COOKIES",
+        "REQUEST",
+        "query_params",
+        "path_params",
+        "match_info",
+        "rel_url",
+        "query",
+        "forms",
+        "params",
+        "raw_post_data",
+        "get_json",
+        "get_data",
+        "post",
+        "text",
+        "read",
+        "form_data",
+        "arguments",
+        "files_data",
+        "uri",
+        "body_arguments",
+        "getlist",
+        "query_arguments",
+        "url_rule",
+        "get_full_path",
+        "get_raw_uri",
+        "build_absolute_uri",
+        "input_stream",
+    ]
 )
 ENVIRONMENT_KEYS = re.compile(r"QUERY_STRING|PATH_INFO|REQUEST_URI|RAW_URI|CONTENT_TYPE|HTTP_\w+|wsgi\.input")
 OUTSIDE_METHODS = frozenset(
-    """get_argument get_arguments get_query_argument get_query_arguments get_body_argument get_body_arguments
-    get_cookie""".split()
+    [
+        "get_argument",
+        "get_arguments",
+        "get_query_argument",
+        "get_query_arguments",
+        "get_body_argument",
+        "get_body_arguments",
+        "get_cookie",
+    ]
 )
 HANDLER_PARTS = frozenset({"path", "headers", "rfile", "requestline"})
 NETWORK_METHODS = frozenset({"recv", "recvfrom", "receive_text", "receive_json", "receive_bytes"})
-READS_REQUEST = re.compile(r"param|arg(?:ument)?s?$|field|value|input|query|header|cookie|wrap", re.IGNORECASE)
-ROUTE_METHODS = frozenset("route get post put delete patch options head websocket api_route view".split())
+READS_REQUEST = re.compile(
+    r"^(?!.*safe).*(?:param|arg(?:ument)?s?$|field|value|input|query|header|cookie|wrap)", re.IGNORECASE
+)
+ROUTE_METHODS = frozenset(
+    ["route", "get", "post", "put", "delete", "patch", "options", "head", "websocket", "api_route", "view"]
+)
 SAFE_ANNOTATIONS = re.compile(
     r"(?:typing\.)?(?:Optional\[)?(?:int|float|bool|Decimal|UUID|uuid\.UUID|date|datetime|timedelta|IPv\w+|"
     r"(?:starlette\.|fastapi\.)?(?:Response|BackgroundTasks|SecurityScopes|HTTPConnection)|.*(?:Session|Connection|"
@@ -197,12 +95,41 @@ SAFE_ANNOTATIONS = re.compile(
 # What makes outside text harmless.
 
 CLEANERS = frozenset(
-    """int float bool len abs round hash ord id type isinstance issubclass any all sum callable complex range
-    uuid.UUID decimal.Decimal datetime.date.fromisoformat datetime.datetime.fromisoformat
-    datetime.datetime.strptime ast.literal_eval ipaddress.ip_address hmac.compare_digest
-    secrets.compare_digest django.utils.text.slugify slugify.slugify""".split()
+    [
+        "int",
+        "float",
+        "bool",
+        "len",
+        "abs",
+        "round",
+        "hash",
+        "ord",
+        "id",
+        "type",
+        "isinstance",
+        "issubclass",
+        "any",
+        "all",
+        "sum",
+        "callable",
+        "complex",
+        "range",
+        "uuid.UUID",
+        "decimal.Decimal",
+        "datetime.date.fromisoformat",
+        "datetime.datetime.fromisoformat",
+        "datetime.datetime.strptime",
+        "ast.literal_eval",
+        "ipaddress.ip_address",
+        "hmac.compare_digest",
+        "secrets.compare_digest",
+        "django.utils.text.slugify",
+        "slugify.slugify",
+    ]
 )
-GUARDS_BY_NAME = re.compile(r"(?:^|_)(?:is_|_)?(?:safe|valid|allowed|permitted|trusted|whitelisted|known)|^(?:validate|check|verify)_")
+GUARDS_BY_NAME = re.compile(
+    r"(?:^|_)(?:is_|_)?(?:safe|valid|allowed|permitted|trusted|whitelisted|known)|^(?:validate|check|verify)_"
+)
 ESCAPERS: tuple[tuple[re.Pattern[str], frozenset[Harm]], ...] = (
     (re.compile(r"(?:shlex|pipes)\.quote"), frozenset({Harm.SHELL})),
     (re.compile(r".*\b(?:escape_filter_chars|escape_dn_chars|escape_rdn|filter_format)"), frozenset({Harm.LDAP})),
@@ -269,7 +196,8 @@ SINKS: dict[str, tuple[Harm, tuple[int | str, ...]]] = {
     **dict.fromkeys((".xpath", "lxml.etree.XPath", "lxml.etree.ETXPath", "lxml.etree.XPathEvaluator"),
                     (Harm.XPATH, (0, "path"))),
     **dict.fromkeys((".find", ".findall", ".findtext", ".iterfind"), (Harm.XPATH, (0, "path"))),
-    **dict.fromkeys(("elementpath.select", "elementpath.iter_select", "elementpath.Selector"), (Harm.XPATH, (0, 1, "path"))),
+    **dict.fromkeys(("elementpath.select", "elementpath.iter_select", "elementpath.Selector"),
+                    (Harm.XPATH, (0, 1, "path"))),
     **dict.fromkeys((".search_s", ".search_ext_s", ".search_st", ".search_ext", ".search", ".paged_search"),
                     (Harm.LDAP, (0, 1, 2, "search_filter", "filterstr", "search_base"))),
     **dict.fromkeys(("flask.render_template_string", "jinja2.Template", ".from_string", "mako.template.Template",
@@ -282,8 +210,9 @@ SINKS: dict[str, tuple[Harm, tuple[int | str, ...]]] = {
                     (Harm.REDIRECT, (0, "location", "url", "redirect_to"))),
     **dict.fromkeys(("pickle.loads", "pickle.load", "cPickle.loads", "cPickle.load", "_pickle.loads", "dill.loads",
                      "dill.load", "marshal.loads", "marshal.load", "shelve.open", "jsonpickle.decode", "joblib.load",
-                     "jsonpickle.loads", "yaml.unsafe_load", "yaml.full_load", "yaml.unsafe_load_all", "cloudpickle.loads",
-                     "pandas.read_pickle", "torch.load", "pickle.Unpickler", "yaml.load", "yaml.load_all"),
+                     "jsonpickle.loads", "yaml.unsafe_load", "yaml.full_load", "yaml.unsafe_load_all",
+                     "cloudpickle.loads", "pandas.read_pickle", "torch.load", "pickle.Unpickler", "yaml.load",
+                     "yaml.load_all"),
                     (Harm.OBJECT, (0, "data", "file"))),
     **dict.fromkeys(("django.utils.safestring.mark_safe", "markupsafe.Markup", "flask.Markup", "jinja2.Markup",
                      "django.utils.safestring.SafeString", "django.utils.html.mark_safe",
@@ -298,19 +227,37 @@ SINKS: dict[str, tuple[Harm, tuple[int | str, ...]]] = {
        for verb in ("get", "post", "put", "delete", "patch", "head", "options")},
     **{f"{module}.request": (Harm.FETCH, (1, "url")) for module in ("requests", "httpx", "aiohttp.ClientSession()",
        "requests.Session()", "httpx.Client()", "httpx.AsyncClient()", "urllib3.PoolManager()", "urllib3")},
-    **dict.fromkeys(("urllib.request.urlopen", "urllib.request.Request", "urllib.request.urlretrieve", "urllib2.urlopen",
-                     "urllib.urlopen", "http.client.HTTPConnection", "http.client.HTTPSConnection", "wget.download"),
+    **dict.fromkeys(("urllib.request.urlopen", "urllib.request.Request", "urllib.request.urlretrieve",
+                     "urllib2.urlopen", "urllib.urlopen", "http.client.HTTPConnection", "http.client.HTTPSConnection",
+                     "wget.download"),
                     (Harm.FETCH, (0, "url", "host"))),
 }  # fmt: skip
 SUBPROCESS = frozenset(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "Popen"))
 SHELLS = re.compile(r"(?:/\w+)*/?(?:sh|bash|dash|zsh|ksh|cmd|cmd\.exe|powershell|pwsh)$")
 PATH_METHODS = frozenset(
-    "open read_text read_bytes write_text write_bytes unlink rmdir mkdir touch iterdir rename replace".split()
+    [
+        "open",
+        "read_text",
+        "read_bytes",
+        "write_text",
+        "write_bytes",
+        "unlink",
+        "rmdir",
+        "mkdir",
+        "touch",
+        "iterdir",
+        "rename",
+        "replace",
+    ]
 )
-DATABASE_NAMES = re.compile(r"(?i)(?:^|[._])(?:c|cur|cursor|curs|conn|con|connection|db|database|session|engine|sqlite|pool|"
-                            r"tx|transaction|database|objects|store)\w*(?:\(\))?$")  # fmt: skip
-SQL_TEXT = re.compile(r"(?i)\b(?:select\b.*\bfrom|insert\s+(?:or\s+\w+\s+)?into|update\b.*\bset|delete\s+from|"
-                      r"drop\s+|alter\s+|create\s+(?:table|view|index|user|database)|where\s|order\s+by|exec\s|call\s|union\s)")  # fmt: skip
+DATABASE_NAMES = re.compile(
+    r"(?i)(?:^|[._])(?:c|cur|cursor|curs|conn|con|connection|db|database|session|engine|sqlite|pool|tx|transaction|"
+    r"objects|store)\w*(?:\(\))?$"
+)
+SQL_TEXT = re.compile(
+    r"(?i)\b(?:select\b.*\bfrom|insert\s+(?:or\s+\w+\s+)?into|update\b.*\bset|delete\s+from|drop\s+|alter\s+|"
+    r"create\s+(?:table|view|index|user|database)|where\s|order\s+by|exec\s|call\s|union\s)"
+)
 FILTER_TEXT = re.compile(r"\([&|!]?\(?[\w-]*=|(?:^|,)\s*(?:ou|dc|cn|uid|o)=")
 XPATH_TEXT = re.compile(r"//|\[@?|\./|/\w+/|::")
 SECRET_NAMES = re.compile(
@@ -319,11 +266,15 @@ SECRET_NAMES = re.compile(
     r"verification|activation|remember|private_?key|access_?key|encryption_?key|signing_?key|signature|pin_?code|"
     r"login_?code|captcha|cookie|initialization_vector)s?(?:$|[_\W\d]|(?=[A-Z]))"
 )
-NOT_SECRET_NAMES = re.compile(r"(?i)token(?:s|iz|_?(?:count|len|type|ids?|index|kind|limit|s?_per))\b|tokenize|n_tokens|num_")
+NOT_SECRET_NAMES = re.compile(
+    r"(?i)token(?:s|iz|_?(?:count|len|type|ids?|index|kind|limit|s?_per))\b|tokenize|n_tokens|num_"
+)
 HARMLESS_HASH = re.compile(
     r"(?i)cache|etag|checksum|fingerprint|dedup|bucket|shard|colou?r|gravatar|avatar|content_?hash|file_?hash|digest_of_file|"
     r"short_?id|slug|partition|identity|memo|cach|file_?name|version"
 )
 SECRET_HASH = re.compile(r"(?i)passw|secret|token|sign|auth|credential|session|login|hmac|mac\b|salt")
-PRIVILEGES = re.compile(r"^(?:is_superuser|is_staff|is_admin|is_authenticated|has_perms?|has_permission|check_password|is_owner|"
-                        r"can_\w+|is_authorized|is_authorised|has_role)$")  # fmt: skip
+PRIVILEGES = re.compile(
+    r"(?:is_superuser|is_staff|is_admin|is_authenticated|has_perms?|has_permission|check_password|is_owner|can_\w+|"
+    r"is_authorized|is_authorised|has_role)$"
+)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from codeloupe.analysers.dataflow.knowledge import Harm
+from codeloupe.analysers.dataflow.meanings import Harm
 from codeloupe.analysers.dataflow.values import Value
 
 

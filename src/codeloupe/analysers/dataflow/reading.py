@@ -8,21 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from codeloupe.analysers.dataflow.calls import Calls
-from codeloupe.analysers.dataflow.expressions import ENVIRONMENT, REQUEST
-from codeloupe.analysers.dataflow.guards import made_safe, name_of, settled
-from codeloupe.analysers.dataflow.knowledge import PRIVILEGES, ROUTE_METHODS, SAFE_ANNOTATIONS, SECRET_NAMES, Harm
+from codeloupe.analysers.dataflow.functions import parameters, route_of
+from codeloupe.analysers.dataflow.guards import captured, fits, made_safe, name_of, settled
+from codeloupe.analysers.dataflow.knowledge import PRIVILEGES, SECRET_NAMES
+from codeloupe.analysers.dataflow.meanings import Harm
 from codeloupe.analysers.dataflow.module import ClassNotes, Flow, Notes, ParameterSink, Summary
 from codeloupe.analysers.dataflow.values import (
     HARMLESS,
     NOTHING_KNOWN,
     UNKNOWN,
-    Origin,
     Value,
     concatenate,
     element,
     join,
     mix,
-    outside,
 )
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,7 +30,10 @@ _LEAST_STEPS = 20_000
 _DEEPEST_REPEATED_LOOP = 3
 _ENDS = frozenset({"abort", "flask.abort", "sys.exit", "exit", "quit", "os._exit", "bottle.abort"})
 _NUMBERS_IN_ROUTE = re.compile(r"<(?:int|float|uuid)(?:\([^)]*\))?:(\w+)>|\{(\w+):(?:int|float|uuid)\}")
-_NOT_FROM_ADDRESS = frozenset("obj form queryset response exception template context model_admin view_func change".split())
+_NOT_FROM_ADDRESS = frozenset(
+    ["obj", "form", "queryset", "response", "exception", "template", "context", "model_admin", "view_func", "change"]
+)
+_ADDRESS = re.compile(r"(?:^|\.)(?:urlparse|urlsplit|make_url|parse_url)$")
 _PAGE_FRAMEWORKS = frozenset({"flask", "quart", "bottle"})
 
 
@@ -75,6 +77,7 @@ class Reader(Calls):
         self.ended = False
         self.is_page = False
         self._loops: list[list[dict[str, Value]]] = []
+        self._made_from: dict[str, str] = {}
         self._statements: dict[type[ast.AST], Any] = {
             ast.Expr: self._expression,
             ast.Assign: self._assign,
@@ -116,8 +119,9 @@ class Reader(Calls):
 
     def _expression(self, node: ast.Expr) -> None:
         self.value(node.value)
-        if isinstance(node.value, ast.Call) and self.value(node.value.func).path in _ENDS:
-            self.ended = True
+        match node.value:
+            case ast.Call(func=ast.Name() | ast.Attribute(value=ast.Name()) as function):
+                self.ended = self.value(function).path in _ENDS
 
     def _assign(self, node: ast.Assign) -> None:
         self.context = (*self.context[:2], *(ast.unparse(target)[:60] for target in node.targets))
@@ -126,12 +130,17 @@ class Reader(Calls):
         for target in node.targets:
             self._look_at_target(node, target, value)
             self.bind(target, value)
+            match target, node.value:
+                case ast.Name(id=name), ast.Call(args=[ast.Name(id=source), *_]) as call if _ADDRESS.search(
+                    ast.unparse(call.func)
+                ):
+                    self._made_from[name] = source
 
     def _look_at_target(self, node: ast.stmt, target: ast.expr, value: Value) -> None:
         match target:
             case ast.Attribute(attr="verify_mode") if value.path == "ssl.CERT_NONE":
                 self.notes.flows[Flow(Harm.TLS, node.lineno, node.end_lineno or node.lineno, "verify_mode")] = None
-            case ast.Subscript(value=ast.Attribute(attr="headers"), slice=ast.Constant(value="Location")):
+            case ast.Subscript(slice=ast.Constant(value="Location")):
                 self.hit(Harm.REDIRECT, node, "Location", value)
             case ast.Subscript(slice=key):
                 label = self.value(key).const if value.origins else UNKNOWN
@@ -177,7 +186,9 @@ class Reader(Calls):
         items: Any = None
         if isinstance(base.items, dict) and key.is_known:
             items = {**base.items, key.const: value}
-        elif isinstance(base.items, list) and type(key.const) is int and -len(base.items) <= key.const < len(base.items):
+        elif (
+            isinstance(base.items, list) and type(key.const) is int and -len(base.items) <= key.const < len(base.items)
+        ):
             items = [*base.items]
             items[key.const] = value
         if items is not None:
@@ -232,7 +243,7 @@ class Reader(Calls):
     def refined(self, test: ast.expr, *, truth: bool) -> dict[str, Value]:
         """The variables as they are where a test came out this way."""
         self.notes.budget -= len(self.env) // 8
-        return made_safe(self.env, settled(test, truth=truth))
+        return made_safe(self.env, settled(test, truth=truth), self._made_from)
 
     def _run(self, env: dict[str, Value], statements: Sequence[ast.stmt]) -> dict[str, Value] | None:
         """The variables after a branch, or None when it leaves."""
@@ -327,11 +338,11 @@ class Reader(Calls):
         before = self.env
         ends: list[dict[str, Value] | None] = []
         for case in node.cases:
-            chosen = _fits(case.pattern, subject.const) if subject.is_known and case.guard is None else None
+            chosen = fits(case.pattern, subject.const) if subject.is_known and case.guard is None else None
             if chosen is False:
                 continue
             env = dict(before)
-            for name in _captured(case.pattern):
+            for name in captured(case.pattern):
                 env[name] = subject
             ends.append(self._run(env, case.body))
             if chosen:
@@ -376,78 +387,10 @@ class Reader(Calls):
         reader = Reader(self.notes, dict(self.env) if is_inner else {}, owner)
         reader.depth = self.depth + 1
         reader.context = (function.name, owner.node.name if owner else "")
-        reader.is_page = self.notes.is_page_framework and _route(function) is not None
-        reader.env.update(_parameters(function, self.notes, owner))
+        reader.is_page = self.notes.is_page_framework and route_of(function) is not None
+        reader.env.update(parameters(function, self.notes, owner))
         reader.block(function.body)
         returned = join(reader.returned) if reader.returned else NOTHING_KNOWN
         summary = Summary(returned, tuple(reader.sinks))
         self.notes.summaries[key] = summary
         return summary
-
-
-def _fits(pattern: ast.pattern, const: Any) -> bool | None:
-    match pattern:
-        case ast.MatchValue(value=ast.Constant(value=value)):
-            return bool(value == const)
-        case ast.MatchOr(patterns=patterns):
-            answers = [_fits(part, const) for part in patterns]
-            return True if True in answers else None if None in answers else False
-        case ast.MatchAs(pattern=None):
-            return True
-    return None
-
-
-def _captured(pattern: ast.pattern) -> list[str]:
-    return [part.name for part in ast.walk(pattern) if isinstance(part, (ast.MatchAs, ast.MatchStar)) and part.name]
-
-
-def _route(function: _Function) -> str | None:
-    """The address that a decorator gives a function, or None when no web framework calls it."""
-    for decorator in function.decorator_list:
-        match decorator:
-            case ast.Call(func=ast.Attribute(attr=name), args=[ast.Constant(value=str(address)), *_]):
-                if name in ROUTE_METHODS and (address.startswith("/") or not address):
-                    return address
-            case ast.Call(func=ast.Name(id="route" | "get" | "post"), args=[ast.Constant(value=str(address)), *_]):
-                return address
-    return None
-
-
-def _parameters(function: _Function, notes: Notes, owner: ClassNotes | None) -> dict[str, Value]:
-    """What is in the parameters of a function when it is called."""
-    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    names = [argument.arg for argument in arguments]
-    positional = [*function.args.posonlyargs, *function.args.args]
-    defaults = dict(zip([a.arg for a in positional][::-1], function.args.defaults[::-1], strict=False))
-    defaults |= {a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d}
-    route = _route(function)
-    numbers = {name for pair in _NUMBERS_IN_ROUTE.findall(route or "") for name in pair}
-    is_handler = owner is not None and bool(owner.kind) and function.name in ("get", "post", "put", "delete", "patch")
-    is_view = notes.is_django and owner is None and names[:1] == ["request"]
-    values: dict[str, Value] = {}
-    for argument in arguments:
-        name = argument.arg
-        annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)[:80]
-        comes_in = route is not None or is_handler or (is_view and name not in _NOT_FROM_ADDRESS)
-        if name in ("self", "cls"):
-            continue
-        if name in ("request", "req") or annotation.rpartition(".")[2] in ("Request", "HttpRequest"):
-            values[name] = Value(path=REQUEST)
-        elif name == "environ" and "start_response" in names:
-            values[name] = Value(path=ENVIRONMENT)
-        elif name == "start_response":
-            values[name] = Value(path=name)
-        elif SAFE_ANNOTATIONS.fullmatch(annotation) or name in numbers:
-            is_number = name in numbers or annotation in ("int", "float", "bool", "UUID", "uuid.UUID")
-            values[name] = HARMLESS if is_number else NOTHING_KNOWN
-        elif comes_in and not _is_injected(defaults.get(name), annotation):
-            values[name] = outside(argument.lineno, f"the parameter {name}")
-        else:
-            values[name] = Value(origins=(Origin(argument.lineno, name, "parameter"),))
-    return values
-
-
-def _is_injected(default: ast.expr | None, annotation: str) -> bool:
-    """Whether the framework, not the request, gives the value."""
-    text = annotation if default is None else f"{annotation} {ast.unparse(default)[:80]}"
-    return "Depends(" in text or "Security(" in text

@@ -20,11 +20,17 @@ _TOKEN = re.compile(
     |(?P<open>[\[({])|(?P<close>[\])}])|(?P<end>[!:=])""",
     re.VERBOSE,
 )
-_TYPE_PARAMETERS = re.compile(r"^([ \t]*(?:async[ \t]+def|def|class)[ \t]+\w+)\[[^\[\]\n]*(?:\[[^\[\]\n]*\][^\[\]\n]*)*\]", re.M)
-_TYPE_STATEMENT = re.compile(r"^([ \t]*)type[ \t]+(\w+)(?:\[[^\n=]*\])?[ \t]*=", re.M)
+_TYPE_PARAMETERS = re.compile(
+    r"^([ \t]*(?:async[ \t]+def|def|class)[ \t]+\w+)\[[^\[\]\n]*(?:\[[^\[\]\n]*\][^\[\]\n]*)*\]", re.MULTILINE
+)
+_TYPE_STATEMENT = re.compile(r"^([ \t]*)type[ \t]+(\w+)(?:\[[^\n=]*\])?[ \t]*=", re.MULTILINE)
 # What may stand between two literals that are one string.
 _GAP = re.compile(r"(?:[ \t\r\n\\]|#[^\n]*\n)*")
 _GAP_IN_LINE = re.compile(r"(?:[ \t]|\\\r?\n)*")
+_ENDINGS = {
+    **{quote: re.compile(rf"[^\\{quote}]*(?:\\.[^\\{quote}]*)*{quote}", re.DOTALL) for quote in "'\""},
+    **{quote: re.compile(rf"(?:[^\\]|\\.)*?{quote}", re.DOTALL) for quote in ("'''", '"""')},
+}
 _MOST_NESTED = 20
 
 
@@ -33,14 +39,15 @@ def parse(text: str) -> ast.Module | None:
 
     Raises RecursionError or MemoryError for code that is nested too deeply to be read.
     """
-    for attempt in (lambda: text, lambda: _rewritten(text)):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return ast.parse(attempt())
+            return ast.parse(text)
         except (SyntaxError, ValueError):
-            continue
-    return None
+            try:
+                return ast.parse(_rewritten(text))
+            except (SyntaxError, ValueError):
+                return None
 
 
 def _rewritten(text: str) -> str:
@@ -84,7 +91,7 @@ class _Rewriter:
     def _ends_hole(self, token: re.Match[str]) -> bool:
         after, before = self._text[token.end() : token.end() + 1], self._text[token.start() - 1]
         if token["end"] == "=":
-            return after not in "=" and before not in "=!<>:" and after.strip() in ("", "}", "!", ":")
+            return after != "=" and before not in "=!<>:" and after.strip() in ("", "}", "!", ":")
         return bool(token["close"]) or (token["end"] == "!" and after != "=") or (token["end"] == ":" and after != "=")
 
     def _string(self, token: re.Match[str], depth: int) -> tuple[str, int]:
@@ -95,11 +102,9 @@ class _Rewriter:
         return self._text[token.start() : end], end
 
     def _end_of_literal(self, position: int, quote: str) -> int:
-        while (end := self._text.find(quote, position)) >= 0:
-            escape = self._text.find("\\", position, end)
-            if escape < 0:
-                return end + len(quote)
-            position = escape + 2
+        end = _ENDINGS[quote].match(self._text, position)
+        if end is not None:
+            return end.end()
         raise ValueError("a string does not end")
 
     def _f_string(self, position: int, quote: str, depth: int) -> tuple[str, int]:

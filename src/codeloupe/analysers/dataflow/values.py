@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from codeloupe.analysers.dataflow.knowledge import ALL_TEXT, Harm
+from codeloupe.analysers.dataflow.meanings import ALL_TEXT, Harm
 
 UNKNOWN: Any = object()
 """Stands for a value that is no known constant."""

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from codeloupe.analysers.dataflow.knowledge import MEANINGS, Harm
+from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
 from codeloupe.analysers.dataflow.module import Flow, Notes, OverBudget
 from codeloupe.analysers.dataflow.reading import read_module
 from codeloupe.analysers.dataflow.syntax import parse
