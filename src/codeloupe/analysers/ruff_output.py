@@ -23,6 +23,8 @@ _UNREADABLE = "E902"
 _NEWER_SYNTAX = "(syntax was "
 _MAX_TITLE_CHARACTERS = 160
 _QUERY = "S608"
+# A module that offers debugging imports a debugger; what stops the program is the call.
+_DEBUGGER_IMPORT = "Import for "
 _SECRET_BY_NAME = ("S105", "S106", "S107")
 _NAME_AT_END = re.compile(r'"([^"]*)"$')
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -92,7 +94,7 @@ def rule_issues(
         rule = rules.get(diagnostic.code or "")
         if rule is None or rule.code == _UNREADABLE or (in_tests and rule.quiet_in_tests):
             continue
-        if not _is_about_a_secret(diagnostic):
+        if not _is_about_a_secret(diagnostic) and not diagnostic.message.startswith(_DEBUGGER_IMPORT):
             seems_safe = "seems safe" in diagnostic.message or _is_harmless(diagnostic, rows)
             yield _issue(file, diagnostic, lines, rule if not seems_safe else replace(rule, severity=rule.seems_safe))
 

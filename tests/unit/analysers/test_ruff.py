@@ -82,12 +82,10 @@ def test_a_defect_is_reported_with_its_severity_and_category(tmp_path: Path) -> 
         ("import requests\n\nrequests.get('https://x', timeout=1, verify=False)\n", "S501", Severity.HIGH, "security"),
         ("import asyncio\n\n\nasync def f(c):\n    asyncio.create_task(c)\n", "RUF006", Severity.MEDIUM, "concurrency"),
         ("import time\n\n\nasync def f():\n    time.sleep(1)\n", "ASYNC251", Severity.MEDIUM, "concurrency"),
-        ("f = open('x')\nprint(f)\n", "SIM115", Severity.LOW, "resource"),
         ("assert (1, 'no')\n", "F631", Severity.HIGH, "correctness"),
         ("print('%d %d' % (1,))\n", "F507", Severity.HIGH, "correctness"),
         ("def f():\n    ValueError('x')\n", "PLW0133", Severity.HIGH, "correctness"),
         ("x = 'a\u202eb'\n", "PLE2502", Severity.HIGH, "security"),
-        ("try:\n    x = 1\nexcept ValueError:\n    raise KeyError('a')\n", "B904", Severity.LOW, "reliability"),
         ("names = [\n    'a'\n    'b',\n    'c',\n]\n", "ISC004", Severity.MEDIUM, "correctness"),
         ("breakpoint()\n", "T100", Severity.MEDIUM, "reliability"),
     ]

@@ -12,6 +12,7 @@ from codeloupe.analysers.dataflow.knowledge import (
     ESCAPERS,
     NETWORK_METHODS,
     OUTSIDE_METHODS,
+    PATH_METHODS,
     PROPAGATORS,
     READS_REQUEST,
     REQUEST_OBJECTS,
@@ -156,6 +157,8 @@ class Calls(Sinks):
             return result
         if name == "replace" and _is_quote(arguments):
             return receiver.but(safe=receiver.safe | {Harm.XPATH}, const=UNKNOWN, items=None)
+        if receiver.path.startswith("pathlib.") and name in PATH_METHODS:
+            return NOTHING_KNOWN
         if receiver.origins:
             keeps_path = receiver.path if receiver.path.startswith("pathlib.") else ""
             return mix((receiver, *arguments.positional), node.lineno).but(

@@ -199,7 +199,7 @@ class Expressions:
     def note_query(self, node: ast.expr, result: Value) -> None:
         """Remember whether what looks like a query to ruff can hold anything from outside."""
         if result.pieces and SQL_TEXT.search(result.pieces):
-            self.notes.judge(node.lineno, Harm.SQL, harmless=result.harmless or result.safe >= {Harm.SQL})
+            self.notes.judge(node.lineno, Harm.SQL, harmless=result.is_proven(Harm.SQL))
 
     def _f_string(self, node: ast.JoinedStr) -> Value:
         parts: list[Value] = []

@@ -25,8 +25,6 @@ from codeloupe.analysers.dataflow.values import (
 )
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_STEPS_A_NODE = 24
-_LEAST_STEPS = 20_000
 _DEEPEST_REPEATED_LOOP = 3
 _ENDS = frozenset({"abort", "flask.abort", "sys.exit", "exit", "quit", "os._exit", "bottle.abort"})
 _NUMBERS_IN_ROUTE = re.compile(r"<(?:int|float|uuid)(?:\([^)]*\))?:(\w+)>|\{(\w+):(?:int|float|uuid)\}")
@@ -35,35 +33,6 @@ _NOT_FROM_ADDRESS = frozenset(
 )
 _ADDRESS = re.compile(r"(?:^|\.)(?:urlparse|urlsplit|make_url|parse_url)$")
 _PAGE_FRAMEWORKS = frozenset({"flask", "quart", "bottle"})
-
-
-def read_module(tree: ast.Module) -> Notes:
-    """All that is found in a module. Raises OverBudget or RecursionError for what was made to be hard to read."""
-    notes = Notes(budget=_LEAST_STEPS + _STEPS_A_NODE * sum(1 for _ in ast.walk(tree)))
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            module = getattr(node, "module", None) or node.names[0].name
-            root = module.partition(".")[0]
-            notes.is_page_framework = notes.is_page_framework or root in _PAGE_FRAMEWORKS
-            notes.is_django = notes.is_django or root == "django"
-    top = Reader(notes, notes.globals)
-    top.block(tree.body)
-    for function in top.waiting:
-        top.summary(function, None)
-    for known in notes.classes.values():
-        _read_class(top, known)
-    return notes
-
-
-def _read_class(top: Reader, known: ClassNotes) -> None:
-    """Read the methods; and again, when one keeps outside text in the object that another may use."""
-    for _ in range(2):
-        for method in known.methods.values():
-            top.notes.summaries.pop(id(method), None)
-        for method in known.methods.values():
-            top.summary(method, known)
-        if not any(value.origins for value in known.attributes.values()):
-            return
 
 
 class Reader(Calls):
@@ -242,7 +211,7 @@ class Reader(Calls):
 
     def refined(self, test: ast.expr, *, truth: bool) -> dict[str, Value]:
         """The variables as they are where a test came out this way."""
-        self.notes.budget -= len(self.env) // 8
+        self.notes.budget -= len(self.env) // 4
         return made_safe(self.env, settled(test, truth=truth), self._made_from)
 
     def _run(self, env: dict[str, Value], statements: Sequence[ast.stmt]) -> dict[str, Value] | None:
@@ -261,7 +230,7 @@ class Reader(Calls):
         first = ends[0]
         if len(ends) == 1:
             return first
-        self.notes.budget -= len(first) // 4
+        self.notes.budget -= len(ends) * len(first) // 4
         names = dict.fromkeys(name for env in ends for name in env)
         return {name: join([env[name] for env in ends if name in env]) for name in names}
 
@@ -356,9 +325,15 @@ class Reader(Calls):
     def _import(self, node: ast.Import) -> None:
         for name in node.names:
             first = name.name.partition(".")[0]
+            self._recognise(first)
             self.env[name.asname or first] = Value(path=name.name if name.asname else first)
 
+    def _recognise(self, package: str) -> None:
+        self.notes.is_page_framework = self.notes.is_page_framework or package in _PAGE_FRAMEWORKS
+        self.notes.is_django = self.notes.is_django or package == "django"
+
     def _import_from(self, node: ast.ImportFrom) -> None:
+        self._recognise((node.module or "").partition(".")[0])
         for name in node.names:
             self.env[name.asname or name.name] = Value(path=f"{node.module or ''}.{name.name}".lstrip("."))
 

@@ -139,8 +139,7 @@ class Sinks(Expressions):
             return
         self.hit(harm, node, target, value)
         if is_call and harm in (Harm.SHELL, Harm.CODE, Harm.OBJECT):
-            is_safe = value.harmless or harm in value.safe
-            self.notes.judge(node.lineno, harm, harmless=is_safe)
+            self.notes.judge(node.lineno, harm, harmless=value.is_proven(harm))
 
     def hit(self, harm: Harm, node: ast.expr | ast.stmt, target: str, value: Value) -> None:
         """Note that a value reaches a place, if anything in it comes from outside or from a parameter."""

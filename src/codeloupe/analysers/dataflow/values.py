@@ -14,6 +14,7 @@ UNKNOWN: Any = object()
 
 _MOST_ORIGINS = 4
 _MOST_LINES = 12
+_MOST_ITEMS = 40
 _MOST_PIECES = 400
 _LONGEST_CONSTANT = 2000
 _LARGEST_NUMBER = 1 << 64
@@ -55,7 +56,7 @@ class Value:
         self.origins = origins
         self.safe = safe
         self.const = const
-        self.items = items
+        self.items = items if items is None or len(items) <= _MOST_ITEMS else None
         self.path = path
         self.prefix = prefix
         self.pieces = pieces
@@ -72,6 +73,10 @@ class Value:
     def is_known(self) -> bool:
         """Whether it is a constant."""
         return self.const is not UNKNOWN
+
+    def is_proven(self, harm: Harm) -> bool:
+        """Whether it cannot do this harm whatever it holds; a check that is safe by its name alone proves nothing."""
+        return self.harmless or (harm in self.safe and not self.safe >= ALL_TEXT)
 
     def can_do(self, harm: Harm) -> bool:
         """Whether outside text in it can do this harm."""

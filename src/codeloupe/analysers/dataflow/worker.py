@@ -15,6 +15,7 @@ run. A file whose line is missing is the one that ended the process.
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from collections.abc import Iterable
@@ -22,14 +23,16 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
-from codeloupe.analysers.dataflow.module import Flow, Notes, OverBudget
-from codeloupe.analysers.dataflow.reading import read_module
+from codeloupe.analysers.dataflow.module import ClassNotes, Flow, Notes, OverBudget
+from codeloupe.analysers.dataflow.reading import Reader
 from codeloupe.analysers.dataflow.syntax import parse
 from codeloupe.analysers.paths import read_regular_file
 
 _MAX_BYTES = 1_500_000
 _DEEPEST = 3000
 _MOST_FLOWS = 200
+_STEPS_A_CHARACTER = 4
+_LEAST_STEPS = 20_000
 _MOST_STEPS_NAMED = 4
 _WEAK_HASHES = ("md4", "md5", "sha", "sha1")
 
@@ -55,16 +58,49 @@ def examine(path: Path, added: frozenset[int]) -> dict[str, Any]:
     if len(content) > _MAX_BYTES:
         return _failed(f"it is over {_MAX_BYTES:,} bytes, more than the data flow analysis takes")
     try:
-        tree = parse(content.decode("utf-8", "replace"))
+        text = content.decode("utf-8", "replace").removeprefix("\ufeff")
+        tree = parse(text)
         if tree is None:  # ruff says so
             return {"failed": None, "flows": [], "quiet": {}}
-        notes = read_module(tree)
+        notes = read_module(tree, len(text))
     except (RecursionError, MemoryError):
         return _failed("its code is nested too deeply to follow data through it")
     except OverBudget:
         return _failed("its code takes too many steps to follow data through it")
+    except Exception as error:  # noqa: BLE001 - whatever it trips over, the other files are still to be read
+        return _failed(f"the data flow analysis stumbled over it: {type(error).__name__}: {error}")
     flows = [flow for flow in notes.flows if not added.isdisjoint(_lines(flow))]
     return {"failed": None, "flows": [_told(flow, added) for flow in _distinct(flows)], "quiet": _quiet(notes)}
+
+
+def read_module(tree: ast.Module, size: int) -> Notes:
+    """All that is found in a module with a text of this size.
+
+    Raises OverBudget or RecursionError for what was made to be hard to read.
+    """
+    notes = Notes(budget=_LEAST_STEPS + _STEPS_A_CHARACTER * size)
+    top = Reader(notes, notes.globals)
+    top.block(tree.body)
+    for function in top.waiting:
+        top.summary(function, None)
+    done = 0
+    while len(notes.classes) > done:  # a method may hold a class of its own
+        classes = list(notes.classes.values())[done:]
+        done += len(classes)
+        for known in classes:
+            _read_class(top, known)
+    return notes
+
+
+def _read_class(top: Reader, known: ClassNotes) -> None:
+    """Read the methods; and again, when one keeps outside text in the object that another may use."""
+    for _ in range(2):
+        for method in known.methods.values():
+            top.notes.summaries.pop(id(method), None)
+        for method in known.methods.values():
+            top.summary(method, known)
+        if not any(value.origins for value in known.attributes.values()):
+            return
 
 
 def _failed(reason: str) -> dict[str, Any]:
