@@ -59,7 +59,7 @@ _RECIPES: Mapping[str, _Recipe] = {
     "gemini": _Recipe(
         "codeloupe.agents.gemini",
         "GeminiAgent",
-        lambda wanted: {"program": wanted.gemini_path, "allow_bypass": wanted.allow_bypass},
+        lambda wanted: {"program": wanted.gemini_path, **_freedoms(wanted)},
     ),
     "api": _Recipe(
         "codeloupe.agents.api",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from types import ModuleType
 
-from codeloupe.agents.claude_environment import ClaudeSettings, model_by_default
+from codeloupe.agents.claude_environment import ClaudeSettings, make_private_folder, model_by_default
 from codeloupe.agents.claude_failures import ended_without_result
 from codeloupe.agents.claude_flags import LIMITS, prompt_input
 from codeloupe.agents.claude_output import answer_in
@@ -79,6 +79,7 @@ class AgentSdkAgent:
             _log.warning("%s bypasses all permissions: it may do whatever this user can", self.name)
         progress = Progress(request, program=AGENT_SDK, emit=emit)
         with throw_away_places() as places:
+            make_private_folder(request, self._settings, places)
             call = SdkCall(program=str(path), agent=self.name, places=places)
             return await self._ask(sdk, request, call, progress)
 

@@ -17,7 +17,7 @@ from codeloupe.agents.validation import validate
 from codeloupe.errors import AgentError, InvalidRequest, NotLoggedIn, TimedOut
 from codeloupe.extraction.json_text import parsed
 from codeloupe.extraction.reasoning import behind_reasoning
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode, TokenUsage
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, TurnTaken
 from codeloupe.model.records import dataclass
 from codeloupe.ports import AgentEventSink
@@ -63,7 +63,6 @@ class ApiAgent:
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the connection being closed."""
         validate(request, LIMITS, agent=NAME)
-        _refuse_bypass(request)
         target = self._target(request.model or self._model)
         if target.key is None and target.vendor.needs_key:
             raise NotLoggedIn(f"{NAME} has no key for {target.vendor.name}", agent=NAME, hint=_set_key(target.vendor))
@@ -147,15 +146,6 @@ def _split(name: str) -> tuple[Vendor | None, str]:
     prefix, _, model = name.partition(":")
     vendor = VENDORS.get(prefix) if model else None
     return (None, name) if vendor is None else (vendor, model)
-
-
-def _refuse_bypass(request: AgentRequest) -> None:
-    if request.permission_mode is PermissionMode.BYPASS:
-        raise InvalidRequest(
-            f"{NAME} cannot bypass permissions: its models have no tools and no files",
-            agent=NAME,
-            hint="leave permission_mode as it is, or use another agent",
-        )
 
 
 def _set_key(vendor: Vendor) -> str:

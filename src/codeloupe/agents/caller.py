@@ -25,7 +25,7 @@ from codeloupe.agents.model_choice import with_own_model
 from codeloupe.agents.purchases import Purchase, Purchases
 from codeloupe.agents.retry import RetryPolicy, asked_wait_seconds
 from codeloupe.agents.timing import Timing
-from codeloupe.agents.validation import unmet_wishes, validate, validate_types
+from codeloupe.agents.validation import validate, validate_types
 from codeloupe.errors import AgentError, CodeloupeError, RateLimited
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentFinished, AgentStarted, QuotaEnded
@@ -129,8 +129,7 @@ class AgentCaller:
             return masked_result(replace(result, notes=(*result.notes, *self._notes_on_cost(result, sent))))
 
         result = await self._had(sent, agent, buy)
-        unmet = unmet_wishes(request, agent.limits, agent=agent.name)
-        return replace(result, notes=(*result.notes, *unmet, *masked))
+        return replace(result, notes=(*result.notes, *masked))
 
     async def _had(self, request: AgentRequest, agent: Agent, buy: Callable[[], Awaitable[AgentResult]]) -> AgentResult:
         key = self._key_of(request, agent) if self._key_of and self._purchases else None

@@ -7,7 +7,12 @@ import os
 import time
 from collections.abc import Mapping
 
-from codeloupe.agents.claude_environment import ClaudeSettings, claude_environment, model_by_default
+from codeloupe.agents.claude_environment import (
+    ClaudeSettings,
+    claude_environment,
+    make_private_folder,
+    model_by_default,
+)
 from codeloupe.agents.claude_failures import ended_without_result
 from codeloupe.agents.claude_flags import LIMITS, cli_arguments, prompt_input
 from codeloupe.agents.claude_output import answer_in
@@ -72,6 +77,7 @@ class ClaudeCliAgent:
             _log.warning("%s bypasses all permissions: it may do whatever this user can", self.name)
         progress = Progress(request, program=CLAUDE_CLI, emit=emit)
         with throw_away_places() as places:
+            make_private_folder(request, self._settings, places)
             command = Command(
                 argv=(str(path), *cli_arguments(request, self._settings, places, agent=self.name)),
                 cwd=request.working_dir,

@@ -1,12 +1,15 @@
 """What the claude program finds in its environment, and in which home directory it runs.
 
-A home directory that is thrown away is used where the credentials are in the environment. It stays the user's own
-where the login is kept in it (a subscription, the profile of a cloud), and where a session is resumed or kept.
+Its configuration directory is thrown away after each call, since it writes to it in any mode. A login is read from
+where the user keeps it, and sessions go to the user's own where they are kept. The home directory is thrown away too,
+but for a login that needs it: the profile of a cloud, or the key ring of macOS.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from codeloupe.agents.environment import PERSON_NAMES, Places, agent_environment, user_home
 from codeloupe.model.agent import AgentRequest
@@ -59,6 +62,7 @@ _CLOUD_NAMES = {
         "AZURE_TENANT_ID",
     ),
 }
+_SESSIONS = "projects"
 _SETTINGS = {
     "DISABLE_ERROR_REPORTING": "1",
     "DISABLE_BUG_COMMAND": "1",
@@ -87,11 +91,9 @@ def keeps_session(request: AgentRequest, settings: ClaudeSettings) -> bool:
     return settings.keep_sessions or request.resume_session is not None
 
 
-def needs_user_home(request: AgentRequest, settings: ClaudeSettings) -> bool:
-    """Whether the program has to run in the user's own home directory, and not in one that is thrown away."""
-    source = settings.environment
-    has_key = any(source.get(name) for name in KEY_NAMES)
-    return not has_key or has_cloud(source) or keeps_session(request, settings)
+def user_folder(source: Mapping[str, str]) -> Path:
+    """The user's own configuration directory, with the login and the sessions."""
+    return Path(source.get("CLAUDE_CONFIG_DIR") or user_home(source) / ".claude").absolute()
 
 
 def claude_environment(request: AgentRequest, settings: ClaudeSettings, places: Places) -> dict[str, str]:
@@ -99,16 +101,37 @@ def claude_environment(request: AgentRequest, settings: ClaudeSettings, places: 
     source = settings.environment
     clouds = [name for name in _CLOUD_NAMES if source.get(name)]
     names = [*KEY_NAMES, *_SERVICE_NAMES, *(name for cloud in clouds for name in (cloud, *_CLOUD_NAMES[cloud]))]
-    home = places.home
-    if needs_user_home(request, settings):
+    home, folders = places.home, {"CLAUDE_CONFIG_DIR": str(_private_folder(places))}
+    if not any(source.get(name) for name in KEY_NAMES):
+        # Where it is not set and nothing else is, the key ring knows the login by a name of its own.
+        is_in_key_ring = sys.platform == "darwin" and not source.get("CLAUDE_CONFIG_DIR")
+        folders["CLAUDE_SECURESTORAGE_CONFIG_DIR"] = "" if is_in_key_ring else str(user_folder(source))
+        names += PERSON_NAMES
+        home = user_home(source) if sys.platform == "darwin" else home
+    if clouds:
         home = user_home(source)
-        names += [*PERSON_NAMES, "CLAUDE_CONFIG_DIR"]
+        names += PERSON_NAMES
     # One that never retries does not tell how long the service wants us to wait; see Progress.take. It switches to
     # the fallback model after three refusals.
     retries = {"CLAUDE_CODE_MAX_RETRIES": "1" if request.fallback_model is None else "2"}
     address = {"ANTHROPIC_BASE_URL": settings.base_url} if settings.base_url else {}
-    own = {**_SETTINGS, **retries, **address}
+    own = {**_SETTINGS, **retries, **address, **folders}
     return agent_environment(source, home=home, temporary=places.temporary, names=names, settings=own)
+
+
+def make_private_folder(request: AgentRequest, settings: ClaudeSettings, places: Places) -> None:
+    """Make the configuration directory of one call, with a link to the user's sessions where it needs them."""
+    folder = _private_folder(places)
+    folder.mkdir()
+    sessions = user_folder(settings.environment) / _SESSIONS
+    if settings.keep_sessions:
+        sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if keeps_session(request, settings):
+        (folder / _SESSIONS).symlink_to(sessions)
+
+
+def _private_folder(places: Places) -> Path:
+    return places.home / ".claude"
 
 
 def has_cloud(source: Mapping[str, str]) -> bool:

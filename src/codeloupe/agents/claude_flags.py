@@ -29,6 +29,7 @@ LIMITS = AgentLimits(
     fork=True,
     tools=True,
     writes=True,
+    fallback=True,
     confined=True,
 )
 READ_ONLY_TOOLS = ("Read", "Grep", "Glob")

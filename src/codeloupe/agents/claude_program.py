@@ -7,8 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from codeloupe.agents.claude_environment import KEY_NAMES, has_cloud
-from codeloupe.agents.environment import user_home
+from codeloupe.agents.claude_environment import KEY_NAMES, has_cloud, user_folder
 from codeloupe.agents.program import Program, found_program, version_of
 from codeloupe.errors import NotInstalled, install_command
 from codeloupe.model.agent import Availability
@@ -84,9 +83,8 @@ def has_login(source: Mapping[str, str]) -> bool | None:
     """Whether there are credentials: a variable, or a login in the user's configuration. None when nobody can know."""
     if any(source.get(name) for name in KEY_NAMES) or has_cloud(source):
         return True
-    folder = Path(source.get("CLAUDE_CONFIG_DIR") or user_home(source) / ".claude")
     try:
-        if (folder / ".credentials.json").is_file():
+        if (user_folder(source) / ".credentials.json").is_file():
             return True
     except OSError:
         return None

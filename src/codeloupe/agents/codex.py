@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from datetime import datetime
 
-from codeloupe.agents.codex_flags import LIMITS, arguments, prompt_input
+from codeloupe.agents.codex_flags import LIMITS, arguments, prompt_input, refuse_other_tools
 from codeloupe.agents.codex_output import CodexProgress
 from codeloupe.agents.codex_program import (
     CODEX,
@@ -31,14 +31,13 @@ class CodexAgent:
     """Runs `codex exec` once for each call.
 
     `program` is a path or a name; without one it is looked for on the PATH. `environment` is what variables are taken
-    from, by default our own. With a key in it, the program's own directory is thrown away after each call; without
-    one, the login in the user's directory is used, and of all else in there only the user's AGENTS.md. `base_url` is
-    the address of another service that speaks the Responses API, with its version, such as https://host/v1; without
-    one, OPENAI_BASE_URL or OpenAI's own. `allow_bypass` lets requests bypass the sandbox. `keep_sessions` writes
-    sessions to the user's directory, so that they can be resumed.
+    from, by default our own: a key, or else the login in the user's directory of the program. The program's own
+    directory is thrown away after each call. `base_url` is the address of another service that speaks the Responses
+    API, with its version, such as https://host/v1; without one, OPENAI_BASE_URL or OpenAI's own. `allow_bypass` lets
+    requests bypass the sandbox. `keep_sessions` writes sessions to the user's directory, so that they can be resumed.
 
-    A system prompt replaces the program's own. What is to be appended to it goes to the model as instructions, or
-    with a login of the program to the head of the prompt. Limits of turns and of money are not known to the program.
+    A system prompt replaces the program's own; what is to be appended to it goes to the model as instructions. Limits
+    of turns and of money are not known to the program.
     """
 
     name = CODEX.agent
@@ -69,8 +68,9 @@ class CodexAgent:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         settings = self._settings
         validate(request, LIMITS, agent=self.name)
+        refuse_other_tools(request)
         refuse_bypass(request, allowed=settings.allow_bypass, agent=self.name)
-        prompt = prompt_input(request, settings)
+        prompt = prompt_input(request)
         refuse_length(prompt, LIMITS, agent=self.name)
         program = find_codex(self._program)
         refuse_without_login(settings)
@@ -81,7 +81,7 @@ class CodexAgent:
             command = Command(
                 argv=(str(program), *arguments(request, settings, places)),
                 cwd=request.working_dir,
-                environment=codex_environment(request, settings, places),
+                environment=codex_environment(settings, places),
                 timeout_seconds=request.timeout_seconds,
                 max_output_bytes=KEPT_OUTPUT_BYTES,
                 stdin=prompt.encode(),

@@ -17,7 +17,7 @@ from codeloupe.agents.codex_program import (
     CODEX,
     CodexSettings,
     keeps_session,
-    needs_user_folder,
+    link_user_files,
     private_folder,
 )
 from codeloupe.agents.codex_skills import skill_files, too_many
@@ -28,7 +28,7 @@ from codeloupe.agents.strict_schema import strict_schema
 from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
 
-LIMITS = AgentLimits(max_prompt_characters=1_048_576, schema=True, resume=True, tools=True, writes=True)
+LIMITS = AgentLimits(max_prompt_characters=1_048_576, schema=True, resume=True, fork=True, tools=True, writes=True)
 SHELL = "shell"
 """The one tool that there is: commands in a sandbox."""
 
@@ -64,6 +64,7 @@ _SETTINGS: Mapping[str, Any] = {
     "check_for_update_on_startup": False,
     "history.persistence": "none",
     "project_doc_max_bytes": 0,
+    "project_root_markers": [],
     "sandbox_workspace_write.exclude_slash_tmp": True,
     "shell_environment_policy.inherit": "core",
     "skills.include_instructions": False,
@@ -80,37 +81,39 @@ def arguments(request: AgentRequest, settings: CodexSettings, places: Places) ->
     """
     flags = ["--json", "--ignore-rules", "--skip-git-repo-check"]
     flags += [] if keeps_session(request, settings) else ["--ephemeral"]
-    if needs_user_folder(request, settings):
-        flags.append("--ignore-user-config")
-    else:
-        _write_private_settings(request, places)
+    link_user_files(request, settings, places)
+    _write_private_settings(request, places)
     flags += [] if request.model is None else [f"--model={request.model}"]
     flags += _schema_flags(request, places)
     flags += [f"--config={name}={toml(value)}" for name, value in _all_settings(request, settings, places).items()]
     if request.resume_session is None:
         return ("exec", *flags, "-")
-    return ("exec", "resume", *flags, _session(request.resume_session), "-")
+    verb = "fork" if request.fork_session else "resume"
+    return ("exec", verb, *flags, _session(request.resume_session), "-")
 
 
-def prompt_input(request: AgentRequest, settings: CodexSettings) -> str:
-    """What the program reads: the prompt, what it has no place of its own for, and a schema it cannot be given."""
-    head = ""
-    if request.append_system_prompt and needs_user_folder(request, settings):
-        head = f"{request.append_system_prompt}\n\n"
+def prompt_input(request: AgentRequest) -> str:
+    """What the program reads: the prompt, and in words a schema that it cannot be given."""
     schema = request.output_schema
     tail = "" if schema is None or strict_schema(schema) is not None else schema_words(schema)
-    return f"{head}{full_prompt(request)}{tail}"
+    return f"{full_prompt(request)}{tail}"
+
+
+def refuse_other_tools(request: AgentRequest) -> None:
+    """Raises InvalidRequest for a tool that there is not."""
+    unknown = [tool for tool in request.tools or () if tool != SHELL]
+    if unknown:
+        raise InvalidRequest(
+            f"codex has one tool, {SHELL}, and knows no {', '.join(unknown)}",
+            agent=CODEX.agent,
+            hint=f"leave tools out, or give {SHELL} or none",
+            attempts=0,
+        )
 
 
 def notes_on(request: AgentRequest) -> tuple[str, ...]:
-    """What was asked and cannot be done, in words."""
-    unknown = [tool for tool in request.tools or () if tool != SHELL]
-    wishes = (
-        (bool(unknown), f"codex has one tool, {SHELL}, and knows no {', '.join(unknown)}"),
-        (request.fallback_model is not None, "codex has no fallback model, so fallback_model was not applied"),
-        (request.resume_session is not None, "codex counts the tokens of the whole session that was resumed"),
-    )
-    return tuple(words for is_unmet, words in wishes if is_unmet)
+    """What is to be said of the answer to a request."""
+    return ("codex counts the tokens of the whole session that was resumed",) * (request.resume_session is not None)
 
 
 def toml(value: Any) -> str:
@@ -129,15 +132,33 @@ def _all_settings(request: AgentRequest, settings: CodexSettings, places: Places
         "sandbox_mode": _SANDBOXES.get(request.permission_mode, "read-only"),
         "model_provider": _PROVIDER,
         f"model_providers.{_PROVIDER}": _provider(settings),
+        "projects": _without_trust(request.working_dir),
         **_skills(request),
     }
     if request.tools == ():
         chosen |= {"features.shell_tool": False, "features.unified_exec": False}
     if request.system_prompt is not None:
         chosen["model_instructions_file"] = str(_written(places.root / "system-prompt.md", request.system_prompt))
-    if needs_user_folder(request, settings) and not keeps_session(request, settings):
-        chosen |= {"sqlite_home": str(places.temporary), "log_dir": str(places.temporary)}
     return chosen
+
+
+def _without_trust(working_dir: Path) -> dict[str, Any]:
+    """No trust for the directory and for every one above it, of which any may be the project's root.
+
+    Where it may write, the program takes a directory of which it knows nothing for trusted, and starts what the
+    configuration in it names.
+    """
+    start = working_dir.absolute()
+    try:
+        str(start.resolve()).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"codex cannot be kept from trusting {str(start)!r}: the path is not UTF-8",
+            agent=CODEX.agent,
+            hint="use another agent, or another directory",
+        ) from error
+    places = (place for name in (start, start.resolve()) for place in (name, *name.parents))
+    return {str(place): {"trust_level": "untrusted"} for place in places}
 
 
 def _provider(settings: CodexSettings) -> dict[str, Any]:

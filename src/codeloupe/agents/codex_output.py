@@ -158,9 +158,9 @@ class CodexProgress:
 
     def _refuse_other_session(self, raw_output: str) -> None:
         asked, had = self._request.resume_session, self._heard.session_id
-        if asked is not None and asked.lower() != had:
+        if asked is not None and (asked.lower() == had) is self._request.fork_session:
             raise InvalidRequest(
-                f"codex began the session {had} instead of resuming {asked}",
+                f"codex went on in the session {had}, which is not what was asked of the session {asked}",
                 agent=CODEX.agent,
                 hint="leave resume_session out, or use another",
                 raw_output=raw_output,

@@ -23,6 +23,8 @@ CODEX = Program(
 )
 KEY_NAMES = ("CODEX_API_KEY", "OPENAI_API_KEY")
 _SERVICE_NAMES = ("OPENAI_ORGANIZATION", "OPENAI_PROJECT", "CODEX_CA_CERTIFICATE")
+_LOGIN_FILE = "auth.json"
+_SESSIONS = "sessions"
 _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -72,28 +74,15 @@ def keeps_session(request: AgentRequest, settings: CodexSettings) -> bool:
     return settings.keep_sessions or request.resume_session is not None
 
 
-def needs_user_folder(request: AgentRequest, settings: CodexSettings) -> bool:
-    """Whether the program has to use the user's own directory, and not one that is thrown away."""
-    return settings.key_name is None or keeps_session(request, settings)
-
-
-def codex_environment(request: AgentRequest, settings: CodexSettings, places: Places) -> dict[str, str]:
-    """The whole environment of the program. Its home is thrown away in any case: its login is in a place of its own."""
+def codex_environment(settings: CodexSettings, places: Places) -> dict[str, str]:
+    """The whole environment of the program. Its home and its own directory are thrown away after the call."""
     return agent_environment(
         settings.environment,
         home=places.home,
         temporary=places.temporary,
         names=(*KEY_NAMES, *_SERVICE_NAMES),
-        settings={"CODEX_HOME": str(_folder(request, settings, places)), "RUST_LOG": LOG_FILTER},
+        settings={"CODEX_HOME": str(private_folder(places)), "RUST_LOG": LOG_FILTER},
     )
-
-
-def _folder(request: AgentRequest, settings: CodexSettings, places: Places) -> Path:
-    if not needs_user_folder(request, settings):
-        return private_folder(places)
-    if settings.keep_sessions:
-        settings.user_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return settings.user_folder
 
 
 def private_folder(places: Places) -> Path:
@@ -103,12 +92,27 @@ def private_folder(places: Places) -> Path:
     return folder
 
 
+def link_user_files(request: AgentRequest, settings: CodexSettings, places: Places) -> None:
+    """Let the program reach the user's login and sessions where a call needs them, and nothing else of the user's.
+
+    The program writes more into its directory than it is asked to, such as that it trusts the directory it works in.
+    """
+    folder, users = private_folder(places), settings.user_folder
+    if settings.key_name is None:
+        (folder / _LOGIN_FILE).symlink_to(users / _LOGIN_FILE)
+    if settings.keep_sessions:
+        users.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (users / _SESSIONS).mkdir(mode=0o700, exist_ok=True)
+    if keeps_session(request, settings):
+        (folder / _SESSIONS).symlink_to(users / _SESSIONS)
+
+
 def has_login(settings: CodexSettings) -> bool | None:
     """Whether there is a key or a login. None when nobody can know."""
     if settings.key_name:
         return True
     try:
-        return (settings.user_folder / "auth.json").is_file()
+        return (settings.user_folder / _LOGIN_FILE).is_file()
     except OSError:
         return None
 

@@ -10,7 +10,14 @@ from codeloupe.agents.environment import throw_away_places
 from codeloupe.agents.gemini_output import GeminiProgress
 from codeloupe.agents.gemini_program import GEMINI, GeminiSettings, availability, chosen_login, usable_program
 from codeloupe.agents.gemini_prompt import prompt_input
-from codeloupe.agents.gemini_settings import LIMITS, gemini_environment, write_home
+from codeloupe.agents.gemini_settings import (
+    LIMITS,
+    gemini_environment,
+    keep_session,
+    refuse_other_tools,
+    session_flags,
+    write_home,
+)
 from codeloupe.agents.program import KEPT_OUTPUT_BYTES, refuse_bypass, refuse_length, run_program
 from codeloupe.agents.validation import validate
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
@@ -27,10 +34,11 @@ class GeminiAgent:
     `program` is a path or a name; without one it is looked for on the PATH. `environment` is what variables are taken
     from, by default our own: a key, the settings of a cloud, or else the login that the program keeps in the user's
     home. `base_url` is the address of another service that speaks the Gemini API; without one, GOOGLE_GEMINI_BASE_URL
-    or Google's own. `allow_bypass` lets requests give it a shell.
+    or Google's own. `allow_bypass` lets requests give it a shell. `keep_sessions` keeps sessions in the user's
+    directory of the program, so that they can be resumed.
 
     A system prompt replaces the program's own; what is to be appended to that stands at the head of the prompt
-    otherwise. The program knows no schema, so that is told in words, and no limit of money. It keeps no sessions.
+    otherwise. The program knows no schema, so that is told in words, and no limit of money.
     """
 
     name = GEMINI.agent
@@ -42,12 +50,14 @@ class GeminiAgent:
         *,
         base_url: str | None = None,
         allow_bypass: bool = False,
+        keep_sessions: bool = False,
     ) -> None:
         self._program = program
         self._settings = GeminiSettings(
             environment=os.environ if environment is None else environment,
             base_url=base_url,
             allow_bypass=allow_bypass,
+            keep_sessions=keep_sessions,
         )
 
     @property
@@ -64,18 +74,22 @@ class GeminiAgent:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         settings = self._settings
         validate(request, LIMITS, agent=self.name)
+        refuse_other_tools(request)
         refuse_bypass(request, allowed=settings.allow_bypass, agent=self.name)
         prompt = prompt_input(request)
         refuse_length(prompt, LIMITS, agent=self.name)
         program = await usable_program(self._program, settings)
         login = chosen_login(settings)
         if request.permission_mode is PermissionMode.BYPASS:
-            _log.warning("gemini runs commands freely in %s: it may do whatever this user can", request.working_dir)
+            _log.warning(
+                "gemini runs commands without asking in %s: it may do whatever this user can", request.working_dir
+            )
         progress = GeminiProgress(request, emit=emit)
         with throw_away_places() as places:
             write_home(request, settings, places, login=login)
+            model = () if request.model is None else (f"--model={request.model}",)
             command = Command(
-                argv=(str(program), *_FLAGS, *([] if request.model is None else [f"--model={request.model}"])),
+                argv=(str(program), *_FLAGS, *model, *session_flags(request, settings, places)),
                 cwd=request.working_dir,
                 environment=gemini_environment(request, settings, places, login=login),
                 timeout_seconds=request.timeout_seconds,
@@ -83,7 +97,9 @@ class GeminiAgent:
                 stdin=prompt.encode(),
             )
             completed = await run_program(GEMINI, command, progress, idle_timeout_seconds=request.idle_timeout_seconds)
-        return progress.answer(completed)
+            result = progress.answer(completed)
+            keep_session(request, settings, places, session_id=result.session_id)
+        return result
 
     async def check(self) -> Availability:
         """Whether it can be used here. Costs nothing and never raises."""

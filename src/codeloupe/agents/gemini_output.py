@@ -14,7 +14,6 @@ from typing import Any
 from codeloupe.agents.gemini_failures import SENT_NOTHING, ended_without_result, failed
 from codeloupe.agents.gemini_program import GEMINI
 from codeloupe.agents.gemini_prompt import restored
-from codeloupe.agents.gemini_settings import notes_on
 from codeloupe.agents.program_failures import EMPTY, Failure, error_of
 from codeloupe.agents.program_output import count_of, detail_of, mapping_of, text_of
 from codeloupe.errors import AgentError
@@ -23,8 +22,11 @@ from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
 from codeloupe.ports import AgentEventSink
 from codeloupe.process import Completed
 
-# A tool that was not given to it, and one that a rule keeps from it.
+# A tool that was not given to it, and one that a rule keeps from it. The others have no type of their own.
 _DENIED = ("tool_not_registered", "policy_violation")
+_DENIED_IN_WORDS = ("requires user confirmation", "Path not in workspace")
+# Said instead of what a command prints, as if it had been run.
+_BLOCKED = "Blocked: command substitution detected"
 _DETAIL_NAMES = ("file_path", "dir_path", "path", "pattern", "command", "query", "include")
 
 
@@ -102,7 +104,6 @@ class GeminiProgress:
             model=_busiest_model(stats) or self._model or self._request.model,
             permission_denials=tuple(self._denials),
             raw_output=raw_output,
-            notes=notes_on(self._request),
         )
 
     def _cut_short(self, completed: Completed, raw_output: str) -> AgentError:
@@ -128,7 +129,10 @@ class GeminiProgress:
         # What was said before a tool was used is not the answer.
         self._pieces.clear()
         used = self._used.pop(text_of(message.get("tool_id")), "")
-        if mapping_of(message.get("error")).get("type") in _DENIED:
+        error = mapping_of(message.get("error"))
+        words = text_of(error.get("message"))
+        is_blocked = text_of(message.get("output")).startswith(_BLOCKED)
+        if is_blocked or error.get("type") in _DENIED or any(phrase in words for phrase in _DENIED_IN_WORDS):
             self._denials.append(used)
 
     def _tell_tokens(self, usage: TokenUsage) -> None:

@@ -24,7 +24,6 @@ GEMINI = Program(
     log_in="set GEMINI_API_KEY, or start gemini in a terminal and log in",
 )
 LOGIN_FILE = "oauth_creds.json"
-LOGIN_FILES = (LOGIN_FILE, "google_accounts.json")
 _PACKAGE = "@google/gemini-cli"
 # The first one that was seen to keep a directory untrusted while it runs without a terminal.
 _OLDEST = (0, 61)
@@ -45,6 +44,7 @@ class GeminiSettings:
     environment: Mapping[str, str]
     base_url: str | None = None
     allow_bypass: bool = False
+    keep_sessions: bool = False
 
     @property
     def user_folder(self) -> Path:

@@ -9,13 +9,26 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
+import uuid
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from codeloupe.agents.environment import Places, agent_environment
-from codeloupe.agents.gemini_program import LOGIN_FILES, GeminiSettings, Login
+from codeloupe.agents.gemini_program import GEMINI, LOGIN_FILE, GeminiSettings, Login
+from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
 
-LIMITS = AgentLimits(max_prompt_bytes=2 * 1024 * 1024, turns=True, tools=True, writes=True, confined=True)
+LIMITS = AgentLimits(
+    max_prompt_bytes=2 * 1024 * 1024,
+    turns=True,
+    resume=True,
+    fork=True,
+    tools=True,
+    writes=True,
+    confined=True,
+)
 READ_ONLY_TOOLS = ("read_file", "read_many_files", "list_directory", "glob", "grep_search")
 _WRITING_TOOLS = ("write_file", "replace")
 _OTHER_TOOLS = ("run_shell_command", "web_fetch", "google_web_search")
@@ -39,6 +52,19 @@ _LOGIN_NAMES = {
     ),
     Login.GOOGLE: ("GOOGLE_CLOUD_PROJECT",),
 }
+# The project's name in the directory of a call, and where the program keeps the sessions of a project.
+_PROJECT = "project"
+_CHATS = Path("tmp", _PROJECT, "chats")
+# Without a person to ask, the program denies each shell command that writes to a file, uses git or looks dangerous to
+# it, whatever its settings allow. It leaves those alone for which a rule looks at their arguments.
+_ALL_COMMANDS = """\
+[[rule]]
+toolName = "run_shell_command"
+argsPattern = ".*"
+decision = "allow"
+priority = 999
+allowRedirection = true
+"""
 _SETTINGS: dict[str, dict[str, Any]] = {
     "general": {
         "retryFetchErrors": False,
@@ -96,9 +122,73 @@ def write_home(request: AgentRequest, settings: GeminiSettings, places: Places, 
     folder = places.home / ".gemini"
     folder.mkdir()
     (folder / "settings.json").write_text(json.dumps(settings_for(request, login=login)), encoding="utf-8")
+    if request.permission_mode is PermissionMode.BYPASS:
+        (folder / "policies").mkdir()
+        (folder / "policies" / "bypass.toml").write_text(_ALL_COMMANDS, encoding="utf-8")
     if login is Login.GOOGLE:
-        for name in LOGIN_FILES:
-            (folder / name).symlink_to(settings.user_folder / name)
+        (folder / LOGIN_FILE).symlink_to(settings.user_folder / LOGIN_FILE)
+
+
+def session_flags(request: AgentRequest, settings: GeminiSettings, places: Places) -> tuple[str, ...]:
+    """The flags that resume a session, which is put where the program finds it.
+
+    A copy of that one session: what is in the directory of a call can be read by the model. Raises InvalidRequest for
+    a session that was not kept, before anything is started.
+    """
+    if request.resume_session is None:
+        return ()
+    folder = places.home / ".gemini"
+    session = _session_name(request.resume_session)
+    kept = _kept_session(settings, session)
+    if not kept.is_file():
+        raise InvalidRequest(
+            f"gemini does not know the session {session}",
+            agent=GEMINI.agent,
+            hint="leave resume_session out, or keep sessions and give the session_id of an earlier result",
+            attempts=0,
+        )
+    text = kept.read_text(encoding="utf-8")
+    if request.fork_session:
+        # It has a flag for this, with which it sends nothing of what was said before.
+        forked = str(uuid.uuid4())
+        text, session = text.replace(f'"sessionId":"{session}"', f'"sessionId":"{forked}"'), forked
+    (folder / _CHATS).mkdir(parents=True)
+    (folder / _CHATS / f"session-kept-{session[:8]}.jsonl").write_text(text, encoding="utf-8")
+    projects = {str(request.working_dir.resolve()): _PROJECT}
+    (folder / "projects.json").write_text(json.dumps({"projects": projects}), encoding="utf-8")
+    return (f"--resume={session}",)
+
+
+def keep_session(request: AgentRequest, settings: GeminiSettings, places: Places, *, session_id: str) -> None:
+    """Keep the session of a call in the user's directory of the program, where that is wished."""
+    if not settings.keep_sessions and request.resume_session is None:
+        return
+    kept = _kept_session(settings, _session_name(session_id))
+    found = (places.home / ".gemini").glob(f"tmp/*/chats/session-*-{session_id[:8]}.jsonl")
+    # One that it resumes it begins anew before, in a file that stays almost empty.
+    file = max(found, key=lambda file: file.stat().st_size, default=None)
+    if file is not None:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Another call may read it at the same moment.
+        written = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")
+        shutil.copyfile(file, written)
+        written.replace(kept)
+
+
+def _kept_session(settings: GeminiSettings, session: str) -> Path:
+    return settings.user_folder / "codeloupe" / "sessions" / f"{session}.jsonl"
+
+
+def _session_name(name: str) -> str:
+    try:
+        return str(uuid.UUID(name))
+    except ValueError as error:
+        raise InvalidRequest(
+            f"gemini cannot resume the session {name!r}: its sessions are named by UUIDs",
+            agent=GEMINI.agent,
+            hint="give the session_id of an earlier result, or leave resume_session out",
+            attempts=0,
+        ) from error
 
 
 def settings_for(request: AgentRequest, *, login: Login) -> dict[str, Any]:
@@ -130,16 +220,18 @@ def tools_for(request: AgentRequest) -> tuple[str, ...]:
     return allowed if request.tools is None else tuple(tool for tool in request.tools if tool in allowed)
 
 
-def notes_on(request: AgentRequest) -> tuple[str, ...]:
-    """What was asked and cannot be done, in words."""
+def refuse_other_tools(request: AgentRequest) -> None:
+    """Raises InvalidRequest for a tool that there is not, or not in this mode."""
     given = tools_for(request)
     missing = ", ".join(tool for tool in request.tools or () if tool not in given)
-    mode = request.permission_mode.value
-    wishes = (
-        (bool(missing), f"gemini did not get the tools {missing}: it does not know them, or not in the mode {mode}"),
-        (request.fallback_model is not None, "gemini has no fallback model, so fallback_model was not applied"),
-    )
-    return tuple(words for is_unmet, words in wishes if is_unmet)
+    if missing:
+        allowed = ", ".join(tools_for(replace(request, tools=None)))
+        raise InvalidRequest(
+            f"gemini has no {missing} in the permission mode {request.permission_mode.value}",
+            agent=GEMINI.agent,
+            hint=f"leave tools out, or name some of: {allowed}",
+            attempts=0,
+        )
 
 
 def _system_prompt(request: AgentRequest, places: Places) -> dict[str, str]:

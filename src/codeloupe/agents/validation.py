@@ -41,31 +41,13 @@ def validate(request: AgentRequest, limits: AgentLimits, *, agent: str) -> None:
     """Raises InvalidRequest, or PromptTooLong with both sizes, for a request that cannot be sent as it is."""
     for check in (_types, _texts, _names, _numbers, _working_dir, _schema):
         _refuse(check(request), agent)
+    _refuse(_abilities(request, limits, agent), agent)
     _refuse_length(request, limits, agent)
 
 
 def validate_types(request: AgentRequest, *, agent: str) -> None:
     """Raises InvalidRequest for a request with a field of a wrong type, before anything is made of its fields."""
     _refuse(_types(request), agent)
-
-
-def unmet_wishes(request: AgentRequest, limits: AgentLimits, *, agent: str) -> tuple[str, ...]:
-    """What was asked that the agent cannot do and that does not stop the call, in words for the result's notes."""
-    wishes = (
-        (request.max_turns is not None and not limits.turns, "has no limit of turns, so max_turns was not applied"),
-        (
-            request.max_budget_usd is not None and not limits.budget,
-            "cannot stop at a cost, so max_budget_usd was only compared with what the call had cost",
-        ),
-        (request.resume_session is not None and not limits.resume, "cannot resume a session, so it began a new one"),
-        (
-            request.resume_session is not None and request.fork_session and limits.resume and not limits.fork,
-            "cannot fork a session, so it went on in the one that it resumed",
-        ),
-        (bool(request.tools) and not limits.tools, "has no choice of tools, so tools was not applied"),
-        (request.permission_mode.may_write and not limits.writes, "cannot change files, so it only read"),
-    )
-    return tuple(f"{agent} {words}" for is_unmet, words in wishes if is_unmet)
 
 
 _Problems = Iterator[tuple[str, str]]
@@ -120,6 +102,24 @@ def _names(request: AgentRequest) -> _Problems:
     for tool in request.tools or ():
         if not _TOOL.fullmatch(tool):
             yield f"{tool[:80]!r} is no name of a tool", "name tools as the agent does, such as Read or Bash(git log:*)"
+
+
+def _abilities(request: AgentRequest, limits: AgentLimits, agent: str) -> _Problems:
+    """What was asked that the agent cannot do: dropped silently, it would cost money for another answer than asked."""
+    wishes = (
+        (request.max_turns is not None, limits.turns, "max_turns", "has no limit of turns"),
+        (request.max_budget_usd is not None, limits.budget, "max_budget_usd", "cannot stop at a cost"),
+        (request.resume_session is not None, limits.resume, "resume_session", "cannot resume a session"),
+        (request.fork_session, limits.fork, "fork_session", "cannot fork a session"),
+        (bool(request.tools), limits.tools, "tools", "has no tools"),
+        (request.permission_mode.may_write, limits.writes, "permission_mode", "cannot change files"),
+        (request.fallback_model is not None, limits.fallback, "fallback_model", "has no fallback model"),
+    )
+    for is_asked, is_able, name, words in wishes:
+        if is_asked and not is_able:
+            yield f"{agent} {words}", f"leave {name} out, or use another agent"
+    if request.fork_session and request.resume_session is None:
+        yield "there is no session to be forked", "name the session in resume_session, or leave fork_session out"
 
 
 def _numbers(request: AgentRequest) -> _Problems:

@@ -99,7 +99,8 @@ class AgentResult:
 class AgentLimits:
     """What an agent can take and do; None means no limit is known.
 
-    `confined`: with its read-only tools it reads nothing outside the working directory.
+    A request that asks for what an agent cannot do is refused before anything is spent. `fallback`: it takes a
+    fallback model. `confined`: with its read-only tools it reads nothing outside the working directory.
     """
 
     max_prompt_bytes: int | None = None
@@ -111,6 +112,7 @@ class AgentLimits:
     fork: bool = False
     tools: bool = False
     writes: bool = False
+    fallback: bool = False
     confined: bool = False
 
 

@@ -113,7 +113,8 @@ class Asking:
         self, stage: str, asked: AgentRequest, agents: Sequence[Agent], emit: AgentEventSink
     ) -> AgentResult:
         try:
-            return await self._caller.call(asked, agent=agents, emit=self._purse.counting(stage, emit))
+            payable = _payable(asked, agents)
+            return await self._caller.call(payable, agent=agents, emit=self._purse.counting(stage, emit))
         except BudgetExhausted as error:
             if error.attempts and error.cost_usd is None:
                 # It ended at its limit without telling its cost, which is then at least that.
@@ -126,3 +127,8 @@ class Asking:
 
     def _critics(self, gate: GateDefinition, stage: StageDefinition) -> tuple[Agent, ...]:
         return self._crew.chain(gate.agent or stage.agent)
+
+
+def _payable(request: AgentRequest, agents: Sequence[Agent]) -> AgentRequest:
+    """The request without its limit of money where an agent cannot stop at one: the purse then holds between calls."""
+    return request if all(agent.limits.budget for agent in agents) else replace(request, max_budget_usd=None)

@@ -16,7 +16,9 @@ from codeloupe.testing.replies import Text
 from codeloupe.testing.script import Script
 from codeloupe.testing.scripted_call import AgentStep, ScriptedCall
 
-_EVERYTHING = AgentLimits(schema=True, turns=True, budget=True, resume=True, fork=True, tools=True, writes=True)
+_EVERYTHING = AgentLimits(
+    schema=True, turns=True, budget=True, resume=True, fork=True, tools=True, writes=True, fallback=True
+)
 _READY = Availability(found=True, version="scripted", logged_in=True, default_model="scripted")
 
 

@@ -168,7 +168,8 @@ def test_kept_sessions_are_written_to_the_users_home(tmp_path: Path, work: Path)
     home = tmp_path / "home"
     home.mkdir()
     run(program, request(working_dir=work), keep_sessions=True, environment={"HOME": str(home)})
-    assert program.started["environment"]["HOME"] == str(home)
+    assert (home / ".claude" / "projects").is_dir()
+    assert not Path(program.started["environment"]["CLAUDE_CONFIG_DIR"]).is_relative_to(home)
     assert "no-session-persistence" not in flags_of(program)
 
 

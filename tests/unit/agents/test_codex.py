@@ -175,13 +175,11 @@ def test_without_a_key_the_login_of_the_program_is_used_and_nothing_else_of_its_
     program = FakeProgram(tmp_path, ANSWER)
     run(program, request("Look.", working_dir=work, append_system_prompt="Be kind."), login)
     seen, settings = program.started["environment"], settings_of(program)
-    assert seen["CODEX_HOME"] == f"{login['HOME']}/.codex"
+    assert Path(seen["CODEX_HOME"]).is_relative_to(seen["HOME"])
     assert seen["HOME"] != login["HOME"]
-    assert "--ignore-user-config" in flags_of(program)
-    assert settings["sqlite_home"] == settings["log_dir"] == seen["TMPDIR"]
     assert settings["model_providers"]["codeloupe"]["requires_openai_auth"] is True
     assert "base_url" not in settings["model_providers"]["codeloupe"]
-    assert program.started["stdin"] == "Be kind.\n\nLook."
+    assert program.started["stdin"] == "Look."
 
 
 @pytest.mark.requirement("R11")
@@ -197,10 +195,10 @@ def test_sessions_are_kept_where_the_user_keeps_them(tmp_path: Path, work: Path)
     program = FakeProgram(tmp_path, ANSWER)
     home = tmp_path / "own"
     run(program, request(working_dir=work), {**KEY, "HOME": str(home)}, keep_sessions=True)
-    assert program.started["environment"]["CODEX_HOME"] == str(home / ".codex")
+    assert not Path(program.started["environment"]["CODEX_HOME"]).is_relative_to(home)
     assert (home / ".codex").stat().st_mode & 0o077 == 0
+    assert [entry.name for entry in (home / ".codex").iterdir()] == ["sessions"]
     assert "--ephemeral" not in flags_of(program)
-    assert "sqlite_home" not in settings_of(program)
 
 
 def test_a_session_is_resumed_by_its_name(tmp_path: Path, work: Path) -> None:
@@ -211,7 +209,7 @@ def test_a_session_is_resumed_by_its_name(tmp_path: Path, work: Path) -> None:
     flags = flags_of(program)
     assert (flags[:2], flags[-2:]) == (["exec", "resume"], [SESSION, "-"])
     assert "--ephemeral" not in flags
-    assert program.started["environment"]["CODEX_HOME"] == str(tmp_path)
+    assert not Path(program.started["environment"]["CODEX_HOME"]).is_relative_to(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["last", "my-session", "01a1e194"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.claude_environment import ClaudeSettings, claude_environment, needs_user_home
+from codeloupe.agents.claude_environment import ClaudeSettings, claude_environment
 from codeloupe.agents.environment import (
     Places,
     agent_environment,
@@ -75,28 +75,27 @@ def test_the_home_of_the_user_is_the_one_they_set() -> None:
     [
         (KEY, None, False, "/away/home"),
         ({"CLAUDE_CODE_OAUTH_TOKEN": "made-up"}, None, False, "/away/home"),
-        ({}, None, False, "/home/someone"),
-        ({"ANTHROPIC_API_KEY": ""}, None, False, "/home/someone"),
-        (KEY, "a-session", False, "/home/someone"),
-        (KEY, None, True, "/home/someone"),
+        ({}, None, False, "/away/home"),
+        ({"ANTHROPIC_API_KEY": ""}, None, False, "/away/home"),
+        (KEY, "a-session", False, "/away/home"),
+        (KEY, None, True, "/away/home"),
         (KEY | {"CLAUDE_CODE_USE_BEDROCK": "1"}, None, False, "/home/someone"),
     ],
 )
-def test_claude_runs_in_the_users_home_only_where_it_must(
+def test_claude_runs_in_the_users_home_only_where_it_must_and_never_writes_its_configuration_there(
     source: dict[str, str], resume: str | None, keep: bool, expected: str
 ) -> None:
     settings = ClaudeSettings(environment={"HOME": "/home/someone", **source}, keep_sessions=keep)
-    asked = request(resume_session=resume)
-    assert claude_environment(asked, settings, PLACES)["HOME"] == expected
-    assert needs_user_home(asked, settings) is (expected != "/away/home")
+    made = claude_environment(request(resume_session=resume), settings, PLACES)
+    assert (made["HOME"], made["CLAUDE_CONFIG_DIR"]) == (expected, "/away/home/.claude")
 
 
-def test_the_users_configuration_directory_is_seen_only_in_their_home() -> None:
+def test_a_login_is_read_from_the_users_configuration_directory_where_there_is_no_key() -> None:
     source = {"HOME": "/home/someone", "CLAUDE_CONFIG_DIR": "/home/someone/claude", "USER": "someone"}
     theirs = claude_environment(request(), ClaudeSettings(environment=source), PLACES)
     away = claude_environment(request(), ClaudeSettings(environment=source | KEY), PLACES)
-    assert theirs["CLAUDE_CONFIG_DIR"] == "/home/someone/claude"
-    assert not {"CLAUDE_CONFIG_DIR", "USER"} & away.keys()
+    assert theirs["CLAUDE_SECURESTORAGE_CONFIG_DIR"] == "/home/someone/claude"
+    assert not {"CLAUDE_SECURESTORAGE_CONFIG_DIR", "USER"} & away.keys()
 
 
 def test_credentials_of_a_cloud_pass_only_when_that_cloud_is_used() -> None:

@@ -254,7 +254,7 @@ def test_a_bypass_that_is_allowed_is_logged_as_what_it_is(
     program = fake(tmp_path)
     with caplog.at_level(logging.WARNING):
         run(program, request(working_dir=work, permission_mode=PermissionMode.BYPASS), allow_bypass=True)
-    assert "runs commands freely" in caplog.text
+    assert "runs commands without asking" in caplog.text
     assert "run_shell_command" in settings_of(program)["tools"]["core"]
     assert program.started["environment"]["GEMINI_RESTRICTED_MODE"] == "true"
 

@@ -28,7 +28,6 @@ from codeloupe.errors import (
 )
 from codeloupe.model.agent import AgentResult, TokenUsage
 from codeloupe.model.agent_events import AgentEvent, TokensSpent, ToolUsed, TurnTaken
-from tests.unit.agents.call_samples import request
 from tests.unit.agents.program_captures import Capture, capture, names
 
 FAILURES: list[tuple[str, type[AgentError], str]] = [
@@ -140,14 +139,6 @@ def test_a_run_that_sent_nothing_had_too_long_a_prompt() -> None:
     last["stats"] = {"models": {"gemini-2.5-flash": {"total_tokens": 5}}}
     with pytest.raises(OutputInvalid, match="empty"):
         Capture("gemini", 0, "".join((*lines[:2], json.dumps(last))), "").replayed()
-
-
-def test_what_cannot_be_done_is_told_with_the_answer() -> None:
-    asked = request(tools=("read_file", "Read", "write_file"), fallback_model="small")
-    assert capture("gemini", "answer").replayed(asked).notes == (
-        "gemini did not get the tools Read, write_file: it does not know them, or not in the mode dontAsk",
-        "gemini has no fallback model, so fallback_model was not applied",
-    )
 
 
 @pytest.mark.requirement("R12")

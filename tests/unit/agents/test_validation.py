@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.validation import unmet_wishes, validate
+from codeloupe.agents.validation import validate
 from codeloupe.errors import AgentError, InvalidRequest, PromptTooLong
 from codeloupe.model.agent import AgentLimits, PermissionMode
 from tests.unit.agents.call_samples import request
 
-ABLE = AgentLimits(schema=True, turns=True, budget=True, resume=True, tools=True, writes=True)
+ABLE = AgentLimits(schema=True, turns=True, budget=True, resume=True, fork=True, tools=True, writes=True, fallback=True)
 
 
 def refusal(limits: AgentLimits = ABLE, **fields: Any) -> AgentError:
@@ -147,30 +147,33 @@ class TestLength:
         validate(request("x" * 2_000_000), AgentLimits(), agent="codex")
 
 
+@pytest.mark.defect("P4")
 class TestUnmetWishes:
-    def test_a_fork_is_wished_only_where_a_session_can_be_resumed(self) -> None:
-        asked = request(resume_session="abc", fork_session=True)
-        (note,) = unmet_wishes(asked, AgentLimits(resume=True), agent="codex")
-        assert note == "codex cannot fork a session, so it went on in the one that it resumed"
-        (note,) = unmet_wishes(asked, AgentLimits(), agent="codex")
-        assert note == "codex cannot resume a session, so it began a new one"
-        assert unmet_wishes(asked, AgentLimits(resume=True, fork=True), agent="codex") == ()
-
     @pytest.mark.parametrize(
         ("fields", "words"),
         [
             ({"max_turns": 3}, "codex has no limit of turns"),
             ({"max_budget_usd": 3.0}, "codex cannot stop at a cost"),
             ({"resume_session": "abc"}, "codex cannot resume a session"),
-            ({"tools": ("Read",)}, "codex has no choice of tools"),
+            ({"tools": ("Read",)}, "codex has no tools"),
             ({"permission_mode": PermissionMode.ACCEPT_EDITS}, "codex cannot change files"),
+            ({"permission_mode": PermissionMode.BYPASS}, "codex cannot change files"),
+            ({"fallback_model": "other"}, "codex has no fallback model"),
         ],
     )
-    def test_what_the_agent_cannot_do_is_told(self, fields: dict[str, Any], words: str) -> None:
-        (note,) = unmet_wishes(request(**fields), AgentLimits(), agent="codex")
-        assert words in note
-        assert unmet_wishes(request(**fields), ABLE, agent="codex") == ()
+    def test_what_the_agent_cannot_do_is_refused(self, fields: dict[str, Any], words: str) -> None:
+        error = refusal(AgentLimits(), **fields)
+        assert words in error.message
+        assert next(iter(fields)) in error.hint
+        assert error.attempts == 0
+        validate(request(**fields), ABLE, agent="codex")
+
+    def test_a_fork_needs_an_agent_that_forks_and_a_session(self) -> None:
+        asked = {"resume_session": "abc", "fork_session": True}
+        assert "cannot fork a session" in refusal(AgentLimits(resume=True), **asked).message
+        assert "no session to be forked" in refusal(ABLE, fork_session=True).message
+        validate(request(**asked), ABLE, agent="codex")
 
     @pytest.mark.parametrize("make", [request, lambda: request(output_schema={}), lambda: request(tools=())])
-    def test_a_plain_request_leaves_nothing_to_wish(self, make: Callable[[], Any]) -> None:
-        assert unmet_wishes(make(), AgentLimits(), agent="codex") == ()
+    def test_a_plain_request_is_taken_by_any_agent(self, make: Callable[[], Any]) -> None:
+        validate(make(), AgentLimits(), agent="codex")
