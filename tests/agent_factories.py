@@ -38,8 +38,7 @@ class AgentFactory:
     the calls of its own tools on a file; None where it has none that can be scripted. `search` is one that looks for
     "text" in the files of a folder, for an agent that reads nothing outside its working directory. `plain_command`
     starts its program as a user would who takes no care, so that a trap is shown to be one; `address_variable` names
-    the server, or URL in the command stands for it. `runs_repository` is false for a program that even then runs
-    nothing of a repository, though it reads its texts. `as_sent` is how a prompt reaches the model; one that
+    the server, or URL in the command stands for it. `as_sent` is how a prompt reaches the model; one that
     `repeats_prompt` says it on its output too, and loses the rest of that when it ends at once.
     """
 
@@ -62,7 +61,6 @@ class AgentFactory:
     tells_denials: bool = True
     as_sent: Callable[[str], str] = str
     repeats_prompt: bool = False
-    runs_repository: bool = True
     plain_command: tuple[str, ...] = ()
     address_variable: str = ""
     plain_environment: Mapping[str, str] = field(default_factory=dict)
@@ -194,8 +192,7 @@ def _codex_factory() -> AgentFactory:
         tells_retry_after=True,
         tells_refusal=False,
         tells_denials=False,
-        plain_command=("codex", "exec", "-c", 'openai_base_url="URL/v1"', "Say hello."),
-        runs_repository=False,
+        plain_command=("codex", "exec", "-s", "workspace-write", "-c", 'openai_base_url="URL/v1"', "Say hello."),
     )
 
 

@@ -51,7 +51,7 @@ from codeloupe.ports import Agent, GateTask
 from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
 from codeloupe.store.location import state_directory
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
-from codeloupe.switchboard import AGENT_NAMES, agent_caller, make_agent
+from codeloupe.switchboard import AGENT_NAMES, agent_caller, make_agent, trust_of, who_is_asked
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 
@@ -241,7 +241,8 @@ def _crew(options: RunOptions, settings: Settings) -> Crew:
 class _Keys:
     """The ledger's keys of reading calls: each covers what the agent can read."""
 
-    def __init__(self, called: Callable[[Agent], str] = attrgetter("name")) -> None:
+    def __init__(self, called: Callable[[Agent], str] = attrgetter("name"), *, trust: str) -> None:
+        self._trust = trust
         self._known: dict[Path, tuple[str, int]] = {}
         self._called = called
 
@@ -255,11 +256,9 @@ class _Keys:
         tree, failures = self._known.get(request.working_dir, (None, 0))
         if not is_repeatable(request) or (reads_files and tree is None):
             return None
-        own: str | None = getattr(agent, "default_model", None)
         return content_key(
             _without_fence(request),
-            agent=self._called(agent),
-            model=request.model if own is None else f"{request.model} {own}",
+            who_is_asked(request, agent, trust=self._trust, name=self._called(agent)),
             version=request.labels.get("prompt_version", f"stage {CALL_VERSION}"),
             tree=tree if reads_files else None,
             extra={"failures": str(failures)},
@@ -338,7 +337,8 @@ class _Run:
         if notes:
             book.tell(*(book.event("note", words) for words in notes))
         crew = _crew(self._options, self._settings)
-        purse, keys = Purse(self._definition, book, self._settings), _Keys(crew.called)
+        purse = Purse(self._definition, book, self._settings)
+        keys = _Keys(crew.called, trust=trust_of(trusted=not self._settings.untrusted))
         settings, place = self._call_settings(), self._options.state_directory
         used = _used(record)
         with agent_caller(settings, key_of=keys.key_of, watch_files=None, state_directory=place, used=used) as caller:

@@ -28,7 +28,7 @@ from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availa
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.usage import Usage
 from codeloupe.ports import Agent, AgentEventSink
-from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
+from codeloupe.store.content_key import CALL_VERSION, Asked, content_key, is_repeatable
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.store.location import DATABASE_NAME, database_path
@@ -96,6 +96,10 @@ class _LateAgent:
         """The model that it asks when a request names none, where it is known."""
         return getattr(self._agent, "default_model", None)
 
+    def service_of(self, request: AgentRequest) -> str | None:
+        """Where it would ask, where that is known."""
+        return _service(request, self._agent)
+
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         return await self._agent.run(request, emit)
 
@@ -128,7 +132,11 @@ async def run_agent(
     chosen = settings or (await configure(repo=request.working_dir)).settings
     agents = [make_agent(name, chosen) for name in chosen.agents]
     tree = await _tree_of(request)
-    with agent_caller(chosen, fresh=fresh, key_of=lambda asked, agent: _key(asked, agent, tree)) as caller:
+
+    def key_of(asked: AgentRequest, agent: Agent) -> str | None:
+        return _key(asked, agent, tree, trust=trust_of(trusted=not chosen.untrusted))
+
+    with agent_caller(chosen, fresh=fresh, key_of=key_of) as caller:
         return await caller.call(request, agent=agents, emit=emit)
 
 
@@ -188,15 +196,14 @@ def review_key(request: AgentRequest, agent: Agent) -> str | None:
     """The ledger's key of a reviewing call: the same for the same unit, whatever else changed in the tree.
 
     Of the labels, `fence` is the run's random marker, which does not count wherever it stands in the text;
-    `prompt_version` and `pass` do count. None for a call that must be made each time.
+    `prompt_version`, `pass` and `trust` do count. None for a call that must be made each time.
     """
     if not is_repeatable(request):
         return None
     labels = request.labels
     return content_key(
         _without_fence(request, labels.get("fence", "")),
-        agent=agent.name,
-        model=_model(request, agent),
+        who_is_asked(request, agent, trust=labels.get("trust", "")),
         version=labels.get("prompt_version", CALL_VERSION),
         extra={"pass": labels["pass"]} if "pass" in labels else {},
     )
@@ -218,19 +225,29 @@ def _without_fence(request: AgentRequest, fence: str) -> AgentRequest:
     )
 
 
-def _key(request: AgentRequest, agent: Agent, tree: str | None) -> str | None:
+def _key(request: AgentRequest, agent: Agent, tree: str | None, *, trust: str) -> str | None:
     """No key, so no ledger, for a call that must be made each time, or whose files have no known content."""
     reads_files = agent.limits.tools and request.tools != ()
     if not is_repeatable(request) or (reads_files and tree is None):
         return None
-    model = _model(request, agent)
-    return content_key(request, agent=agent.name, model=model, tree=tree if reads_files else None)
+    return content_key(request, who_is_asked(request, agent, trust=trust), tree=tree if reads_files else None)
 
 
-def _model(request: AgentRequest, agent: Agent) -> str | None:
-    """The model that will be asked, as far as that is known before: a request may leave it to the agent."""
+def who_is_asked(request: AgentRequest, agent: Agent, *, trust: str, name: str = "") -> Asked:
+    """Who will answer, as far as that is known before: a request may leave it to the agent. `name` is its own if empty."""
     own: str | None = getattr(agent, "default_model", None)
-    return request.model if own is None else f"{request.model} {own}"
+    model = request.model if own is None else f"{request.model} {own}"
+    return Asked(agent=name or agent.name, model=model, service=_service(request, agent), trust=trust)
+
+
+def trust_of(*, trusted: bool) -> str:
+    """The part of a key, and the label of a request, that names whose files and settings are behind a question."""
+    return "trusted" if trusted else "untrusted"
+
+
+def _service(request: AgentRequest, agent: Agent) -> str | None:
+    service_of = getattr(agent, "service_of", None)
+    return None if service_of is None else service_of(request)
 
 
 async def _tree_of(request: AgentRequest) -> str | None:

@@ -20,7 +20,7 @@ PROMPT = "Look at a.py, $hello, $hello-too, /hello, @AGENTS.md, @GEMINI.md, @.ge
 @pytest.mark.parametrize("factory", AGENTS, ids=lambda factory: factory.name)
 def test_a_hostile_repository_neither_runs_nor_leads_nor_speaks(factory: AgentFactory, tmp_path: Path) -> None:
     replies: list[Reply] = [Text("Done.")]
-    with hostile(tmp_path) as trap:
+    with hostile(tmp_path / "outer") as trap:
         if factory.read is not None:
             # Some programs look for instructions beside a file when it is read.
             replies = [factory.read(trap.path / "a.py"), *replies]
@@ -42,7 +42,7 @@ def test_the_same_repository_takes_over_a_program_that_is_started_without_care(
     factory: AgentFactory, tmp_path: Path
 ) -> None:
     program, *arguments = factory.plain_command
-    with hostile(tmp_path) as trap, StandInServer([Text("Done.")]) as server:
+    with hostile(tmp_path / "outer") as trap, StandInServer([Text("Done.")]) as server:
         own = {**environment(factory), "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
         address = {factory.address_variable: server.url} if factory.address_variable else {}
         subprocess.run(
@@ -56,5 +56,5 @@ def test_the_same_repository_takes_over_a_program_that_is_started_without_care(
         )
         sprung = trap.sprung()
         heard = [request for request in (*trap.foreign.requests, *server.requests) if request.mentions(CANARY)]
-    assert sprung or not factory.runs_repository, "the trap does not spring, so it proves nothing"
+    assert sprung, "the trap does not spring, so it proves nothing"
     assert heard, "the canary does not sing, so it proves nothing"

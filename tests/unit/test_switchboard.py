@@ -6,14 +6,17 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from codeloupe.agents.agent_sdk import AgentSdkAgent
 from codeloupe.agents.api import ApiAgent
 from codeloupe.agents.claude_cli import ClaudeCliAgent
+from codeloupe.agents.codex import CodexAgent
 from codeloupe.agents.gemini import GeminiAgent
 from codeloupe.config.schema import Settings
 from codeloupe.errors import BudgetExhausted, InvalidRequest
@@ -115,6 +118,7 @@ class TestTheKeyOfAReviewingCall:
             {"labels": {"fence": FENCE, "prompt_version": "8", "pass": "1"}},
             {"labels": {"fence": FENCE, "prompt_version": "7", "pass": "2"}},
             {"labels": {"fence": FENCE, "prompt_version": "7"}},
+            {"labels": {"fence": FENCE, "prompt_version": "7", "pass": "1", "trust": "untrusted"}},
         ],
         ids=str,
     )
@@ -128,6 +132,25 @@ class TestTheKeyOfAReviewingCall:
     def test_another_agent_or_another_model_of_its_own_has_another_key(self) -> None:
         agents = (AGENT, ScriptedAgent([], name="codex"), ApiAgent("openai:a"), ApiAgent("openai:b"))
         assert len({review_key(asked(), agent) for agent in agents}) == 4
+
+    @pytest.mark.defect("V8")
+    def test_the_address_that_answers_counts_for_every_agent(self) -> None:
+        made: list[Callable[[str], Agent]] = [
+            lambda url: ApiAgent("openai:a", environment={"OPENAI_BASE_URL": url}),
+            lambda url: ApiAgent("openai:a", base_url=url, environment={}),
+            lambda url: CodexAgent(environment={"OPENAI_BASE_URL": url}),
+            lambda url: CodexAgent(environment={}, base_url=url),
+            lambda url: GeminiAgent(environment={"GOOGLE_GEMINI_BASE_URL": url}),
+            lambda url: ClaudeCliAgent(environment={"ANTHROPIC_BASE_URL": url}),
+            lambda url: ClaudeCliAgent(
+                environment={"CLAUDE_CODE_USE_BEDROCK": "1", "ANTHROPIC_BEDROCK_BASE_URL": url, "AWS_REGION": "r"}
+            ),
+            lambda url: AgentSdkAgent(environment={"ANTHROPIC_BASE_URL": url}),
+        ]
+        for make in made:
+            urls = ("http://127.0.0.1:1", "http://127.0.0.1:2")
+            first, second, again = (review_key(asked(), make(url)) for url in (*urls, urls[0]))
+            assert first == again != second, type(make(urls[0])).__name__
 
     def test_a_model_that_the_environment_names_counts(self) -> None:
         of_gemini = [GeminiAgent(environment={"GEMINI_MODEL": model}) for model in ("pro", "flash", "")]

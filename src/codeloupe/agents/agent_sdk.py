@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from types import ModuleType
 
-from codeloupe.agents.claude_environment import ClaudeSettings, make_private_folder, model_by_default
+from codeloupe.agents.claude_environment import ClaudeSettings, make_private_folder, model_by_default, service_of
 from codeloupe.agents.claude_failures import ended_without_result
 from codeloupe.agents.claude_flags import LIMITS, prompt_input
 from codeloupe.agents.claude_output import answer_in
@@ -68,6 +68,10 @@ class AgentSdkAgent:
     def default_model(self) -> str | None:
         """The model that is asked when a request names none, where the environment tells."""
         return model_by_default(self._settings.environment)
+
+    def service_of(self, _request: AgentRequest) -> str | None:
+        """Where it asks, where the settings or the environment tell."""
+        return service_of(self._settings)
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""

@@ -60,6 +60,14 @@ class ApiAgent:
         """What is asked when a request names no model, or none with a provider; and where."""
         return f"{self._model} at {self._base_url}"
 
+    def service_of(self, request: AgentRequest) -> str | None:
+        """Where it asks for the model of a request; None when that cannot be told."""
+        try:
+            target = self._target(request.model or self._model)
+        except InvalidRequest:
+            return None
+        return f"{target.vendor.name} {target.url}"
+
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the connection being closed."""
         validate(request, LIMITS, agent=NAME)

@@ -33,7 +33,7 @@ from codeloupe.model.records import dataclass
 from codeloupe.ports import Agent, AgentEventSink, Ledger
 
 # They tell the ledger what a prompt was made with, and nobody else anything.
-_LABELS_FOR_KEYS = ("fence", "prompt_version")
+_LABELS_FOR_KEYS = ("fence", "prompt_version", "trust")
 
 KeyOf = Callable[[AgentRequest, Agent], str | None]
 ChangedFiles = Callable[[], Awaitable[tuple[str, ...]]]

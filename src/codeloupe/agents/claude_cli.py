@@ -12,6 +12,7 @@ from codeloupe.agents.claude_environment import (
     claude_environment,
     make_private_folder,
     model_by_default,
+    service_of,
 )
 from codeloupe.agents.claude_failures import ended_without_result
 from codeloupe.agents.claude_flags import LIMITS, cli_arguments, prompt_input
@@ -66,6 +67,10 @@ class ClaudeCliAgent:
     def default_model(self) -> str | None:
         """The model that is asked when a request names none, where the environment tells."""
         return model_by_default(self._settings.environment)
+
+    def service_of(self, _request: AgentRequest) -> str | None:
+        """Where it asks, where the settings or the environment tell."""
+        return service_of(self._settings)
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""

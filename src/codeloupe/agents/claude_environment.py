@@ -62,6 +62,7 @@ _CLOUD_NAMES = {
         "AZURE_TENANT_ID",
     ),
 }
+_PLACE_ENDINGS = ("_BEDROCK", "_VERTEX", "_FOUNDRY", "_URL", "_REGION", "_PROFILE", "_PROJECT", "_ID", "_RESOURCE")
 _SESSIONS = "projects"
 _SETTINGS = {
     "DISABLE_ERROR_REPORTING": "1",
@@ -143,3 +144,13 @@ def model_by_default(environment: Mapping[str, str]) -> str | None:
     """Which model is asked for when a request names none, or only a short name, as far as the environment tells."""
     aliases = (f"{name}={environment[name]}" for name in _ALIAS_NAMES if environment.get(name))
     return " ".join(filter(None, (environment.get("ANTHROPIC_MODEL"), *aliases))) or None
+
+
+def service_of(settings: ClaudeSettings) -> str | None:
+    """Which service is asked, as far as the settings and the environment tell."""
+    source = settings.environment
+    told = {"ANTHROPIC_BASE_URL": settings.base_url or source.get("ANTHROPIC_BASE_URL")}
+    for cloud, names in _CLOUD_NAMES.items():
+        if source.get(cloud):
+            told |= {name: source.get(name) for name in (cloud, *names) if name.endswith(_PLACE_ENDINGS)}
+    return " ".join(f"{name}={value}" for name, value in told.items() if value) or None

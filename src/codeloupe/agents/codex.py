@@ -64,6 +64,10 @@ class CodexAgent:
         """What it can take and do."""
         return LIMITS
 
+    def service_of(self, _request: AgentRequest) -> str | None:
+        """Where it asks, where the settings or the environment tell."""
+        return self._settings.address
+
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         settings = self._settings

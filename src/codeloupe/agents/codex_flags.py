@@ -164,7 +164,7 @@ def _without_trust(working_dir: Path) -> dict[str, Any]:
 def _provider(settings: CodexSettings) -> dict[str, Any]:
     """The service. A provider of our own, since the retries of a built-in one cannot be set."""
     common = {"wire_api": "responses", "request_max_retries": 0, "stream_max_retries": 0}
-    address = settings.base_url or settings.environment.get("OPENAI_BASE_URL")
+    address = settings.address
     if settings.key_name is None:
         # By this name, and without an address, the program finds the service of the user's subscription.
         own = {"base_url": address} if address else {}

@@ -43,6 +43,11 @@ class CodexSettings:
         return next((name for name in KEY_NAMES if self.environment.get(name)), None)
 
     @property
+    def address(self) -> str | None:
+        """The service, where it is another than the program's own."""
+        return self.base_url or self.environment.get("OPENAI_BASE_URL") or None
+
+    @property
     def user_folder(self) -> Path:
         """The user's own directory of the program, with the login and the sessions."""
         return Path(self.environment.get("CODEX_HOME") or user_home(self.environment) / ".codex").absolute()

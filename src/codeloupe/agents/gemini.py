@@ -15,6 +15,7 @@ from codeloupe.agents.gemini_settings import (
     gemini_environment,
     keep_session,
     refuse_other_tools,
+    service_of,
     session_flags,
     write_home,
 )
@@ -69,6 +70,10 @@ class GeminiAgent:
     def default_model(self) -> str | None:
         """The model that is asked when a request names none, where the environment tells."""
         return self._settings.environment.get("GEMINI_MODEL") or None
+
+    def service_of(self, _request: AgentRequest) -> str | None:
+        """Where it asks, where the settings or the environment tell."""
+        return service_of(self._settings)
 
     async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""

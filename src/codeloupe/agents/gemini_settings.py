@@ -117,6 +117,15 @@ def gemini_environment(
     )
 
 
+def service_of(settings: GeminiSettings) -> str | None:
+    """Which service is asked, as far as the settings and the environment tell."""
+    source = settings.environment
+    if settings.login is not Login.CLOUD:
+        return settings.base_url or source.get("GOOGLE_GEMINI_BASE_URL") or None
+    names = ("GOOGLE_VERTEX_BASE_URL", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION")
+    return " ".join((Login.CLOUD.value, *(f"{name}={source.get(name)}" for name in names)))
+
+
 def write_home(request: AgentRequest, settings: GeminiSettings, places: Places, *, login: Login) -> None:
     """Put the settings of one call, and the way to a login that is kept in files, into its home directory."""
     folder = places.home / ".gemini"

@@ -106,13 +106,19 @@ def _names(request: AgentRequest) -> _Problems:
 
 def _abilities(request: AgentRequest, limits: AgentLimits, agent: str) -> _Problems:
     """What was asked that the agent cannot do: dropped silently, it would cost money for another answer than asked."""
+    mode = request.permission_mode.value
     wishes = (
         (request.max_turns is not None, limits.turns, "max_turns", "has no limit of turns"),
         (request.max_budget_usd is not None, limits.budget, "max_budget_usd", "cannot stop at a cost"),
         (request.resume_session is not None, limits.resume, "resume_session", "cannot resume a session"),
         (request.fork_session, limits.fork, "fork_session", "cannot fork a session"),
         (bool(request.tools), limits.tools, "tools", "has no tools"),
-        (request.permission_mode.may_write, limits.writes, "permission_mode", "cannot change files"),
+        (
+            request.permission_mode.may_write,
+            limits.writes,
+            "permission_mode",
+            f"cannot change files, as {mode} lets it",
+        ),
         (request.fallback_model is not None, limits.fallback, "fallback_model", "has no fallback model"),
     )
     for is_asked, is_able, name, words in wishes:

@@ -75,7 +75,12 @@ class Desk:
             idle_timeout_seconds=self.calls.idle_timeout_seconds,
             max_turns=self.calls.max_turns if self.limits.turns else None,
             output_schema=schema,
-            labels={"unit": unit, "fence": self.fence, "prompt_version": PROMPT_VERSION},
+            labels={
+                "unit": unit,
+                "fence": self.fence,
+                "prompt_version": PROMPT_VERSION,
+                "trust": "trusted" if self.task.trusted else "untrusted",
+            },
         )
 
 

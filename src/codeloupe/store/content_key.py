@@ -9,27 +9,41 @@ from types import MappingProxyType
 from typing import Any
 
 from codeloupe.model.agent import AgentRequest
+from codeloupe.model.records import dataclass
 
 # Raised when the fields below, or what they mean, change: old results are then no longer found.
-_FORMAT = 1
+_FORMAT = 2
 CALL_VERSION = "1"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Who is asked, and on whose behalf.
+
+    `model` is the one that will be asked, `service` the address that answers; None where nobody told. `trust` names
+    whose files and settings are behind the question: an answer about a stranger's is none about the user's own.
+    """
+
+    agent: str
+    model: str | None
+    service: str | None
+    trust: str
+
+
 def content_key(
     request: AgentRequest,
+    asked: Asked,
     *,
-    agent: str,
-    model: str | None,
     version: str = CALL_VERSION,
     tree: str | None = None,
     extra: Mapping[str, str] = _NOTHING,
 ) -> str:
     """The SHA-256, in hex, of all that shapes the answer to a request.
 
-    `model` is the one that will be asked, `version` that of the prompts, `tree` names the content of the working
-    directory, such as a tree's object name: two snapshots of one tree have different paths and one key. Without
-    it the key says nothing about files, so a caller gives it for every agent that can read some.
+    `version` is that of the prompts, `tree` names the content of the working directory, such as a tree's object name:
+    two snapshots of one tree have different paths and one key. Without it the key says nothing about files, so a
+    caller gives it for every agent that can read some.
 
     Left out are labels, the working directory's path, timeouts, attempts and the money limit: they end a call early or
     let it run, but no agent answers differently because of them, and a call that they ended has failed and is not
@@ -38,8 +52,10 @@ def content_key(
     shaping = {
         "format": _FORMAT,
         "version": version,
-        "agent": agent,
-        "model": model,
+        "agent": asked.agent,
+        "model": asked.model,
+        "service": asked.service,
+        "trust": asked.trust,
         "tree": tree,
         "extra": sorted(extra.items()),
         **_shaping_fields(request),

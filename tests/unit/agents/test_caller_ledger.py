@@ -15,7 +15,7 @@ from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent import AgentRequest, PermissionMode
 from codeloupe.model.agent_events import AgentEvent, AgentFinished
 from codeloupe.ports import Agent
-from codeloupe.store.content_key import content_key, is_repeatable
+from codeloupe.store.content_key import Asked, content_key, is_repeatable
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing.agent import ScriptedAgent
@@ -28,7 +28,9 @@ SCHEMA = {"type": "object", "required": ["line"]}
 
 
 def key_of(asked: AgentRequest, agent: Agent) -> str | None:
-    return content_key(asked, agent=agent.name, model=asked.model) if is_repeatable(asked) else None
+    if not is_repeatable(asked):
+        return None
+    return content_key(asked, Asked(agent=agent.name, model=asked.model, service=None, trust="trusted"))
 
 
 class Run:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 
 from codeloupe.model.agent import AgentRequest, PermissionMode
-from codeloupe.store.content_key import content_key, is_repeatable
+from codeloupe.store.content_key import Asked, content_key, is_repeatable
 from tests.unit.store.samples import any_text, request, request_fields, requests
 
 NOT_SHAPING: dict[str, Any] = {
@@ -28,7 +28,9 @@ NOT_SHAPING: dict[str, Any] = {
 
 
 def key(of: AgentRequest, **changes: Any) -> str:
-    return content_key(of, **{"agent": "scripted", "model": "m", **changes})
+    asked = {"agent": "scripted", "model": "m", "service": None, "trust": "trusted"}
+    who = Asked(**{name: changes.pop(name, value) for name, value in asked.items()})
+    return content_key(of, who, **changes)
 
 
 def shape(of: AgentRequest) -> list[str]:
@@ -70,7 +72,16 @@ def test_text_that_moves_from_one_field_to_the_next_changes_the_key(first: str, 
 
 @pytest.mark.parametrize(
     "change",
-    [{"agent": "codex"}, {"model": "n"}, {"model": None}, {"version": "2"}, {"tree": "t"}, {"extra": {"pass": "2"}}],
+    [
+        {"agent": "codex"},
+        {"model": "n"},
+        {"model": None},
+        {"service": "http://127.0.0.1:1"},
+        {"trust": "untrusted"},
+        {"version": "2"},
+        {"tree": "t"},
+        {"extra": {"pass": "2"}},
+    ],
 )
 def test_what_is_around_the_request_counts(change: Mapping[str, Any]) -> None:
     assert key(request()) != key(request(), **change)
@@ -126,7 +137,7 @@ def test_a_schema_that_is_no_json_is_refused() -> None:
 def test_the_key_is_the_same_in_every_run_of_every_version() -> None:
     """A change here means that nothing stored before is found again: then it is meant, and the format is raised."""
     asked = request(prompt="p\ud800", context={"t": "x"}, output_schema={"type": "object"}, tools=("Read",))
-    assert key(asked, tree="t") == "c4b7ba7cb842c304eb61e76b2409fe8f1aa52c3f00a1e9df8bd239554045d16e"
+    assert key(asked, tree="t") == "40caea1d823bc2c5ce726d9a9a251ff4cc19e704c709f9276358a6b2680c3312"
 
 
 @pytest.mark.parametrize(
