@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
+import logging
 import math
 import os
 import threading
@@ -111,6 +112,8 @@ def loaded(vendor: Vendor) -> Packages:
     # Warnings about the packages' own source are not ours. They are switched for all threads, hence the lock.
     with _loading, warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # Google's says at each call that there are two keys and which one it takes. That is not the one it is given.
+        logging.getLogger("google_genai._api_client").addFilter(lambda told: "API_KEY are set" not in told.getMessage())
         try:
             return Packages(*map(importlib.import_module, names))
         except ImportError as error:

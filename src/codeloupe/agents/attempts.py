@@ -23,6 +23,20 @@ from codeloupe.ports import Agent, AgentEventSink
 _GRACE_SECONDS = 15.0
 
 
+class Span:
+    """The time of one call, its waits for quotas included. It begins when its end is first asked for."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end: float | None = None
+
+    def end(self, now: float) -> float:
+        """When it ends, by the same clock as `now`."""
+        if self._end is None:
+            self._end = now + self._seconds
+        return self._end
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
     """Who is asked, and under which limits. With a `roll` an agent that it knows to be missing is not asked again."""
@@ -35,13 +49,13 @@ class Attempts:
     emit: AgentEventSink
     roll: Roll | None = None
 
-    async def answer(self, request: AgentRequest) -> AgentResult:
-        """A checked answer, or the AgentError of the last attempt. The request's time begins with its place."""
+    async def answer(self, request: AgentRequest, span: Span) -> AgentResult:
+        """A checked answer, or the AgentError of the last attempt. The call's time begins with its place."""
         self._call_the_roll()
         self.budget.check(agent=self.agent.name)
-        async with self._slot() as place:
+        async with self._slot(request.timeout_seconds) as place:
             self._call_the_roll()
-            deadline = min(self.timing.clock() + request.timeout_seconds, self.budget.deadline)
+            deadline = min(span.end(self.timing.clock()), self.budget.deadline)
 
             async def attempt(number: int) -> AgentResult:
                 await self._take(place, deadline)
@@ -66,8 +80,8 @@ class Attempts:
             self.roll.check(self.agent.name)
 
     @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[Place]:
-        place = self.limiter.place()
+    async def _slot(self, patience_seconds: float) -> AsyncIterator[Place]:
+        place = self.limiter.place(patience_seconds=patience_seconds)
         await self._take(place, self.budget.deadline)
         try:
             yield place

@@ -2,9 +2,9 @@
 
     check the request → mask secrets → ledger → claim → limiter → budget → attempts → check the answer → ledger
 
-Time: `timeout_seconds` of a request begins when the call gets its place in the limiter and covers all attempts and
-the waits between them. Waiting for a place, or for a quota where that is wished, is not part of it: after a quota it
-begins anew. The deadline of the run, in the budget, bounds everything; a quota that opens after it is not waited for.
+Time: `timeout_seconds` of a request begins when the call gets its place in the limiter and covers all that follows:
+attempts, the waits between them, and the wait for a quota where that is wished. Waiting for a place is not part of it.
+The deadline of the run, in the budget, bounds everything. A wait that does not fit is not begun.
 A cancellation ends every wait and every attempt at once, and is raised when the agent is gone and the claim is given
 back.
 """
@@ -16,15 +16,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 
-from codeloupe.agents.attempts import Attempts
+from codeloupe.agents.attempts import Attempts, Span
 from codeloupe.agents.budget import RunBudget
 from codeloupe.agents.fallback import Roll, with_fallback
 from codeloupe.agents.limiter import Limiter
 from codeloupe.agents.masking import mask_error, masked_request, masked_result, masked_sink
 from codeloupe.agents.model_choice import with_own_model
 from codeloupe.agents.purchases import Purchase, Purchases
-from codeloupe.agents.retry import RetryPolicy, asked_wait_seconds
-from codeloupe.agents.timing import Timing
+from codeloupe.agents.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, asked_wait_seconds
+from codeloupe.agents.timing import Timing, in_words
 from codeloupe.agents.validation import validate, validate_types
 from codeloupe.errors import AgentError, CodeloupeError, RateLimited
 from codeloupe.model.agent import AgentRequest, AgentResult
@@ -44,8 +44,8 @@ WatchFiles = Callable[[Path], Awaitable[ChangedFiles]]
 class CallerOptions:
     """How calls are made. Limits hold for each agent by itself.
 
-    `fresh` does not read the ledger, but writes to it. `wait_for_quota` waits until a quota opens again, at most
-    `longest_quota_wait_seconds`; where a chain has another agent, that one is asked instead.
+    `fresh` does not read the ledger, but writes to it. `wait_for_quota` waits until a quota opens again, if it does in
+    the time of the call; where a chain has another agent, that one is asked instead.
     """
 
     concurrency: int = 5
@@ -54,7 +54,6 @@ class CallerOptions:
     mask_prompts: bool = True
     fresh: bool = False
     wait_for_quota: bool = False
-    longest_quota_wait_seconds: float = 8 * 86400.0
     lease_seconds: float = 120.0
 
 
@@ -161,10 +160,10 @@ class AgentCaller:
         self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
     ) -> AgentResult:
         """The answer, after as many quotas as may be waited for."""
-        attempts, waited = 0, 0.0
+        attempts, span = 0, Span(request.timeout_seconds)
         while True:
             try:
-                result = await self._attempts(agent, emit, is_last=is_last).answer(request)
+                result = await self._attempts(agent, emit, is_last=is_last).answer(request, span)
                 return replace(result, attempts=result.attempts + attempts)
             except AgentError as error:
                 attempts += error.attempts
@@ -173,17 +172,18 @@ class AgentCaller:
                     raise
                 asked = asked_wait_seconds(error)
                 pause = self._options.retry.rate_limit_max_seconds if asked is None else asked
-                waited += pause
                 may_wait = is_last and self._options.wait_for_quota
-                waiting = may_wait and self._is_worth_waiting(pause, waited)
+                waiting = may_wait and self._is_worth_waiting(pause, span)
                 emit(QuotaEnded(agent.name, None if asked is None else self._timing.moment(asked), waiting))
                 if not waiting:
+                    if may_wait:
+                        error.add_note(f"not waited for: the time of the call is {in_words(request.timeout_seconds)}")
                     raise
             await self._timing.sleep(pause + self._timing.chance())
 
-    def _is_worth_waiting(self, pause: float, waited: float) -> bool:
-        opens_in_time = self._timing.clock() + pause < self._budget.deadline
-        return opens_in_time and waited <= self._options.longest_quota_wait_seconds
+    def _is_worth_waiting(self, pause: float, span: Span) -> bool:
+        now = self._timing.clock()
+        return now + pause + SHORTEST_ATTEMPT_SECONDS < min(span.end(now), self._budget.deadline)
 
     def _attempts(self, agent: Agent, emit: AgentEventSink, *, is_last: bool) -> Attempts:
         options = self._options
@@ -234,6 +234,6 @@ def _finished(
         success=True,
         attempts=attempts,
         duration_ms=duration_ms,
-        cost_usd=0.0 if result.from_ledger else result.total_cost_usd,
+        cost_usd=result.total_cost_usd,
         from_ledger=result.from_ledger,
     )

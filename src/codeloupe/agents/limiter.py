@@ -20,8 +20,8 @@ _MINUTE_SECONDS = 60.0
 class Limiter:
     """At most `concurrency` places, and `calls_per_minute` starts in any minute where that is given.
 
-    A pause longer than `longest_pause_seconds` is a quota that ended: nobody waits for it here, whoever wants a
-    place meanwhile gets RateLimited with the time that is left.
+    A pause longer than `longest_pause_seconds`, or than a call has patience, is a quota that ended: nobody waits for it
+    here, whoever wants a place meanwhile gets RateLimited with the time that is left.
     """
 
     def __init__(
@@ -60,16 +60,17 @@ class Limiter:
         """How many places are taken."""
         return self._running
 
-    def place(self) -> Place:
-        """A place that is not taken yet, for one call; whoever takes it leaves it."""
-        return Place(self)
+    def place(self, *, patience_seconds: float = math.inf) -> Place:
+        """A place that is not taken yet, for one call; whoever takes it leaves it. A longer pause is not waited for."""
+        return Place(self, patience_seconds=min(patience_seconds, self._longest_pause_seconds))
 
-    async def admit(self, *, returning: bool) -> int:
+    async def admit(self, *, returning: bool, patience_seconds: float) -> int:
         """Wait for a place and take it; `Place` does. What began already goes first: its deadline runs."""
+        self._pause_seconds(patience_seconds)
         self._returning += returning
         try:
             async with self._first_of_returning if returning else self._first_in_line:
-                while not await self._may_start(returning=returning):
+                while not await self._may_start(returning=returning, patience_seconds=patience_seconds):
                     pass
                 self._running += 1
                 if self._starts.maxlen is not None:
@@ -79,9 +80,9 @@ class Limiter:
             self._returning -= returning
             self._changed.set()
 
-    async def _may_start(self, *, returning: bool) -> bool:
+    async def _may_start(self, *, returning: bool, patience_seconds: float) -> bool:
         """Whether there is room now; otherwise after some change."""
-        wait = max(self._pause_seconds(), self._minute_seconds())
+        wait = max(self._pause_seconds(patience_seconds), self._minute_seconds())
         if wait > 0:
             await self._timing.sleep(wait)
         elif self._running >= self._limit or (self._returning and not returning):
@@ -91,9 +92,9 @@ class Limiter:
             return True
         return False
 
-    def _pause_seconds(self) -> float:
+    def _pause_seconds(self, patience_seconds: float) -> float:
         left = self._opens_at - self._timing.clock()
-        if left > self._longest_pause_seconds:
+        if left > patience_seconds:
             raise RateLimited(
                 f"the quota of {self._agent} has ended; {self._timing.opening(left)}",
                 agent=self._agent,
@@ -139,8 +140,9 @@ class Limiter:
 class Place:
     """One of the places, held by one call. It can be left for a while and taken again, ahead of new calls."""
 
-    def __init__(self, limiter: Limiter) -> None:
+    def __init__(self, limiter: Limiter, *, patience_seconds: float) -> None:
         self._limiter = limiter
+        self._patience_seconds = patience_seconds
         self._held = False
         self._was_held = False
         self._since = 0
@@ -148,7 +150,7 @@ class Place:
     async def take(self) -> None:
         """Wait for the place, unless it is held. Raises RateLimited while a quota has ended."""
         if not self._held:
-            self._since = await self._limiter.admit(returning=self._was_held)
+            self._since = await self._limiter.admit(returning=self._was_held, patience_seconds=self._patience_seconds)
             self._held = self._was_held = True
 
     def leave(self) -> None:

@@ -70,7 +70,10 @@ class Purchases:
 
     def _get(self, key: str) -> AgentResult | None:
         kept = self._ledger.get(key)
-        return None if kept is None else replace(kept, from_ledger=True)
+        if kept is None:
+            return None
+        # It is paid for: whoever adds up costs must not count it again.
+        return replace(kept, from_ledger=True, total_cost_usd=0.0, original_cost_usd=kept.total_cost_usd)
 
     async def _claimed_or_kept(self, purchase: Purchase, turn: _Turn) -> AgentResult | None:
         """None when the claim is ours, or the answer that somebody else bought since we looked."""

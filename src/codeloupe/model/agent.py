@@ -72,7 +72,8 @@ class TokenUsage:
 class AgentResult:
     """What came back. `error` is set exactly when `success` is false.
 
-    `total_cost_usd` is None when the program does not tell; `model` is the one that answered, as it names itself.
+    `total_cost_usd` is None when the program does not tell. An answer from the ledger costs nothing now; what it cost
+    when it was bought is `original_cost_usd`. `model` is the one that answered, as it names itself.
     `notes` say in words what was not as asked: another agent answered, a limit is not known to the program.
     """
 
@@ -92,6 +93,7 @@ class AgentResult:
     raw_output: str = ""
     error: str | None = None
     from_ledger: bool = False
+    original_cost_usd: float | None = None
     notes: tuple[str, ...] = ()
 
 

@@ -35,6 +35,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "raw_output": (str,),
     "error": (str, type(None)),
     "from_ledger": (bool,),
+    "original_cost_usd": (int, float, type(None)),
 }
 
 

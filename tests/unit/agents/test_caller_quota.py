@@ -88,10 +88,10 @@ class TestWaitingForAQuota:
         async def run() -> float:
             agent = ScriptedAgent([rate_limited(3 * 3600), Text("open again")])
             answer = await caller(wait_for_quota=True).call(
-                request(timeout_seconds=60.0), agent=agent, emit=events.append
+                request(timeout_seconds=4 * 3600.0), agent=agent, emit=events.append
             )
             assert (answer.output, answer.attempts) == ("open again", 2)
-            assert agent.requests[1].timeout_seconds == 60.0
+            assert 3590 < agent.requests[1].timeout_seconds <= 3600, "the time of the call began anew"
             return virtual_clock()
 
         assert 3 * 3600 <= run_virtually(run()) <= 3 * 3600 + 5
@@ -118,31 +118,57 @@ class TestWaitingForAQuota:
 
         assert run_virtually(run()) == 0
 
-    def test_one_that_does_not_open_for_weeks_is_not_waited_for(self) -> None:
-        async def run() -> float:
-            with pytest.raises(RateLimited):
-                await caller(wait_for_quota=True).call(
-                    request(), agent=ScriptedAgent([rate_limited(30 * 86400)]), emit=print
-                )
-            return virtual_clock()
+    @pytest.mark.defect("L5")
+    @pytest.mark.parametrize(("asked", "most"), [(3600, 10), (11, 10), (None, 10), (None, 200), (30 * 86400, 86400)])
+    def test_the_time_of_the_call_covers_the_wait_and_one_that_does_not_fit_is_not_begun(
+        self, asked: float | None, most: float
+    ) -> None:
+        events: list[AgentEvent] = []
 
-        assert run_virtually(run()) == 0
+        async def run() -> tuple[RateLimited, float]:
+            agent = ScriptedAgent([rate_limited() if asked is None else rate_limited(asked)])
+            with pytest.raises(RateLimited) as caught:
+                await caller(wait_for_quota=True).call(
+                    request(timeout_seconds=float(most)), agent=agent, emit=events.append
+                )
+            return caught.value, virtual_clock()
+
+        error, ended_at = run_virtually(run())
+        assert ended_at == 0 if asked is not None else ended_at < most
+        assert any("not waited for" in note for note in error.__notes__)
+        assert asked is None or "opens again at" in error.message
+        assert [event.waiting for event in quotas(events)] == [False]
+
+    @pytest.mark.defect("L5")
+    def test_a_pause_that_another_call_was_told_of_is_not_waited_for_beyond_the_time_of_a_call(self) -> None:
+        async def run() -> float:
+            agent, by = ScriptedAgent([rate_limited(200), Text("hello")]), caller()
+            first = asyncio.create_task(by.call(request(timeout_seconds=600.0), agent=agent, emit=print))
+            await asyncio.sleep(1)
+            with pytest.raises(RateLimited, match="opens again at"):
+                await by.call(request("other", timeout_seconds=10.0), agent=agent, emit=print)
+            ended_at = virtual_clock()
+            assert (await first).output == "hello"
+            return ended_at
+
+        assert run_virtually(run()) == 1
 
     def test_waiting_without_end_has_an_end(self) -> None:
         async def run() -> float:
             with pytest.raises(RateLimited):
-                await caller(wait_for_quota=True, longest_quota_wait_seconds=3600.0).call(
-                    request(), agent=ScriptedAgent([rate_limited()]), emit=lambda _event: None
+                await caller(wait_for_quota=True).call(
+                    request(timeout_seconds=3600.0), agent=ScriptedAgent([rate_limited()]), emit=lambda _event: None
                 )
             return virtual_clock()
 
-        assert 3600 < run_virtually(run()) < 2 * 3600
+        assert 3000 < run_virtually(run()) <= 3600
 
     @pytest.mark.requirement("R14")
     def test_a_cancellation_ends_the_wait_at_once(self) -> None:
         async def run() -> float:
             agent = ScriptedAgent([rate_limited(3 * 3600)])
-            waiting = asyncio.create_task(caller(wait_for_quota=True).call(request(), agent=agent, emit=print))
+            asked = request(timeout_seconds=4 * 3600.0)
+            waiting = asyncio.create_task(caller(wait_for_quota=True).call(asked, agent=agent, emit=print))
             await asyncio.sleep(100)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -155,7 +181,8 @@ class TestWaitingForAQuota:
         async def run() -> list[str]:
             agent = ScriptedAgent([rate_limited(3600), Delay(1.0, Text("hello"))])
             by = caller(wait_for_quota=True, concurrency=2)
-            calls = (by.call(request(f"say {number}"), agent=agent, emit=lambda _event: None) for number in range(6))
+            asked = (request(f"say {number}", timeout_seconds=7200.0) for number in range(6))
+            calls = (by.call(one, agent=agent, emit=lambda _event: None) for one in asked)
             return [answer.output for answer in await asyncio.gather(*calls)]
 
         assert run_virtually(run()) == ["hello"] * 6
