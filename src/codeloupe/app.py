@@ -51,7 +51,17 @@ from codeloupe.store.location import state_directory
 from codeloupe.switchboard import AGENT_NAMES
 from codeloupe.terms import policy_of, rules_of
 
-__all__ = ["configure", "demo", "doctor", "fetch", "new_in_push", "patterns_of", "preview", "private_directory", "review"]
+__all__ = [
+    "configure",
+    "demo",
+    "doctor",
+    "fetch",
+    "new_in_push",
+    "patterns_of",
+    "preview",
+    "private_directory",
+    "review",
+]
 
 _RULES_CHANGED = "rules_changed"
 _GUIDANCE_UNUSED = "guidance_unused"

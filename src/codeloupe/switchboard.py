@@ -234,7 +234,7 @@ def _key(request: AgentRequest, agent: Agent, tree: str | None, *, trust: str) -
 
 
 def who_is_asked(request: AgentRequest, agent: Agent, *, trust: str, name: str = "") -> Asked:
-    """Who will answer, as far as that is known before: a request may leave it to the agent. `name` is its own if empty."""
+    """Who will answer, as far as that is known before: a request may leave it to the agent, which may have a `name`."""
     own: str | None = getattr(agent, "default_model", None)
     model = request.model if own is None else f"{request.model} {own}"
     return Asked(agent=name or agent.name, model=model, service=_service(request, agent), trust=trust)
