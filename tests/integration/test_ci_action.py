@@ -222,7 +222,11 @@ def test_nothing_of_the_checkout_runs_while_it_is_installed(job: Job, tmp_path: 
     log = tmp_path / "log"
     stub.write_text(STUB.format(log=log, codeloupe=PROGRAM))
     stub.chmod(0o755)
-    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CI_BUILDS_DIR": str(tmp_path), "LOUPE_PACKAGE": "x"}
+    variables = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "LOUPE_PROGRAM": str(tmp_path / "program"),
+        "LOUPE_PACKAGE": "x",
+    }
     script = "set -e\n" + "\n".join(read_yaml(PROJECT / "ci" / "gitlab.yml")["codeloupe"]["before_script"])
     subprocess.run(("bash", "-c", script), cwd=job.work.path, env={**os.environ, **variables}, check=True)
     installed(job)
@@ -235,25 +239,24 @@ def test_nothing_of_the_checkout_runs_while_it_is_installed(job: Job, tmp_path: 
         assert ("a stranger is here" in ended.stdout) is not isolated
 
 
-def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(
-    repository: GitRepository, tmp_path: Path
-) -> None:
+@pytest.mark.defect("V16")
+def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(repository: GitRepository) -> None:
     repository.write("README.md", "a shop\n")
     base = repository.commit("first")
     repository.checkout("topic", new=True)
     repository.write("shop.py", FAULTY)
     head = repository.commit("second")
-    program = tmp_path / "builds" / "codeloupe-program" / "bin" / "codeloupe"
+    program = repository.path.with_name(f"{repository.path.name}.tmp") / "codeloupe-42" / "bin" / "codeloupe"
     program.parent.mkdir(parents=True)
     program.symlink_to(PROGRAM)
     template = read_yaml(PROJECT / "ci" / "gitlab.yml")["codeloupe"]
     plain = {
-        name: value.replace("$CI_PROJECT_DIR", str(repository.path)) for name, value in template["variables"].items()
+        name: value.replace("$CI_PROJECT_DIR", str(repository.path)).replace("$CI_JOB_ID", "42")
+        for name, value in template["variables"].items()
     }
     variables = {
         **os.environ,
         **plain,
-        "CI_BUILDS_DIR": str(tmp_path / "builds"),
         "CI_MERGE_REQUEST_DIFF_BASE_SHA": base,
         "CI_COMMIT_SHA": head,
         "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "1",
@@ -262,6 +265,8 @@ def test_the_job_of_gitlab_writes_its_reports_and_ends_with_the_verdict(
     script = "set -eo pipefail\n" + "\n".join(template["script"])
     ended = subprocess.run(("bash", "-c", script), cwd=repository.path, env=variables, capture_output=True, check=False)
     assert ended.returncode == 1, ended.stderr
+    subprocess.run(("bash", "-c", "\n".join(template["after_script"])), env=variables, check=True)
+    assert not program.parent.parent.exists()
     named = [*template["artifacts"]["paths"], *template["artifacts"]["reports"].values()]
     assert sorted(named) == sorted(file.name for file in repository.path.glob("codeloupe.*"))
     [found] = json.loads((repository.path / "codeloupe.codequality.json").read_text())

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from codeloupe.model.finding import Finding
-from codeloupe.model.publication import AnswerKind, InlineComment, Opinion, Publication, StatusKind, WithoutComment
+from codeloupe.model.publication import (
+    AnswerKind,
+    InlineComment,
+    Opinion,
+    Publication,
+    StatusKind,
+    SummaryChange,
+    WithoutComment,
+)
 from codeloupe.redaction import redact
 from codeloupe.report.sanitise import json_document, log_line
 from codeloupe.report.wording import counted, place_in_words
@@ -56,7 +64,8 @@ def _lines(publication: Publication) -> Iterator[str]:
         yield f"  {_OPINIONS[opinion]}"
     if withdrawn := plan.withdrawn if publication.dry_run else publication.withdrawn:
         yield f"  {counted(len(withdrawn), 'earlier opinion', 'earlier opinions')} withdrawn"
-    if not publication.dry_run:
+    is_told = publication.summary is SummaryChange.NOT_WRITTEN and publication.problems
+    if not publication.dry_run and not is_told:
         yield f"  summary {publication.summary.value}{_status(publication)}"
     yield from (f"  {note}" for note in plan.notes)
 

@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from codeloupe.errors import ForgeError, ForgeRefused
+from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved
 from codeloupe.forge.github_reading import read_comments, read_head, read_threads
 from codeloupe.forge.own_threads import own_threads
 from codeloupe.forge.planning import check_current
 from codeloupe.forge.posting_review import ReviewPosting
 from codeloupe.forge.posting_status import post_status
-from codeloupe.forge.posting_summary import own_summaries, point_to_first, post_summary
+from codeloupe.forge.posting_summary import own_summaries, post_summary, remove_doubles
 from codeloupe.forge.sending import Sending
 from codeloupe.model.publication import (
     Plan,
@@ -85,7 +85,7 @@ class _Run:
         except ForgeError as error:
             self._problems.append(PublishProblem(error.message, error.hint, is_refusal=isinstance(error, ForgeRefused)))
             # With a token that is not accepted any more, nothing else will go better.
-            self._is_over = error.status == _NOT_ACCEPTED
+            self._is_over = self._is_over or error.status == _NOT_ACCEPTED
 
     async def _answer(self, answer: ThreadAnswer) -> None:
         body = answer.body
@@ -121,15 +121,25 @@ class _Run:
 
     async def _write_summary(self) -> None:
         # A push in the middle has a run of its own: its summary must not be written over by this one.
-        check_current(self._plan.review, await read_head(self._sending.client))
+        try:
+            check_current(self._plan.review, await read_head(self._sending.client))
+        except HeadMoved as error:
+            self._is_over = True
+            raise HeadMoved(f"{self._posted_so_far()}; then new commits came", hint=error.hint) from error
         self._summary, comment = await post_summary(self._plan, self._review.refused, sending=self._sending)
         self._summary_url = "" if comment is None else comment.url
+
+    def _posted_so_far(self) -> str:
+        posted = len(self._review.posted)
+        comments = {0: "no comment was", 1: "1 comment was"}.get(posted, f"{posted:,} comments were")
+        head = self._plan.pull_request.head[:12]
+        return f"{comments} posted on {head}, and neither summary nor status"
 
     async def _settle_summaries(self) -> None:
         """Another run of the same moment may have posted one too."""
         if self._summary is SummaryChange.CREATED:
             comments = await read_comments(self._sending.client)
-            await point_to_first(own_summaries(comments, self._sending.marker), self._sending)
+            await remove_doubles(own_summaries(comments, self._sending.marker), self._sending)
 
     async def _set_status(self) -> None:
         await post_status(self._plan, self._sending)

@@ -73,6 +73,10 @@ class GitHubClient:
             path = f"{self._repository}/issues/comments/{comment_id}"
             return _document(await self._transport.patch(path, data={"body": body}))
 
+    async def delete_comment(self, comment_id: int) -> None:
+        """Delete a comment of ours on the whole; one that is gone already is no error."""
+        await self._delete("a summary that is there twice", f"issues/comments/{comment_id}")
+
     async def post_review(self, review: Document) -> Document:
         """Post a review with its comments. May raise ForgeUncertain; status 422 is a place that the diff has not."""
         with _doing("post comments", PULL_REQUESTS):
@@ -91,9 +95,12 @@ class GitHubClient:
 
     async def delete_review_comment(self, comment_id: int) -> None:
         """Delete a comment of ours on a line; one that is gone already is no error."""
+        await self._delete("a comment that is there twice", f"pulls/comments/{comment_id}")
+
+    async def _delete(self, what: str, path: str) -> None:
         try:
-            with _doing("delete a comment that is there twice", PULL_REQUESTS):
-                await self._transport.delete(f"{self._repository}/pulls/comments/{comment_id}")
+            with _doing(f"delete {what}", PULL_REQUESTS):
+                await self._transport.delete(f"{self._repository}/{path}")
         except ForgeError as error:
             if error.status != _NOT_THERE:
                 raise

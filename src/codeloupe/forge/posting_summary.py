@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from codeloupe.forge.github_reading import read_comments
 from codeloupe.forge.marker import Marker, MarkKind
 from codeloupe.forge.sending import Sending
-from codeloupe.forge.summary_text import summary_body, superseded_body
+from codeloupe.forge.summary_text import summary_body
 from codeloupe.model.publication import Plan, PostedComment, SummaryChange, WithoutComment
 
 
@@ -20,7 +20,7 @@ def own_summaries(comments: Sequence[PostedComment], marker: Marker) -> tuple[Po
 async def post_summary(
     plan: Plan, refused: Sequence[WithoutComment], *, sending: Sending
 ) -> tuple[SummaryChange, PostedComment | None]:
-    """Post or change it. A second one, which two runs at once may have left, points to the first then."""
+    """Post or change it. A second one, which two runs at once may have left, is deleted."""
     body = summary_body(plan, refused, marker=sending.marker)
     known = own_summaries(plan.pull_request.comments, sending.marker)
     if not known:
@@ -30,15 +30,15 @@ async def post_summary(
         await sending.breathe()
         await sending.client.edit_comment(known[0].comment_id, body)
         change = SummaryChange.UPDATED
-    await point_to_first(known, sending)
+    await remove_doubles(known, sending)
     return change, known[0]
 
 
-async def point_to_first(summaries: Sequence[PostedComment], sending: Sending) -> None:
-    """Let each summary but the oldest say where that is. Raises ForgeError."""
+async def remove_doubles(summaries: Sequence[PostedComment], sending: Sending) -> None:
+    """Delete each summary but the oldest, which all runs take for the one. Raises ForgeError."""
     for extra in summaries[1:]:
         await sending.breathe()
-        await sending.client.edit_comment(extra.comment_id, superseded_body(summaries[0].url, sending.marker))
+        await sending.client.delete_comment(extra.comment_id)
 
 
 async def _post(body: str, sending: Sending) -> PostedComment | None:

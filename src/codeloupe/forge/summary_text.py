@@ -56,11 +56,6 @@ def summary_body(plan: Plan, refused: Sequence[WithoutComment], *, marker: Marke
     return fitted_body(f"{marker.line(Mark(MarkKind.SUMMARY, head))}\n{text}\n")
 
 
-def superseded_body(url: str, marker: Marker) -> str:
-    """What takes the place of a second summary, which two runs at once may have left."""
-    return f"{marker.line(Mark(MarkKind.ASIDE, 'summary'))}\nThe summary of codeloupe is in another comment: {url}"
-
-
 def check_title(review: Review) -> str:
     """The verdict in one line of plain text."""
     outcome = outcome_of(review)

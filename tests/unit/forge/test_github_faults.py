@@ -274,12 +274,18 @@ def test_a_head_that_moves_while_it_is_read_leaves_everything_as_it_was(server: 
     assert pull_of(server).reviews == []
 
 
+@pytest.mark.defect("V16")
 def test_a_head_that_moves_after_the_comments_gets_no_stale_summary(server: GitHubServer, tmp_path: Path) -> None:
     moved = {"app.py": patch(), "other.py": patch()}
     server.before("POST", REVIEWS, lambda: pull_of(server).push(SECOND, moved))
     done = publish(server, TWO, tmp_path)
     assert done.exit_code == 3
-    assert "222222222222" in done.problems[0].message
+    [told] = done.problems
+    assert (
+        told.message == "2 comments were posted on 111111111111, and neither summary nor status; then new commits came"
+    )
+    assert done.status is StatusKind.NONE
+    assert server.count("POST", "/statuses/") + server.count("POST", "/check-runs") == 0
     assert pull_of(server).issue_comments == []
     assert {thread.original_commit for thread in pull_of(server).threads} == {FIRST}
 

@@ -11,7 +11,6 @@ from codeloupe.forge.summary_text import (
     check_title,
     status_description,
     summary_body,
-    superseded_body,
 )
 from codeloupe.model.publication import PublishOptions, PullRequest, WithoutComment
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
@@ -109,14 +108,6 @@ def test_the_words_beside_the_commit_fit_and_hold_no_secret() -> None:
     assert secret[4:] not in check_summary(reviewed)
     low = review(finding(4, severity=Severity.LOW))
     assert check_title(low).startswith("NEEDS WORK")
-
-
-def test_a_second_summary_points_to_the_first_and_is_none_any_more() -> None:
-    body = superseded_body("https://github.com/octo/demo/pull/1#issuecomment-5", MARKER)
-    mark = MARKER.read(body)
-    assert mark is not None
-    assert mark.kind is MarkKind.ASIDE
-    assert "issuecomment-5" in body
 
 
 def test_no_secret_reaches_the_summary_from_wherever_it_is() -> None:
