@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from codeloupe.app import preview, review
+    from codeloupe.agents.budget import Spent
     from codeloupe.config.schema import Settings
     from codeloupe.errors import AgentError, AgentExecutionError, CodeloupeError
-    from codeloupe.model.agent import AgentRequest, AgentResult
+    from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
+    from codeloupe.model.agent_events import AgentEvent
+    from codeloupe.model.events import Event
     from codeloupe.model.finding import Finding
-    from codeloupe.model.pipeline import RunRecord, StageRequest, StageResult
+    from codeloupe.model.pipeline import RunRecord
     from codeloupe.model.preview import Preview
     from codeloupe.model.review import Review, Verdict
     from codeloupe.model.scope import (
@@ -40,14 +42,18 @@ if TYPE_CHECKING:
         make_workdir_reviewer,
     )
     from codeloupe.pipelines import Pipeline, RunOptions, resume_run
-    from codeloupe.sweeping import review_commits
-    from codeloupe.switchboard import run_agent
+    from codeloupe.ports import Agent
+    from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent
 
 _HOMES = {
+    "Agent": "codeloupe.ports",
     "AgentError": "codeloupe.errors",
+    "AgentEvent": "codeloupe.model.agent_events",
     "AgentExecutionError": "codeloupe.errors",
+    "AgentLimits": "codeloupe.model.agent",
     "AgentRequest": "codeloupe.model.agent",
     "AgentResult": "codeloupe.model.agent",
+    "Availability": "codeloupe.model.agent",
     "BaseScope": "codeloupe.model.scope",
     "CodeReviewer": "codeloupe.orchestration",
     "CodeloupeError": "codeloupe.errors",
@@ -56,7 +62,9 @@ _HOMES = {
     "CommitSweep": "codeloupe.model.sweep",
     "DefaultScope": "codeloupe.model.scope",
     "DiffScope": "codeloupe.model.scope",
+    "Event": "codeloupe.model.events",
     "Finding": "codeloupe.model.finding",
+    "PermissionMode": "codeloupe.model.agent",
     "Pipeline": "codeloupe.pipelines",
     "Preview": "codeloupe.model.preview",
     "PullRequestScope": "codeloupe.model.scope",
@@ -65,10 +73,10 @@ _HOMES = {
     "ReviewResult": "codeloupe.orchestration",
     "RunOptions": "codeloupe.pipelines",
     "RunRecord": "codeloupe.model.pipeline",
+    "Runtime": "codeloupe.runtime",
     "Settings": "codeloupe.config.schema",
     "Severity": "codeloupe.model.severity",
-    "StageRequest": "codeloupe.model.pipeline",
-    "StageResult": "codeloupe.model.pipeline",
+    "Spent": "codeloupe.agents.budget",
     "StagedScope": "codeloupe.model.scope",
     "UncommittedScope": "codeloupe.model.scope",
     "Verdict": "codeloupe.model.review",
@@ -76,18 +84,22 @@ _HOMES = {
     "WorkdirReviewer": "codeloupe.orchestration",
     "make_reviewer": "codeloupe.orchestration",
     "make_workdir_reviewer": "codeloupe.orchestration",
-    "preview": "codeloupe.app",
+    "preview": "codeloupe.runtime",
     "resume_run": "codeloupe.pipelines",
-    "review": "codeloupe.app",
-    "review_commits": "codeloupe.sweeping",
-    "run_agent": "codeloupe.switchboard",
+    "review": "codeloupe.runtime",
+    "review_commits": "codeloupe.runtime",
+    "run_agent": "codeloupe.runtime",
 }
 
 __all__ = [
+    "Agent",
     "AgentError",
+    "AgentEvent",
     "AgentExecutionError",
+    "AgentLimits",
     "AgentRequest",
     "AgentResult",
+    "Availability",
     "BaseScope",
     "CodeReviewer",
     "CodeloupeError",
@@ -96,7 +108,9 @@ __all__ = [
     "CommitSweep",
     "DefaultScope",
     "DiffScope",
+    "Event",
     "Finding",
+    "PermissionMode",
     "Pipeline",
     "Preview",
     "PullRequestScope",
@@ -105,10 +119,10 @@ __all__ = [
     "ReviewResult",
     "RunOptions",
     "RunRecord",
+    "Runtime",
     "Settings",
     "Severity",
-    "StageRequest",
-    "StageResult",
+    "Spent",
     "StagedScope",
     "UncommittedScope",
     "Verdict",

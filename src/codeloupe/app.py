@@ -48,7 +48,7 @@ from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.ports import EventSink
 from codeloupe.store.location import state_directory
-from codeloupe.switchboard import AGENT_NAMES
+from codeloupe.switchboard import AGENT_NAMES, AgentCalls
 from codeloupe.terms import policy_of, rules_of
 
 __all__ = [
@@ -83,6 +83,7 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     transcript: Transcript | None = None,
     session_id: str | None = None,
     own_patterns: frozenset[str] = frozenset(),
+    calls: AgentCalls | None = None,
 ) -> Review:
     """Review a change and return the outcome; nothing is printed.
 
@@ -95,17 +96,18 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     make it incomplete. Raises UsageError for what the caller can mend and ProcessError when git fails; a reviewer
     that fails is in the outcome, which is then not complete.
     """
+    calls = calls or AgentCalls()
     async with at_hand(scope or DefaultScope(), Path(repo)) as (request, place):
-        chosen = await _settings(request, place, settings)
-        floor = Floor(repo=place, transcript=transcript, session_id=session_id)
+        chosen = await _settings(request, place, settings, calls)
+        floor = Floor(repo=place, calls=calls, transcript=transcript, session_id=session_id)
         how = ReviewWish(settings=chosen, floor=floor, context=context, fresh=fresh, since_last=since_last)
         how = replace(how, own_patterns=own_patterns)
-        return await review_by(await choose_seats(chosen), request, how, emit=emit)
+        return await review_by(await choose_seats(chosen, calls), request, how, emit=emit)
 
 
-async def _settings(request: ScopeRequest, repo: Path, given: Settings | None) -> Settings:
+async def _settings(request: ScopeRequest, repo: Path, given: Settings | None, calls: AgentCalls) -> Settings:
     """Those that were given, or are in force; a pull request is untrusted, whatever they say."""
-    settings = given or (await configure(request, repo=repo)).settings
+    settings = given or (await configure(request, repo=repo, environment=calls.environment)).settings
     return replace(settings, untrusted=True) if isinstance(request, FetchedScope) else settings
 
 
@@ -146,7 +148,9 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
         ) as taken:
             intake = replace(taken, selection=_unless_empty(taken.selection, wish))
             emit(ChangeRead(intake.change))
-            round_ = await begin_round(intake, seats, chosen, repo=repo, fresh=wish.fresh, since_last=wish.since_last)
+            round_ = await begin_round(
+                intake, seats, chosen, floor=wish.floor, fresh=wish.fresh, since_last=wish.since_last
+            )
             told = (*_changed_rules(intake, chosen), *_unused_guidance(intake), *round_.errors)
             for note in (*(error.message for error in told), *round_.notes):
                 emit(Warned(note))
@@ -172,6 +176,7 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 terms=round_.terms,
                 seen=round_.seen(plan.task, outcome),
                 place=round_.place,
+                opened=wish.floor.calls.opened_history,
                 emit=emit,
             )
 
@@ -267,12 +272,12 @@ def _inside(word: str, root: Path, here: Path) -> str:
 
 
 async def preview(
-    scope: ScopeRequest | None = None, *, repo: Path | str = ".", settings: Settings | None = None
+    scope: ScopeRequest | None = None, *, repo: Path | str = ".", settings: Settings | None = None, calls: AgentCalls
 ) -> Preview:
     """What a review would look at and what not, without running it. Raises as `review` does."""
     async with AsyncExitStack() as stack:
         request, place = await stack.enter_async_context(at_hand(scope or DefaultScope(), Path(repo)))
-        chosen = await _settings(request, place, settings)
+        chosen = await _settings(request, place, settings, calls)
         intake = await stack.enter_async_context(
             take_in(
                 request,
@@ -314,8 +319,9 @@ def _prompt_tokens(units: Sequence[Unit]) -> int:
 
 async def doctor(*, repo: Path | str = ".", settings: Settings) -> Diagnosis:
     """What is here, what is missing, and who would review."""
-    seats = await choose_seats(settings)
-    agents = [agent_to_check(name, settings) for name in AGENT_NAMES]
+    calls = AgentCalls()
+    seats = await choose_seats(settings, calls)
+    agents = [agent_to_check(name, settings, calls) for name in AGENT_NAMES]
     return await diagnose(
         default_analysers(),
         agents,

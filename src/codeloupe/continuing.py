@@ -21,7 +21,7 @@ from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.engine.rounds import Asked, EarlierRounds, who_saw
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import find_root
-from codeloupe.historian.opening import opened_history
+from codeloupe.historian.opening import OpenedHistory, opened_history
 from codeloupe.historian.whereabouts import Whereabouts, find_whereabouts
 from codeloupe.intake import Intake
 from codeloupe.model.change import FileChange, ScopeKind
@@ -29,7 +29,7 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import EntryKind, HistoryQuery, ReviewRecord
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError
-from codeloupe.panel import Seat, default_analysers, experts_of
+from codeloupe.panel import Floor, Seat, default_analysers, experts_of
 from codeloupe.ports import History, Reviewer, ReviewTask
 
 _DIGITS = 32
@@ -89,10 +89,11 @@ class _Past:
     dismissed: frozenset[str] = frozenset()
     names: tuple[str, ...] = ()
     place: Whereabouts | None = None
+    opened: OpenedHistory = opened_history
 
 
 async def begin_round(
-    intake: Intake, seats: Sequence[Seat], settings: Settings, *, repo: Path, fresh: bool, since_last: bool
+    intake: Intake, seats: Sequence[Seat], settings: Settings, *, floor: Floor, fresh: bool, since_last: bool
 ) -> Round:
     """What is known from the last review of this branch. A history that cannot be read is a note: all is reviewed then.
 
@@ -104,8 +105,8 @@ async def begin_round(
         why = "this kind of change has no earlier reviews" if settings.keep_history else "no history is kept"
         return replace(plain, notes=(f"{why}, so all of it is reviewed",) if since_last else ())
     try:
-        past = await _past(repo, kind)
-        tree = _tree(intake, repo)
+        past = await _past(floor, kind)
+        tree = _tree(intake, floor.repo)
     except CodeloupeError as error:
         note = f"the history cannot be read, so all of it is reviewed: {error.message}"
         return replace(plain, notes=(note,))
@@ -126,16 +127,16 @@ def _tree(intake: Intake, repo: Path) -> Path | None:
             return find_root(repo)
 
 
-async def _past(repo: Path, kind: ScopeKind) -> _Past:
-    with opened_history() as history:
-        place = identity, branch = await find_whereabouts(repo, history)
+async def _past(floor: Floor, kind: ScopeKind) -> _Past:
+    with floor.calls.opened_history() as history:
+        place = identity, branch = await find_whereabouts(floor.repo, history)
         dismissed = frozenset(entry.fingerprint for entry in history.dismissals(identity.names))
         newest = None if branch is None else history.last(identity.names, branch=branch, scope=kind)
         whole = newest
         if newest is not None and branch is not None and not _is_whole(newest):
             query = HistoryQuery(repositories=identity.names, branch=branch, limit=_MOST_PARTIAL_REVIEWS)
             whole = _last_whole(history, query, kind)
-        return _Past(newest, whole, dismissed, identity.names, place)
+        return _Past(newest, whole, dismissed, identity.names, place, floor.calls.opened_history)
 
 
 def _is_whole(record: ReviewRecord) -> bool:
@@ -198,7 +199,7 @@ class _Now:
 
 def _next_round(plain: Round, past: _Past, now: _Now, *, fresh: bool) -> Round:
     last = past.whole
-    fixed_before = partial(_fixed_before, past.names)
+    fixed_before = partial(_fixed_before, past.opened, past.names)
     if last is None:
         first = EarlierRounds(dismissed=past.dismissed, fixed_before=fixed_before, is_first=True)
         return replace(plain, earlier=first if past.dismissed else None)
@@ -303,9 +304,9 @@ def _findings(record: ReviewRecord) -> tuple[Finding, ...]:
     return tuple(replace(finding, suppression=None) for finding in record.findings)
 
 
-def _fixed_before(repositories: tuple[str, ...], fingerprints: Sequence[str]) -> frozenset[str]:
+def _fixed_before(opened: OpenedHistory, repositories: tuple[str, ...], fingerprints: Sequence[str]) -> frozenset[str]:
     try:
-        with opened_history() as history:
+        with opened() as history:
             sightings = history.findings_of(fingerprints, repositories=repositories)
     except CodeloupeError:
         return frozenset()  # then it is told as new, which it is to whoever reads this review

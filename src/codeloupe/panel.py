@@ -6,10 +6,9 @@ offline lane and the external reviewers load with their first use: most runs hav
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,7 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.ports import Agent, AgentEventSink, AskAgent, Reviewer, Verifier
 from codeloupe.redaction import redact
-from codeloupe.store.location import state_directory
-from codeloupe.switchboard import agent_caller, make_agent, review_key
+from codeloupe.switchboard import AgentCalls, review_key
 
 if TYPE_CHECKING:
     from codeloupe.analysers.interface import Analyser
@@ -55,48 +53,49 @@ class Seat:
         return any(agent.limits.tools for agent in self.agents) or self.info.type in ("command", "cerberus")
 
 
-async def choose_seats(settings: Settings) -> tuple[Seat, ...]:
-    """Who would review under these settings. Costs nothing; at least one."""
+async def choose_seats(settings: Settings, calls: AgentCalls | None = None) -> tuple[Seat, ...]:
+    """Who would review under these settings, with the agents of a runtime. Costs nothing; at least one."""
     wanted = settings.reviewers or (settings.reviewer_type,)
     if settings.lanes == ("offline",) and not settings.reviewers:
         wanted = ("offline",)
     seats: list[Seat] = []
     for name in dict.fromkeys(wanted):
         first = next((seat.info.type for seat in seats if seat.agents), None)
-        seats.append(await _seat(name, settings, first=first))
+        seats.append(await _seat(name, settings, calls or AgentCalls(), first=first))
     if "offline" in settings.lanes and all(seat.info.type != "offline" for seat in seats):
         seats.append(_offline_seat("its own lane, as the settings ask"))
     return tuple(seats)
 
 
-async def _seat(name: str, settings: Settings, *, first: str | None) -> Seat:
+async def _seat(name: str, settings: Settings, calls: AgentCalls, *, first: str | None) -> Seat:
     match name:
         case "auto":
-            return await _best_seat(settings, first=first)
+            return await _best_seat(settings, calls, first=first)
         case "offline":
             return _offline_seat("asked for")
         case "command" | "cerberus":
             return Seat(ReviewerInfo(type=name, why="asked for"))
         case _:
-            return Seat(_info(name, "asked for", settings, first=first), (make_agent(name, settings),))
+            return Seat(_info(name, "asked for", settings, first=first), (calls.agent(name, settings),))
 
 
-async def _best_seat(settings: Settings, *, first: str | None) -> Seat:
+async def _best_seat(settings: Settings, calls: AgentCalls, *, first: str | None) -> Seat:
     missing: dict[str, list[str]] = {}
-    for position, name in enumerate(settings.agents):
-        found = await agent_to_check(name, settings).check()
+    names = calls.names(settings)
+    for position, name in enumerate(names):
+        found = await agent_to_check(name, settings, calls).check()
         if found.usable:
             why = "installed and logged in" if found.logged_in else "installed"
             info = _info(name, f"{why}{_passed_over(missing)}", settings, first=first)
-            others = (make_agent(other, settings) for other in settings.agents[position + 1 :])
-            return Seat(info, (make_agent(name, settings), *others))
+            others = (calls.agent(other, settings) for other in names[position + 1 :])
+            return Seat(info, (calls.agent(name, settings), *others))
         missing.setdefault(_what_is_missing(found), []).append(name)
     return _offline_seat(f"no agent can be used here: {_in_words(missing)}")
 
 
-def agent_to_check(name: str, settings: Settings) -> Agent:
+def agent_to_check(name: str, settings: Settings, calls: AgentCalls) -> Agent:
     """The agent of that name as it would be asked first: with `model`, where it was told none of its own."""
-    return make_agent(name, replace(settings, api_model=settings.api_model or settings.model))
+    return calls.agent(name, replace(settings, api_model=settings.api_model or settings.model))
 
 
 def _what_is_missing(found: Availability) -> str:
@@ -158,9 +157,13 @@ def experts_of(settings: Settings) -> tuple[Expert, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Floor:
-    """Where a run happens: the repository, who gets the prompts and raw answers, and the caller's own session."""
+    """Where a run happens: the repository, and what its agent calls share with others.
+
+    `transcript` gets the prompts and raw answers; `session_id` is the caller's own session.
+    """
 
     repo: Path
+    calls: AgentCalls = field(default_factory=AgentCalls)
     transcript: Transcript | None = None
     session_id: str | None = None
 
@@ -224,7 +227,7 @@ class Panel:
         else:
             place = _late("external.cerberus", "GatePlace")(
                 repo=self._floor.repo,
-                state_directory=state_directory(os.environ),
+                state_directory=self._floor.calls.state_directory,
                 session_id=self._floor.session_id,
             )
             gate = _late("external.cerberus", "CerberusReviewer")
@@ -256,12 +259,11 @@ class Panel:
 
 @contextmanager
 def seated(seats: Sequence[Seat], settings: Settings, *, floor: Floor, fresh: bool = False) -> Iterator[Panel]:
-    """The reviewers on their seats; limits, budget and ledger are one for all of them."""
+    """The reviewers on their seats; limits, budget and ledger are those that all calls share."""
     if not any(seat.agents for seat in seats):
         yield Panel(seats, settings, None, floor=floor)
         return
-    with agent_caller(settings, fresh=fresh, key_of=review_key) as caller:
-        yield Panel(seats, settings, caller, floor=floor)
+    yield Panel(seats, settings, floor.calls.caller(settings, fresh=fresh, key_of=review_key), floor=floor)
 
 
 def _review_command(settings: Settings) -> tuple[str, ...]:

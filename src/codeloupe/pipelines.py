@@ -13,6 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 
+from codeloupe.agents.budget import SpendingLimits, Spent
 from codeloupe.app import review
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
@@ -51,7 +52,7 @@ from codeloupe.ports import Agent, GateTask
 from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
 from codeloupe.store.location import state_directory
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
-from codeloupe.switchboard import AGENT_NAMES, agent_caller, make_agent, trust_of, who_is_asked
+from codeloupe.switchboard import AGENT_NAMES, AgentCalls, trust_of, who_is_asked
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 
@@ -119,16 +120,22 @@ class Pipeline:
         *,
         options: RunOptions = RunOptions(),  # noqa: B008 - frozen
         run_id: str | None = None,
+        calls: AgentCalls | None = None,
     ) -> RunRecord:
         """Begin a run and go on until it is completed, failed or waits for a person; its record tells which.
 
+        `calls` is what a runtime shares with the run, as in `Runtime.run_pipeline`; without it the run has its own.
         Raises UsageError for what the caller can mend, before anything is spent. A cancellation is raised when every
         agent is gone; such a run, and one whose process was killed, is picked up by `resume_run`.
         """
+        if calls is None:
+            with AgentCalls(state_directory=options.state_directory) as own:
+                return await self.run(inputs, options=options, run_id=run_id, calls=own)
         values = input_values(self.definition, inputs)
-        settings = options.settings or (await configure(repo=options.repo)).settings
-        _check(self.definition, options, settings)
+        settings = options.settings or (await configure(repo=options.repo, environment=calls.environment)).settings
         repository = await _repository(self.definition.workspace, options.repo)
+        wish = _Wish(options, settings, repository, calls)
+        _check(self.definition, wish)
         now = datetime.now(UTC)
         record = RunRecord(
             run_id=run_id or f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
@@ -147,19 +154,27 @@ class Pipeline:
             agent=options.agent,
             model=options.model,
         )
-        store = open_run_store(options.state_directory)
+        store = open_run_store(calls.state_directory)
         store.create(record)
         with store.lock(record.run_id):
-            return await _Run(self.definition, store, _Wish(options, settings, repository)).go_on(record)
+            return await _Run(self.definition, store, wish).go_on(record)
 
 
-async def resume_run(run_id: str, *, options: RunOptions = RunOptions()) -> RunRecord:  # noqa: B008 - frozen
+async def resume_run(
+    run_id: str,
+    *,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    calls: AgentCalls | None = None,
+) -> RunRecord:
     """Go on with a run that waits, was interrupted or whose process died; nothing that is finished is done again.
 
     One that is at its end is returned as it is, unless a person had one of its failed stages tried again. Raises
     RunNotFound, RunBusy while another process works on it, and UsageError when the pipeline's files have changed.
     """
-    store = open_run_store(options.state_directory)
+    if calls is None:
+        with AgentCalls(state_directory=options.state_directory) as own:
+            return await resume_run(run_id, options=options, calls=own)
+    store = open_run_store(calls.state_directory)
     with store.lock(run_id):
         record = store.load(run_id)
         definition = _definition_of(record)
@@ -168,19 +183,16 @@ async def resume_run(run_id: str, *, options: RunOptions = RunOptions()) -> RunR
             changed = with_changes(record, definition, accepted=options.accept_changes)
         record, options = _remembered(changed.record, options)
         record = replace(record, secret_inputs=secret_inputs(definition, record.inputs))
-        settings = options.settings or (await configure(repo=record.repository or options.repo)).settings
-        _check(definition, options, settings)
-        repository = await _same_repository(record, options)
-        return await _Run(definition, store, _Wish(options, settings, repository)).go_on(record, changed.notes)
+        repo = record.repository or options.repo
+        settings = options.settings or (await configure(repo=repo, environment=calls.environment)).settings
+        wish = _Wish(options, settings, await _same_repository(record, options), calls)
+        _check(definition, wish)
+        return await _Run(definition, store, wish).go_on(record, changed.notes)
 
 
-def open_run_store(state_directory: Path | None = None) -> DirectoryRunStore:
+def open_run_store(directory: Path | None = None) -> DirectoryRunStore:
     """The runs of this machine's user, or those below another directory."""
-    return DirectoryRunStore((state_directory or _state_directory()) / RUNS_DIRECTORY)
-
-
-def _state_directory() -> Path:
-    return state_directory(os.environ)
+    return DirectoryRunStore((directory or state_directory(os.environ)) / RUNS_DIRECTORY)
 
 
 def _definition_of(record: RunRecord) -> PipelineDefinition:
@@ -200,9 +212,10 @@ def _remembered(record: RunRecord, options: RunOptions) -> tuple[RunRecord, RunO
     return replace(record, agent=agent, model=model), replace(options, agent=agent, model=model)
 
 
-def _check(definition: PipelineDefinition, options: RunOptions, settings: Settings) -> None:
+def _check(definition: PipelineDefinition, wish: _Wish) -> None:
     """Raises ConfigError for an agent or an expert that nobody knows, before anything is spent."""
-    _crew(options, settings).check(definition)
+    settings = wish.settings
+    _crew(wish).check(definition)
     for stage in definition.stages:
         for gate in stage.gates:
             if gate.kind is GateKind.REVIEW:
@@ -227,12 +240,13 @@ async def _same_repository(record: RunRecord, options: RunOptions) -> Repository
         ) from error
 
 
-def _crew(options: RunOptions, settings: Settings) -> Crew:
+def _crew(wish: _Wish) -> Crew:
+    options, settings, calls = wish.options, wish.settings, wish.calls
     return Crew(
-        own=options.agents,
+        own={**calls.own, **options.agents},
         built_in=AGENT_NAMES,
-        make=lambda name: make_agent(name, settings),
-        usual=settings.agents if options.agent is None else (options.agent,),
+        make=lambda name: calls.agent(name, settings),
+        usual=calls.names(settings) if options.agent is None else (options.agent,),
         model=options.model or settings.model,
         keeps_sessions=settings.keep_sessions,
     )
@@ -276,8 +290,9 @@ class _Reviewing:
     The change is the agent's and not the user's, so it is not trusted: no word in it can keep the review from finding.
     """
 
-    def __init__(self, settings: Settings, purse: Purse, directory: Path) -> None:
+    def __init__(self, settings: Settings, purse: Purse, directory: Path, calls: AgentCalls) -> None:
         self._settings = settings
+        self._calls = calls
         self._purse = purse
         self._directory = directory
 
@@ -288,17 +303,15 @@ class _Reviewing:
             untrusted=True,
             keep_history=False,
             on_incomplete="fail",
-            max_budget_usd=self._purse.left_usd(task.stage),
-            max_requests=self._purse.left_requests(),
-            max_tokens=self._purse.left_tokens(),
             experts=gate.experts or self._settings.experts,
             fail_on=Severity.parse(gate.fail_on) if gate.fail_on else self._settings.fail_on,
         )
+        calls = self._calls.part(settings, SpendingLimits(max_usd=self._purse.left_usd(task.stage)))
         root, store = self._directory / "stages" / task.stage / "review", self._directory / _STORE
         async with committed_change(root, store, before=task.start_tree, after=task.tree) as change:
             try:
                 async with asyncio.timeout(gate.timeout_seconds):
-                    return await review(change, repo=root, settings=settings, context=task.requirements)
+                    return await review(change, repo=root, settings=settings, context=task.requirements, calls=calls)
             except TimeoutError as error:
                 raise PipelineError(
                     f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s",
@@ -309,11 +322,12 @@ class _Reviewing:
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """How a run is to be made, and the repository from which its workspaces come."""
+    """How a run is to be made, the repository from which its workspaces come, and what its calls share with others."""
 
     options: RunOptions
     settings: Settings
     repository: Repository | None
+    calls: AgentCalls
 
 
 class _Run:
@@ -322,6 +336,7 @@ class _Run:
     def __init__(self, definition: PipelineDefinition, store: DirectoryRunStore, wish: _Wish) -> None:
         self._definition = definition
         self._store = store
+        self._wish = wish
         self._options, self._settings, self._repository = wish.options, wish.settings, wish.repository
 
     async def go_on(self, record: RunRecord, notes: Sequence[str] = ()) -> RunRecord:
@@ -336,41 +351,47 @@ class _Run:
         record = await _begun(book, workspaces, places)
         if notes:
             book.tell(*(book.event("note", words) for words in notes))
-        crew = _crew(self._options, self._settings)
+        crew = _crew(self._wish)
         purse = Purse(self._definition, book, self._settings)
         keys = _Keys(crew.called, trust=trust_of(trusted=not self._settings.untrusted))
-        settings, place = self._call_settings(), self._options.state_directory
-        used = _used(record)
-        with agent_caller(settings, key_of=keys.key_of, watch_files=None, state_directory=place, used=used) as caller:
-            asking = Asking(self._definition, crew, purse, caller)
-            around = Surroundings(
-                definition=self._definition,
-                book=book,
-                purse=purse,
-                places=places,
-                workspaces=workspaces,
-                descent=Descent(self._definition, workspaces, base=record.base_tree),
-                ask=asking.of_stage,
-                can_resume=crew.can_resume,
-                tell_tree=keys.tell,
-                gates={
-                    GateKind.CRITIC: CriticGate(asking.critic, can_read=asking.critic_can_read),
-                    GateKind.REVIEW: ReviewGate(_Reviewing(self._settings, purse, directory).review),
-                    GateKind.COMMAND: command_gate,
-                },
-                word=lambda stage, question, seconds: self._word(record.run_id, stage, question, seconds),
-                left_word=lambda stage: self._store.take_approval(record.run_id, stage),
-            )
-            return await Engine(around).run()
+        calls = self._wish.calls.part(self._settings, self._limits(record))
+        asking = Asking(
+            self._definition, crew, purse, calls.caller(self._settings, key_of=keys.key_of, watch_files=None)
+        )
+        around = Surroundings(
+            definition=self._definition,
+            book=book,
+            purse=purse,
+            places=places,
+            workspaces=workspaces,
+            descent=Descent(self._definition, workspaces, base=record.base_tree),
+            ask=asking.of_stage,
+            can_resume=crew.can_resume,
+            tell_tree=keys.tell,
+            gates={
+                GateKind.CRITIC: CriticGate(asking.critic, can_read=asking.critic_can_read),
+                GateKind.REVIEW: ReviewGate(_Reviewing(self._settings, purse, directory, calls).review),
+                GateKind.COMMAND: command_gate,
+            },
+            word=lambda stage, question, seconds: self._word(record.run_id, stage, question, seconds),
+            left_word=lambda stage: self._store.take_approval(record.run_id, stage),
+        )
+        return await Engine(around).run()
 
     def _checkout(self, record: RunRecord) -> Path | None:
         is_checkout = record.workspace is WorkspaceKind.CHECKOUT
         return self._repository.root if is_checkout and self._repository is not None else None
 
-    def _call_settings(self) -> Settings:
-        """The settings for calls, with the tighter of the two budgets that a run may have."""
+    def _limits(self, record: RunRecord) -> SpendingLimits:
+        """What the run may spend in its whole life, and what it has spent so far."""
+        used = _used(record)
         limits = (self._definition.max_budget_usd, self._settings.max_budget_usd)
-        return replace(self._settings, max_budget_usd=min((most for most in limits if most is not None), default=None))
+        return SpendingLimits(
+            max_usd=min((most for most in limits if most is not None), default=None),
+            max_tokens=self._settings.max_tokens,
+            max_requests=self._settings.max_requests,
+            spent=Spent(used.cost_usd, used.input_tokens + used.output_tokens, used.requests, used.unknown_costs),
+        )
 
     async def _word(self, run_id: str, stage: StageRecord, question: str, seconds: float) -> Approval | None:
         ask_person = self._options.ask_person

@@ -56,10 +56,10 @@ from codeloupe.sweep.narrowing import intent_of, within
 from codeloupe.sweep.querying import describe, scope_of, with_whole_days
 from codeloupe.sweep.relaying import Relay
 from codeloupe.sweep.scoring import exit_code, overall_score, summarise, total_usage
+from codeloupe.switchboard import AgentCalls
 from codeloupe.terms import policy_of, rules_of
 
 __all__ = ["DEFAULT_EXPERTS", "describe", "review_commits", "scope_of"]
-
 _GENERAL = "general"
 _MOST_CONTENT_BYTES = 32 * 1024**2
 _log = logging.getLogger(__name__)
@@ -80,26 +80,29 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     strict: bool = False,
     fresh: bool = False,
     seats: Sequence[Seat] | None = None,
-    sweep_id: str | None = None,
     emit: EventSink = _ignore,
+    calls: AgentCalls | None = None,
 ) -> CommitSweep:
     """Review commits, each by itself with the experts of its category, and return what became of all of them.
 
     A commit whose review fails is in the outcome as one that could not be reviewed. What was bought before is not
     bought again, unless `fresh`: a sweep that was interrupted goes on where it was. Each commit is saved to the history
     as it is finished, if the settings keep one. With `strict` the exit code is 1 for an open finding of high or above.
-    One call takes at most `timeout_seconds` of the settings. `seats` says who reviews, in place of the settings;
-    `sweep_id` names the outcome. Raises UsageError for what the caller can mend, ProcessError when git fails.
+    One call takes at most `timeout_seconds` of the settings. `seats` says who reviews, in place of the settings.
+    Raises UsageError for what the caller can mend, ProcessError when git fails.
     """
-    asked = query or CommitQuery()
-    chosen = _with_patience(settings or (await configure(scope_of(asked), repo=repo)).settings)
+    asked, calls = query or CommitQuery(), calls or AgentCalls()
+    loaded = settings or (await configure(scope_of(asked), repo=repo, environment=calls.environment)).settings
+    chosen = _with_patience(loaded)
     repository = await open_repository(Path(repo))
-    wish = _Wish(asked, repository, Path(repo), chosen, None if seats is None else tuple(seats), fresh)
-    name, words = sweep_id or uuid.uuid4().hex, describe(asked)
+    wish = _Wish(asked, repository, Path(repo), chosen, None if seats is None else tuple(seats), fresh, calls)
+    name, words = uuid.uuid4().hex, describe(asked)
     known = CommitSweep(sweep_id=name, description=words, commits=(), summary="", exit_code=0, strict=strict)
     if not chosen.keep_history:
         return await _swept(known, wish, keeper=None, emit=emit)
-    async with keeping_sweep(known, repo=wish.repo, prompt_version=PROMPT_VERSION, emit=emit) as keeper:
+    async with keeping_sweep(
+        known, repo=wish.repo, prompt_version=PROMPT_VERSION, opened=calls.opened_history, emit=emit
+    ) as keeper:
         sweep = await _swept(known, wish, keeper=keeper, emit=emit)
         await keeper.finish(sweep)
     return sweep
@@ -115,6 +118,7 @@ class _Wish:
     settings: Settings
     seats: tuple[Seat, ...] | None
     fresh: bool
+    calls: AgentCalls
 
 
 async def _swept(known: CommitSweep, wish: _Wish, *, keeper: SweepKeeper | None, emit: EventSink) -> CommitSweep:
@@ -122,11 +126,12 @@ async def _swept(known: CommitSweep, wish: _Wish, *, keeper: SweepKeeper | None,
     started = time.monotonic()
     asked, chosen, repository = wish.query, wish.settings, wish.repository
     commits = await list_commits(repository, with_whole_days(asked))
-    taken = wish.seats if wish.seats is not None else await choose_seats(chosen)
+    taken = wish.seats if wish.seats is not None else await choose_seats(chosen, wish.calls)
     for seat in taken:
         emit(ReviewerChosen(seat.info))
+    floor = Floor(repo=wish.repo, calls=wish.calls, transcript=_take_down)
     with (
-        seated(taken, chosen, floor=Floor(repo=wish.repo, transcript=_take_down), fresh=wish.fresh) as panel,
+        seated(taken, chosen, floor=floor, fresh=wish.fresh) as panel,
         empty_directory() as nowhere,
     ):
         reviewers = _reviewers(panel, taken, chosen)

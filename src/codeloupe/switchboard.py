@@ -1,4 +1,4 @@
-"""Agent calls put together: from settings to agents, limits, budget and ledger. The composition root of one call.
+"""Agent calls put together: from settings to agents, and what all calls of a runtime share.
 
 The modules of an agent load with its first use, so that of a chain only those that are asked cost a start.
 """
@@ -7,31 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, Self
 
-from codeloupe.agents.budget import RunBudget, Spent
+from codeloupe.agents.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
-from codeloupe.agents.validation import validate_types
+from codeloupe.agents.timing import Timing
 from codeloupe.config.schema import Settings
-from codeloupe.configuring import configure
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import open_repository
 from codeloupe.git.tree_state import changed_between, identity, read_tree_state
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
-from codeloupe.model.agent_events import AgentEvent
-from codeloupe.model.usage import Usage
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, DefaultSeconds
 from codeloupe.ports import Agent, AgentEventSink
 from codeloupe.store.content_key import CALL_VERSION, Asked, content_key, is_repeatable
 from codeloupe.store.database import Database
+from codeloupe.store.history import SqliteHistory
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.store.location import DATABASE_NAME, database_path
+from codeloupe.store.location import DATABASE_NAME, state_directory
 
 
 class _Recipe(NamedTuple):
@@ -75,15 +74,16 @@ _SOME_FENCE = "\0fence\0"
 class _LateAgent:
     """An agent whose modules load when more than its name is asked for."""
 
-    def __init__(self, name: str, recipe: _Recipe, settings: Settings) -> None:
+    def __init__(self, name: str, recipe: _Recipe, settings: Settings, environment: Mapping[str, str] | None) -> None:
         self.name = name
         self._recipe = recipe
         self._settings = settings
+        self._environment = environment
 
     @cached_property
     def _agent(self) -> Agent:
         agent: Agent = getattr(import_module(self._recipe.module), self._recipe.kind)(
-            **self._recipe.options(self._settings)
+            environment=self._environment, **self._recipe.options(self._settings)
         )
         return agent
 
@@ -107,37 +107,38 @@ class _LateAgent:
         return await self._agent.check()
 
 
-def make_agent(name: str, settings: Settings) -> Agent:
-    """The agent of that name, as the settings want it. Raises KeyError for an unknown name."""
-    return _LateAgent(name, _RECIPES[name], settings)
+def make_agent(name: str, settings: Settings, *, environment: Mapping[str, str] | None = None) -> Agent:
+    """The agent of that name, as the settings want it. Raises KeyError for an unknown name.
+
+    Its program or service gets what it needs of `environment`, or of this process's own.
+    """
+    return _LateAgent(name, _RECIPES[name], settings, environment)
 
 
-def _ignore(_event: AgentEvent) -> None:
-    """Take an event and do nothing with it."""
+def effective_request(request: AgentRequest, settings: Settings) -> AgentRequest:
+    """The request with what the settings say where it says nothing: its model, and its time."""
+    is_open = isinstance(request.timeout_seconds, DefaultSeconds)
+    return replace(
+        request,
+        model=request.model or settings.model,
+        timeout_seconds=settings.agent_timeout_seconds if is_open else request.timeout_seconds,
+        # The caller's own, which may change while the call waits.
+        output_schema=deepcopy(request.output_schema),
+    )
 
 
 async def run_agent(
-    request: AgentRequest,
-    *,
-    settings: Settings | None = None,
-    fresh: bool = False,
-    emit: AgentEventSink = _ignore,
+    request: AgentRequest, *, settings: Settings, calls: AgentCalls, fresh: bool, emit: AgentEventSink
 ) -> AgentResult:
-    """Ask the first agent of the settings that can be used, and return its answer.
+    """The answer of the first agent that can be used. Raises as `codeloupe.run_agent` does."""
+    asked = effective_request(request, settings)
+    agents = [calls.agent(name, settings) for name in calls.names(settings)]
+    tree = await _tree_of(asked)
 
-    The same question about the same files is bought once: a finished call comes from the ledger unless `fresh`.
-    Raises an AgentError, whose kind says what happened and whether trying again makes sense, or a StoreError.
-    """
-    validate_types(request, agent="any agent")
-    chosen = settings or (await configure(repo=request.working_dir)).settings
-    agents = [make_agent(name, chosen) for name in chosen.agents]
-    tree = await _tree_of(request)
+    def key_of(one: AgentRequest, agent: Agent) -> str | None:
+        return _key(one, agent, tree, trust=trust_of(trusted=not settings.untrusted))
 
-    def key_of(asked: AgentRequest, agent: Agent) -> str | None:
-        return _key(asked, agent, tree, trust=trust_of(trusted=not chosen.untrusted))
-
-    with agent_caller(chosen, fresh=fresh, key_of=key_of) as caller:
-        return await caller.call(request, agent=agents, emit=emit)
+    return await calls.caller(settings, fresh=fresh, key_of=key_of).call(asked, agent=agents, emit=emit)
 
 
 async def _watch(directory: Path) -> ChangedFiles:
@@ -150,44 +151,115 @@ async def _watch(directory: Path) -> ChangedFiles:
     return changed_files
 
 
-@contextmanager
-def agent_caller(
-    settings: Settings,
-    *,
-    fresh: bool = False,
-    key_of: KeyOf | None = None,
-    watch_files: WatchFiles | None = _watch,
-    state_directory: Path | None = None,
-    used: Usage = Usage(),
-) -> Iterator[AgentCaller]:
-    """What makes the agent calls of one run, with its limits, its budget and the ledger.
+class AgentCalls:
+    """What all agent calls of a runtime share, in one event loop: agents, limits, budget and the one database.
 
-    `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files` tells
-    which files a call changed, by git unless something else is given; None for a caller who finds out by itself. The
-    ledger is the user's, or the one in `state_directory`. `used` is what the run has used before.
+    `agents` are the caller's own, by their names: one that has the name of a built-in one takes its place. Limits and
+    budget are those of the settings with which the first call is made. The database is touched with its first use.
     """
-    options = CallerOptions(
-        concurrency=settings.concurrency,
-        calls_per_minute=settings.calls_per_minute,
-        mask_prompts=settings.mask_prompts,
-        fresh=fresh,
-        wait_for_quota=settings.wait_for_quota,
-    )
-    budget = RunBudget(
-        clock=time.monotonic,
-        max_usd=settings.max_budget_usd,
-        max_tokens=settings.max_tokens,
-        max_requests=settings.max_requests,
-        spent=Spent(used.cost_usd, used.input_tokens + used.output_tokens, used.requests, used.unknown_costs),
-    )
-    path = database_path(os.environ) if state_directory is None else state_directory / DATABASE_NAME
-    with Database(path) as database:
-        yield AgentCaller(options, budget=budget, ledger=SqliteLedger(database), key_of=key_of, watch_files=watch_files)
+
+    def __init__(
+        self,
+        agents: Sequence[Agent] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        state_directory: Path | None = None,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+    ) -> None:
+        self.own = MappingProxyType({agent.name: agent for agent in agents})
+        self.environment = environment
+        self._state_directory = state_directory
+        self._timing = timing
+        self._caller: AgentCaller | None = None
+
+    @cached_property
+    def state_directory(self) -> Path:
+        """Where the ledger, the history and the runs of pipelines are. Raises StoreError when nothing names a place."""
+        if self._state_directory is not None:
+            return self._state_directory
+        return state_directory(os.environ if self.environment is None else self.environment)
+
+    @cached_property
+    def database(self) -> Database:
+        """The file of ledger and history. Raises as `state_directory` does."""
+        return Database(self.state_directory / DATABASE_NAME)
+
+    @property
+    def spent(self) -> Spent:
+        """What all calls have taken so far."""
+        return Spent() if self._caller is None else self._caller.spent
+
+    @contextmanager
+    def opened_history(self) -> Iterator[SqliteHistory]:
+        """The history, which stays open afterwards. Raises as `state_directory` does."""
+        yield SqliteHistory(self.database)
+
+    def names(self, settings: Settings) -> tuple[str, ...]:
+        """Who is asked, in this order: the caller's own agents, if there are any, else those of the settings."""
+        return tuple(self.own) or settings.agents
+
+    def agent(self, name: str, settings: Settings) -> Agent:
+        """The agent of that name, as the settings want it. Raises KeyError for an unknown name."""
+        own = self.own.get(name)
+        return make_agent(name, settings, environment=self.environment) if own is None else own
+
+    def caller(
+        self,
+        settings: Settings,
+        *,
+        fresh: bool = False,
+        key_of: KeyOf | None = None,
+        watch_files: WatchFiles | None = _watch,
+    ) -> AgentCaller:
+        """What makes agent calls under the limits that all calls share.
+
+        `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files`
+        tells which files a call changed, by git unless something else is given; None for a caller who finds out by
+        itself. Raises StoreError when there is no place for the ledger.
+        """
+        return self._shared(settings).variant(
+            key_of=key_of,
+            watch_files=watch_files,
+            mask_prompts=settings.mask_prompts,
+            fresh=fresh,
+            wait_for_quota=settings.wait_for_quota,
+        )
+
+    def part(self, settings: Settings, limits: SpendingLimits) -> AgentCalls:
+        """The same for some of the calls, which have limits of their own beside those of all. Raises as `caller`."""
+        part = copy(self)
+        part._caller = self._shared(settings).variant(key_of=None, watch_files=None, limits=limits)  # noqa: SLF001 - ours
+        return part
+
+    def _shared(self, settings: Settings) -> AgentCaller:
+        if self._caller is not None:
+            return self._caller
+        options = CallerOptions(concurrency=settings.concurrency, calls_per_minute=settings.calls_per_minute)
+        budget = RunBudget(
+            clock=self._timing.clock,
+            max_usd=settings.max_budget_usd,
+            max_tokens=settings.max_tokens,
+            max_requests=settings.max_requests,
+        )
+        ledger = SqliteLedger(self.database)
+        self._caller = AgentCaller(options, budget=budget, ledger=ledger, timing=self._timing)
+        return self._caller
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database; the next use opens it again."""
+        if "database" in vars(self):
+            self.database.close()
 
 
-async def list_agents(settings: Settings) -> tuple[tuple[str, Availability], ...]:
-    """Every known agent, and whether it can be used here. Costs nothing."""
-    agents = [make_agent(name, settings) for name in AGENT_NAMES]
+async def list_agents(settings: Settings, calls: AgentCalls) -> tuple[tuple[str, Availability], ...]:
+    """Every built-in agent, and whether it can be used here. Costs nothing."""
+    agents = [calls.agent(name, settings) for name in AGENT_NAMES]
     found = await asyncio.gather(*(agent.check() for agent in agents))
     return tuple(zip(AGENT_NAMES, found, strict=True))
 

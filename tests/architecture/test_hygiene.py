@@ -24,7 +24,8 @@ Rule = Callable[[Source], Iterator[str]]
 
 
 def first_party_imports_inside_functions(source: Source) -> Iterator[str]:
-    if not MAY_IMPORT_LATE.search(source.text):
+    # What a runtime puts together is more than one call needs, and loads with its first use.
+    if source.room == "runtime" or not MAY_IMPORT_LATE.search(source.text):
         return
     for function in functions(source.tree):
         for name, line in imports(function):

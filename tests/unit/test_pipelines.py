@@ -23,7 +23,7 @@ from tests.engine_pipelines import Cast, critique, options, run, write_pipeline,
 def test_the_public_names_are_there() -> None:
     assert codeloupe.Pipeline is Pipeline
     assert codeloupe.RunOptions is RunOptions
-    for name in ("AgentExecutionError", "RunRecord", "StageRequest", "StageResult", "resume_run"):
+    for name in ("AgentExecutionError", "RunRecord", "resume_run"):
         assert name in codeloupe.__all__
         assert getattr(codeloupe, name)
 

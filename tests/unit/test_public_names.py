@@ -16,10 +16,14 @@ import pytest
 
 import codeloupe
 from codeloupe import (
+    Agent,
     AgentError,
+    AgentEvent,
     AgentExecutionError,
+    AgentLimits,
     AgentRequest,
     AgentResult,
+    Availability,
     BaseScope,
     CodeloupeError,
     CodeReviewer,
@@ -28,7 +32,9 @@ from codeloupe import (
     CommitSweep,
     DefaultScope,
     DiffScope,
+    Event,
     Finding,
+    PermissionMode,
     Pipeline,
     Preview,
     PullRequestScope,
@@ -39,9 +45,8 @@ from codeloupe import (
     RunRecord,
     Settings,
     Severity,
+    Spent,
     StagedScope,
-    StageRequest,
-    StageResult,
     UncommittedScope,
     Verdict,
     WorkdirReviewer,
@@ -89,6 +94,24 @@ async def _what_an_agent_call_gives() -> None:
         assert_type(error.cost_usd, float | None)
 
 
+async def _what_a_runtime_gives(agent: Agent) -> None:
+    def listen(event: Event | AgentEvent) -> None:
+        assert_type(event, Event | AgentEvent)
+
+    async with codeloupe.Runtime(Settings(), agents=[agent], environment={}, state_directory="state") as runtime:
+        assert_type(await runtime.review(RangeScope("main..HEAD"), repo=".", emit=listen), Review)
+        assert_type(await runtime.preview(), Preview)
+        assert_type(await runtime.review_commits(CommitQuery(), repo="."), CommitSweep)
+        assert_type(await runtime.run_agent(AgentRequest(prompt="Hi.", working_dir=Path()), emit=listen), AgentResult)
+        record = await runtime.run_pipeline(Pipeline.load("article.yaml"), {"topic": "rivers"})
+        assert_type(record, RunRecord)
+        assert_type(await runtime.resume_run(record.run_id), RunRecord)
+        assert_type(runtime.spent, Spent)
+    assert_type(await agent.check(), Availability)
+    assert_type(agent.limits, AgentLimits)
+    assert_type(PermissionMode.PLAN.may_write, bool)
+
+
 async def _what_a_pipeline_gives() -> None:
     pipeline = Pipeline.load("article.yaml")
     assert_type(pipeline, Pipeline)
@@ -111,6 +134,7 @@ async def _what_reviewers_of_orchestrators_give() -> None:
 CLAIMS = (
     _what_a_review_gives,
     _what_an_agent_call_gives,
+    _what_a_runtime_gives,
     _what_a_pipeline_gives,
     _what_reviewers_of_orchestrators_give,
 )
@@ -157,7 +181,7 @@ def test_errors_are_caught_by_their_families() -> None:
 
 
 def test_values_do_not_change() -> None:
-    kinds: tuple[Any, ...] = (*SCOPES, AgentRequest, AgentResult, Review, Finding, RunRecord, StageRequest, StageResult)
+    kinds: tuple[Any, ...] = (*SCOPES, AgentRequest, AgentResult, Review, Finding, RunRecord)
     assert [kind for kind in kinds if not kind.__dataclass_params__.frozen] == []
 
 

@@ -23,8 +23,9 @@ from codeloupe.errors import BudgetExhausted, InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent, AgentStarted
 from codeloupe.ports import Agent
+from codeloupe.runtime import run_agent
 from codeloupe.store.location import database_path
-from codeloupe.switchboard import AGENT_NAMES, agent_caller, make_agent, review_key, run_agent
+from codeloupe.switchboard import AGENT_NAMES, AgentCalls, make_agent, review_key
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Text
 
@@ -167,7 +168,8 @@ class TestTheKeyOfAReviewingCall:
 class TestTheCaller:
     def call(self, agent: ScriptedAgent, *fences: str, fresh: bool = False) -> list[AgentResult]:
         async def calls() -> list[AgentResult]:
-            with agent_caller(Settings(), fresh=fresh, key_of=review_key) as caller:
+            with AgentCalls() as shared:
+                caller = shared.caller(Settings(), fresh=fresh, key_of=review_key)
                 return [await caller.call(asked(fence), agent=agent, emit=lambda _event: None) for fence in fences]
 
         return asyncio.run(calls())
@@ -190,7 +192,8 @@ class TestTheCaller:
         agent = ScriptedAgent([Text("first"), Text("second")])
 
         async def twice() -> list[str]:
-            with agent_caller(Settings()) as caller:
+            with AgentCalls() as shared:
+                caller = shared.caller(Settings())
                 return [(await caller.call(asked(), agent=agent, emit=lambda _event: None)).output for _ in range(2)]
 
         assert asyncio.run(twice()) == ["first", "second"]
@@ -200,7 +203,8 @@ class TestTheCaller:
         agent = ScriptedAgent([Text("first"), Text("second")])
 
         async def calls() -> None:
-            with agent_caller(Settings(max_requests=1)) as caller:
+            with AgentCalls() as shared:
+                caller = shared.caller(Settings(max_requests=1))
                 for fence in (FENCE, OTHER_FENCE):
                     await caller.call(asked(fence), agent=agent, emit=lambda _event: None)
 
@@ -212,7 +216,8 @@ class TestTheCaller:
         events: list[AgentEvent] = []
 
         async def call() -> None:
-            with agent_caller(Settings()) as caller:
+            with AgentCalls() as shared:
+                caller = shared.caller(Settings())
                 await caller.call(asked(), agent=ScriptedAgent([Text("first")]), emit=events.append)
 
         asyncio.run(call())

@@ -98,7 +98,8 @@ class Attempts:
             raise self._timed_out("there was no place for another attempt in the time that was left", 0) from error
 
     async def _attempt(self, request: AgentRequest, place: Place, deadline: float, number: int) -> AgentResult:
-        async with self.budget.reserve(request, agent=self.agent.name) as spend:
+        reads = self.agent.limits.tools and request.tools != ()
+        async with self.budget.reserve(request, agent=self.agent.name, reads=reads) as spend:
             left = deadline - self.timing.clock()
             if left < (SHORTEST_ATTEMPT_SECONDS if number > 1 else 0):
                 raise self._timed_out("no time is left for another attempt", 0)

@@ -1,13 +1,15 @@
-"""What a run may spend on all its calls together: money, tokens, requests and time, looked at before each request."""
+"""What calls may spend together: money, tokens, requests and time, reserved before a request and settled after it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
+from codeloupe.agents.prompt_text import full_prompt
 from codeloupe.agents.timing import in_words
 from codeloupe.errors import (
     AgentError,
@@ -24,9 +26,16 @@ from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.records import dataclass
 from codeloupe.ports import Clock
 
-_CHARACTERS_PER_TOKEN = 4
-# Before any call told its cost: enough for most, so that a run with a few dollars need not begin with one call alone.
-_ASSUMED_COST_USD = 0.5
+# Code has more tokens for its length than prose; a reservation that is too large costs only some concurrency.
+_CHARACTERS_PER_TOKEN = 3
+# What a request takes beside its prompt: hardly any answer is longer, and an agent with tools sends its own
+# instructions and, turn by turn, all that it has read.
+_ANSWER_TOKENS = 16_000
+_READING_TOKENS = 64_000
+# For an agent that says what it costs, but not for how many tokens.
+_LEAST_USD = 0.5
+# The next request may cost more than the dearest so far, and its tokens more than those: an answer's cost most.
+_MARGIN = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +48,27 @@ class Spent:
     unknown_costs: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendingLimits:
+    """What a part of all calls may spend, `spent` included, which went out earlier; None means no limit."""
+
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    max_requests: int | None = None
+    spent: Spent = Spent()
+
+
 _UNKNOWN = Spent(requests=1, unknown_costs=1)
 _FREE = (InvalidRequest, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
 
 
 class RunBudget:
-    """The budget of one run, in one event loop; None means no limit. `deadline` is a moment of `clock`.
+    """What some calls may spend, in one event loop; None means no limit. `deadline` is a moment of `clock`.
 
-    Requests that run count with what they are expected to cost: the most that one has cost so far, and no more than
-    their own max_budget_usd. One that would go beyond the limit together with those waits until they have ended. So
-    the last one may pass a limit, but not all that run at a time. `spent` is what went out earlier.
+    A running request counts with what it may take, estimated high: its prompt and a long answer, or more when one has
+    taken more. One that would go beyond a limit together with those waits until they have ended, and while no price is
+    known, it waits for the first. So the last answer may pass a limit, but never all that run at a time.
+    A request must also fit into `within`, the budget that this one is a part of. `spent` is what went out earlier.
     """
 
     def __init__(
@@ -60,15 +80,19 @@ class RunBudget:
         max_requests: int | None = None,
         deadline: float | None = None,
         spent: Spent = Spent(),  # noqa: B008 - frozen
+        within: RunBudget | None = None,
     ) -> None:
         self._clock = clock
         self._max_usd = math.inf if max_usd is None else max_usd
         self._max_tokens = math.inf if max_tokens is None else max_tokens
         self._max_requests = math.inf if max_requests is None else max_requests
-        self.deadline = math.inf if deadline is None else deadline
+        self._within = within
+        own = math.inf if deadline is None else deadline
+        self.deadline: float = own if within is None else min(own, within.deadline)
         self._spent = spent
         self._running = Spent()
         self._dearest_usd: float | None = None
+        self._token_usd: float | None = None
         self._most_tokens = 0
         self._first_in_line = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -81,55 +105,97 @@ class RunBudget:
     @property
     def limits_money(self) -> bool:
         """Whether there is a limit of money."""
-        return self._max_usd < math.inf
+        return self._max_usd < math.inf or (self._within is not None and self._within.limits_money)
+
+    def part(self, limits: SpendingLimits) -> RunBudget:
+        """A budget with limits of its own, whose requests must fit into this one too."""
+        return RunBudget(
+            clock=self._clock,
+            max_usd=limits.max_usd,
+            max_tokens=limits.max_tokens,
+            max_requests=limits.max_requests,
+            spent=limits.spent,
+            within=self,
+        )
 
     def check(self, *, agent: str) -> None:
         """Raises BudgetExhausted, which names the limit and what was spent, when nothing more may be begun."""
-        spent = self._spent
+        spent, most = self._spent, (self._max_usd, self._max_tokens, self._max_requests)
         requests = spent.requests + self._running.requests
-        self._refuse(spent.usd >= self._max_usd, f"${spent.usd:.4f} of ${self._max_usd:.4f} are spent", agent)
-        self._refuse(spent.tokens >= self._max_tokens, f"{spent.tokens:,} of {self._max_tokens:,} tokens", agent)
-        self._refuse(requests >= self._max_requests, f"{requests:,} of {self._max_requests:,} requests", agent)
+        if spent.usd >= most[0]:
+            raise self._exhausted(f"${spent.usd:.4f} of ${most[0]:.4f} are spent", "max_budget_usd", agent)
+        if spent.tokens >= most[1]:
+            raise self._exhausted(f"{spent.tokens:,} of {most[1]:,} tokens are used", "max_tokens", agent)
+        if requests >= most[2]:
+            raise self._exhausted(f"{requests:,} of {most[2]:,} requests are made", "max_requests", agent)
         late = self._clock() - self.deadline
-        self._refuse(late >= 0, f"the time of the run ended {in_words(max(late, 0.0))} ago", agent)
+        if late >= 0:
+            raise self._exhausted(f"the time of the run ended {in_words(late)} ago", "the time", agent)
+        if self._within is not None:
+            self._within.check(agent=agent)
 
-    def _refuse(self, is_over: bool, what: str, agent: str) -> None:  # noqa: FBT001 - a list of checks reads best so
-        if is_over:
-            unknown = self._spent.unknown_costs
-            note = f" ({unknown} more requests did not tell their cost)" if unknown else ""
-            raise BudgetExhausted(
-                f"nothing more is asked of {agent}, since the budget of this run is used up: {what}{note}",
-                agent=agent,
-                hint="what was found before stays; raise the limit to go on",
-                attempts=0,
-            )
+    def _exhausted(self, what: str, limit: str, agent: str) -> BudgetExhausted:
+        unknown = self._spent.unknown_costs
+        note = f" ({unknown} more requests did not tell their cost)" if unknown else ""
+        return BudgetExhausted(
+            f"nothing more is asked of {agent}, since the budget of this run is used up: {what}{note}",
+            agent=agent,
+            hint=f"what was answered before is kept; raise {limit} to go on",
+            attempts=0,
+        )
 
     @asynccontextmanager
-    async def reserve(self, request: AgentRequest, *, agent: str) -> AsyncIterator[Callable[[AgentResult], None]]:
+    async def reserve(
+        self, request: AgentRequest, *, agent: str, reads: bool = False
+    ) -> AsyncIterator[Callable[[AgentResult], None]]:
         """Room for one request, as long as the block runs; the block calls what it gets with the result.
 
-        Raises BudgetExhausted before the block. An error or cancellation counts as a request too, with the cost
-        that the error tells in `cost_usd` and `usage`.
+        `reads` tells that the agent has tools, with which it sends more than the prompt. Raises BudgetExhausted before
+        the block. An error or cancellation counts as a request too, with the cost that the error tells in `cost_usd`
+        and `usage`.
         """
         async with self._first_in_line:
-            while not self._fits(expected := self._expected(request), agent):
+            while not self._fits(expected := self._expected(request, reads=reads), agent):
                 self._changed.clear()
                 await self._changed.wait()
             self._running = _sum(self._running, expected)
-        costs: list[Spent] = []
+        # Until the wider budget lets it in too, nothing was asked and nothing is spent.
+        cost = Spent()
         try:
-            yield lambda result: costs.append(_cost(result.total_cost_usd, result.usage))
-        except Exception as error:  # whatever it was, what it cost is spent
-            costs.append(_cost_of_failure(error))
-            raise
-        finally:
-            self._end(expected, costs[0] if costs else _UNKNOWN)
+            async with self._reserved_within(request, agent=agent, reads=reads) as spend_within:
+                cost = _UNKNOWN
 
-    def _expected(self, request: AgentRequest) -> Spent:
+                def spend(result: AgentResult) -> None:
+                    nonlocal cost
+                    cost = _cost(result.total_cost_usd, result.usage)
+                    spend_within(result)
+
+                try:
+                    yield spend
+                except Exception as error:  # whatever it was, what it cost is spent
+                    cost = _cost_of_failure(error)
+                    raise
+        finally:
+            self._end(expected, cost)
+
+    def _reserved_within(
+        self, request: AgentRequest, *, agent: str, reads: bool
+    ) -> AbstractAsyncContextManager[Callable[[AgentResult], None]]:
+        if self._within is None:
+            return nullcontext(_ignore)
+        return self._within.reserve(request, agent=agent, reads=reads)
+
+    def _expected(self, request: AgentRequest, *, reads: bool) -> Spent:
+        """The most that a request is likely to take."""
+        beside = _READING_TOKENS if reads else _ANSWER_TOKENS
+        tokens = max(_prompt_tokens(request) + beside, round(_MARGIN * self._most_tokens))
+        # While no price is known, one request may take all there is.
+        usd = self._max_usd
+        if self._dearest_usd is not None:
+            by_tokens = _LEAST_USD if self._token_usd is None else _MARGIN * self._token_usd * tokens
+            usd = max(_MARGIN * self._dearest_usd, by_tokens)
         most = math.inf if request.max_budget_usd is None else request.max_budget_usd
-        usd = _ASSUMED_COST_USD if self._dearest_usd is None else self._dearest_usd
-        tokens = max(self._most_tokens, len(request.prompt) // _CHARACTERS_PER_TOKEN)
-        return Spent(usd=min(usd, most), tokens=tokens, requests=1)
+        return Spent(usd=min(usd, most) if self._max_usd < math.inf else 0.0, tokens=tokens, requests=1)
 
     def _fits(self, expected: Spent, agent: str) -> bool:
         self.check(agent=agent)
@@ -143,9 +209,22 @@ class RunBudget:
         self._spent = _sum(self._spent, cost)
         self._most_tokens = max(self._most_tokens, cost.tokens)
         # A service that refused took nothing, which tells nothing about the price of an answer.
-        if cost.usd or (cost.tokens and not cost.unknown_costs):
+        if cost.usd or cost.tokens:
             self._dearest_usd = max(self._dearest_usd or 0.0, cost.usd)
+        if cost.tokens:
+            self._token_usd = max(self._token_usd or 0.0, cost.usd / cost.tokens)
         self._changed.set()
+
+
+def _ignore(_result: AgentResult) -> None:
+    """Take a result and do nothing with it."""
+
+
+def _prompt_tokens(request: AgentRequest) -> int:
+    """About how many tokens are sent, rather too many than too few."""
+    texts = (full_prompt(request), request.system_prompt or "", request.append_system_prompt or "")
+    schema = json.dumps(request.output_schema, default=str) if request.output_schema else ""
+    return sum(len(text) for text in (*texts, schema)) // _CHARACTERS_PER_TOKEN
 
 
 def _cost(cost_usd: float | None, usage: TokenUsage | None) -> Spent:

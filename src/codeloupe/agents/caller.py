@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
 from dataclasses import field, replace
 from pathlib import Path
+from typing import Any
 
 from codeloupe.agents.attempts import Attempts, Span
-from codeloupe.agents.budget import RunBudget
+from codeloupe.agents.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.fallback import Roll, with_fallback
 from codeloupe.agents.limiter import Limiter
 from codeloupe.agents.masking import mask_error, masked_request, masked_result, masked_sink
@@ -58,7 +60,7 @@ class CallerOptions:
 
 
 class AgentCaller:
-    """Makes the calls of one run, in one event loop.
+    """Makes calls in one event loop, which share limits, budget and ledger; `variant` makes others that share them too.
 
     `key_of` gives the ledger's key of a request, or None for one that must be made each time. `watch_files` looks at
     a directory before a call that may write and gives a function that tells, after it, which files changed.
@@ -82,6 +84,27 @@ class AgentCaller:
         self._limiters: dict[str, Limiter] = {}
         self._roll = Roll()
         self._purchases = ledger and Purchases(ledger, timing=timing, lease_seconds=options.lease_seconds)
+
+    @property
+    def spent(self) -> Spent:
+        """What ended requests have taken of the budget."""
+        return self._budget.spent
+
+    def variant(
+        self,
+        *,
+        key_of: KeyOf | None,
+        watch_files: WatchFiles | None,
+        limits: SpendingLimits | None = None,
+        **options: Any,
+    ) -> AgentCaller:
+        """A caller with other keys and options, under the same limits, and perhaps more, and with the same ledger."""
+        other = copy(self)
+        other._key_of, other._watch_files = key_of, watch_files  # noqa: SLF001 - of our own class
+        other._options = replace(self._options, **options)  # noqa: SLF001 - as above
+        if limits is not None:
+            other._budget = self._budget.part(limits)  # noqa: SLF001 - as above
+        return other
 
     async def call(self, request: AgentRequest, *, agent: Agent | Sequence[Agent], emit: AgentEventSink) -> AgentResult:
         """The answer of the agent, or of the first of a chain that can be used; `notes` tell what was not as asked.

@@ -9,7 +9,6 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from codeloupe import switchboard
 from codeloupe.cli.agent_options import flags_of, request_of
 from codeloupe.cli.agent_progress import AgentProgress
 from codeloupe.cli.live_line import choose_mode
@@ -20,6 +19,7 @@ from codeloupe.configuring import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError
 from codeloupe.model.agent import AgentResult, Availability, TokenUsage
 from codeloupe.report.sanitise import json_document, terminal
+from codeloupe.runtime import Runtime, run_agent
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,11 +49,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _asked(arguments: argparse.Namespace) -> AgentResult:
     settings = run_to_end(configure_settings(repo=arguments.working_dir, flags=flags_of(arguments))).settings
-    request = request_of(arguments, model=settings.model, timeout_seconds=settings.agent_timeout_seconds)
+    request = request_of(arguments)
     mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
     with AgentProgress(stream=sys.stderr, mode=mode) as progress:
-        call = switchboard.run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit)
-        return run_to_end(call)
+        return run_to_end(run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit))
 
 
 def _as_text(result: AgentResult) -> str:
@@ -89,7 +88,7 @@ def _failed(error: CodeloupeError) -> dict[str, Any]:
 
 def _list(*, as_json: bool) -> int:
     settings = run_to_end(configure_settings()).settings
-    found = run_to_end(switchboard.list_agents(settings))
+    found = run_to_end(Runtime(settings).list_agents())
     if as_json:
         write_result(_as_json({"agents": [{"name": name, **asdict(agent)} for name, agent in found]}))
         return 0

@@ -78,18 +78,16 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the answer")
 
 
-def request_of(arguments: argparse.Namespace, *, model: str | None, timeout_seconds: float) -> AgentRequest:
-    """What is asked, with what the settings say about it. Raises UsageError for what cannot be read."""
+def request_of(arguments: argparse.Namespace) -> AgentRequest:
+    """What is asked. Its model and its time are settings, see `flags_of`. Raises UsageError for what cannot be read."""
     return AgentRequest(
         prompt=_prompt(arguments),
         working_dir=arguments.working_dir,
-        model=model,
         fallback_model=arguments.fallback_model,
         system_prompt=arguments.system_prompt,
         append_system_prompt=arguments.append_system_prompt,
         permission_mode=PermissionMode(arguments.permission_mode),
         tools=_tools(arguments.tools),
-        timeout_seconds=timeout_seconds,
         idle_timeout_seconds=arguments.idle_timeout,
         max_turns=arguments.max_turns,
         max_budget_usd=arguments.max_budget_usd,

@@ -18,7 +18,8 @@ from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure as settings_for
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.report.sanitise import log_line
-from codeloupe.sweeping import review_commits, scope_of
+from codeloupe.runtime import review_commits
+from codeloupe.sweeping import scope_of
 
 __all__ = ["configure", "run"]
 

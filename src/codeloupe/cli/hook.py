@@ -14,6 +14,7 @@ from codeloupe.cli.running import run_to_end
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import DefaultScope, PushedRange, PushedRef, StagedScope
 from codeloupe.report.sanitise import terminal
+from codeloupe.runtime import preview
 
 _ABOUT = """\
 Review what a commit or a push brings, from a git hook or from pre-commit. Options of `codeloupe review` may follow.
@@ -44,12 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
     if start and end:
         return _reviewed(f"{start}...{end}", options)
     if arguments.kind == "pre-commit":
-        if not run_to_end(app.preview(StagedScope())).files:
+        if not run_to_end(preview(StagedScope())).files:
             raise UsageError("nothing is staged, so nothing was reviewed", hint="stage a change, or give both refs")
         return _reviewed("--staged", options)
     refs = _pushed_refs()
     if refs is None:
-        if not run_to_end(app.preview(DefaultScope())).files:
+        if not run_to_end(preview(DefaultScope())).files:
             raise UsageError(
                 "nothing is pushed and nothing is changed here, so nothing was reviewed",
                 hint="give both refs: pre-commit run codeloupe --from-ref origin/main --to-ref HEAD",

@@ -23,8 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     if holder is None and arguments.resume:
         # What runs pipelines takes long to load, and most answers need none of it.
         carry = import_module("codeloupe.cli.pipeline_carrying").carry
-        resume_run = import_module("codeloupe.pipelines").resume_run
-        exit_code: int = carry(lambda options: resume_run(run_id, options=options), arguments)
+        exit_code: int = carry(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
         return exit_code
     write_word(told, record, store, arguments, holder=holder)
     return 0

@@ -19,9 +19,10 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.model.pipeline import RunRecord
 from codeloupe.pipelines import RunOptions
 from codeloupe.report.pipeline_words import COULD_NOT_GO_ON, INTERRUPTED, exit_code_of
+from codeloupe.runtime import Runtime
 from codeloupe.store.run_store import DirectoryRunStore
 
-Work = Callable[[RunOptions], Coroutine[Any, Any, RunRecord]]
+Work = Callable[[Runtime, RunOptions], Coroutine[Any, Any, RunRecord]]
 
 
 def carry(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) -> int:
@@ -71,7 +72,8 @@ async def _carried(
         watch=display.watch,
         accept_changes=arguments.accept_changes,
     )
-    return await work(options)
+    async with Runtime() as runtime:
+        return await work(runtime, options)
 
 
 def _show_stopped(run_id: str, store: DirectoryRunStore, arguments: argparse.Namespace, *, exit_code: int) -> None:

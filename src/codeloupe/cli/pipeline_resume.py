@@ -10,7 +10,6 @@ from codeloupe.cli.pipeline_carrying import carry
 from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_run, write_word
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.pipeline import Decision, StageState
-from codeloupe.pipelines import resume_run
 
 _CAN_BE_TRIED_AGAIN: tuple[StageState, ...] = (
     StageState.AWAITING_APPROVAL,
@@ -44,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
             print("codeloupe: the run is completed; there is nothing to go on with", file=sys.stderr)
         return 0
     try:
-        return carry(lambda options: resume_run(run_id, options=options), arguments)
+        return carry(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
     except (UsageError, ConfigError):
         if arguments.retry is not None:
             # What was refused is not done by surprise when the run goes on later.

@@ -14,7 +14,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run it. Raises ConfigError for a file that is wrong, before anything is spent."""
     inputs = inputs_of(arguments.input)
     pipeline = Pipeline.load(arguments.file, agents=())
-    return carry(lambda options: pipeline.run(inputs, options=options), arguments, repo=arguments.repo)
+    return carry(
+        lambda runtime, options: runtime.run_pipeline(pipeline, inputs, options=options),
+        arguments,
+        repo=arguments.repo,
+    )
 
 
 def inputs_of(words: Sequence[str]) -> dict[str, str]:

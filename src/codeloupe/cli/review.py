@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from codeloupe import app
+from codeloupe import app, runtime
 from codeloupe.cli.options import look_of, scope_of
 from codeloupe.cli.outputs import Output, deliver, outputs_of
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
@@ -89,7 +89,7 @@ def _run(
 
     def make() -> Callable[[Output], str]:
         if arguments.preview:
-            preview = run_to_end(app.preview(scope, repo=arguments.repo, settings=settings))
+            preview = run_to_end(runtime.preview(scope, repo=arguments.repo, settings=settings))
             ended.append(0)
             return lambda output: _render_preview(preview, output, arguments)
         review, change = _review(scope, loaded, context, arguments)
@@ -111,7 +111,7 @@ def _review(scope: ScopeRequest, loaded: LoadedSettings, context: str, arguments
                 seen.append(event.change)
             display.emit(event)
 
-        work = app.review(
+        work = runtime.review(
             scope,
             repo=arguments.repo,
             settings=settings,

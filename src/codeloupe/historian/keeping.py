@@ -16,7 +16,7 @@ from codeloupe import __version__
 from codeloupe.answers import Answers
 from codeloupe.engine.asking import Transcript
 from codeloupe.errors import CodeloupeError
-from codeloupe.historian.opening import opened_history
+from codeloupe.historian.opening import OpenedHistory, opened_history
 from codeloupe.historian.whereabouts import Whereabouts, find_whereabouts
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.history import ReviewRecord, SweepRecord
@@ -47,6 +47,7 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
     terms: str = "",
     seen: tuple[str, ...] = (),
     place: Whereabouts | None = None,
+    opened: OpenedHistory = opened_history,
     emit: EventSink = _ignore,
 ) -> Review:
     """Save a review and return it. When it cannot be saved, it has an error of kind `history`, and a warning is out.
@@ -55,7 +56,7 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
     is where `repo` is, when that is known already. Raises nothing but a cancellation.
     """
     try:
-        with opened_history() as history:
+        with opened() as history:
             identity, branch = place or await find_whereabouts(repo, history)
             record = ReviewRecord(
                 review=review,
@@ -141,7 +142,12 @@ class SweepKeeper:
 
 @asynccontextmanager
 async def keeping_sweep(
-    sweep: CommitSweep, *, repo: Path, prompt_version: str = "", emit: EventSink = _ignore
+    sweep: CommitSweep,
+    *,
+    repo: Path,
+    prompt_version: str = "",
+    opened: OpenedHistory = opened_history,
+    emit: EventSink = _ignore,
 ) -> AsyncIterator[SweepKeeper]:
     """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
 
@@ -151,7 +157,7 @@ async def keeping_sweep(
     keeper = SweepKeeper(emit)
     with ExitStack() as stack:
         try:
-            history = stack.enter_context(opened_history())
+            history = stack.enter_context(opened())
             identity, branch = await find_whereabouts(repo, history)
         except Exception as error:  # noqa: BLE001 - as in `keep`
             keeper.give_up(error)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.location import database_path
+
+OpenedHistory = Callable[[], AbstractContextManager[SqliteHistory]]
 
 
 @contextmanager

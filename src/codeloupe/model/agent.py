@@ -29,14 +29,19 @@ class PermissionMode(StrEnum):
         return self in (PermissionMode.ACCEPT_EDITS, PermissionMode.BYPASS)
 
 
+class DefaultSeconds(float):
+    """A time that nobody chose: the settings may say otherwise, which they may not of one that a caller gave."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRequest:
-    """What is asked of an agent. Serialisable, so that its content is its key in the ledger.
+    """What is asked of an agent. Serialisable, so that its content is its key in the ledger; mappings are copied.
 
     `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text that
-    goes behind the prompt, by title. `labels` are for events and logs and do not shape the answer. `timeout_seconds`
-    covers all attempts, of which `max_attempts` bounds the number; `idle_timeout_seconds` is how long an agent may be
-    silent. `fork_session` goes on from the resumed session in a new one, so that the old one stays as it is.
+    goes behind the prompt, by title. `labels` are for events and logs and do not shape the answer. Where `model` or
+    `timeout_seconds` is not given, that of the settings counts. `timeout_seconds` covers all attempts, of which
+    `max_attempts` bounds the number; `idle_timeout_seconds` is how long an agent may be silent. `fork_session` goes on
+    from the resumed session in a new one, so that the old one stays as it is.
     """
 
     prompt: str
@@ -47,7 +52,7 @@ class AgentRequest:
     append_system_prompt: str | None = None
     permission_mode: PermissionMode = PermissionMode.DONT_ASK
     tools: tuple[str, ...] | None = None
-    timeout_seconds: float = 1800.0
+    timeout_seconds: float = DefaultSeconds(1800.0)
     idle_timeout_seconds: float | None = None
     max_attempts: int | None = None
     max_turns: int | None = None
@@ -57,6 +62,13 @@ class AgentRequest:
     fork_session: bool = False
     context: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+
+    def __post_init__(self) -> None:
+        # What is no mapping is refused in words when it is sent.
+        for name in ("context", "labels"):
+            given: object = getattr(self, name)
+            if isinstance(given, Mapping) and not isinstance(given, MappingProxyType):
+                object.__setattr__(self, name, MappingProxyType(dict(given)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

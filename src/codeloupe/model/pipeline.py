@@ -69,6 +69,9 @@ class StageRequest:
     attempt_history: tuple[PastAttempt, ...] = ()
     prior_answers: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "elicitation_context", MappingProxyType(dict(self.elicitation_context)))
+
 
 class StageStatus(StrEnum):
     """How an execution ended. One that failed raises instead."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from codeloupe import app
+from codeloupe import runtime
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.review import Review
@@ -39,7 +39,7 @@ class CodeReviewer:
         settings: Settings | None = None,
         log_directory: Path | str | None = None,
         on_review_warning: WarningSink | None = None,
-        review: ReviewFunction = app.review,
+        review: ReviewFunction = runtime.review,
     ) -> None:
         self._repo = Path(repo)
         self._settings = settings
@@ -95,7 +95,7 @@ def make_reviewer(
     repo: Path | str = ".",
     log_directory: Path | str | None = None,
     on_review_warning: WarningSink | None = None,
-    review: ReviewFunction = app.review,
+    review: ReviewFunction = runtime.review,
 ) -> CodeReviewer:
     """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)

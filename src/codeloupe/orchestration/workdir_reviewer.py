@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from codeloupe import app
+from codeloupe import runtime
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.errors import RevisionError
@@ -40,7 +40,7 @@ class WorkdirReviewer:
         on_parse_error: Literal["pass", "fail"] | None = None,
         timeout_seconds: float | None = None,
         on_review_warning: WarningSink | None = None,
-        review: ReviewFunction = app.review,
+        review: ReviewFunction = runtime.review,
     ) -> None:
         self._settings = settings
         self._on_parse_error = on_parse_error
@@ -81,7 +81,7 @@ def make_workdir_reviewer(
     on_parse_error: Literal["pass", "fail"] | None = None,
     timeout_seconds: float | None = None,
     on_review_warning: WarningSink | None = None,
-    review: ReviewFunction = app.review,
+    review: ReviewFunction = runtime.review,
 ) -> WorkdirReviewer:
     """The reviewer under these settings, made as WorkdirReviewer says. Says in the log which it is."""
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)

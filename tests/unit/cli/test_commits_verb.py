@@ -15,7 +15,6 @@ import pytest
 
 from codeloupe.cli.commits import run
 from codeloupe.cli.commits_options import configure
-from codeloupe.config.schema import Settings
 from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.errors import NotLoggedIn, OutputError, RevisionError
 from codeloupe.historian.opening import opened_history
@@ -39,7 +38,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     def sit(*steps: AgentStep) -> ScriptedAgent:
         agent = ScriptedAgent(steps)
 
-        async def only_seat(_settings: Settings) -> tuple[Seat, ...]:
+        async def only_seat(*_: object) -> tuple[Seat, ...]:
             return (Seat(ReviewerInfo("scripted", "for a test"), (agent,)),)
 
         monkeypatch.setattr("codeloupe.sweeping.choose_seats", only_seat)

@@ -1,0 +1,259 @@
+"""What outlives one call: a Runtime holds settings, agents, limits, budget, ledger and history for all its calls.
+
+Reviews, sweeps and pipelines load with their first use: an agent call needs none of them, and each costs a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
+
+from codeloupe import switchboard
+from codeloupe.agents.budget import Spent
+from codeloupe.agents.timing import Timing
+from codeloupe.agents.validation import validate_types
+from codeloupe.config.schema import Settings
+from codeloupe.configuring import configure
+from codeloupe.model.agent import AgentRequest, AgentResult, Availability
+from codeloupe.ports import Agent, AgentEventSink, EventSink
+from codeloupe.switchboard import AgentCalls
+
+if TYPE_CHECKING:
+    from codeloupe.engine.asking import Transcript
+    from codeloupe.model.agent_events import AgentEvent
+    from codeloupe.model.events import Event
+    from codeloupe.model.pipeline import RunRecord
+    from codeloupe.model.preview import Preview
+    from codeloupe.model.review import Review
+    from codeloupe.model.scope import ScopeRequest
+    from codeloupe.model.sweep import CommitQuery, CommitSweep
+    from codeloupe.pipelines import Pipeline, RunOptions
+
+_NO_INPUTS: Mapping[str, str] = MappingProxyType({})
+
+
+def _ignore(_event: Event | AgentEvent) -> None:
+    """Take an event and do nothing with it."""
+
+
+class Runtime:
+    """Reviews, asks agents and runs pipelines, all under the same limits: `async with Runtime(settings) as runtime`.
+
+    Concurrency, rate, budget, ledger and history are one for all its calls, however many run at a time, in the one
+    event loop that it is used in. Without `settings` each call loads those in force for its repository, as the program
+    would; limits and budget are then those of the first call.
+
+    `agents` are the caller's own, such as a `ScriptedAgent`. They are asked in their order in the place of `agents` of
+    the settings, and can be named in pipelines; one with the name of a built-in agent takes its place. `environment` is
+    where settings and agents find their variables, the process's own by default. `state_directory` is where ledger,
+    history and runs are kept, the user's own by default. `timing` is the clock of limits, waits and budget, for tests.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        agents: Sequence[Agent] = (),
+        environment: Mapping[str, str] | None = None,
+        state_directory: Path | str | None = None,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+    ) -> None:
+        self._settings = settings
+        self._calls = AgentCalls(
+            agents,
+            environment=environment,
+            state_directory=None if state_directory is None else Path(state_directory).absolute(),
+            timing=timing,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._calls.close()
+
+    @property
+    def spent(self) -> Spent:
+        """What all agent calls so far have taken; answers from the ledger took nothing."""
+        return self._calls.spent
+
+    async def review(  # noqa: PLR0913 - each is a choice of its own, by name
+        self,
+        scope: ScopeRequest | None = None,
+        *,
+        repo: Path | str = ".",
+        emit: EventSink = _ignore,
+        context: str = "",
+        fresh: bool = False,
+        since_last: bool = False,
+        transcript: Transcript | None = None,
+        session_id: str | None = None,
+        own_patterns: frozenset[str] = frozenset(),
+    ) -> Review:
+        """Review a change and return the outcome; nothing is printed.
+
+        `context` is what the reviewers should know beside the change, as data. What an agent saw in the last review of
+        this branch, and what was paid for before, is not asked again, unless `fresh`; `since_last` leaves out of the
+        outcome what the last review saw. `transcript` gets every prompt and raw answer, as they were before secrets
+        were masked. `session_id` names the caller's session to an external gate. `own_patterns` says which of
+        `include` and `exclude` the caller chose for this very review: where they leave nothing of an untrusted change,
+        there is nothing to review; other settings that do so make it incomplete. Raises UsageError for what the caller
+        can mend and ProcessError when git fails; a reviewer that fails, for want of budget too, is in the outcome,
+        which is then not complete.
+        """
+        from codeloupe import app
+
+        return await app.review(
+            scope,
+            repo=repo,
+            settings=self._settings,
+            emit=emit,
+            context=context,
+            fresh=fresh,
+            since_last=since_last,
+            transcript=transcript,
+            session_id=session_id,
+            own_patterns=own_patterns,
+            calls=self._calls,
+        )
+
+    async def preview(self, scope: ScopeRequest | None = None, *, repo: Path | str = ".") -> Preview:
+        """What a review would look at and what not, without running it. Raises as `review` does."""
+        from codeloupe import app
+
+        return await app.preview(scope, repo=repo, settings=self._settings, calls=self._calls)
+
+    async def review_commits(
+        self,
+        query: CommitQuery | None = None,
+        *,
+        repo: Path | str = ".",
+        strict: bool = False,
+        fresh: bool = False,
+        emit: EventSink = _ignore,
+    ) -> CommitSweep:
+        """Review commits, each by itself with the experts of its category, and return what became of all of them.
+
+        A commit whose review fails is in the outcome as one that could not be reviewed. What was bought before is not
+        bought again, unless `fresh`: a sweep that was interrupted goes on where it was. Each commit is saved to the
+        history as it is finished, if the settings keep one. With `strict` the exit code is 1 for an open finding of
+        high or above. One call takes at most `timeout_seconds` of the settings. Raises UsageError for what the caller
+        can mend, ProcessError when git fails.
+        """
+        from codeloupe import sweeping
+
+        return await sweeping.review_commits(
+            query, repo=repo, settings=self._settings, strict=strict, fresh=fresh, emit=emit, calls=self._calls
+        )
+
+    async def run_agent(
+        self, request: AgentRequest, *, fresh: bool = False, emit: AgentEventSink = _ignore
+    ) -> AgentResult:
+        """Ask the first agent that can be used, and return its answer.
+
+        What the request leaves open, its model and its time, the settings say. The same question about the same files
+        is bought once: a finished call comes from the ledger unless `fresh`. Raises an AgentError, whose kind says what
+        happened and whether trying again makes sense, BudgetExhausted among them, or a StoreError.
+        """
+        validate_types(request, agent="any agent")
+        settings = await self._settings_for(request.working_dir)
+        return await switchboard.run_agent(request, settings=settings, calls=self._calls, fresh=fresh, emit=emit)
+
+    async def list_agents(self, *, repo: Path | str = ".") -> tuple[tuple[str, Availability], ...]:
+        """Every built-in agent, and whether it can be used here. Costs nothing."""
+        return await switchboard.list_agents(await self._settings_for(repo), self._calls)
+
+    async def run_pipeline(
+        self,
+        pipeline: Pipeline,
+        inputs: Mapping[str, str] = _NO_INPUTS,
+        *,
+        options: RunOptions | None = None,
+        run_id: str | None = None,
+    ) -> RunRecord:
+        """Run a pipeline as `Pipeline.run` does. Its stages, critics and review gates share what the runtime has.
+
+        The settings and the state directory are the runtime's, unless `options` names settings.
+        """
+        return await pipeline.run(inputs, options=self._with_settings(options), run_id=run_id, calls=self._calls)
+
+    async def resume_run(self, run_id: str, *, options: RunOptions | None = None) -> RunRecord:
+        """Go on with a run of a pipeline as `codeloupe.resume_run` does, sharing what the runtime has."""
+        from codeloupe import pipelines
+
+        return await pipelines.resume_run(run_id, options=self._with_settings(options), calls=self._calls)
+
+    def _with_settings(self, options: RunOptions | None) -> RunOptions:
+        from codeloupe.pipelines import RunOptions as Options
+
+        given = options or Options()
+        return given if given.settings is not None else replace(given, settings=self._settings)
+
+    async def _settings_for(self, repo: Path | str) -> Settings:
+        return self._settings or (await configure(repo=repo, environment=self._calls.environment)).settings
+
+
+async def review(  # noqa: PLR0913 - each is a choice of its own, by name
+    scope: ScopeRequest | None = None,
+    *,
+    repo: Path | str = ".",
+    settings: Settings | None = None,
+    emit: EventSink = _ignore,
+    context: str = "",
+    fresh: bool = False,
+    since_last: bool = False,
+    transcript: Transcript | None = None,
+    session_id: str | None = None,
+    own_patterns: frozenset[str] = frozenset(),
+) -> Review:
+    """Review a change in a runtime of its own, as `Runtime.review` does. Without `settings` they are loaded."""
+    async with Runtime(settings) as runtime:
+        return await runtime.review(
+            scope,
+            repo=repo,
+            emit=emit,
+            context=context,
+            fresh=fresh,
+            since_last=since_last,
+            transcript=transcript,
+            session_id=session_id,
+            own_patterns=own_patterns,
+        )
+
+
+async def preview(
+    scope: ScopeRequest | None = None, *, repo: Path | str = ".", settings: Settings | None = None
+) -> Preview:
+    """What a review would look at and what not, without running it. Raises as `review` does."""
+    async with Runtime(settings) as runtime:
+        return await runtime.preview(scope, repo=repo)
+
+
+async def review_commits(
+    query: CommitQuery | None = None,
+    *,
+    repo: Path | str = ".",
+    settings: Settings | None = None,
+    strict: bool = False,
+    fresh: bool = False,
+    emit: EventSink = _ignore,
+) -> CommitSweep:
+    """Review commits in a runtime of their own, as `Runtime.review_commits` does."""
+    async with Runtime(settings) as runtime:
+        return await runtime.review_commits(query, repo=repo, strict=strict, fresh=fresh, emit=emit)
+
+
+async def run_agent(
+    request: AgentRequest,
+    *,
+    settings: Settings | None = None,
+    agents: Sequence[Agent] = (),
+    fresh: bool = False,
+    emit: AgentEventSink = _ignore,
+) -> AgentResult:
+    """Ask an agent in a runtime of its own, as `Runtime.run_agent` does: limits and budget hold for this one call."""
+    async with Runtime(settings, agents=agents) as runtime:
+        return await runtime.run_agent(request, fresh=fresh, emit=emit)

@@ -1,0 +1,184 @@
+"""What a runtime shares among its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import codeloupe
+from codeloupe import AgentRequest, AgentResult, CommitQuery, CommitScope, Runtime, Settings
+from codeloupe.agents.timing import Timing
+from codeloupe.errors import BudgetExhausted, Overloaded
+from codeloupe.model.agent import TokenUsage
+from codeloupe.testing import AgentStep, Delay, Json, ScriptedAgent, Text
+from tests.engine_pipelines import write_pipeline
+from tests.repository import GitRepository
+
+NOTHING_FOUND = Json({"findings": []})
+
+
+def ask(number: int, directory: Path, **fields: Any) -> AgentRequest:
+    return AgentRequest(prompt=f"Question {number}.", working_dir=directory, tools=(), **fields)
+
+
+async def ask_many(runtime: Runtime, directory: Path, count: int) -> list[AgentResult | BaseException]:
+    calls = (runtime.run_agent(ask(number, directory), fresh=True) for number in range(count))
+    return list(await asyncio.gather(*calls, return_exceptions=True))
+
+
+@pytest.mark.defect("L3")
+def test_two_hundred_calls_with_a_limit_of_ten_make_ten_and_never_more_than_five_at_once(tmp_path: Path) -> None:
+    agent = ScriptedAgent([Delay(0.02, Text("an answer"))])
+
+    async def run() -> list[AgentResult | BaseException]:
+        async with Runtime(Settings(max_requests=10, concurrency=5), agents=[agent]) as runtime:
+            ended = await ask_many(runtime, tmp_path, 200)
+            assert runtime.spent.requests == 10
+            return ended
+
+    ended = asyncio.run(run())
+    refused = [end for end in ended if isinstance(end, BudgetExhausted)]
+    assert (len(agent.requests), len(refused)) == (10, 190)
+    assert sum(isinstance(end, AgentResult) for end in ended) == 10
+    assert 1 < agent.max_seen <= 5
+    assert "10 of 10 requests are made" in refused[0].message
+    assert "raise max_requests" in refused[0].hint
+
+
+@pytest.mark.defect("L3", "V2")
+def test_tokens_and_money_pass_their_limit_by_less_than_one_answer_at_any_concurrency(tmp_path: Path) -> None:
+    sizes = (700, 1_777, 3_000, 250, 9_000)
+
+    def scripted(*, usd_each: float) -> ScriptedAgent:
+        numbers = itertools.cycle(sizes)
+
+        def step(_request: AgentRequest) -> AgentStep:
+            size = next(numbers)
+            usage = TokenUsage(input_tokens=size - size // 5, output_tokens=size // 5)
+            return AgentResult(success=True, output="x", agent="", usage=usage, total_cost_usd=size * usd_each)
+
+        return ScriptedAgent([step])
+
+    async def spent(**limits: Any) -> codeloupe.Spent:
+        agent = scripted(usd_each=4e-6)
+        async with Runtime(Settings(concurrency=10, **limits), agents=[agent]) as runtime:
+            await ask_many(runtime, tmp_path, 60)
+            return runtime.spent
+
+    wrong = []
+    for most in (1, 6_000, 25_000, 80_000):
+        tokens = asyncio.run(spent(max_tokens=most)).tokens
+        usd = asyncio.run(spent(max_budget_usd=most * 4e-6)).usd / 4e-6
+        wrong += [f"{what:,.0f} of {most:,}" for what in (tokens, usd) if not most <= what < most + max(sizes)]
+    assert wrong == []
+
+
+@pytest.mark.defect("L3")
+def test_every_kind_of_call_draws_on_the_same_budget_and_the_same_store(repository: GitRepository) -> None:
+    repository.write("a.py", "x = 1\n")
+    repository.commit("One")
+    repository.write("a.py", "x = 2\n")
+    repository.commit("Two")
+    agent = ScriptedAgent([NOTHING_FOUND])
+    home = repository.path.parent / "kept"
+    pipeline = codeloupe.Pipeline.load(
+        write_pipeline(repository.path.parent / "pipeline", {"name": "only", "agent": "scripted"})
+    )
+
+    async def run() -> None:
+        settings = Settings(max_requests=4, base_branch="main")
+        async with Runtime(settings, agents=[agent], state_directory=home) as runtime:
+            review = await runtime.review(CommitScope("HEAD"), repo=repository.path)
+            assert (review.reviewer.type, review.complete, runtime.spent.requests) == ("scripted", True, 1)
+            sweep = await runtime.review_commits(CommitQuery(max_count=1), repo=repository.path, fresh=True)
+            assert (len(sweep.commits), runtime.spent.requests) == (1, 2)
+            await runtime.run_agent(ask(1, repository.path))
+            assert (await runtime.run_agent(ask(1, repository.path))).from_ledger
+            assert runtime.spent.requests == 3
+            record = await runtime.run_pipeline(pipeline, options=codeloupe.RunOptions(repo=repository.path))
+            assert (record.state.value, runtime.spent.requests) == ("completed", 4)
+            refused = await runtime.review(CommitScope("HEAD"), repo=repository.path, fresh=True)
+            assert not refused.complete
+            assert "4 of 4 requests are made" in refused.coverage.units_failed[0].reason
+            with pytest.raises(BudgetExhausted):
+                await runtime.run_agent(ask(2, repository.path))
+
+    asyncio.run(run())
+    assert len(agent.requests) == 4
+    assert {path.name for path in home.iterdir()} >= {"codeloupe.sqlite3", "pipelines"}
+
+
+class TestSettings:
+    @pytest.mark.defect("L2")
+    def test_what_a_request_leaves_open_the_settings_say_and_what_it_says_counts(self, tmp_path: Path) -> None:
+        agent = ScriptedAgent([Text("an answer")])
+        settings = Settings(model="some-model", agent_timeout_seconds=77.0)
+
+        async def run() -> None:
+            async with Runtime(settings, agents=[agent]) as runtime:
+                await runtime.run_agent(ask(1, tmp_path))
+                await runtime.run_agent(ask(2, tmp_path, model="another", timeout_seconds=1800.0))
+
+        asyncio.run(run())
+        asked = [(request.model, request.timeout_seconds) for request in agent.requests]
+        assert [model for model, _ in asked] == ["some-model", "another"]
+        assert asked[0][1] <= 77
+        assert asked[1][1] > 1700
+
+    @pytest.mark.defect("L2")
+    def test_without_settings_they_are_loaded_as_the_program_loads_them(self, repository: GitRepository) -> None:
+        repository.write("codeloupe.yaml", "model: of-the-repository\n")
+        agent = ScriptedAgent([Text("an answer")])
+        user_file = repository.path.parent / "user" / "codeloupe" / "config.yaml"
+        user_file.parent.mkdir(parents=True)
+        user_file.write_text("agent_timeout_seconds: 66\n")
+        environment = {"XDG_CONFIG_HOME": str(user_file.parent.parent), "CODELOUPE_MAX_REQUESTS": "1"}
+
+        async def run() -> None:
+            home = repository.path.parent / "state"
+            async with Runtime(agents=[agent], environment=environment, state_directory=home) as runtime:
+                await runtime.run_agent(ask(1, repository.path))
+                with pytest.raises(BudgetExhausted):
+                    await runtime.run_agent(ask(2, repository.path))
+
+        asyncio.run(run())
+        (request,) = agent.requests
+        assert request.model == "of-the-repository"
+        assert request.timeout_seconds <= 66
+
+    def test_the_clock_can_be_the_caller_s(self, tmp_path: Path) -> None:
+        waited: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            waited.append(seconds)
+
+        agent = ScriptedAgent([Overloaded("busy", agent="scripted"), Text("an answer")])
+
+        async def run() -> AgentResult:
+            timing = Timing(sleep=sleep, chance=lambda: 0.5)
+            async with Runtime(Settings(), agents=[agent], timing=timing) as runtime:
+                return await runtime.run_agent(ask(1, tmp_path, permission_mode=codeloupe.PermissionMode.ACCEPT_EDITS))
+
+        assert asyncio.run(run()).attempts == 2
+        assert waited == [1.0]
+
+
+@pytest.mark.defect("L4")
+def test_a_scripted_agent_can_be_given_to_one_call(tmp_path: Path) -> None:
+    agent = ScriptedAgent([Text("an answer")])
+    answer = asyncio.run(codeloupe.run_agent(ask(1, tmp_path), settings=Settings(), agents=[agent]))
+    assert (answer.output, answer.agent) == ("an answer", "scripted")
+
+
+@pytest.mark.defect("L4")
+def test_what_a_request_was_given_is_copied_and_not_followed(tmp_path: Path) -> None:
+    context, labels = {"the plan": "build"}, {"step": "1"}
+    request = ask(1, tmp_path, context=context, labels=labels)
+    context["more"] = "x"
+    labels.clear()
+    assert dict(request.context) == {"the plan": "build"}
+    assert dict(request.labels) == {"step": "1"}
