@@ -63,6 +63,7 @@ __all__ = [
     "review",
 ]
 
+_NO_AGENT = "no_agent"
 _RULES_CHANGED = "rules_changed"
 _GUIDANCE_UNUSED = "guidance_unused"
 
@@ -83,6 +84,7 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     transcript: Transcript | None = None,
     session_id: str | None = None,
     own_patterns: frozenset[str] = frozenset(),
+    needs_agent: bool = False,
     calls: AgentCalls | None = None,
 ) -> Review:
     """Review a change and return the outcome; nothing is printed.
@@ -102,7 +104,7 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
         floor = Floor(repo=place, calls=calls, transcript=transcript, session_id=session_id)
         how = ReviewWish(settings=chosen, floor=floor, context=context, fresh=fresh, since_last=since_last)
         how = replace(how, own_patterns=own_patterns)
-        return await review_by(await choose_seats(chosen, calls), request, how, emit=emit)
+        return await review_by(await choose_seats(chosen, calls, needs_agent=needs_agent), request, how, emit=emit)
 
 
 async def _settings(request: ScopeRequest, repo: Path, given: Settings | None, calls: AgentCalls) -> Settings:
@@ -165,7 +167,8 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 beforehand=intake.lock_findings,
             )
             outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
-            outcome = replace(outcome, errors=(*outcome.errors, *told))
+            offline = _went_offline(seats) if intake.change.files else ()
+            outcome = replace(outcome, errors=(*outcome.errors, *told, *offline))
             if not chosen.keep_history:
                 return outcome
             return await keep(
@@ -204,6 +207,12 @@ def _unused_guidance(intake: Intake) -> tuple[ReviewError, ...]:
     return tuple(
         ReviewError(_GUIDANCE_UNUSED, f"{one.path} was not used: {one.unused}") for one in intake.unused_guidance
     )
+
+
+def _went_offline(seats: Sequence[Seat]) -> tuple[ReviewError, ...]:
+    """Whoever wanted an agent to review, and reads of no finding, should know that none has looked."""
+    words = "only the analysers reviewed this change: {}; `codeloupe doctor` says how to set one up"
+    return tuple(ReviewError(_NO_AGENT, words.format(seat.instead)) for seat in seats if seat.instead)
 
 
 def _changed_rules(intake: Intake, settings: Settings) -> tuple[ReviewError, ...]:

@@ -42,10 +42,14 @@ _ANALYSERS = (
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One reviewer to be: its type, why it was chosen, and the agents behind it, the first of which is asked first."""
+    """One reviewer to be: its type, why it was chosen, and the agents behind it, the first of which is asked first.
+
+    `instead` says, for one that reviews offline because no agent can be used, why none can.
+    """
 
     info: ReviewerInfo
     agents: tuple[Agent, ...] = ()
+    instead: str = ""
 
     @property
     def reads_tree(self) -> bool:
@@ -53,24 +57,29 @@ class Seat:
         return any(agent.limits.tools for agent in self.agents) or self.info.type in ("command", "cerberus")
 
 
-async def choose_seats(settings: Settings, calls: AgentCalls | None = None) -> tuple[Seat, ...]:
-    """Who would review under these settings, with the agents of a runtime. Costs nothing; at least one."""
+async def choose_seats(
+    settings: Settings, calls: AgentCalls | None = None, *, needs_agent: bool = False
+) -> tuple[Seat, ...]:
+    """Who would review under these settings, with the agents of a runtime. Costs nothing; at least one.
+
+    With `needs_agent` the analysers do not take the place of agents that cannot be used: to ask those then fails.
+    """
     wanted = settings.reviewers or (settings.reviewer_type,)
     if settings.lanes == ("offline",) and not settings.reviewers:
         wanted = ("offline",)
     seats: list[Seat] = []
     for name in dict.fromkeys(wanted):
         first = next((seat.info.type for seat in seats if seat.agents), None)
-        seats.append(await _seat(name, settings, calls or AgentCalls(), first=first))
+        seats.append(await _seat(name, settings, calls or AgentCalls(), first=first, needs_agent=needs_agent))
     if "offline" in settings.lanes and all(seat.info.type != "offline" for seat in seats):
         seats.append(_offline_seat("its own lane, as the settings ask"))
     return tuple(seats)
 
 
-async def _seat(name: str, settings: Settings, calls: AgentCalls, *, first: str | None) -> Seat:
+async def _seat(name: str, settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> Seat:
     match name:
         case "auto":
-            return await _best_seat(settings, calls, first=first)
+            return await _best_seat(settings, calls, first=first, needs_agent=needs_agent)
         case "offline":
             return _offline_seat("asked for")
         case "command" | "cerberus":
@@ -79,7 +88,7 @@ async def _seat(name: str, settings: Settings, calls: AgentCalls, *, first: str 
             return Seat(_info(name, "asked for", settings, first=first), (calls.agent(name, settings),))
 
 
-async def _best_seat(settings: Settings, calls: AgentCalls, *, first: str | None) -> Seat:
+async def _best_seat(settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> Seat:
     missing: dict[str, list[str]] = {}
     names = calls.names(settings)
     for position, name in enumerate(names):
@@ -90,7 +99,11 @@ async def _best_seat(settings: Settings, calls: AgentCalls, *, first: str | None
             others = (calls.agent(other, settings) for other in names[position + 1 :])
             return Seat(info, (calls.agent(name, settings), *others))
         missing.setdefault(_what_is_missing(found), []).append(name)
-    return _offline_seat(f"no agent can be used here: {_in_words(missing)}")
+    why = f"no agent can be used here: {_in_words(missing)}"
+    if needs_agent:
+        agents = tuple(calls.agent(name, settings) for name in names)
+        return Seat(_info(names[0], why, settings, first=first), agents)
+    return replace(_offline_seat(why), instead=_in_words(missing))
 
 
 def agent_to_check(name: str, settings: Settings, calls: AgentCalls) -> Agent:

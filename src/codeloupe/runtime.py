@@ -92,6 +92,7 @@ class Runtime:
         transcript: Transcript | None = None,
         session_id: str | None = None,
         own_patterns: frozenset[str] = frozenset(),
+        needs_agent: bool = False,
     ) -> Review:
         """Review a change and return the outcome; nothing is printed.
 
@@ -100,7 +101,9 @@ class Runtime:
         outcome what the last review saw. `transcript` gets every prompt and raw answer, as they were before secrets
         were masked. `session_id` names the caller's session to an external gate. `own_patterns` says which of
         `include` and `exclude` the caller chose for this very review: where they leave nothing of an untrusted change,
-        there is nothing to review; other settings that do so make it incomplete. Raises UsageError for what the caller
+        there is nothing to review; other settings that do so make it incomplete. Where `reviewer_type` is auto and no
+        agent can be used, the analysers review and `errors` of the outcome say so; with `needs_agent` that is a
+        failure. Raises UsageError for what the caller
         can mend and ProcessError when git fails; a reviewer that fails, for want of budget too, is in the outcome,
         which is then not complete.
         """
@@ -117,6 +120,7 @@ class Runtime:
             transcript=transcript,
             session_id=session_id,
             own_patterns=own_patterns,
+            needs_agent=needs_agent,
             calls=self._calls,
         )
 
@@ -208,6 +212,7 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     transcript: Transcript | None = None,
     session_id: str | None = None,
     own_patterns: frozenset[str] = frozenset(),
+    needs_agent: bool = False,
 ) -> Review:
     """Review a change in a runtime of its own, as `Runtime.review` does. Without `settings` they are loaded."""
     async with Runtime(settings) as runtime:
@@ -221,6 +226,7 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
             transcript=transcript,
             session_id=session_id,
             own_patterns=own_patterns,
+            needs_agent=needs_agent,
         )
 
 

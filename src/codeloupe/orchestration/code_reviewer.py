@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from codeloupe import runtime
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.review import Review
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
 from codeloupe.orchestration.results import ReviewResult, counting, issue_of, joined, reasons_of
-from codeloupe.orchestration.running import ReviewFunction, Trouble, Voice, WarningSink, trouble_of
+from codeloupe.orchestration.running import ReviewFunction, Trouble, Voice, WarningSink, own_review, trouble_of
 from codeloupe.report.json_v1 import render_json
+from codeloupe.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 # The kind of an error that trying again does not mend.
@@ -29,7 +29,9 @@ class CodeReviewer:
     """Reviews ranges and commits of one repository.
 
     Without `settings` they are loaded for each review as the program would. A JSON report of each review goes to
-    `log_directory`, if one is given. `on_review_warning` gets a sentence for whatever degrades a review.
+    `log_directory`, if one is given. `on_review_warning` gets a sentence for whatever degrades a review. With a
+    `runtime` its settings count and its limits hold for all reviews together. A review for which no agent can be used
+    fails; only `reviewer_type: offline` reviews without one.
     """
 
     def __init__(
@@ -39,13 +41,14 @@ class CodeReviewer:
         settings: Settings | None = None,
         log_directory: Path | str | None = None,
         on_review_warning: WarningSink | None = None,
-        review: ReviewFunction = runtime.review,
+        review: ReviewFunction | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         self._repo = Path(repo)
         self._settings = settings
         self._log_directory = None if log_directory is None else Path(log_directory)
         self._on_warning = on_review_warning
-        self._review = review
+        self._review = review or own_review(runtime)
 
     def overrides_disabled_setting(self) -> bool:
         """Whether it reviews although reviews are switched off: no."""
@@ -95,12 +98,18 @@ def make_reviewer(
     repo: Path | str = ".",
     log_directory: Path | str | None = None,
     on_review_warning: WarningSink | None = None,
-    review: ReviewFunction = runtime.review,
+    review: ReviewFunction | None = None,
+    runtime: Runtime | None = None,
 ) -> CodeReviewer:
     """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
     return CodeReviewer(
-        repo, settings=settings, log_directory=log_directory, on_review_warning=on_review_warning, review=review
+        repo,
+        settings=settings,
+        log_directory=log_directory,
+        on_review_warning=on_review_warning,
+        review=review,
+        runtime=runtime,
     )
 
 

@@ -7,11 +7,14 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError, UsageError
 from codeloupe.model.events import Event, ReviewerChosen, Warned
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
+from codeloupe.model.scope import ScopeRequest
 from codeloupe.redaction import redact
+from codeloupe.runtime import Runtime
 
 ReviewFunction = Callable[..., Awaitable[Review]]
 """`codeloupe.review`, or anything that is called like it."""
@@ -20,6 +23,18 @@ WarningSink = Callable[[str], None]
 
 TIMEOUT = "timeout"
 _log = logging.getLogger(__name__)
+
+
+def own_review(shared: Runtime | None) -> ReviewFunction:
+    """`codeloupe.review`, or the review of a runtime, for whoever counts on an agent: without one it fails."""
+
+    async def review(scope: ScopeRequest, *, settings: Settings | None, **options: Any) -> Review:
+        if shared is not None:
+            return await shared.review(scope, needs_agent=True, **options)
+        async with Runtime(settings) as runtime:
+            return await runtime.review(scope, needs_agent=True, **options)
+
+    return review
 
 
 @dataclass(frozen=True, slots=True)

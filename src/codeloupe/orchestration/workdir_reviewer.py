@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from codeloupe import runtime
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.errors import RevisionError
@@ -15,7 +14,8 @@ from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.review import Review
 from codeloupe.model.scope import RangeScope
 from codeloupe.orchestration.results import WorkdirReviewResult, counting, joined, reasons_of, workdir_issue_of
-from codeloupe.orchestration.running import ReviewFunction, Voice, WarningSink, trouble_of
+from codeloupe.orchestration.running import ReviewFunction, Voice, WarningSink, own_review, trouble_of
+from codeloupe.runtime import Runtime
 
 NO_OUTPUT = "No structured review output"
 UNREADABLE_OUTPUT = "Failed to parse review output"
@@ -30,7 +30,9 @@ class WorkdirReviewer:
     """Reviews what the branch in a work directory has over its base: `git diff BASE...HEAD`.
 
     `on_parse_error` says whether an answer that cannot be read passes; without it the settings do, and by default it
-    fails. Without `settings` they are loaded for each review as the program would.
+    fails. Without `settings` they are loaded for each review as the program would. With a `runtime` its settings count
+    and its limits hold for all reviews together. A review for which no agent can be used fails; only `reviewer_type:
+    offline` reviews without one.
     """
 
     def __init__(
@@ -40,13 +42,14 @@ class WorkdirReviewer:
         on_parse_error: Literal["pass", "fail"] | None = None,
         timeout_seconds: float | None = None,
         on_review_warning: WarningSink | None = None,
-        review: ReviewFunction = runtime.review,
+        review: ReviewFunction | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         self._settings = settings
         self._on_parse_error = on_parse_error
         self._timeout_seconds = timeout_seconds
         self._on_warning = on_review_warning
-        self._review = review
+        self._review = review or own_review(runtime)
 
     @property
     def name(self) -> str:
@@ -81,7 +84,8 @@ def make_workdir_reviewer(
     on_parse_error: Literal["pass", "fail"] | None = None,
     timeout_seconds: float | None = None,
     on_review_warning: WarningSink | None = None,
-    review: ReviewFunction = runtime.review,
+    review: ReviewFunction | None = None,
+    runtime: Runtime | None = None,
 ) -> WorkdirReviewer:
     """The reviewer under these settings, made as WorkdirReviewer says. Says in the log which it is."""
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
@@ -91,6 +95,7 @@ def make_workdir_reviewer(
         timeout_seconds=timeout_seconds,
         on_review_warning=on_review_warning,
         review=review,
+        runtime=runtime,
     )
 
 
