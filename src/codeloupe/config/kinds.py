@@ -247,9 +247,18 @@ NAMES = list_of(
 COMMAND = list_of(TEXT, "a program and its arguments as a list, such as [my-reviewer, --quick]", from_text=shlex.split)
 ARGUMENTS = list_of(TEXT, "a list of arguments, such as [--mode, quick]", from_text=shlex.split)
 _SEVERITIES = tuple(step.label for step in Severity)
+
+
+def _severity(value: object) -> Severity:
+    """A bare number could count from either end of the scale."""
+    if isinstance(value, int) or (isinstance(value, str) and value.strip().isdigit()):
+        raise ValueError("not a severity")
+    return Severity.parse(value)
+
+
 SEVERITY = Kind(
     "critical, high, medium or low (or P0 to P3)",
-    Severity.parse,
+    _severity,
     {"type": "string", "enum": list(_SEVERITIES)},
     str.strip,
     _SEVERITIES,

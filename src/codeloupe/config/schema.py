@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 from codeloupe.config.groups import COMMIT_EXPERTS, INSTRUCTIONS, OWN_EXPERTS
 from codeloupe.config.kinds import (
@@ -38,6 +38,7 @@ from codeloupe.model.review import UNREAD_CLASSES
 from codeloupe.model.severity import Severity
 from codeloupe.model.unit import Effort
 
+SeverityWord = Literal["critical", "high", "medium", "low", "P0", "P1", "P2", "P3"]
 AgentName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api"]
 ReviewerName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api", "cerberus", "command", "offline"]
 Lane = Literal["agent", "offline"]
@@ -52,6 +53,27 @@ _NO_EXPERTS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 _NO_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
+_Value = TypeVar("_Value")
+_Given = TypeVar("_Given")
+
+if TYPE_CHECKING:
+
+    class Given(Generic[_Value, _Given]):
+        """The type of a field that is read when it is set: it holds a value, and also takes what stands in a file."""
+
+        @overload
+        def __get__(self, settings: None, kind: type) -> Given[_Value, _Given]: ...
+        @overload
+        def __get__(self, settings: object, kind: type) -> _Value: ...
+        def __get__(self, settings: object, kind: type) -> Any: ...
+        def __set__(self, settings: object, value: _Value | _Given) -> None: ...
+
+
+def default(value: object) -> Any:
+    """A default as it is. A type checker would take it for a field's type, which is that of its descriptor."""
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Everything that shapes a review. A wrong value raises ConfigError; lists and words are read as from a file.
@@ -60,17 +82,17 @@ class Settings:
     """
 
     base_branch: str | None = None
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    fail_on: Severity = Severity.HIGH
-    min_severity: Severity = Severity.LOW
+    include: Given[tuple[str, ...], list[str]] = default(())
+    exclude: Given[tuple[str, ...], list[str]] = default(())
+    fail_on: Given[Severity, SeverityWord] = default(Severity.HIGH)
+    min_severity: Given[Severity, SeverityWord] = default(Severity.LOW)
     on_incomplete: Literal["fail", "pass"] = "fail"
     on_parse_error: Literal["fail", "pass"] = "fail"
     reviewer_type: Literal["auto"] | ReviewerName = "auto"
-    reviewers: tuple[ReviewerName, ...] = ()
-    lanes: tuple[Lane, ...] = ("agent",)
-    effort: Effort = Effort.MEDIUM
-    experts: tuple[str, ...] = ()
+    reviewers: Given[tuple[ReviewerName, ...], list[ReviewerName]] = default(())
+    lanes: Given[tuple[Lane, ...], list[Lane]] = default(("agent",))
+    effort: Given[Effort, Literal["low", "medium", "high"]] = default(Effort.MEDIUM)
+    experts: Given[tuple[str, ...], list[str]] = default(())
     own_experts: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: _NO_EXPERTS, hash=False)
     experts_folder: str | None = None
     commit_experts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_NAMES, hash=False)
@@ -89,7 +111,7 @@ class Settings:
     skip_minified: bool = True
     accept_unread: tuple[str, ...] = ()
     untrusted: bool = False
-    agents: tuple[AgentName, ...] = ("agent_sdk", "claude_cli", "codex", "gemini")
+    agents: Given[tuple[AgentName, ...], list[AgentName]] = default(("agent_sdk", "claude_cli", "codex", "gemini"))
     model: str | None = None
     agent_timeout_seconds: float = 1800.0
     agent_sdk_review_timeout: float = 600.0
@@ -105,9 +127,9 @@ class Settings:
     claude_path: str | None = None
     codex_path: str | None = None
     gemini_path: str | None = None
-    review_command: tuple[str, ...] = ()
+    review_command: Given[tuple[str, ...], list[str]] = default(())
     review_gate_path: str | None = None
-    review_gate_arguments: tuple[str, ...] = ()
+    review_gate_arguments: Given[tuple[str, ...], list[str]] = default(())
     api_model: str | None = None
     api_base_url: str | None = None
     allow_bypass: bool = False

@@ -161,7 +161,7 @@ def test_a_review_with_gaps_that_may_pass_says_so(stage: Stage, capsys: pytest.C
 @pytest.mark.parametrize("words", [["--format", "json"], []])
 def test_a_preview_spends_nothing(stage: Stage, words: list[str], capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run("--preview", "--effort", "high", *words) == 0
-    assert stage.asked["settings"] == replace(Settings(), effort="high")  # type: ignore[arg-type]  # as a file has it
+    assert stage.asked["settings"] == replace(Settings(), effort="high")
     assert "emit" not in stage.asked
     assert capsysbinary.readouterr().out.startswith(b"{" if words else b"Preview: topic")
 
