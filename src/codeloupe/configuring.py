@@ -12,6 +12,7 @@ from codeloupe.config.files import (
     REPOSITORY_FILE_NAMES,
     ConfigText,
     decode_config,
+    mistaken_files,
     read_repository_file,
     repository_root,
     user_file_path,
@@ -48,10 +49,11 @@ async def configure(
     trusting = of_user = load(None)
     if isinstance(scope, FetchedScope):
         trusting = _untrusting(trusting, _PULL_REQUEST)
+    root = repository_root(Path(repo))
     if not trusting.settings.untrusted:
-        trusting = load(read_repository_file(repository_root(Path(repo))))
+        trusting = load(read_repository_file(root))
     if not trusting.settings.untrusted:
-        return trusting
+        return replace(trusting, notes=mistaken_files(root, user_file))
     # The name of the base branch is the user's too: a reviewed file could name its own.
     of_base = load(await _believed_file(scope, Path(repo), of_user.settings.base_branch))
     # Whoever said it, the reviewed files cannot take it back.

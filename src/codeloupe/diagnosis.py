@@ -12,14 +12,19 @@ from typing import NamedTuple
 
 from codeloupe import __version__
 from codeloupe.analysers.interface import Analyser
-from codeloupe.errors import CodeloupeError, install_command
+from codeloupe.errors import CodeloupeError, StoreError, install_command
 from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.diagnosis import Check, Diagnosis
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.ports import Agent
+from codeloupe.store.database import Database
+from codeloupe.store.location import DATABASE_NAME
+from codeloupe.store.run_store import RUNS_DIRECTORY
 
 _PUBLISHING_PACKAGE = "gidgethub"
+# Another review may be writing just now.
+_PATIENCE_SECONDS = 2.0
 
 
 class DiagnosisPlace(NamedTuple):
@@ -50,12 +55,34 @@ async def diagnose(
 
 
 def _check_state(directory: Path) -> Check:
-    """Whether history, ledger and runs can be kept. Nothing is made here: a first review makes the folder."""
-    there = next(place for place in (directory, *directory.parents) if place.exists())
-    ok = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
-    detail = f"{directory}{'' if ok else ' cannot be written to'}"
-    hint = "" if ok else "set CODELOUPE_HOME to a folder that you may write to"
-    return Check("codeloupe", "state", ok=ok, detail=detail, hint=hint, needed=False)
+    """Whether history, ledger and runs can be kept. Nothing is made here: a first review makes the folder.
+
+    A database that is there is opened, as a review opens it, and looked through.
+    """
+    detail, hint = str(directory), ""
+    database = directory / DATABASE_NAME
+    if not _is_writable(directory) or not _is_writable(directory / RUNS_DIRECTORY):
+        detail, hint = f"{directory} cannot be written to", "set CODELOUPE_HOME to a folder that you may write to"
+    elif os.path.lexists(database):
+        try:
+            with Database(database, busy_timeout_seconds=_PATIENCE_SECONDS) as opened:
+                opened.check()
+        except StoreError as error:
+            detail, hint = error.message, error.hint
+    return Check("codeloupe", "state", ok=not hint, detail=detail, hint=hint)
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether files can be made in it, or it itself where it is not there yet."""
+    for place in (folder, *folder.parents):
+        try:
+            place.lstat()
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):  # a name that no file can have, or one below a file
+            return False
+        return place.is_dir() and os.access(place, os.R_OK | os.W_OK | os.X_OK)
+    return False
 
 
 async def _check_git() -> Check:

@@ -20,7 +20,7 @@ from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.asking import Transcript
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
-from codeloupe.experts.loading import default_experts, load_experts
+from codeloupe.experts.loading import DEFAULT, load_experts
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.expert import Expert
 from codeloupe.model.records import dataclass
@@ -160,12 +160,13 @@ def _late(module: str, name: str) -> Any:
     return getattr(import_module(f"codeloupe.{module}"), name)
 
 
-def experts_of(settings: Settings) -> tuple[Expert, ...]:
-    """The experts the settings name, or the default checklist. Raises ConfigError for one that nobody knows."""
-    if not settings.experts:
-        return default_experts()
+def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[Expert, ...]:
+    """The experts of these names, or of those in the settings, or the default checklist.
+
+    Raises ConfigError for one that nobody knows, and for a definition or a folder that cannot be read.
+    """
     folder = Path(settings.experts_folder) if settings.experts_folder else None
-    return load_experts(settings.experts, own=settings.own_experts, folder=folder)
+    return load_experts(names or settings.experts or (DEFAULT,), own=settings.own_experts, folder=folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +237,7 @@ class Panel:
         if seat.info.type == "offline":
             reviewer = _late("analysers.offline", "OfflineReviewer")(default_analysers(), why=seat.info.why)
         elif seat.info.type == "command":
-            reviewer = _late("external.command", "CommandReviewer")(_review_command(settings), info=seat.info)
+            reviewer = _late("external.command", "CommandReviewer")(review_command(settings), info=seat.info)
         else:
             place = _late("external.cerberus", "GatePlace")(
                 repo=self._floor.repo,
@@ -279,7 +280,8 @@ def seated(seats: Sequence[Seat], settings: Settings, *, floor: Floor, fresh: bo
     yield Panel(seats, settings, floor.calls.caller(settings, fresh=fresh, key_of=review_key), floor=floor)
 
 
-def _review_command(settings: Settings) -> tuple[str, ...]:
+def review_command(settings: Settings) -> tuple[str, ...]:
+    """The program of the reviewer `command`. Raises ConfigError when none is named."""
     if not settings.review_command:
         raise ConfigError(
             "reviewer_type is command, but review_command names none",

@@ -5,7 +5,7 @@ Reviews, sweeps and pipelines load with their first use: an agent call needs non
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,9 @@ from codeloupe.agents.timing import Timing
 from codeloupe.agents.validation import validate_types
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
+from codeloupe.errors import ConfigError, NotARepository, UsageError
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
+from codeloupe.model.baseline import BASELINE_NAME
 from codeloupe.ports import Agent, AgentEventSink, EventSink
 from codeloupe.switchboard import AgentCalls
 
@@ -37,6 +39,46 @@ _NO_INPUTS: Mapping[str, str] = MappingProxyType({})
 
 def _ignore(_event: Event | AgentEvent) -> None:
     """Take an event and do nothing with it."""
+
+
+async def check_settings(settings: Settings, *, repo: Path | None) -> None:
+    """Raises ConfigError, which lists all that a run under these settings would stumble over.
+
+    With a `repo` that includes what the settings mean there: its base branch, and its baseline.
+    """
+    from codeloupe import panel, sweeping
+    from codeloupe.baseline.file import read_working_file
+    from codeloupe.config.files import repository_root
+    from codeloupe.git.repository import find_base_branch, open_repository
+
+    checks: dict[str, Callable[[], object]] = {
+        "experts": lambda: panel.experts_of(settings),
+        "commit_experts": lambda: sweeping.commit_experts(settings),
+        "own_experts": lambda: panel.experts_of(settings, tuple(settings.own_experts)),
+    }
+    if "command" in (*settings.reviewers, settings.reviewer_type):
+        checks["review_command"] = lambda: panel.review_command(settings)
+    if repo is not None:
+        checks[BASELINE_NAME] = lambda: read_working_file(repository_root(repo))
+    found: dict[str, str] = {}
+
+    def note(key: str, error: UsageError) -> None:
+        found[error.message if key in error.message else f"{key}: {error.message}"] = error.hint
+
+    for key, check in checks.items():
+        try:
+            check()
+        except UsageError as error:
+            note(key, error)
+    try:
+        if repo is not None and settings.base_branch is not None:
+            await find_base_branch(await open_repository(repo), settings.base_branch)
+    except NotARepository:
+        pass  # there is nothing yet that could be compared
+    except UsageError as error:
+        note("base_branch", error)
+    if found:
+        raise ConfigError("\n".join(found), hint="; ".join(dict.fromkeys(hint for hint in found.values() if hint)))
 
 
 class Runtime:

@@ -15,6 +15,7 @@ from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from codeloupe.baseline.revision import read_baseline
 from codeloupe.config.schema import Settings
@@ -25,7 +26,6 @@ from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import select_by_diff
 from codeloupe.errors import CodeloupeError
-from codeloupe.experts.loading import load_experts
 from codeloupe.git.blob_contents import read_blobs
 from codeloupe.git.commit_changes import read_commit_changes
 from codeloupe.git.commits import list_commits
@@ -39,6 +39,7 @@ from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
 from codeloupe.model.change import Change, Scope, ScopeKind
 from codeloupe.model.commit import Commit
 from codeloupe.model.events import Event, ReviewerChosen, StageStarted
+from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import GuidanceFile
 from codeloupe.model.records import dataclass
@@ -46,7 +47,7 @@ from codeloupe.model.review import Policy, Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
-from codeloupe.panel import Floor, Panel, Seat, choose_seats, seated
+from codeloupe.panel import Floor, Panel, Seat, choose_seats, experts_of, seated
 from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.removal import remove_tree
 from codeloupe.sweep.categories import categorise
@@ -60,7 +61,6 @@ from codeloupe.switchboard import AgentCalls
 from codeloupe.terms import policy_of, rules_of
 
 __all__ = ["DEFAULT_EXPERTS", "describe", "review_commits", "scope_of"]
-_GENERAL = "general"
 _MOST_CONTENT_BYTES = 32 * 1024**2
 _log = logging.getLogger(__name__)
 TranscriptOf = Callable[[str], Transcript]
@@ -92,12 +92,11 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     Raises UsageError for what the caller can mend, ProcessError when git fails.
     """
     asked, calls = query or CommitQuery(), calls or AgentCalls()
-    loaded = settings or (await configure(scope_of(asked), repo=repo, environment=calls.environment)).settings
-    chosen = _with_patience(loaded)
-    repository = await open_repository(Path(repo))
+    given = settings or (await configure(scope_of(asked), repo=repo, environment=calls.environment)).settings
+    chosen, repository = _with_patience(given), await open_repository(Path(repo))
     wish = _Wish(asked, repository, Path(repo), chosen, None if seats is None else tuple(seats), fresh, calls)
-    name, words = uuid.uuid4().hex, describe(asked)
-    known = CommitSweep(sweep_id=name, description=words, commits=(), summary="", exit_code=0, strict=strict)
+    name = uuid.uuid4().hex
+    known = CommitSweep(sweep_id=name, description=describe(asked), commits=(), summary="", exit_code=0, strict=strict)
     if not chosen.keep_history:
         return await _swept(known, wish, keeper=None, emit=emit)
     async with keeping_sweep(
@@ -178,8 +177,7 @@ def _commits_at_once(seats: Sequence[Seat], settings: Settings) -> int:
     return settings.concurrency + (settings.concurrency + 1) // 2 * all(seat.agents for seat in seats)
 
 
-@dataclass(frozen=True, slots=True)
-class _Bench:
+class _Bench(NamedTuple):
     """Who looks at the commits of one category, and under which checklists."""
 
     experts: tuple[str, ...]
@@ -190,16 +188,18 @@ def _reviewers(panel: Panel, seats: Sequence[Seat], settings: Settings) -> Mappi
     """For every category, so that a mistake in the settings is told before anything is bought. Raises ConfigError."""
     if not any(seat.agents for seat in seats):
         return dict.fromkeys(CommitCategory, _Bench((), panel.reviewers(())))
-    folder = Path(settings.experts_folder) if settings.experts_folder else None
-    benches: dict[CommitCategory, _Bench] = {}
-    for category in CommitCategory:
-        names = settings.commit_experts.get(category.value, DEFAULT_EXPERTS[category])
-        if settings.untrusted:
-            # The category is what an author says of a commit: one that is called documentation may be anything.
-            names = tuple(dict.fromkeys((*names, _GENERAL)))
-        experts = load_experts(names, own=settings.own_experts, folder=folder)
-        benches[category] = _Bench(tuple(expert.name for expert in experts), panel.reviewers(experts))
-    return benches
+    return {
+        category: _Bench(tuple(expert.name for expert in experts), panel.reviewers(experts))
+        for category, experts in commit_experts(settings).items()
+    }
+
+
+def commit_experts(settings: Settings) -> Mapping[CommitCategory, tuple[Expert, ...]]:
+    """Whose checklists are used for each category. Raises ConfigError for an expert that nobody knows."""
+    # The category is what an author says of a commit: one that is called documentation may be anything.
+    always = ("general",) if settings.untrusted else ()
+    named = {each: settings.commit_experts.get(each.value, DEFAULT_EXPERTS[each]) for each in CommitCategory}
+    return {each: experts_of(settings, tuple(dict.fromkeys((*names, *always)))) for each, names in named.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from codeloupe.cli.agent_options import flags_of, request_of
 from codeloupe.cli.agent_progress import AgentProgress
 from codeloupe.cli.live_line import choose_mode
 from codeloupe.cli.options import is_ascii_only, wrapped
-from codeloupe.cli.running import run_to_end, set_up_logging
+from codeloupe.cli.running import run_to_end, set_up_logging, tell_notes
 from codeloupe.cli.writing import write_result
 from codeloupe.configuring import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError
@@ -48,7 +48,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace) -> AgentResult:
-    settings = run_to_end(configure_settings(repo=arguments.working_dir, flags=flags_of(arguments))).settings
+    loaded = run_to_end(configure_settings(repo=arguments.working_dir, flags=flags_of(arguments)))
+    settings = tell_notes(loaded, quiet=arguments.quiet).settings
     request = request_of(arguments)
     mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
     with AgentProgress(stream=sys.stderr, mode=mode) as progress:

@@ -12,7 +12,7 @@ from typing import Any
 from codeloupe.cli.commits_options import configure, flags_of, query_of
 from codeloupe.cli.options import look_of
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
-from codeloupe.cli.running import run_to_end, set_up_logging
+from codeloupe.cli.running import run_to_end, set_up_logging, tell_notes
 from codeloupe.cli.writing import output_file, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure as settings_for
@@ -28,7 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Review the commits, and write the result where it belongs."""
     set_up_logging(verbose=arguments.verbose)
     query = query_of(arguments)
-    settings = run_to_end(settings_for(scope_of(query), repo=arguments.repo, flags=flags_of(arguments))).settings
+    loaded = run_to_end(settings_for(scope_of(query), repo=arguments.repo, flags=flags_of(arguments)))
+    settings = tell_notes(loaded, quiet=arguments.quiet).settings
     with ExitStack() as opened:
         pieces = opened.enter_context(output_file(arguments.save)) if arguments.save else []
         sweep = _sweep(query, settings, arguments)

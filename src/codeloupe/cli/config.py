@@ -7,6 +7,8 @@ import contextlib
 import json
 import os
 import secrets
+import sys
+from importlib import import_module
 from pathlib import Path
 
 from codeloupe.cli.options import add_json_option, add_repo_option, output_width
@@ -14,6 +16,7 @@ from codeloupe.cli.parser import Parser, sentence
 from codeloupe.config.files import (
     REPOSITORY_FILE_NAMES,
     find_repository_file,
+    mistaken_files,
     read_config_file,
     read_repository_file,
     repository_root,
@@ -26,6 +29,7 @@ from codeloupe.config.provenance import LoadedSettings
 from codeloupe.config.template import initial_text
 from codeloupe.config.values import plain_values, value_text
 from codeloupe.errors import OutputError, UsageError
+from codeloupe.report.sanitise import terminal
 
 _WIDEST_VALUE = 56
 _NARROWEST_VALUE = 16
@@ -107,6 +111,7 @@ def _write_atomically(target: Path, text: str) -> None:
 
 def _show(root: Path, *, as_json: bool) -> int:
     loaded = load_settings_from_disk(root, environment=os.environ, flags={})
+    _tell_mistaken(root)
     print(_as_json(loaded) if as_json else _as_table(loaded, width=output_width()))
     return 0
 
@@ -136,13 +141,29 @@ def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else text[: room - 1] + "…"
 
 
+def _tell_mistaken(root: Path) -> None:
+    for note in mistaken_files(root, user_file_path(os.environ)):
+        print(f"codeloupe: {terminal(note)}", file=sys.stderr)
+
+
+def _check(loaded: LoadedSettings, root: Path | None) -> None:
+    """As a run would: an expert that nobody knows is no mistake of form. Raises ConfigError."""
+    # Most of what `config` does needs none of what runs a review, which takes long to load.
+    runtime, running = (import_module(f"codeloupe.{name}") for name in ("runtime", "cli.running"))
+    running.run_to_end(runtime.check_settings(loaded.settings, repo=root))
+
+
 def _validate(root: Path, file: Path | None) -> int:
     user_file = user_file_path(os.environ) if file is None else None
     if file is None:
         source = read_repository_file(root)
     else:
         source = read_config_file(file, name=str(file), follow_symlinks=True)
-    load_settings(repository_file=source, user_file=user_file, environment={}, flags={})
+        # A file by itself is checked as it is, whatever the variables of this process say.
+    environment = {} if file is not None else os.environ
+    loaded = load_settings(repository_file=source, user_file=user_file, environment=environment, flags={})
+    _tell_mistaken(root)
+    _check(loaded, None if file is not None else root)
     checked = [] if source is None else [source.name]
     if user_file is not None and os.path.lexists(user_file):
         checked.append(str(user_file))

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from codeloupe import app
 from codeloupe.cli.options import add_json_option, add_repo_option, is_ascii_only, wrapped
-from codeloupe.cli.running import run_to_end, set_up_logging
+from codeloupe.cli.running import run_to_end, set_up_logging, tell_notes
 from codeloupe.cli.writing import write_result
 from codeloupe.model.diagnosis import Check, Diagnosis
 from codeloupe.report.sanitise import terminal
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look at everything; exit 0 when a review can run, 3 when something it needs is missing."""
     set_up_logging(verbose=False)
-    settings = run_to_end(app.configure(repo=arguments.repo)).settings
+    settings = tell_notes(run_to_end(app.configure(repo=arguments.repo)), quiet=False).settings
     diagnosis = run_to_end(app.doctor(repo=arguments.repo, settings=settings))
     write_result(_as_json(diagnosis) if arguments.json else _as_text(diagnosis))
     return 0 if diagnosis.healthy else _NOT_HEALTHY

@@ -17,7 +17,7 @@ from codeloupe.cli.options import look_of, scope_of
 from codeloupe.cli.outputs import Output, deliver, outputs_of
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
 from codeloupe.cli.review_options import configure, context_of, flags_of
-from codeloupe.cli.running import run_to_end, set_up_logging
+from codeloupe.cli.running import run_to_end, set_up_logging, tell_notes
 from codeloupe.config.provenance import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Change
@@ -80,7 +80,7 @@ def _run(
             raise UsageError("paths and --include exclude each other", hint="give the paths as patterns to --include")
         named = run_to_end(app.patterns_of(arguments.guessed, arguments.paths, scope, repo=here))
         flags["include"] = named or None
-    loaded = run_to_end(app.configure(scope, repo=arguments.repo, flags=flags))
+    loaded = tell_notes(run_to_end(app.configure(scope, repo=arguments.repo, flags=flags)), quiet=arguments.quiet)
     if loaded.origins["untrusted"].kind is OriginKind.SITUATION and not arguments.quiet:
         why = terminal(str(loaded.origins["untrusted"]))
         print(f"codeloupe: the change is not trusted, {why}: settings and guidance are the base's", file=sys.stderr)

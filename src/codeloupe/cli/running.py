@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from codeloupe.cli.log_lines import set_up_logging
+from codeloupe.config.provenance import LoadedSettings
+from codeloupe.report.sanitise import terminal
 
-__all__ = ["run_to_end", "set_up_logging"]
+__all__ = ["run_to_end", "set_up_logging", "tell_notes"]
 
 _Result = TypeVar("_Result")
+
+
+def tell_notes(loaded: LoadedSettings, *, quiet: bool) -> LoadedSettings:
+    """Tell on stderr what there is to tell of some settings, and give them back."""
+    for note in () if quiet else loaded.notes:
+        print(f"codeloupe: {terminal(note)}", file=sys.stderr)
+    return loaded
 
 
 def run_to_end(work: Coroutine[Any, Any, _Result]) -> _Result:

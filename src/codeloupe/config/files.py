@@ -10,11 +10,16 @@ from dataclasses import field
 from pathlib import Path
 
 from codeloupe.config.problems import escape
+from codeloupe.config.suggestions import closest
 from codeloupe.errors import ConfigError
+from codeloupe.model.baseline import BASELINE_NAME
 from codeloupe.model.records import dataclass
 
 REPOSITORY_FILE_NAMES = ("codeloupe.yaml", "codeloupe.yml")
 MAX_FILE_BYTES = 1_000_000
+_STEMS = frozenset({"codeloupe", "codeloupe-config", "codeloupe_config", "codelouperc"})
+_SUFFIXES = frozenset({"yaml", "yml", "json", "toml", "ini", "cfg", "conf", "config", "txt", "rc"})
+_CLOSE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,37 @@ def find_repository_file(root: Path) -> Path | None:
             hint=f"keep {REPOSITORY_FILE_NAMES[0]} and remove the other",
         )
     return found[0] if found else None
+
+
+def mistaken_files(root: Path, user_file: Path | None) -> tuple[str, ...]:
+    """In words, the files that somebody may take for a repository's settings or their own, and that nobody reads."""
+    names = [escape(name) for name in _names_in(root) if _is_mistaken(name)]
+    notes = [f"{name} is not read: the settings of a repository are in {REPOSITORY_FILE_NAMES[0]}" for name in names]
+    if user_file is not None:
+        others = [name for name in _names_in(user_file.parent) if name != user_file.name and _is_like_user_file(name)]
+        notes += [f"{escape(str(user_file.with_name(name)))} is not read: yours are in {user_file}" for name in others]
+    return tuple(notes)
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is wanted of many files
+    except (OSError, ValueError):
+        return []
+
+
+def _is_like_user_file(name: str) -> bool:
+    stem, *suffixes = name.lower().lstrip(".").split(".")
+    return stem in ("config", "settings", *_STEMS) and bool(suffixes) and {*suffixes} <= _SUFFIXES
+
+
+def _is_mistaken(name: str) -> bool:
+    stem, *suffixes = name.lower().lstrip(".").split(".")
+    if name in (*REPOSITORY_FILE_NAMES, BASELINE_NAME) or not {*suffixes} <= _SUFFIXES:
+        return False
+    # Only of our own name any form counts; of one that is merely like it, only the right one.
+    is_ours = stem in _STEMS and (bool(suffixes) or name.startswith(".") or name.endswith("rc"))
+    return is_ours or (suffixes in (["yaml"], ["yml"]) and closest(stem, ("codeloupe",), cutoff=_CLOSE) is not None)
 
 
 def read_repository_file(root: Path) -> ConfigText | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
+from pathlib import Path
 
 from codeloupe.config.document import Refused, read_document
 from codeloupe.config.files import ConfigText
@@ -16,7 +17,8 @@ from codeloupe.config.suggestions import closest, closest_key
 from codeloupe.model.records import dataclass
 
 VARIABLE_PREFIX = "CODELOUPE_"
-_OTHER_VARIABLES = frozenset({"CODELOUPE_HOME"})
+# No setting, but a variable of ours: the folder of ledger, history and runs.
+_HOME = "CODELOUPE_HOME"
 _MISSPELT_VARIABLE_CUTOFF = 0.75
 # Flags that are not called like their key.
 _FLAGS = {
@@ -108,7 +110,10 @@ def environment_layer(environment: Mapping[str, str]) -> Layer:
     values: dict[str, Given] = {}
     problems: list[Problem] = []
     for name, text in sorted(environment.items()):
-        if not name.startswith(VARIABLE_PREFIX) or name in _OTHER_VARIABLES or not text.strip():
+        if name == _HOME and text and not Path(text).is_absolute():
+            what = f"expected an absolute path, found {quote(text)}"
+            problems.append(Problem(name, what, "give the whole path, so that it is not within a work tree"))
+        if not name.startswith(VARIABLE_PREFIX) or name == _HOME or not text.strip():
             continue
         key = name.removeprefix(VARIABLE_PREFIX)
         if key.isupper() and key.lower() in KEYS:

@@ -40,7 +40,8 @@ DEFAULT_ORIGIN = Origin(OriginKind.DEFAULT)
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """The settings in force, and the origin of every key."""
+    """The settings in force, and the origin of every key. `notes` tell of files that only look like settings."""
 
     settings: Settings
     origins: Mapping[str, Origin]
+    notes: tuple[str, ...] = ()

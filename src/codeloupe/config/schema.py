@@ -58,11 +58,11 @@ _Given = TypeVar("_Given")
 
 if TYPE_CHECKING:
 
-    class Given(Generic[_Value, _Given]):
+    class ReadAs(Generic[_Value, _Given]):
         """The type of a field that is read when it is set: it holds a value, and also takes what stands in a file."""
 
         @overload
-        def __get__(self, settings: None, kind: type) -> Given[_Value, _Given]: ...
+        def __get__(self, settings: None, kind: type) -> ReadAs[_Value, _Given]: ...
         @overload
         def __get__(self, settings: object, kind: type) -> _Value: ...
         def __get__(self, settings: object, kind: type) -> Any: ...
@@ -82,17 +82,17 @@ class Settings:
     """
 
     base_branch: str | None = None
-    include: Given[tuple[str, ...], list[str]] = default(())
-    exclude: Given[tuple[str, ...], list[str]] = default(())
-    fail_on: Given[Severity, SeverityWord] = default(Severity.HIGH)
-    min_severity: Given[Severity, SeverityWord] = default(Severity.LOW)
+    include: ReadAs[tuple[str, ...], list[str]] = default(())
+    exclude: ReadAs[tuple[str, ...], list[str]] = default(())
+    fail_on: ReadAs[Severity, SeverityWord] = default(Severity.HIGH)
+    min_severity: ReadAs[Severity, SeverityWord] = default(Severity.LOW)
     on_incomplete: Literal["fail", "pass"] = "fail"
     on_parse_error: Literal["fail", "pass"] = "fail"
     reviewer_type: Literal["auto"] | ReviewerName = "auto"
-    reviewers: Given[tuple[ReviewerName, ...], list[ReviewerName]] = default(())
-    lanes: Given[tuple[Lane, ...], list[Lane]] = default(("agent",))
-    effort: Given[Effort, Literal["low", "medium", "high"]] = default(Effort.MEDIUM)
-    experts: Given[tuple[str, ...], list[str]] = default(())
+    reviewers: ReadAs[tuple[ReviewerName, ...], list[ReviewerName]] = default(())
+    lanes: ReadAs[tuple[Lane, ...], list[Lane]] = default(("agent",))
+    effort: ReadAs[Effort, Literal["low", "medium", "high"]] = default(Effort.MEDIUM)
+    experts: ReadAs[tuple[str, ...], list[str]] = default(())
     own_experts: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: _NO_EXPERTS, hash=False)
     experts_folder: str | None = None
     commit_experts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_NAMES, hash=False)
@@ -111,7 +111,7 @@ class Settings:
     skip_minified: bool = True
     accept_unread: tuple[str, ...] = ()
     untrusted: bool = False
-    agents: Given[tuple[AgentName, ...], list[AgentName]] = default(("agent_sdk", "claude_cli", "codex", "gemini"))
+    agents: ReadAs[tuple[AgentName, ...], list[AgentName]] = default(("agent_sdk", "claude_cli", "codex", "gemini"))
     model: str | None = None
     agent_timeout_seconds: float = 1800.0
     agent_sdk_review_timeout: float = 600.0
@@ -127,9 +127,9 @@ class Settings:
     claude_path: str | None = None
     codex_path: str | None = None
     gemini_path: str | None = None
-    review_command: Given[tuple[str, ...], list[str]] = default(())
+    review_command: ReadAs[tuple[str, ...], list[str]] = default(())
     review_gate_path: str | None = None
-    review_gate_arguments: Given[tuple[str, ...], list[str]] = default(())
+    review_gate_arguments: ReadAs[tuple[str, ...], list[str]] = default(())
     api_model: str | None = None
     api_base_url: str | None = None
     allow_bypass: bool = False

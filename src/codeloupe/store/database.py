@@ -19,7 +19,16 @@ from types import TracebackType
 from typing import Self
 
 from codeloupe.errors import StoreError
-from codeloupe.store.failures import database_failure, file_failure, is_busy, not_a_file, not_ours, too_new, too_short
+from codeloupe.store.failures import (
+    damaged,
+    database_failure,
+    file_failure,
+    is_busy,
+    not_a_file,
+    not_ours,
+    too_new,
+    too_short,
+)
 from codeloupe.store.file_systems import may_be_shared
 from codeloupe.store.journal import may_be_for_the_log, use_rollback_journal, use_write_ahead_log
 from codeloupe.store.migrations import MIGRATIONS, is_foreign, migrate, schema_version
@@ -72,6 +81,13 @@ class Database:
             except BaseException:  # also an interruption: half a transaction must not stay open
                 _undo(connection)
                 raise
+
+    def check(self) -> None:
+        """Raises StoreError when the file cannot be read whole, or not be written."""
+        with self.writing() as connection:
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if said != "ok":
+            raise damaged(self._path, str(said))
 
     def close(self) -> None:
         """Let go of the file; the next use opens it again."""

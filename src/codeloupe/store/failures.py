@@ -53,6 +53,11 @@ def database_failure(error: sqlite3.Error, path: Path) -> StoreError:
     return StoreError(f"the database {path} {what} ({error})", hint=hint)
 
 
+def damaged(path: Path, what: str) -> StoreError:
+    """The error for a file of which SQLite can read the beginning, but not all."""
+    return StoreError(f"the database {path} is damaged ({' '.join(what.split())})", hint=_START_ANEW)
+
+
 def file_failure(error: OSError, path: Path, *, doing: str) -> StoreError:
     """What the system reports about the database's file or directory, in words."""
     return StoreError(

@@ -16,12 +16,16 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     """CODELOUPE_HOME, else below XDG_STATE_HOME, else below the home directory; always absolute, not made here.
 
     A relative XDG_STATE_HOME counts as unset, as its standard asks, and so does a relative HOME: they would lead into
-    the reviewed tree.
-    Raises StoreError when nothing names a place.
+    the reviewed tree. Raises StoreError when nothing names a place, and for a relative CODELOUPE_HOME: that was meant.
     """
     named = environment.get("CODELOUPE_HOME")
+    if named and not Path(named).is_absolute():
+        raise StoreError(
+            f"CODELOUPE_HOME is {named!r}, which is another folder in every directory, and perhaps in a work tree",
+            hint="set it to an absolute path",
+        )
     if named:
-        return Path(named).absolute()
+        return Path(named)
     state = environment.get("XDG_STATE_HOME")
     if state and Path(state).is_absolute():
         return Path(state) / "codeloupe"

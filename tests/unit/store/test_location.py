@@ -23,9 +23,10 @@ def test_the_state_directory_is_the_first_that_is_named(environment: dict[str, s
     assert state_directory(environment) == Path(expected)
 
 
-def test_a_relative_home_of_ours_is_made_absolute_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert state_directory({"CODELOUPE_HOME": "state"}) == tmp_path / "state"
+def test_a_relative_home_of_ours_is_refused() -> None:
+    with pytest.raises(StoreError, match="CODELOUPE_HOME is 'state'") as caught:
+        state_directory({"CODELOUPE_HOME": "state"})
+    assert "absolute path" in caught.value.hint
 
 
 def test_without_a_home_in_the_environment_the_users_entry_decides() -> None:
