@@ -5,9 +5,12 @@ It is loaded on every start, so the standard library's heavier modules load only
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from codeloupe import __version__
 from codeloupe.errors import CodeloupeError, OutputError, UsageError
@@ -33,6 +36,64 @@ def open_standard_streams() -> None:
                 os.dup2(opened, number)
                 os.close(opened)
             setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+    sys.stderr = _Forgiving(sys.stderr)
+
+
+class _Forgiving(io.TextIOWrapper):
+    """Standard error on a full disk: nobody can be told, and that must not change how a command ends."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
+        # One that nobody holds any more would close the buffer that is now ours.
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+def settle_output(exit_code: int) -> int:
+    """Write out what was printed; when that fails, say so, and give the exit code for it.
+
+    Whatever is left then goes nowhere: the interpreter would try it again, complain, and end with a code of its own.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return reader_is_gone()
+    except OSError as error:
+        return report(unwritten(error))
+    except ValueError:  # it was closed meanwhile, by whoever used us from within
+        pass
+    return exit_code
+
+
+def unwritten(error: OSError) -> OutputError:
+    """The error for a result that standard output does not take; what is left of it goes nowhere."""
+    _discard_output()
+    reason = (error.strerror or "unknown error").lower()
+    return OutputError(f"cannot write the result: {reason}", hint="make room there, or write it somewhere else")
+
+
+def _discard_unless_written() -> None:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _discard_output()
+
+
+def _discard_output() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+    with suppress(OSError):
+        sys.stdout.flush()
 
 
 def report(error: CodeloupeError) -> int:
@@ -49,6 +110,8 @@ def report_crash(error: Exception, words: list[str]) -> int:
     A directory that was removed below us and a full disk are no bugs: whatever fails of it first is told as what it is.
     """
     if isinstance(error, OSError) and (mishap := _mishap(error)):
+        if error.filename is None:
+            _discard_unless_written()
         return report(mishap)
     import traceback
 
@@ -87,7 +150,7 @@ def _is_lost() -> bool:
 
 def reader_is_gone() -> int:
     """Whoever read our output has left (`| head`); keep the interpreter from complaining at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _discard_output()
     return READER_GONE
 
 

@@ -112,6 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not isinstance(end.code, int):
             raise
         exit_code = end.code
+    exit_code = boundary.settle_output(exit_code)
     _leave(exit_code)
     return exit_code
 
@@ -139,9 +140,7 @@ def _dispatch(words: list[str]) -> int:
     if arguments.verb is None:
         parser.print_help()
         return 0
-    exit_code = import_module(VERBS[arguments.verb].module).run(arguments)
-    sys.stdout.flush()
-    return int(exit_code)
+    return int(import_module(VERBS[arguments.verb].module).run(arguments))
 
 
 def _leave(exit_code: int) -> None:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from codeloupe.cli.boundary import unwritten
 from codeloupe.errors import OutputError
 from codeloupe.report.sanitise import for_ci_log
 
@@ -93,12 +94,17 @@ def _unwritable(path: Path, error: OSError) -> OutputError:
 
 
 def write_result(text: str, *, holds_commands: bool = False) -> None:
-    """Write a finished result to stdout as UTF-8, whatever the locale.
+    """Write a finished result to stdout as UTF-8, whatever the locale. Raises OutputError, or that nobody reads.
 
     In CI nothing in it is a command to the CI system, unless it `holds_commands` that are ours.
     """
     if not holds_commands and any(os.environ.get(name) for name in _SIGNS_OF_CI):
         text = for_ci_log(text)
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise unwritten(error) from error
