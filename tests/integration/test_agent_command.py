@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer,
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
 from tests.endings import PATIENCE_SECONDS
-from tests.program import Ended
+from tests.program import PROGRAM, Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
@@ -242,3 +244,21 @@ def test_killed_in_the_middle_of_ten_calls_it_leaves_no_orphan_and_no_file_and_b
         assert server.count(auxiliary=False) == 7
         assert sorted(again.stdout.split()) == ["done"] * 3 + ["second"] * 7
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.defect("U7")
+def test_an_interrupted_call_says_what_is_kept_and_how_to_go_on(project: GitRepository) -> None:
+    with StandInServer([Hang()]) as server:
+        variables = {**os.environ, **environment(server)}
+        words = (str(PROGRAM), "agent", "run", "-q", "--agent", "claude_cli", "Say it's done.")
+        with subprocess.Popen(words, cwd=project.path, env=variables, stdout=-1, stderr=-1) as running:
+            try:
+                assert server.wait_for(1, timeout_seconds=PATIENCE_SECONDS)
+                running.send_signal(signal.SIGINT)
+                _, told = running.communicate(timeout=PATIENCE_SECONDS)
+            finally:
+                running.kill()
+    assert running.returncode == 130
+    kept = "codeloupe: interrupted; the agent is gone, and nothing of its answer is kept; "
+    assert told.decode() == f"{kept}`codeloupe {shlex.join(words[1:])}` goes on\n"
+    assert_nothing_runs_in(project.path)

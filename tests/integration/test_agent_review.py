@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from codeloupe.model.agent import TokenUsage
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.store.location import database_path
@@ -331,6 +332,7 @@ def stored() -> int:
         return SqliteLedger(database).stats().results
 
 
+@pytest.mark.defect("U7")
 @pytest.mark.requirement("C10")
 @pytest.mark.parametrize(
     ("agent", "end", "exit_code"), [("claude_cli", signal.SIGINT, 130), ("codex", signal.SIGKILL, -signal.SIGKILL)]
@@ -348,15 +350,19 @@ def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
         # Who is killed outright cannot clean up.
         (left := tmp_path / "left").mkdir()
         variables = {**os.environ, **environment(agent, server), "TMPDIR": str(left)}
-        with subprocess.Popen(words, cwd=four_units.path, env=variables, stdout=subprocess.PIPE) as running:
+        with subprocess.Popen(words, cwd=four_units.path, env=variables, stdout=-1, stderr=-1) as running:
             try:
                 assert server.wait_for(4, timeout_seconds=PATIENCE_SECONDS)
                 assert comes_to_pass(lambda: stored() == 2)
                 running.send_signal(end)
-                running.communicate(timeout=PATIENCE_SECONDS)
+                _, told = running.communicate(timeout=PATIENCE_SECONDS)
             finally:
                 running.kill()
         assert running.returncode == exit_code
+        if end is signal.SIGINT:
+            again = f"`{' '.join(('codeloupe review --resume', *words[2:]))}`"
+            kept = f"codeloupe: interrupted; 2 of 4 answers are kept and not asked for again; {again} goes on\n"
+            assert told.decode() == kept
         assert_nothing_runs_in(four_units.path)
         released.append(True)
         server.clear()
@@ -364,3 +370,32 @@ def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
         assert server.count(auxiliary=False) == 2
     assert (document["usage"]["requests"], document["usage"]["cached"]) == (2, 2)
     assert len(document["findings"]) == 4
+
+
+@pytest.mark.defect("V2")
+def test_ten_calls_at_a_time_pass_a_limit_by_less_than_one_answer(repository: GitRepository) -> None:
+    repository.write("README.md", "A project.\n")
+    repository.commit()
+    repository.git("checkout", "--quiet", "-b", "many")
+    for number in range(12):
+        repository.write(f"part{number}/module{number}.py", "".join(f"value_{row} = {row}\n" for row in range(120)))
+    repository.commit()
+    # Reported as a service would, and not what the stand-in was really sent.
+    each = TokenUsage(input_tokens=1_600, output_tokens=177)
+    words = ("--effort", "high", "--concurrency", "10", "--fresh", "-q")
+    wrong: list[str] = []
+    with StandInServer(reply=lambda _request: Json({"findings": []}), usage=each) as server:
+        for limit, most in (("tokens", 6_000), ("budget-usd", 0.03), ("requests", 3)):
+            document = review(server, repository, *words, f"--max-{limit}", str(most)).json()
+            usage = document["usage"]
+            calls = usage["requests"]
+            spent = {
+                "tokens": usage["input_tokens"] + usage["output_tokens"],
+                "budget-usd": usage["cost_usd"],
+                "requests": calls,
+            }[limit]
+            last = 0.0 if limit == "requests" else spent / calls
+            (reason,) = {unit["reason"] for unit in document["coverage"]["units_failed"]}
+            if not (document["exit_code"] == 3 and most <= spent < most + last + 1e-9 and "budget" in reason):
+                wrong.append(f"{limit}: {spent} of {most} in {calls} calls: {reason}")
+    assert wrong == []

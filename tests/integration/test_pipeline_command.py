@@ -207,7 +207,8 @@ def test_a_terminated_run_ends_cleanly_and_goes_on_where_it_was(folder: Path) ->
             out, err = run.communicate(timeout=PATIENCE_SECONDS)
         assert run.returncode == 130
         assert json.loads(out)["state"] == "interrupted"
-        assert f"codeloupe: interrupted; `codeloupe pipeline resume {json.loads(out)['run_id']}` goes on\n" in err
+        assert "codeloupe: interrupted; 1 of 2 stages are finished and kept; " in err
+        assert f"`codeloupe pipeline resume {json.loads(out)['run_id']}` goes on\n" in err
         assert "Traceback" not in err
         assert_nothing_runs_in(folder.parent)
         model.silent.clear()

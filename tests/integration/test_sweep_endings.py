@@ -146,6 +146,7 @@ def test_a_program_that_is_killed_in_mid_request_costs_its_commit_alone(tmp_path
     assert_nothing_runs_in(tmp_path / "three")
 
 
+@pytest.mark.defect("U7")
 @pytest.mark.parametrize(("number", "agent"), [(signal.SIGINT, "codex"), (signal.SIGKILL, "claude_cli")])
 def test_after_an_end_in_the_middle_only_the_missing_commits_are_bought(
     tmp_path: Path, number: signal.Signals, agent: str
@@ -164,7 +165,8 @@ def test_after_an_end_in_the_middle_only_the_missing_commits_are_bought(
             sweep.child.wait(PATIENCE_SECONDS)
             assert sweep.child.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
         if number == signal.SIGINT:
-            assert "the same command again buys only the rest" in sweep.told()
+            kept = f"interrupted; {bought} of {count} commits are kept and not reviewed again; `codeloupe commits "
+            assert kept in sweep.told()
         assert_nothing_runs_in(path)
         assert stored() == bought
         held.clear()

@@ -13,7 +13,7 @@ from codeloupe.cli.agent_options import flags_of, request_of
 from codeloupe.cli.agent_progress import AgentProgress
 from codeloupe.cli.live_line import choose_mode
 from codeloupe.cli.options import is_ascii_only, wrapped
-from codeloupe.cli.running import run_to_end, set_up_logging, tell_notes
+from codeloupe.cli.running import Interrupted, run_to_end, set_up_logging, tell_notes
 from codeloupe.cli.writing import write_result
 from codeloupe.configuring import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError
@@ -53,7 +53,10 @@ def _asked(arguments: argparse.Namespace) -> AgentResult:
     request = request_of(arguments)
     mode = choose_mode(quiet=arguments.quiet, stream=sys.stderr, environment=os.environ)
     with AgentProgress(stream=sys.stderr, mode=mode) as progress:
-        return run_to_end(run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit))
+        try:
+            return run_to_end(run_agent(request, settings=settings, fresh=arguments.fresh, emit=progress.emit))
+        except KeyboardInterrupt:
+            raise Interrupted("the agent is gone, and nothing of its answer is kept", arguments.command_line) from None
 
 
 def _as_text(result: AgentResult) -> str:

@@ -21,6 +21,7 @@ from codeloupe.store.location import state_directory
 INTERNAL_ERROR = 4
 _STANDARD_STREAMS = ("stdin", "stdout", "stderr")
 READER_GONE = 141
+INTERRUPTED = 130
 
 
 def open_standard_streams() -> None:
@@ -102,6 +103,13 @@ def report(error: CodeloupeError) -> int:
     if error.hint:
         print(f"  hint: {_clean(error.hint)}", file=sys.stderr)
     return error.exit_code
+
+
+def report_interruption(stopped: KeyboardInterrupt) -> int:
+    """Print that it was interrupted, and what the verb says about what is kept; returns the exit code."""
+    said = f"; {_clean(str(stopped))}" if str(stopped) else ""
+    print(f"codeloupe: interrupted{said}", file=sys.stderr)
+    return INTERRUPTED
 
 
 def report_crash(error: Exception, words: list[str]) -> int:

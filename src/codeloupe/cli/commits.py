@@ -12,12 +12,15 @@ from typing import Any
 from codeloupe.cli.commits_options import configure, flags_of, query_of
 from codeloupe.cli.options import look_of
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
-from codeloupe.cli.running import run_to_end, set_up_logging, tell_notes
+from codeloupe.cli.running import Interrupted, run_to_end, set_up_logging, tell_notes
+from codeloupe.cli.tally import Tally
 from codeloupe.cli.writing import output_file, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure as settings_for
+from codeloupe.model.events import Event
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.report.sanitise import log_line
+from codeloupe.report.wording import counted
 from codeloupe.runtime import review_commits
 from codeloupe.sweeping import scope_of
 
@@ -43,7 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(query: CommitQuery, settings: Settings, arguments: argparse.Namespace) -> CommitSweep:
+    tally = Tally()  # of our own, since a display that shows nothing counts nothing
     with ProgressDisplay(stream=sys.stderr, mode=_mode(arguments)) as display:
+
+        def emit(event: Event) -> None:
+            tally.take(event)
+            display.emit(event)
+
         try:
             sweep = run_to_end(
                 review_commits(
@@ -52,18 +61,23 @@ def _sweep(query: CommitQuery, settings: Settings, arguments: argparse.Namespace
                     settings=settings,
                     strict=arguments.strict,
                     fresh=arguments.fresh,
-                    emit=display.emit,
+                    emit=emit,
                 )
             )
         except KeyboardInterrupt:
-            if display.tally.commits_done:
-                display.say("what was answered so far is kept; the same command again buys only the rest")
-            raise
+            raise Interrupted(_kept(tally), arguments.command_line) from None
     if not sweep.commits and not arguments.quiet:
         print(f"codeloupe: there are no commits to review: {log_line(sweep.description)}", file=sys.stderr)
     if not sweep.exit_code and any(commit.verdict is None for commit in sweep.commits):
         print("codeloupe: not every commit was reviewed; on_incomplete lets it pass", file=sys.stderr)
     return sweep
+
+
+def _kept(tally: Tally) -> str:
+    reviewed = tally.commits_done - tally.commits_failed
+    if not reviewed:
+        return "no commit was finished yet"
+    return f"{reviewed:,} of {counted(tally.commits_total, 'commit', 'commits')} are kept and not reviewed again"
 
 
 def _mode(arguments: argparse.Namespace) -> ProgressMode:

@@ -100,4 +100,4 @@ def _review_ref(pushed: PushedRange, options: list[str]) -> int:
 
 def _reviewed(scope: str, options: list[str]) -> int:
     words = ["review", *([scope] if scope else []), "--quiet", *options]
-    return review(build_parser(["review"]).parse_args(words))
+    return review(build_parser(["review"]).parse_args(words, argparse.Namespace(command_line=words)))

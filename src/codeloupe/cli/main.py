@@ -83,7 +83,7 @@ exit codes:
   4    internal error
   130  interrupted
 """
-INTERRUPTED = 130
+INTERRUPTED = boundary.INTERRUPTED
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
@@ -122,9 +122,8 @@ def _run(words: list[str]) -> int:
         return _dispatch(words)
     except CodeloupeError as error:
         return boundary.report(error)
-    except KeyboardInterrupt:
-        print("codeloupe: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as stopped:
+        return boundary.report_interruption(stopped)
     except BrokenPipeError:
         return boundary.reader_is_gone()
     except Exception as error:  # noqa: BLE001 - the boundary: whatever it is becomes exit code 4 and a log file
@@ -137,6 +136,7 @@ def _dispatch(words: list[str]) -> int:
     if verb and verb not in VERBS:
         raise boundary.unknown_command(verb, list(VERBS))
     arguments = parser.parse_args(words)
+    arguments.command_line = words
     if arguments.verb is None:
         parser.print_help()
         return 0

@@ -16,9 +16,10 @@ from codeloupe.cli.pipeline_display import PipelineDisplay
 from codeloupe.cli.pipeline_place import as_shown, open_store, write_run
 from codeloupe.cli.running import run_to_end
 from codeloupe.errors import CodeloupeError
-from codeloupe.model.pipeline import RunRecord
+from codeloupe.model.pipeline import RunRecord, StageState
 from codeloupe.pipelines import RunOptions
 from codeloupe.report.pipeline_words import COULD_NOT_GO_ON, INTERRUPTED, exit_code_of
+from codeloupe.report.wording import counted
 from codeloupe.runtime import Runtime
 from codeloupe.store.run_store import DirectoryRunStore
 
@@ -88,5 +89,7 @@ def _show_stopped(run_id: str, store: DirectoryRunStore, arguments: argparse.Nam
 def _interrupted(run_id: str, store: DirectoryRunStore, arguments: argparse.Namespace) -> int:
     run, holder = as_shown(store, run_id)
     write_run(run, store, arguments, holder=holder)
-    print(f"codeloupe: interrupted; `codeloupe pipeline resume {run_id}` goes on", file=sys.stderr)
+    done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
+    kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and kept"
+    print(f"codeloupe: interrupted; {kept}; `codeloupe pipeline resume {run_id}` goes on", file=sys.stderr)
     return INTERRUPTED

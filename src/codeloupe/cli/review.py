@@ -17,7 +17,8 @@ from codeloupe.cli.options import look_of, scope_of
 from codeloupe.cli.outputs import Output, deliver, outputs_of
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
 from codeloupe.cli.review_options import configure, context_of, flags_of
-from codeloupe.cli.running import run_to_end, set_up_logging, tell_notes
+from codeloupe.cli.running import Interrupted, run_to_end, set_up_logging, tell_notes
+from codeloupe.cli.tally import Tally
 from codeloupe.config.provenance import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Change
@@ -104,11 +105,13 @@ def _review(scope: ScopeRequest, loaded: LoadedSettings, context: str, arguments
     seen: list[Change] = []
     settings = loaded.settings
     own = (key for key in ("include", "exclude") if loaded.origins[key].kind is OriginKind.FLAG)
+    tally = Tally()  # of our own, since a display that shows nothing counts nothing
     with ProgressDisplay(stream=sys.stderr, mode=_mode(arguments)) as display:
 
         def emit(event: Event) -> None:
             if isinstance(event, ChangeRead):
                 seen.append(event.change)
+            tally.take(event)
             display.emit(event)
 
         work = runtime.review(
@@ -125,14 +128,19 @@ def _review(scope: ScopeRequest, loaded: LoadedSettings, context: str, arguments
         try:
             review = run_to_end(work)
         except KeyboardInterrupt:
-            if display.tally.units_done:
-                display.say("what was answered so far is kept; `codeloupe review --resume` buys only the rest")
-            raise
+            raise Interrupted(_kept(tally), arguments.command_line, "--resume") from None
     if not review.complete and review.passed:
         print("codeloupe: not everything was reviewed; on_incomplete lets it pass", file=sys.stderr)
     if arguments.resume and not arguments.quiet:
         print(f"codeloupe: {_resumed(review.usage)}", file=sys.stderr)
     return _Reviewed(review, seen[0] if seen else None)
+
+
+def _kept(tally: Tally) -> str:
+    answered = tally.units_done - tally.units_failed
+    if not answered:
+        return "nothing was answered yet"
+    return f"{answered:,} of {counted(tally.units_planned, 'answer', 'answers')} are kept and not asked for again"
 
 
 def _log_transcript(title: str, text: str) -> None:

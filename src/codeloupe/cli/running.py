@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from codeloupe.cli.log_lines import set_up_logging
 from codeloupe.config.provenance import LoadedSettings
 from codeloupe.report.sanitise import terminal
 
-__all__ = ["run_to_end", "set_up_logging", "tell_notes"]
+__all__ = ["Interrupted", "run_to_end", "set_up_logging", "tell_notes"]
 
 _Result = TypeVar("_Result")
+_LONGEST_COMMAND = 200
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody stopped a command; says what is kept of it, and which command goes on."""
+
+    def __init__(self, kept: str, words: Sequence[str], *more: str) -> None:
+        """`words` are those that the command was called with, its verb first; `more` options belong to them as well."""
+        # Behind the verb, since what stands behind a `--` is no option.
+        again = [words[0], *(word for word in more if word not in words), *words[1:]]
+        command = shlex.join(("codeloupe", *(word for word in again if word != "--fresh")))
+        same = "the same command" if len(command) > _LONGEST_COMMAND else f"`{command}`"
+        super().__init__(f"{kept}; {same} goes on")
 
 
 def tell_notes(loaded: LoadedSettings, *, quiet: bool) -> LoadedSettings:

@@ -37,7 +37,7 @@ class Tally:
         self.units_failed = 0
         self.commits_done = 0
         self.commits_failed = 0
-        self._commits_total = 0
+        self.commits_total = 0
         self._lanes: tuple[LaneFinished, ...] = ()
         self._by_severity: Counter[Severity] = Counter()
         self._refuted = 0
@@ -68,7 +68,7 @@ class Tally:
                 pass
 
     def _take_commit(self, event: CommitReviewed) -> None:
-        self.commits_done, self._commits_total = event.number, event.total
+        self.commits_done, self.commits_total = event.number, event.total
         self.commits_failed += event.outcome.verdict is None
         if event.outcome.review is not None:
             self._by_severity.update(finding.severity for finding in event.outcome.review.findings)
@@ -106,7 +106,7 @@ class Tally:
 
     def _commits(self) -> str:
         failed = f", {self.commits_failed:,} could not be reviewed" if self.commits_failed else ""
-        return f"{self.commits_done:,}/{self._commits_total:,} commits{failed}" if self._commits_total else ""
+        return f"{self.commits_done:,}/{self.commits_total:,} commits{failed}" if self.commits_total else ""
 
     def _progress(self) -> list[str]:
         failed = f", {self.units_failed:,} failed" if self.units_failed else ""

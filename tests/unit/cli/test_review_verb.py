@@ -21,7 +21,7 @@ from codeloupe.cli.running import set_up_logging
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.events import UnitFinished, Warned
+from codeloupe.model.events import UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.preview import Preview
 from codeloupe.model.review import Policy, Review
 from codeloupe.model.scope import DefaultScope
@@ -77,7 +77,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, repository: GitRepository) -> Stage:
 def run(*words: str) -> int:
     parser = Parser(prog="codeloupe review")
     verb.configure(parser)
-    return verb.run(parser.parse_args(words))
+    return verb.run(parser.parse_args(words, argparse.Namespace(command_line=["review", *words])))
 
 
 def test_the_options_reach_the_review(stage: Stage, tmp_path: Path) -> None:
@@ -139,17 +139,15 @@ def test_a_resumed_review_says_what_came_from_the_ledger(
     assert capsys.readouterr().err == ""
 
 
-def test_an_interrupted_review_says_how_to_go_on_when_there_is_something_to_go_on_with(
-    stage: Stage, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.defect("U7")
+def test_an_interrupted_review_says_what_is_kept_and_how_to_go_on(stage: Stage) -> None:
     stage.outcome = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="nothing was answered yet; `codeloupe review --resume` goes on"):
         run()
-    assert "--resume" not in capsys.readouterr().err
-    stage.events = [UnitFinished("codex", "a.py", (), 1.0)]
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    assert "what was answered so far is kept; `codeloupe review --resume` buys only the rest" in capsys.readouterr().err
+    stage.events = [UnitsPlanned("codex", 3, 900), UnitFinished("codex", "a.py", (), 1.0)]
+    kept = "1 of 3 answers are kept and not asked for again; `codeloupe review --resume -q` goes on"
+    with pytest.raises(KeyboardInterrupt, match=kept):
+        run("--fresh", "-q")
 
 
 def test_a_review_with_gaps_that_may_pass_says_so(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
