@@ -25,6 +25,7 @@ from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.expert import Expert
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.sweep import CommitCategory
 from codeloupe.ports import Agent, AgentEventSink, AskAgent, Reviewer, Verifier
 from codeloupe.redaction import redact
 from codeloupe.switchboard import AgentCalls, review_key
@@ -167,6 +168,16 @@ def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[
     """
     folder = Path(settings.experts_folder) if settings.experts_folder else None
     return load_experts(names or settings.experts or (DEFAULT,), own=settings.own_experts, folder=folder)
+
+
+def commit_experts(
+    settings: Settings, usual: Mapping[CommitCategory, tuple[str, ...]]
+) -> Mapping[CommitCategory, tuple[Expert, ...]]:
+    """Whose checklists a sweep uses for each category: those of the settings, or the usual ones. Raises ConfigError."""
+    # The category is what an author says of a commit: one that is called documentation may be anything.
+    always = ("general",) if settings.untrusted else ()
+    named = {each: settings.commit_experts.get(each.value, usual[each]) for each in CommitCategory}
+    return {each: experts_of(settings, tuple(dict.fromkeys((*names, *always)))) for each, names in named.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

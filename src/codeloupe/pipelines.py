@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 
@@ -26,7 +25,6 @@ from codeloupe.gates.review import ReviewGate
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspace_commits import committed_change
 from codeloupe.git.workspace_store import GitWorkspaceStore
-from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord, StageRecord, StageState
 from codeloupe.model.pipeline_definition import (
     GateDefinition,
@@ -49,10 +47,9 @@ from codeloupe.pipeline.places import Places
 from codeloupe.pipeline.purse import Purse
 from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.ports import Agent, GateTask
-from codeloupe.store.content_key import CALL_VERSION, content_key, is_repeatable
 from codeloupe.store.location import state_directory
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
-from codeloupe.switchboard import AGENT_NAMES, AgentCalls, trust_of, who_is_asked
+from codeloupe.switchboard import AGENT_NAMES, AgentCalls, StageKeys, trust_of
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 
@@ -65,8 +62,6 @@ _STORE = "store.git"
 _MOST_WORK_BYTES = 256 * 1024**2
 # So short a value stands in many texts by chance.
 _SHORT = 3
-# No request holds a NUL, so no text can be taken for this.
-_SOME_FENCE = "\0fence\0"
 
 
 def _ignore(_run: RunRecord, _event: PipelineEvent) -> None:
@@ -252,38 +247,6 @@ def _crew(wish: _Wish) -> Crew:
     )
 
 
-class _Keys:
-    """The ledger's keys of reading calls: each covers what the agent can read."""
-
-    def __init__(self, called: Callable[[Agent], str] = attrgetter("name"), *, trust: str) -> None:
-        self._trust = trust
-        self._known: dict[Path, tuple[str, int]] = {}
-        self._called = called
-
-    def tell(self, workspace: Path, tree: str, failures: int) -> None:
-        """A workspace holds this tree now; so many calls on it have failed, and the next must not be one of them."""
-        self._known[workspace] = (tree, failures)
-
-    def key_of(self, request: AgentRequest, agent: Agent) -> str | None:
-        """The key, or None for a call that changes files, or on files whose content is not known."""
-        reads_files = agent.limits.tools and request.tools != ()
-        tree, failures = self._known.get(request.working_dir, (None, 0))
-        if not is_repeatable(request) or (reads_files and tree is None):
-            return None
-        return content_key(
-            _without_fence(request),
-            who_is_asked(request, agent, trust=self._trust, name=self._called(agent)),
-            version=request.labels.get("prompt_version", f"stage {CALL_VERSION}"),
-            tree=tree if reads_files else None,
-            extra={"failures": str(failures)},
-        )
-
-
-def _without_fence(request: AgentRequest) -> AgentRequest:
-    fence = request.labels.get("fence", "")
-    return replace(request, prompt=request.prompt.replace(fence, _SOME_FENCE)) if fence else request
-
-
 class _Reviewing:
     """Reviews what a stage changed: two commits of the run's own trees, in a repository that is made for it.
 
@@ -353,7 +316,7 @@ class _Run:
             book.tell(*(book.event("note", words) for words in notes))
         crew = _crew(self._wish)
         purse = Purse(self._definition, book, self._settings)
-        keys = _Keys(crew.called, trust=trust_of(trusted=not self._settings.untrusted))
+        keys = StageKeys(crew.called, trust=trust_of(trusted=not self._settings.untrusted))
         calls = self._wish.calls.part(self._settings, self._limits(record))
         asking = Asking(
             self._definition, crew, purse, calls.caller(self._settings, key_of=keys.key_of, watch_files=None)

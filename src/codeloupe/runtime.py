@@ -53,7 +53,7 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
 
     checks: dict[str, Callable[[], object]] = {
         "experts": lambda: panel.experts_of(settings),
-        "commit_experts": lambda: sweeping.commit_experts(settings),
+        "commit_experts": lambda: panel.commit_experts(settings, sweeping.DEFAULT_EXPERTS),
         "own_experts": lambda: panel.experts_of(settings, tuple(settings.own_experts)),
     }
     if "command" in (*settings.reviewers, settings.reviewer_type):

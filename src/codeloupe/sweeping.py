@@ -39,7 +39,6 @@ from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
 from codeloupe.model.change import Change, Scope, ScopeKind
 from codeloupe.model.commit import Commit
 from codeloupe.model.events import Event, ReviewerChosen, StageStarted
-from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import GuidanceFile
 from codeloupe.model.records import dataclass
@@ -47,7 +46,7 @@ from codeloupe.model.review import Policy, Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
-from codeloupe.panel import Floor, Panel, Seat, choose_seats, experts_of, seated
+from codeloupe.panel import Floor, Panel, Seat, choose_seats, commit_experts, seated
 from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.removal import remove_tree
 from codeloupe.sweep.categories import categorise
@@ -190,16 +189,8 @@ def _reviewers(panel: Panel, seats: Sequence[Seat], settings: Settings) -> Mappi
         return dict.fromkeys(CommitCategory, _Bench((), panel.reviewers(())))
     return {
         category: _Bench(tuple(expert.name for expert in experts), panel.reviewers(experts))
-        for category, experts in commit_experts(settings).items()
+        for category, experts in commit_experts(settings, DEFAULT_EXPERTS).items()
     }
-
-
-def commit_experts(settings: Settings) -> Mapping[CommitCategory, tuple[Expert, ...]]:
-    """Whose checklists are used for each category. Raises ConfigError for an expert that nobody knows."""
-    # The category is what an author says of a commit: one that is called documentation may be anything.
-    always = ("general",) if settings.untrusted else ()
-    named = {each: settings.commit_experts.get(each.value, DEFAULT_EXPERTS[each]) for each in CommitCategory}
-    return {each: experts_of(settings, tuple(dict.fromkeys((*names, *always)))) for each, names in named.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -279,6 +280,33 @@ def review_key(request: AgentRequest, agent: Agent) -> str | None:
         version=labels.get("prompt_version", CALL_VERSION),
         extra={"pass": labels["pass"]} if "pass" in labels else {},
     )
+
+
+class StageKeys:
+    """The ledger's keys of the reading calls of a pipeline: each covers what the agent can read."""
+
+    def __init__(self, called: Callable[[Agent], str] = attrgetter("name"), *, trust: str) -> None:
+        self._trust = trust
+        self._known: dict[Path, tuple[str, int]] = {}
+        self._called = called
+
+    def tell(self, workspace: Path, tree: str, failures: int) -> None:
+        """A workspace holds this tree now; so many calls on it have failed, and the next must not be one of them."""
+        self._known[workspace] = (tree, failures)
+
+    def key_of(self, request: AgentRequest, agent: Agent) -> str | None:
+        """The key, or None for a call that changes files, or on files whose content is not known."""
+        reads_files = agent.limits.tools and request.tools != ()
+        tree, failures = self._known.get(request.working_dir, (None, 0))
+        if not is_repeatable(request) or (reads_files and tree is None):
+            return None
+        return content_key(
+            _without_fence(request, request.labels.get("fence", "")),
+            who_is_asked(request, agent, trust=self._trust, name=self._called(agent)),
+            version=request.labels.get("prompt_version", f"stage {CALL_VERSION}"),
+            tree=tree if reads_files else None,
+            extra={"failures": str(failures)},
+        )
 
 
 def _without_fence(request: AgentRequest, fence: str) -> AgentRequest:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, assert_type
@@ -187,3 +190,50 @@ def test_values_do_not_change() -> None:
 
 def test_the_version_is_a_semantic_one() -> None:
     assert codeloupe.__version__ == "0.1.0"
+
+
+# Uses each public name twice, after the others in some order: functions are called, and all are imported by name.
+_USED_TWICE = """
+import asyncio, importlib, inspect, sys, types
+import codeloupe
+from pathlib import Path
+
+names = sys.argv[1:]
+for name in (*names, *names):
+    first, second = getattr(codeloupe, name), getattr(importlib.import_module("codeloupe"), name)
+    scope = {}
+    exec(f"from codeloupe import {name}", scope)
+    assert scope[name] is first is second, f"{name} is not the same each time"
+    assert not isinstance(first, types.ModuleType), f"{name} is a module"
+    if inspect.iscoroutinefunction(first):
+        given = {"resume_run": ["no-such-run"], "run_agent": ["no request"]}.get(name, [])
+        try:
+            asyncio.run(first(*given))
+        except (codeloupe.CodeloupeError, AttributeError) as error:
+            assert "no-such-run" in str(error) or name == "run_agent" or "repository" in str(error), repr(error)
+    elif isinstance(first, types.FunctionType):
+        first(codeloupe.Settings(reviewer_type="offline"))
+    else:
+        assert isinstance(first, type) or not callable(first) or name in ("Event", "AgentEvent"), name
+"""
+
+
+@pytest.mark.defect("L1")
+def test_every_public_name_works_twice_in_every_order_of_first_use(tmp_path: Path) -> None:
+    names = [name for name in codeloupe.__all__ if name != "__version__"]
+    functions = [name for name in names if inspect.isfunction(getattr(codeloupe, name))]
+    # Each function once before all others: what it loads must not take the place of a name.
+    orders = [[first, *(name for name in names if name != first)] for first in functions]
+    failed: list[str] = []
+    for order in (*orders, names[::-1]):
+        words = (sys.executable, "-c", _USED_TWICE, *order)
+        ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            failed.append(f"{order[0]} first: {ended.stderr[-300:]}")
+    assert failed == []
+
+
+@pytest.mark.defect("L1")
+def test_no_public_name_is_also_a_module() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(codeloupe.__path__)}
+    assert set(codeloupe.__all__) & modules == set()
