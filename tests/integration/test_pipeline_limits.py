@@ -52,10 +52,10 @@ def test_a_limit_of_requests_holds_over_all_resumes(tmp_path: Path) -> None:
     with StandInServer(reply=lambda _: Text("An answer.")) as server:
         first = pipeline(server, tmp_path, "run", str(file), "--no-wait", **limit)
         assert (first.exit_code, len(server.requests)) == (3, 2)
-        for _ in range(2):
-            again = pipeline(server, tmp_path, "resume", "last", "--retry", "write", "--no-wait", "--json", **limit)
-            assert (again.exit_code, len(server.requests)) == (3, 2)
-        run = json.loads(again.stdout)
+        words = ("resume", "last", "--retry", "write", "--no-wait", "--json")
+        ended = [pipeline(server, tmp_path, *words, **limit) for _ in range(2)]
+        assert ([each.exit_code for each in ended], len(server.requests)) == ([3, 3], 2)
+        run = json.loads(ended[-1].stdout)
         failure = run["stages"][0]["failures"][-1]
         assert "the run has made 2 of its 2 requests" in failure["message"]
         assert "CODELOUPE_MAX_REQUESTS" in failure["hint"]

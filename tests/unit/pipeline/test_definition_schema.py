@@ -117,7 +117,7 @@ def test_it_refuses_what_it_can_see() -> None:
         for line, words, _ in WRONG_STAGES
         if not any(unseen in words for unseen in UNSEEN) and not any(unseen in line for unseen in UNSEEN_LINES)
     ]
-    assert len(visible) > 35
+    assert len(visible) >= 35
     assert [line for line in visible if accepts(stage_text(line))] == []
 
 
