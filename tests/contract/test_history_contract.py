@@ -79,7 +79,7 @@ class TestReviews:
         hidden = (named("f3", severity=Severity.LOW),)
         saved = record(1, named("f1"), named("f2"), hidden=hidden, hidden_findings=1, terms="t", seen=("b", "a"))
         history.save(saved)
-        assert history.get(identifier(1)) == saved
+        assert history.get(identifier(1)) == replace(saved, turn=1)
         assert history.get(identifier(2)) is None
 
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
@@ -124,10 +124,24 @@ class TestReviews:
 
 class TestLists:
     def test_the_newest_come_first_and_only_so_many(self, history: History) -> None:
-        for number in (2, 1, 3):
+        for number in (1, 2, 3):
             history.save(record(number))
         assert listed(history) == [identifier(3), identifier(2), identifier(1)]
         assert listed(history, limit=2) == [identifier(3), identifier(2)]
+
+    @pytest.mark.defect("V10")
+    def test_the_order_is_that_of_saving_whatever_the_clock_said(self, history: History) -> None:
+        history.save(record(1, named("f1")))
+        history.save(record(2, named("f1", status=FindingStatus.FIXED), saved_at=at(days=9_000)))
+        history.save_sweep(sweep_record(8, commit_review(5)))
+        history.save(record(3, named("f1")))
+        assert listed(history) == [identifier(3), identifier(8), identifier(2), identifier(1)]
+        assert _id(history.last(HERE)) == identifier(3)
+        assert [one.review_id for one in history.findings_of(["f1"])] == [identifier(1), identifier(2), identifier(3)]
+        (by_reviewer,) = history.trends([TrendKey.REVIEWER])
+        assert [row.fixed for row in by_reviewer.rows] == [0]
+        history.prune(PruneRule(keep_last=2))
+        assert listed(history) == [identifier(3), identifier(8)]
 
     def test_of_two_at_one_moment_the_one_saved_later_comes_first(self, history: History) -> None:
         for number in (1, 2):
@@ -190,7 +204,7 @@ class TestLists:
 class TestLast:
     def test_the_newest_review_is_the_last(self, history: History) -> None:
         assert history.last(HERE) is None
-        for number in (2, 3, 1):
+        for number in (1, 2, 3):
             history.save(record(number, repository=("path:x" if number == 3 else REPOSITORY)))
         assert _id(history.last(HERE)) == identifier(2)
         assert _id(history.last((REPOSITORY, "path:x"))) == identifier(3)
@@ -298,8 +312,8 @@ class TestSweeps:
 
 class TestFindings:
     def test_a_finding_is_followed_through_the_reviews(self, history: History) -> None:
-        history.save(record(2, named("f1", status=FindingStatus.FIXED)))
         history.save(record(1, named("f1", file="a\udcff.py"), named("f2")))
+        history.save(record(2, named("f1", status=FindingStatus.FIXED)))
         history.save(record(3, hidden=(named("f1", severity=Severity.LOW),)))
         seen = history.findings_of(["f1", "f7"])
         assert [(s.fingerprint, s.review_id, s.status, s.is_open) for s in seen] == [

@@ -28,6 +28,12 @@ class Source(StrEnum):
     EXTERNAL = "external"
 
 
+# How the `verification` of a finding begins that could be neither shown nor refuted.
+UNPROVEN_PREFIX = "unproven:"
+# Who reports as an analyser. Version 0.1.0 saved findings without their source: it is told by these.
+ANALYSER_NAMES = frozenset({"ruff", "ast-grep", "detect-secrets"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One defect. Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them.
@@ -36,6 +42,7 @@ class Finding:
     `source` is who produced it, for life. `replacement` is the new code for exactly the quoted lines, where a small fix
     exists; `suggestion` is advice in words. `verification` is what the attempt to refute it showed, or empty when none
     was made.
+    `surroundings` stands for the code around it when it was last seen: its definition and both neighbours, in short.
     A finding with a `suppression` is kept and shown as suppressed, and does not count.
     """
 
@@ -63,12 +70,19 @@ class Finding:
     seen_by: tuple[str, ...] = ()
     verification: str = ""
     suppression: Suppression | None = None
+    surroundings: str = ""
 
     @property
     def is_open(self) -> bool:
         """Whether it still counts towards the verdict."""
         counting = (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED)
         return self.suppression is None and self.status in counting
+
+    @property
+    def claimed_severity(self) -> Severity:
+        """How severe it was called before a verification found it unproven, which lowers it one step."""
+        lowered = self.verification.startswith(UNPROVEN_PREFIX) and self.severity is not Severity.CRITICAL
+        return Severity(self.severity.priority - 1) if lowered else self.severity
 
     @property
     def can_block(self) -> bool:

@@ -29,7 +29,9 @@ class ReviewRecord:
 
     `repository` is the first name of the repository's identity. `problems` are set when it is read back: what of it
     cannot be read. `terms` names what the agents were asked with, and `seen` the hunks that they saw whole, so that a
-    later review on the same terms need not ask about them again.
+    later review on the same terms need not ask about them again. `head` is the commit that was checked out or under
+    review. `left_out` are open findings of earlier rounds that this review did not judge, as they are in code that it
+    was not about. `turn` is its place in the order of saving, set when it is read back.
     """
 
     review: Review
@@ -43,6 +45,9 @@ class ReviewRecord:
     problems: tuple[str, ...] = ()
     terms: str = ""
     seen: tuple[str, ...] = ()
+    head: str | None = None
+    left_out: tuple[Finding, ...] = ()
+    turn: int = 0
 
     @property
     def hidden(self) -> tuple[Finding, ...]:
@@ -130,6 +135,7 @@ class HistoryEntry:
     cost_usd: float = 0.0
     unknown_costs: int = 0
     duration_seconds: float = 0.0
+    head: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,17 +174,23 @@ class Sighting:
     severity: Severity
     file: str
     is_open: bool
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dismissal:
-    """A finding that a person set aside for good, and why. `repository` is the first name of its identity."""
+    """A finding that a person set aside for good, and why. `repository` is the first name of its identity.
+
+    `finding` is that finding as it was then, by which the same defect is recognised in other words; None where it was
+    not kept.
+    """
 
     fingerprint: str
     repository: str
     reason: str
     who: str
     at: datetime
+    finding: Finding | None = None
 
 
 class TrendKey(StrEnum):

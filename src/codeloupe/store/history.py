@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from codeloupe.errors import StoreError
 from codeloupe.model.change import ScopeKind
+from codeloupe.model.finding import Finding
 from codeloupe.model.history import (
     Dismissal,
     HistoryQuery,
@@ -149,6 +150,11 @@ class SqliteHistory:
         """The findings of a repository whose fingerprint begins so, at most so many."""
         with self._snapshot() as connection:
             return history_lists.fingerprints(connection, prefix, repositories, limit=limit)
+
+    def finding(self, fingerprint: str, *, repositories: Sequence[str]) -> Finding | None:
+        """A finding of a repository as it was saved last, or None."""
+        with self._snapshot() as connection:
+            return history_lists.newest_finding(connection, fingerprint, repositories)
 
     def dismiss(self, dismissal: Dismissal) -> None:
         """Keep that a person set a finding aside, in the place of an earlier word on it."""

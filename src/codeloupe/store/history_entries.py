@@ -31,6 +31,7 @@ def entry_of_review(record: ReviewRecord) -> HistoryEntry:
         cost_usd=review.usage.cost_usd,
         unknown_costs=review.usage.unknown_costs,
         duration_seconds=review.usage.duration_seconds,
+        head=record.head,
     )
 
 

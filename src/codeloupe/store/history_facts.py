@@ -18,7 +18,7 @@ def review_facts(connection: sqlite3.Connection, repositories: Sequence[str] | N
     rows = connection.execute(
         "SELECT number, CAST(saved_at AS REAL), CAST(repository AS BLOB), CAST(reviewer AS BLOB),"  # noqa: S608 - marks and words of ours
         " CAST(cost_usd AS REAL), CAST(unknown_costs AS INTEGER), CAST(duration_seconds AS REAL)"
-        f" FROM reviews WHERE {condition} ORDER BY saved_at, number",
+        f" FROM reviews WHERE {condition} ORDER BY turn, number",
         values,
     )
     return [

@@ -5,22 +5,28 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import HistoryEntry, HistoryQuery, Listing, Sighting
 from codeloupe.model.severity import Severity
 from codeloupe.store.columns import text_column, text_of
 from codeloupe.store.failures import Unreadable
+from codeloupe.store.history_reading import with_source
 from codeloupe.store.review_text import decode
 
 _log = logging.getLogger(__name__)
 _NAMES_AT_ONCE = 500
+_MOST_TRIED = 5
 _LAST_CHARACTER = "\U0010ffff"
 
 
 def entries(connection: sqlite3.Connection, query: HistoryQuery) -> Listing:
-    """The newest entries that a query names; a review that belongs to a sweep is told by the sweep."""
+    """The newest entries that a query names, by the order in which they were saved.
+
+    A review that belongs to a sweep is told by the sweep.
+    """
     rows = [
         row
         for table, condition in (("reviews", "sweep_id IS NULL"), ("sweeps", "1"))
@@ -44,8 +50,8 @@ def _newest(
         values.append(text_column(query.branch))
     key = "review_id" if table == "reviews" else "sweep_id"
     return connection.execute(
-        f"SELECT saved_at, CAST({key} AS BLOB), entry FROM {table} WHERE {condition}"  # noqa: S608 - words of ours
-        " ORDER BY saved_at DESC, number DESC LIMIT ?",
+        f"SELECT turn, CAST({key} AS BLOB), entry FROM {table} WHERE {condition}"  # noqa: S608 - words of ours
+        " ORDER BY turn DESC, number DESC LIMIT ?",
         (*values, query.limit),
     ).fetchall()
 
@@ -58,7 +64,7 @@ def entries_beginning_with(connection: sqlite3.Connection, prefix: str, *, limit
         for table, key in (("reviews", "review_id"), ("sweeps", "sweep_id"))
         for row in connection.execute(
             f"SELECT CAST({key} AS BLOB), entry FROM {table}"  # noqa: S608 - words of ours
-            f" WHERE {key} >= ? AND {key} <= ? ORDER BY saved_at DESC LIMIT ?",
+            f" WHERE {key} >= ? AND {key} <= ? ORDER BY turn DESC LIMIT ?",
             (first, first + _LAST_CHARACTER, limit),
         )
     ]
@@ -78,15 +84,15 @@ def _listing(rows: Iterable[Sequence[object]]) -> Listing:
 
 def newest_reviews(
     connection: sqlite3.Connection, repository: str, *, branch: str | None, scope: str | None
-) -> list[tuple[float, int]]:
-    """When the reviews of a repository were saved, and their numbers, the newest first; those of sweeps left out."""
+) -> list[tuple[int, int]]:
+    """In which turn the reviews of a repository were saved, and their numbers, the newest first; none of sweeps."""
     condition, values = "repository = ? AND sweep_id IS NULL", [text_column(repository)]
     for column, value in (("branch", branch), ("scope", scope)):
         if value is not None:
             condition += f" AND {column} = ?"
             values.append(text_column(value))
     return connection.execute(
-        f"SELECT CAST(saved_at AS REAL), number FROM reviews WHERE {condition} ORDER BY saved_at DESC, number DESC",  # noqa: S608 - words of ours
+        f"SELECT turn, number FROM reviews WHERE {condition} ORDER BY turn DESC, number DESC",  # noqa: S608 - words of ours
         values,
     ).fetchall()
 
@@ -104,7 +110,7 @@ def sightings(
                 found.append(_sighting(row, names))
             except (ValueError, TypeError, KeyError, OverflowError) as error:
                 _log.warning("a finding of review %s in the history cannot be read: %s", text_of(row[0]), error)
-    return sorted(found, key=lambda sighting: (sighting.saved_at, sighting.review_id))
+    return sorted(found, key=lambda sighting: (sighting.turn, sighting.review_id))
 
 
 def fingerprints(connection: sqlite3.Connection, prefix: str, repositories: Sequence[str], *, limit: int) -> list[str]:
@@ -118,6 +124,19 @@ def fingerprints(connection: sqlite3.Connection, prefix: str, repositories: Sequ
     return [text_of(row[0]) for row in rows]
 
 
+def newest_finding(connection: sqlite3.Connection, fingerprint: str, repositories: Sequence[str]) -> Finding | None:
+    """A finding as it was saved last and can be read."""
+    rows = connection.execute(
+        "SELECT f.payload FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - as above
+        f" WHERE f.fingerprint = ? AND r.repository IN ({_marks(repositories)}) ORDER BY r.turn DESC LIMIT ?",
+        (text_column(fingerprint), *map(text_column, repositories), _MOST_TRIED),
+    )
+    for (payload,) in rows:
+        with suppress(Unreadable):
+            return with_source(decode(Finding, payload))
+    return None
+
+
 def _sighting_rows(
     connection: sqlite3.Connection, keys: Sequence[str], repositories: Sequence[str] | None
 ) -> list[tuple[object, ...]]:
@@ -127,14 +146,14 @@ def _sighting_rows(
         values += map(text_column, repositories)
     return connection.execute(
         "SELECT CAST(r.review_id AS BLOB), r.saved_at, f.fingerprint, CAST(f.status AS BLOB), f.severity,"  # noqa: S608 - as above
-        " CAST(f.file AS BLOB), f.is_open FROM findings AS f JOIN reviews AS r ON r.number = f.review"
+        " CAST(f.file AS BLOB), f.is_open, r.turn FROM findings AS f JOIN reviews AS r ON r.number = f.review"
         f" WHERE {condition}",
         values,
     ).fetchall()
 
 
 def _sighting(row: Sequence[object], names: Mapping[str, str]) -> Sighting:
-    review_id, saved_at, fingerprint, status, severity, file, is_open = row
+    review_id, saved_at, fingerprint, status, severity, file, is_open, turn = row
     return Sighting(
         fingerprint=names[fingerprint],  # type: ignore[index]  # whatever stands there, a wrong one is a KeyError
         review_id=text_of(review_id),
@@ -143,6 +162,7 @@ def _sighting(row: Sequence[object], names: Mapping[str, str]) -> Sighting:
         severity=Severity(severity),
         file=text_of(file),
         is_open=bool(is_open),
+        turn=int(turn),  # type: ignore[call-overload]  # a wrong one is a TypeError
     )
 
 

@@ -20,6 +20,7 @@ class Prunable(NamedTuple):
     kind: EntryKind
     number: int
     saved_at: float
+    turn: int
     reviews: int
     findings: int
     size_bytes: int
@@ -27,18 +28,19 @@ class Prunable(NamedTuple):
 
 def doomed(entries: Sequence[Prunable], rule: PruneRule) -> list[Prunable]:
     """The entries that the rule removes, the oldest first."""
-    oldest_first = sorted(entries, key=lambda entry: (entry.saved_at, entry.number))
+    oldest_first = sorted(entries, key=lambda entry: (entry.turn, entry.number))
     removable = oldest_first[: len(oldest_first) - (rule.keep_last or 0)] if rule.keep_last else oldest_first
     going = [entry for entry in removable if _is_out(entry, rule)]
     if rule.max_bytes is None:
         return going
-    # Those that are too old are the oldest, so what else must go to make room follows behind them.
-    left = sum(entry.size_bytes for entry in oldest_first[len(going) :])
-    for entry in removable[len(going) :]:
+    gone = frozenset(going)
+    left = sum(entry.size_bytes for entry in oldest_first if entry not in gone)
+    for entry in removable:
         if left <= rule.max_bytes:
             break
-        going.append(entry)
-        left -= entry.size_bytes
+        if entry not in gone:
+            going.append(entry)
+            left -= entry.size_bytes
     return going
 
 
@@ -89,19 +91,19 @@ def _remove(connection: sqlite3.Connection, entry: Prunable) -> None:
 def _reviews(connection: sqlite3.Connection, repositories: Sequence[str] | None) -> Iterator[Prunable]:
     condition, values = _of(repositories)
     rows = connection.execute(
-        "SELECT number, CAST(saved_at AS REAL), CAST(size_bytes AS INTEGER),"  # noqa: S608 - marks and words of ours
+        "SELECT number, CAST(saved_at AS REAL), CAST(turn AS INTEGER), CAST(size_bytes AS INTEGER),"  # noqa: S608 - marks and words of ours
         " (SELECT count(*) FROM findings WHERE review = reviews.number)"
         f" FROM reviews WHERE sweep_id IS NULL AND {condition}",
         values,
     )
-    for number, saved_at, size_bytes, findings in rows:
-        yield Prunable(EntryKind.REVIEW, number, saved_at, 1, findings, size_bytes)
+    for number, saved_at, turn, size_bytes, findings in rows:
+        yield Prunable(EntryKind.REVIEW, number, saved_at, turn, 1, findings, size_bytes)
 
 
 def _sweeps(connection: sqlite3.Connection, repositories: Sequence[str] | None) -> Iterator[Prunable]:
     condition, values = _of(repositories)
     rows = connection.execute(
-        "SELECT number, CAST(saved_at AS REAL), CAST(size_bytes AS INTEGER),"  # noqa: S608 - marks and words of ours
+        "SELECT number, CAST(saved_at AS REAL), CAST(turn AS INTEGER), CAST(size_bytes AS INTEGER),"  # noqa: S608 - marks and words of ours
         " (SELECT count(*) FROM reviews WHERE sweep_id = sweeps.sweep_id),"
         " (SELECT coalesce(sum(size_bytes), 0) FROM reviews WHERE sweep_id = sweeps.sweep_id),"
         " (SELECT count(*) FROM findings JOIN reviews ON reviews.number = findings.review"
@@ -109,8 +111,8 @@ def _sweeps(connection: sqlite3.Connection, repositories: Sequence[str] | None) 
         f" FROM sweeps WHERE {condition}",
         values,
     )
-    for number, saved_at, own_bytes, reviews, review_bytes, findings in rows:
-        yield Prunable(EntryKind.SWEEP, number, saved_at, reviews, findings, own_bytes + review_bytes)
+    for number, saved_at, turn, own_bytes, reviews, review_bytes, findings in rows:
+        yield Prunable(EntryKind.SWEEP, number, saved_at, turn, reviews, findings, own_bytes + review_bytes)
 
 
 def _of(repositories: Sequence[str] | None) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from codeloupe.errors import StoreError
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
 from codeloupe.model.history import HistoryEntry, ReviewRecord, SweepOutline, SweepRecord
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview
@@ -16,6 +16,19 @@ from codeloupe.store.columns import text_column, text_of
 from codeloupe.store.failures import Unreadable
 from codeloupe.store.history_writing import StoredReview
 from codeloupe.store.review_text import decode, unpack
+
+
+def with_source(finding: Finding) -> Finding:
+    """The finding with its source, which version 0.1.0 did not save: no agent has the name of an analyser.
+
+    Nor may that version's word hold that a model had refuted it.
+    """
+    if finding.source is not Source.AGENT or ANALYSER_NAMES.isdisjoint((finding.reviewer, *finding.seen_by)):
+        return finding
+    if finding.status is FindingStatus.REFUTED:
+        finding = replace(finding, status=FindingStatus.OPEN, verification="")
+    return replace(finding, source=Source.ANALYSER)
+
 
 _CommitRow = tuple[int, str | None, bytes]
 
@@ -35,8 +48,8 @@ class Reader(NamedTuple):
 
     def review(self, number: int) -> ReviewRecord:
         """A review with its findings. Raises StoreError when it cannot be read; a finding that cannot is a problem."""
-        name, payload = self.connection.execute(
-            "SELECT CAST(review_id AS BLOB), payload FROM reviews WHERE number = ?", (number,)
+        name, turn, payload = self.connection.execute(
+            "SELECT CAST(review_id AS BLOB), turn, payload FROM reviews WHERE number = ?", (number,)
         ).fetchone()
         try:
             stored = decode(StoredReview, payload)
@@ -50,7 +63,7 @@ class Reader(NamedTuple):
         ).fetchall()
         for position, is_hidden, data in rows:
             try:
-                (hidden if is_hidden else shown).append(decode(Finding, data))
+                (hidden if is_hidden else shown).append(with_source(decode(Finding, data)))
             except Unreadable as error:
                 problems.append(f"finding {position + 1} of review {text_of(name)} cannot be read: {error}")
         if len(rows) != stored.findings:
@@ -60,6 +73,7 @@ class Reader(NamedTuple):
             record,
             review=replace(record.review, findings=tuple(shown), hidden=tuple(hidden)),
             problems=tuple(problems),
+            turn=int(turn),
         )
 
     def raw_outputs(self, number: int) -> dict[str, str]:

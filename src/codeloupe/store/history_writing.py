@@ -18,15 +18,20 @@ from codeloupe.store.failures import Unreadable
 from codeloupe.store.history_entries import entry_of_review, entry_of_sweep, with_commit
 from codeloupe.store.review_text import decode, encode, pack
 
-_REVIEW = """
+_NEXT_TURN = """
+    (SELECT 1 + max(
+        coalesce((SELECT max(turn) FROM reviews), 0), coalesce((SELECT max(turn) FROM sweeps), 0)
+    ))
+"""
+_REVIEW = f"""
     INSERT INTO reviews (review_id, sweep_id, saved_at, repository, branch, scope, reviewer, cost_usd, unknown_costs,
-        duration_seconds, size_bytes, entry, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        duration_seconds, size_bytes, entry, payload, turn) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {_NEXT_TURN})
     ON CONFLICT (review_id) DO UPDATE SET sweep_id = excluded.sweep_id, saved_at = excluded.saved_at,
         repository = excluded.repository, branch = excluded.branch, scope = excluded.scope,
         reviewer = excluded.reviewer, cost_usd = excluded.cost_usd, unknown_costs = excluded.unknown_costs,
         duration_seconds = excluded.duration_seconds, size_bytes = excluded.size_bytes, entry = excluded.entry,
         payload = excluded.payload
-"""
+"""  # noqa: S608 - words of ours
 _FINDING = """
     INSERT INTO findings (review, position, hidden, is_open, fingerprint, severity, status, file, expert, reviewer,
         category, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -36,13 +41,13 @@ _COUNT_RAW_OUTPUTS = """
         + (SELECT coalesce(sum(length(unit) + length(output)), 0) FROM raw_outputs WHERE review = :review)
     WHERE number = :review
 """
-_SWEEP = """
-    INSERT INTO sweeps (sweep_id, saved_at, repository, branch, size_bytes, entry, payload)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
+_SWEEP = f"""
+    INSERT INTO sweeps (sweep_id, saved_at, repository, branch, size_bytes, entry, payload, turn)
+    VALUES (?, ?, ?, ?, ?, ?, ?, {_NEXT_TURN})
     ON CONFLICT (sweep_id) DO UPDATE SET saved_at = excluded.saved_at, repository = excluded.repository,
         branch = excluded.branch, size_bytes = excluded.size_bytes, entry = excluded.entry,
-        payload = excluded.payload
-"""
+        payload = excluded.payload, turn = excluded.turn
+"""  # noqa: S608 - words of ours
 _COMMIT = "INSERT INTO sweep_commits (sweep, position, review_id, payload) VALUES (?, ?, ?, ?)"
 
 
@@ -74,7 +79,7 @@ class PreparedReview(NamedTuple):
 def prepare_review(record: ReviewRecord, raw_outputs: Mapping[str, str]) -> PreparedReview:
     """The rows of a review. Raises StoreError when something in it cannot be written."""
     review = record.review
-    bare = replace(record, review=replace(review, findings=(), hidden=()), problems=())
+    bare = replace(record, review=replace(review, findings=(), hidden=()), problems=(), turn=0)
     every = [*((finding, False) for finding in review.findings), *((finding, True) for finding in review.hidden)]
     try:
         return PreparedReview(

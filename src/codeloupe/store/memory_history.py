@@ -62,7 +62,7 @@ class MemoryHistory:
         size_bytes = prepare_review(record, raw_outputs or self.raw_outputs(review_id)).size_bytes
         known = self._reviews.get(review_id)
         number = self._next() if known is None else known.number
-        self._reviews[review_id] = _Saved(number, replace(record, problems=()), size_bytes)
+        self._reviews[review_id] = _Saved(number, replace(record, problems=(), turn=0), size_bytes)
         if raw_outputs:
             self._raw_outputs[review_id] = dict(raw_outputs)
 
@@ -70,8 +70,7 @@ class MemoryHistory:
         """Keep a sweep with its reviews."""
         prepare_commits(record, record.sweep.commits)
         sweep_id = record.sweep.sweep_id
-        number = self._sweeps[sweep_id][0] if sweep_id in self._sweeps else self._next()
-        self._sweeps[sweep_id] = (number, replace(record, problems=()))
+        self._sweeps[sweep_id] = (self._next(), replace(record, problems=()))
         for commit in record.sweep.commits:
             if commit.review is not None:
                 self.save(record.record_of(commit.review))
@@ -89,7 +88,7 @@ class MemoryHistory:
     def get(self, review_id: str) -> ReviewRecord | None:
         """A kept review, or None."""
         saved = self._reviews.get(review_id)
-        return None if saved is None else saved.record
+        return None if saved is None else replace(saved.record, turn=saved.number)
 
     def raw_outputs(self, review_id: str) -> Mapping[str, str]:
         """What agents printed for a review, by unit."""
@@ -123,7 +122,7 @@ class MemoryHistory:
             and (branch is None or saved.record.branch == branch)
             and (scope is None or saved.record.review.scope.kind is scope)
         ]
-        return wanted[-1].record if wanted else None
+        return replace(wanted[-1].record, turn=wanted[-1].number) if wanted else None
 
     def list(self, query: HistoryQuery) -> Listing:
         """The newest entries."""
@@ -139,7 +138,7 @@ class MemoryHistory:
             for number, repository, entry in (*sweeps, *reviews)
             if (names is None or repository in names) and (query.branch is None or entry.branch == query.branch)
         ]
-        wanted.sort(key=lambda item: (item[1].saved_at, item[0]), reverse=True)
+        wanted.sort(key=lambda item: item[0], reverse=True)
         return Listing(tuple(entry for _, entry in wanted[: query.limit]))
 
     def matching(self, prefix: str, *, limit: int = 10) -> Listing:
@@ -156,7 +155,7 @@ class MemoryHistory:
         """Every time these findings were seen, the oldest first."""
         wanted = frozenset(fingerprints)
         return tuple(
-            _sighting(saved.record, finding)
+            _sighting(saved, finding)
             for saved in self._of(repositories)
             for finding in saved.record.findings
             if finding.fingerprint in wanted
@@ -205,7 +204,7 @@ class MemoryHistory:
                 at, findings = record.saved_at.timestamp(), len(record.findings)
                 yield (
                     record.review.review_id,
-                    Prunable(EntryKind.REVIEW, saved.number, at, 1, findings, saved.size_bytes),
+                    Prunable(EntryKind.REVIEW, saved.number, at, saved.number, 1, findings, saved.size_bytes),
                 )
         for sweep_id, (number, sweep) in self._sweeps.items():
             if repositories is not None and sweep.repository not in repositories:
@@ -214,14 +213,14 @@ class MemoryHistory:
             findings = sum(len(saved.record.findings) for saved in its)
             size_bytes = sum(saved.size_bytes for saved in its)
             at = sweep.saved_at.timestamp()
-            yield sweep_id, Prunable(EntryKind.SWEEP, number, at, len(its), findings, size_bytes)
+            yield sweep_id, Prunable(EntryKind.SWEEP, number, at, number, len(its), findings, size_bytes)
 
     def _of(self, repositories: Sequence[str] | None) -> Sequence[_Saved]:
         """The reviews of a repository, the oldest first."""
         wanted = (
             saved for saved in self._reviews.values() if repositories is None or saved.record.repository in repositories
         )
-        return sorted(wanted, key=lambda saved: (saved.record.saved_at, saved.number))
+        return sorted(wanted, key=lambda saved: saved.number)
 
     def _of_sweep(self, sweep_id: str) -> Sequence[_Saved]:
         return [saved for saved in self._reviews.values() if saved.record.sweep_id == sweep_id]
@@ -231,7 +230,8 @@ class MemoryHistory:
         return self._count
 
 
-def _sighting(record: ReviewRecord, finding: Finding) -> Sighting:
+def _sighting(saved: _Saved, finding: Finding) -> Sighting:
+    record = saved.record
     return Sighting(
         fingerprint=finding.fingerprint,
         review_id=record.review.review_id,
@@ -240,6 +240,7 @@ def _sighting(record: ReviewRecord, finding: Finding) -> Sighting:
         severity=finding.severity,
         file=finding.file,
         is_open=finding.is_open,
+        turn=saved.number,
     )
 
 

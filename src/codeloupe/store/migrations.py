@@ -114,6 +114,25 @@ MIGRATIONS: tuple[Step, ...] = (
             root TEXT NOT NULL
         ) WITHOUT ROWID""",
     ),
+    (
+        # The order in which reviews and sweeps were saved, counted over both: a clock may be wrong, and then right.
+        "ALTER TABLE reviews ADD COLUMN turn INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE sweeps ADD COLUMN turn INTEGER NOT NULL DEFAULT 0",
+        "UPDATE reviews SET turn = number",
+        """UPDATE sweeps SET turn = coalesce(
+            (SELECT max(number) FROM reviews WHERE reviews.sweep_id = sweeps.sweep_id),
+            (SELECT max(number) FROM reviews WHERE reviews.saved_at <= sweeps.saved_at),
+            0
+        )""",
+        "DROP INDEX reviews_of_repository",
+        "DROP INDEX reviews_by_age",
+        "DROP INDEX sweeps_of_repository",
+        "DROP INDEX sweeps_by_age",
+        "CREATE INDEX reviews_of_repository ON reviews (repository, turn) WHERE sweep_id IS NULL",
+        "CREATE INDEX reviews_in_order ON reviews (turn)",
+        "CREATE INDEX sweeps_of_repository ON sweeps (repository, turn)",
+        "CREATE INDEX sweeps_in_order ON sweeps (turn)",
+    ),
 )
 
 

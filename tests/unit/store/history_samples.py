@@ -11,7 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from codeloupe.model.commit import Commit
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Source
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.sweep import CommitCategory, CommitReview, CommitSweep, CommitVerdict
@@ -69,7 +69,7 @@ def at(**elapsed: float) -> datetime:
 
 def named(fingerprint: str, **changes: Any) -> Finding:
     """A finding that is known by its fingerprint."""
-    return finding(**{"fingerprint": fingerprint, "expert": "security", **changes})
+    return finding(**{"fingerprint": fingerprint, "expert": "security", "source": Source.ANALYSER, **changes})
 
 
 def record(number: int = 1, *findings: Finding, **changes: Any) -> ReviewRecord:
