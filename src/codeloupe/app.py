@@ -66,6 +66,7 @@ __all__ = [
 _NO_AGENT = "no_agent"
 _RULES_CHANGED = "rules_changed"
 _GUIDANCE_UNUSED = "guidance_unused"
+_ASSUMED_BASE = "assumed_base"
 
 
 def _ignore(_event: Event) -> None:
@@ -153,7 +154,12 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             round_ = await begin_round(
                 intake, seats, chosen, floor=wish.floor, fresh=wish.fresh, since_last=wish.since_last
             )
-            told = (*_changed_rules(intake, chosen), *_unused_guidance(intake), *round_.errors)
+            told = (
+                *_assumed_base(request),
+                *_changed_rules(intake, chosen),
+                *_unused_guidance(intake),
+                *round_.errors,
+            )
             for note in (*(error.message for error in told), *round_.notes):
                 emit(Warned(note))
             plan = ReviewPlan(
@@ -178,6 +184,7 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 prompt_version=PROMPT_VERSION if any(seat.agents for seat in seats) else "",
                 terms=round_.terms,
                 seen=round_.seen(plan.task, outcome),
+                left_out=round_.left_out,
                 place=round_.place,
                 opened=wish.floor.calls.opened_history,
                 emit=emit,
@@ -213,6 +220,17 @@ def _went_offline(seats: Sequence[Seat]) -> tuple[ReviewError, ...]:
     """Whoever wanted an agent to review, and reads of no finding, should know that none has looked."""
     words = "only the analysers reviewed this change: {}; `codeloupe doctor` says how to set one up"
     return tuple(ReviewError(_NO_AGENT, words.format(seat.instead)) for seat in seats if seat.instead)
+
+
+def _assumed_base(request: ScopeRequest) -> tuple[ReviewError, ...]:
+    """A pull request whose base nobody tells is compared with a guess, and whoever reads the verdict should know."""
+    if not isinstance(request, FetchedScope) or not request.assumed_base:
+        return ()
+    message = (
+        f"the remote does not say which branch this pull request goes to: {request.assumed_base} was assumed;"
+        " --base names another"
+    )
+    return (ReviewError(_ASSUMED_BASE, message),)
 
 
 def _changed_rules(intake: Intake, settings: Settings) -> tuple[ReviewError, ...]:

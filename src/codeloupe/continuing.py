@@ -1,44 +1,49 @@
-"""A review as the next round of earlier ones: what the last review of this branch saw and found.
+"""A review as the next round of earlier ones: what the last review of this work saw and found.
 
-What was found before stays until its code is gone or one that reported it was asked about its place again; what was
-not seen on the same terms is asked about. So no sequence of reviews loses a finding without a word.
+Work is known by its commits, and by the name of its branch where those were rewritten. What was found before stays
+until its code changed, or a verification says that it is gone; what was not seen on the same terms is asked about. What
+this review is not about is not judged, and said. So no sequence of reviews loses a finding without a word.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import DROPPED_FINDING
+from codeloupe.engine.globs import Globs
 from codeloupe.engine.incremental import IncrementalReviewer, LastLook, digests, unseen
 from codeloupe.engine.placing_again import PlacesOfNow
 from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.engine.rounds import Asked, EarlierRounds, who_saw
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import find_root
+from codeloupe.historian.lookup import reviews_of_work
 from codeloupe.historian.opening import OpenedHistory, opened_history
-from codeloupe.historian.whereabouts import Whereabouts, find_whereabouts
+from codeloupe.historian.whereabouts import Whereabouts, commits_of_work, find_whereabouts
 from codeloupe.intake import Intake
-from codeloupe.model.change import FileChange, ScopeKind
+from codeloupe.model.change import FileChange, Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.history import EntryKind, HistoryQuery, ReviewRecord
+from codeloupe.model.history import Dismissal, ReviewRecord
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import Review, ReviewError
+from codeloupe.model.review import Review, ReviewError, SkipReason
 from codeloupe.panel import Floor, Seat, default_analysers, experts_of
-from codeloupe.ports import History, Reviewer, ReviewTask
+from codeloupe.ports import Reviewer, ReviewTask
 
 _DIGITS = 32
 _LEFT_OPEN = "left_open"
+_NOT_JUDGED = "not_judged"
+_MOST_NAMED = 5
 # A commit, a range or a diff file is looked at by itself; these move on as work goes on.
 _GOING_ON = (ScopeKind.BRANCH, ScopeKind.UNCOMMITTED, ScopeKind.STAGED, ScopeKind.PULL_REQUEST)
 # Of these nothing that was committed is ever left out.
 _WHOLE_BRANCHES = (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
-# How far back the last review of all of a branch is looked for, behind those of a part of it.
+# How far back the last review of all of a branch is looked for, among those of a part of it.
 _MOST_PARTIAL_REVIEWS = 50
 
 
@@ -47,7 +52,8 @@ class Round:
     """This review among its earlier ones. `look` is what the agents need not be asked about again.
 
     `notes` are told while it runs; `errors` stand in its report as well, for they say what a pass does not mean.
-    `place` is the repository and its branch, when the history was asked for them.
+    `place` is the repository and its branch, when the history was asked for them. `left_out` are findings that this
+    review does not judge, and `seen_elsewhere` the hunks of the change that agents saw before and that it leaves out.
     """
 
     terms: str = ""
@@ -57,6 +63,8 @@ class Round:
     notes: tuple[str, ...] = ()
     errors: tuple[ReviewError, ...] = ()
     place: Whereabouts | None = None
+    left_out: tuple[Finding, ...] = ()
+    seen_elsewhere: frozenset[str] = frozenset()
 
     def over(self, reviewers: Sequence[Reviewer], seats: Sequence[Seat]) -> tuple[Reviewer, ...]:
         """The reviewers, the agents among them asked only about what they have not seen."""
@@ -77,7 +85,7 @@ class Round:
         if not self.has_agents or any(error.kind == DROPPED_FINDING for error in review.errors):
             return ()
         failed = {file for unit in review.coverage.units_failed for file in unit.files}
-        return tuple(sorted(digests(file for file in task.files if file.path not in failed)))
+        return tuple(sorted(digests(file for file in task.files if file.path not in failed) | self.seen_elsewhere))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +94,22 @@ class _Past:
 
     newest: ReviewRecord | None = None
     whole: ReviewRecord | None = None
-    dismissed: frozenset[str] = frozenset()
+    dismissed: tuple[Dismissal, ...] = ()
     names: tuple[str, ...] = ()
     place: Whereabouts | None = None
     opened: OpenedHistory = opened_history
+
+    def rounds(self) -> EarlierRounds:
+        """What holds whether there was an earlier round or not."""
+        return EarlierRounds(
+            dismissed=frozenset(one.fingerprint for one in self.dismissed),
+            dismissed_findings=tuple(
+                replace(one.finding, fingerprint=one.fingerprint, suppression=None)
+                for one in self.dismissed
+                if one.finding is not None
+            ),
+            fixed_before=partial(_fixed_before, self.opened, self.names),
+        )
 
 
 async def begin_round(
@@ -105,7 +125,7 @@ async def begin_round(
         why = "this kind of change has no earlier reviews" if settings.keep_history else "no history is kept"
         return replace(plain, notes=(f"{why}, so all of it is reviewed",) if since_last else ())
     try:
-        past = await _past(floor, kind)
+        past = await _past(floor, intake.change.scope)
         tree = _tree(intake, floor.repo)
     except CodeloupeError as error:
         note = f"the history cannot be read, so all of it is reviewed: {error.message}"
@@ -127,16 +147,23 @@ def _tree(intake: Intake, repo: Path) -> Path | None:
             return find_root(repo)
 
 
-async def _past(floor: Floor, kind: ScopeKind) -> _Past:
+async def _past(floor: Floor, scope: Scope) -> _Past:
     with floor.calls.opened_history() as history:
-        place = identity, branch = await find_whereabouts(floor.repo, history)
-        dismissed = frozenset(entry.fingerprint for entry in history.dismissals(identity.names))
-        newest = None if branch is None else history.last(identity.names, branch=branch, scope=kind)
+        place = await find_whereabouts(floor.repo, history)
+        names = place.identity.names
+        dismissed = tuple(
+            one
+            if one.finding is not None
+            else replace(one, finding=history.finding(one.fingerprint, repositories=names))
+            for one in history.dismissals(names)
+        )
+        commits = await commits_of_work(floor.repo, scope, place)
+        found = reviews_of_work(history, names, kind=scope.kind, branch=place.branch, commits=commits)
+        newest = next(found, None)
         whole = newest
-        if newest is not None and branch is not None and not _is_whole(newest):
-            query = HistoryQuery(repositories=identity.names, branch=branch, limit=_MOST_PARTIAL_REVIEWS)
-            whole = _last_whole(history, query, kind)
-        return _Past(newest, whole, dismissed, identity.names, place, floor.calls.opened_history)
+        if newest is not None and not _is_whole(newest):
+            whole = next((record for record in islice(found, _MOST_PARTIAL_REVIEWS) if _is_whole(record)), None)
+        return _Past(newest, whole, dismissed, names, place, floor.calls.opened_history)
 
 
 def _is_whole(record: ReviewRecord) -> bool:
@@ -144,19 +171,10 @@ def _is_whole(record: ReviewRecord) -> bool:
     return bool(record.terms) and record.review.coverage.files_reviewed > 0
 
 
-def _last_whole(history: History, query: HistoryQuery, kind: ScopeKind) -> ReviewRecord | None:
-    for entry in history.list(query).entries:
-        if entry.kind is EntryKind.REVIEW and entry.scope == kind.value:
-            record = history.get(entry.entry_id)
-            if record is not None and _is_whole(record):
-                return record
-    return None
-
-
 def _since_last(plain: Round, past: _Past, settings: Settings) -> Round:
     """A round about what is new to the last one. It has no terms, so that no later one goes on from it."""
     # What was dismissed before stays so; nothing else of the earlier rounds is in this one.
-    earlier = EarlierRounds(dismissed=past.dismissed, is_first=True)
+    earlier = replace(past.rounds(), is_first=True)
     last = past.newest
     if last is None:
         note = "there is no earlier review of this branch, so all of it is reviewed"
@@ -199,11 +217,10 @@ class _Now:
 
 def _next_round(plain: Round, past: _Past, now: _Now, *, fresh: bool) -> Round:
     last = past.whole
-    fixed_before = partial(_fixed_before, past.opened, past.names)
     if last is None:
-        first = EarlierRounds(dismissed=past.dismissed, fixed_before=fixed_before, is_first=True)
-        return replace(plain, earlier=first if past.dismissed else None)
-    findings, notes = _of_this_change(_findings(last), now)
+        return replace(plain, earlier=replace(past.rounds(), is_first=True) if past.dismissed else None)
+    findings, aside = _of_this_change(_findings(last), now)
+    notes: tuple[str, ...] = ()
     same_terms = last.terms == plain.terms
     seen = frozenset(last.seen)
     look = None
@@ -213,20 +230,29 @@ def _next_round(plain: Round, past: _Past, now: _Now, *, fresh: bool) -> Round:
         by_agents = (one for one in findings if one.status is not FindingStatus.FIXED and who_saw(one) & now.agents)
         look = LastLook(seen=seen, findings=tuple(by_agents))
     new = unseen(now.files, seen)
-    earlier = EarlierRounds(
+    earlier = replace(
+        past.rounds(),
         findings=findings,
-        dismissed=past.dismissed,
-        fixed_before=fixed_before,
-        asked=_asked(now, new if look else now.files, same_terms=same_terms),
+        asked=_asked(now, new if look else now.files),
         unchanged=_without(now.files, new),
         tree=now.tree,
     )
-    return replace(plain, look=look, earlier=earlier, notes=notes)
+    selected = {file.path for file in now.files}
+    others = digests(file for file in now.intake.change.files if file.path not in selected)
+    return replace(
+        plain,
+        look=look,
+        earlier=earlier,
+        notes=notes,
+        errors=tuple(_not_judged(aside)),
+        left_out=aside.kept(now.intake.change.scope.kind),
+        seen_elsewhere=others & seen if same_terms else frozenset(),
+    )
 
 
-def _asked(now: _Now, of_agents: tuple[FileChange, ...], *, same_terms: bool) -> tuple[Asked, ...]:
+def _asked(now: _Now, of_agents: tuple[FileChange, ...]) -> tuple[Asked, ...]:
     experts = None
-    if now.settings.experts and not same_terms:
+    if now.settings.experts:
         experts = frozenset(expert.name for expert in experts_of(now.settings))
     asked = [Asked(reviewers=now.agents, files=of_agents, experts=experts)]
     for seat in now.seats:
@@ -249,31 +275,63 @@ def _without(files: Sequence[FileChange], others: Sequence[FileChange]) -> tuple
     )
 
 
-def _of_this_change(findings: tuple[Finding, ...], now: _Now) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """The findings that this change still has to do with, and a note on the others.
+@dataclass(frozen=True, slots=True)
+class _Aside:
+    """Earlier findings that this review does not judge: in files that were left out of it, or not in its change."""
 
-    What is committed meanwhile is not in the uncommitted or staged changes any more, and neither fixed nor theirs.
+    excluded: tuple[Finding, ...] = ()
+    elsewhere: tuple[Finding, ...] = ()
+
+    def kept(self, kind: ScopeKind) -> tuple[Finding, ...]:
+        """Those that a later round may be about again. What was committed is no uncommitted change any more."""
+        return (*self.excluded, *(self.elsewhere if kind in _WHOLE_BRANCHES else ()))
+
+
+def _of_this_change(findings: tuple[Finding, ...], now: _Now) -> tuple[tuple[Finding, ...], _Aside]:
+    """The findings that this review is about, and the others.
+
+    What the caller leaves out is not judged. Nor is code that is not in the change any more, or never was: it was
+    committed meanwhile, or an earlier round had another base.
     """
-    if now.intake.change.scope.kind in _WHOLE_BRANCHES:
-        return findings, ()
     task = now.intake.task(trusted=False, timeout_seconds=0.0)
     changed = {path for file in now.intake.change.files for path in (file.old_path, file.new_path)}
+    globs = Globs(now.settings.include, now.settings.exclude)
+    skipped = {skip.file for skip in now.intake.selection.skipped if skip.reason is SkipReason.EXCLUDED}
     places = PlacesOfNow(task, tree=now.tree)
     placed = {finding.fingerprint: finding for finding in places.placed(findings)}
 
-    def has_left(old: Finding) -> bool:
-        if not old.anchored or old.outside_change or old.status is FindingStatus.FIXED:
+    def is_excluded(old: Finding) -> bool:
+        file = placed.get(old.fingerprint, old).file
+        return file in skipped or (bool(file) and globs.unwanted(file) is not None)
+
+    def is_elsewhere(old: Finding) -> bool:
+        if not old.anchored:
+            return bool(old.file) and old.file not in changed
+        if old.outside_change:
             return False
         standing = placed.get(old.fingerprint)
         if standing is None:
             return old.file not in changed and not places.is_gone(old)
         return standing.outside_change and (standing.file not in changed or _is_selected(standing.file, now))
 
-    left = [one for one in findings if has_left(one)]
-    count = sum(one.is_open for one in left)
-    which = "1 open finding" if count == 1 else f"{count:,} open findings"
-    note = (f"{which} of the last review stand in code that is not in these changes any more",) if count else ()
-    return tuple(one for one in findings if one not in left), note
+    known = [one for one in findings if one.status is not FindingStatus.FIXED]
+    excluded = tuple(one for one in known if is_excluded(one))
+    elsewhere = tuple(one for one in known if one not in excluded and is_elsewhere(one))
+    return tuple(one for one in findings if one not in excluded and one not in elsewhere), _Aside(excluded, elsewhere)
+
+
+def _not_judged(aside: _Aside) -> Iterator[ReviewError]:
+    for findings, why in (
+        (aside.excluded, "in files that this review leaves out"),
+        (aside.elsewhere, "in code that is not in this change"),
+    ):
+        files = list(dict.fromkeys(one.file for one in findings if one.is_open))
+        count = sum(one.is_open for one in findings)
+        if count:
+            which = "1 open finding" if count == 1 else f"{count:,} open findings"
+            more = f" and {len(files) - _MOST_NAMED:,} more" if len(files) > _MOST_NAMED else ""
+            places = f"{', '.join(files[:_MOST_NAMED])}{more}"
+            yield ReviewError(_NOT_JUDGED, f"{which} of the last review, {why}, not judged here ({places})")
 
 
 def _is_selected(path: str, now: _Now) -> bool:
@@ -301,7 +359,7 @@ def terms_of(intake: Intake, seats: Sequence[Seat], settings: Settings) -> str:
 
 def _findings(record: ReviewRecord) -> tuple[Finding, ...]:
     """All of a record, without its suppressions: what was suppressed then may count by now, and the other way round."""
-    return tuple(replace(finding, suppression=None) for finding in record.findings)
+    return tuple(replace(finding, suppression=None) for finding in (*record.findings, *record.left_out))
 
 
 def _fixed_before(opened: OpenedHistory, repositories: tuple[str, ...], fingerprints: Sequence[str]) -> frozenset[str]:

@@ -81,7 +81,7 @@ def fingerprint(
     """The fingerprint of the statement's finding in a review with some other findings."""
     found = reviewed(program, file=file, category=category, title=title)
     named = with_fingerprints([*others, found], context={file: program.content}.get)
-    return next(one.fingerprint for one in named if replace(one, fingerprint="") == found)
+    return next(one.fingerprint for one in named if replace(one, fingerprint="", surroundings="") == found)
 
 
 @given(program=programs(), data=st.data())
@@ -115,9 +115,10 @@ def test_other_white_space_keeps_it(program: Program, indent: str, spaces: str, 
     assert fingerprint(Program(tuple(reformatted), program.number)) == fingerprint(program)
 
 
-@given(program=programs(), title=_TEXT, category=_BEHAVIOUR)
-def test_other_words_keep_it(program: Program, title: str, category: str) -> None:
-    assert fingerprint(program, title=title, category=category) == fingerprint(program)
+@given(program=programs(), category=_BEHAVIOUR, title=st.sampled_from(["Division by zero", "May divide by zero here"]))
+def test_other_words_for_the_same_keep_it(program: Program, category: str, title: str) -> None:
+    same = fingerprint(program, title="A count of zero is a zero divisor")
+    assert fingerprint(program, title=title, category=category) == same
 
 
 @given(program=programs(), others=st.lists(st.tuples(programs(), st.sampled_from(["b.py", "Z.py"])), max_size=3))

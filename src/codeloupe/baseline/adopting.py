@@ -51,6 +51,8 @@ def entry_for(finding: Finding, terms: Terms) -> BaselineEntry:
         file=shown_path(finding.file),
         title=" ".join(finding.title.split())[:_LONGEST_TITLE],
         evidence=_telling_piece(finding.evidence),
+        rule=finding.rule or "",
+        severity=finding.claimed_severity,
         reason=terms.reason,
         owner=terms.owner,
         expires=terms.expires,

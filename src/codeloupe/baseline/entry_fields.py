@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from datetime import date
 from typing import NamedTuple
 
+from codeloupe.model.severity import Severity
+
 LONGEST_TEXT = 4_096
 NEEDED = ("fingerprint", "reason")
 _FINGERPRINT = re.compile(r"[0-9a-f]{6,64}")
@@ -47,6 +49,8 @@ FIELDS: Mapping[str, Field] = {
     "file": _ANY,
     "title": _ANY,
     "evidence": _ANY,
+    "rule": _ANY,
+    "severity": Field(Severity.parse, "critical, high, medium or low", "leave it out to cover any severity"),
     "reason": Field(parse_reason, "why this finding does not count", "say it in a few words"),
     "owner": _ANY,
     "expires": Field(parse_date, "a date such as 2030-12-31", "write it as YYYY-MM-DD"),

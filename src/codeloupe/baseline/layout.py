@@ -11,7 +11,8 @@ from codeloupe.model.baseline import BaselineEntry
 from codeloupe.model.records import dataclass
 
 _INDENT = 2
-_TEXT_KEYS = ("fingerprint", "file", "title", "evidence", "reason", "owner")
+_TEXT_KEYS = ("fingerprint", "file", "title", "evidence", "rule")
+_TEXT_KEYS_OF_PEOPLE = ("reason", "owner")
 _DASH = re.compile(r"( {0,40})- ")
 
 
@@ -81,6 +82,9 @@ def _end_of_entry(lines: Sequence[str], start: int, end: int) -> int:
 def entry_lines(entry: BaselineEntry, indent: int = _INDENT) -> list[str]:
     """An entry as lines of YAML; keys without a value are left out."""
     values = [(key, quoted(str(getattr(entry, key)))) for key in _TEXT_KEYS if getattr(entry, key)]
+    if entry.severity is not None:
+        values.append(("severity", entry.severity.label))
+    values += [(key, quoted(str(getattr(entry, key)))) for key in _TEXT_KEYS_OF_PEOPLE if getattr(entry, key)]
     if entry.expires is not None:
         values.append(("expires", entry.expires.isoformat()))
     dashes = ["- ", *["  "] * (len(values) - 1)]

@@ -93,6 +93,8 @@ def _finding(document: Mapping[str, Any]) -> Finding:
         body=_text(document, "body"),
         evidence=_text(document, "evidence"),
         reviewer=_text(document, "reviewer"),
+        rule=_text(document, "rule") if document.get("rule") else None,
+        verification=str(document.get("verification", "")),
         fingerprint=_text(document, "fingerprint").lower(),
         status=_status(_text(document, "status")),
         # Reports of earlier versions do not have it.

@@ -21,7 +21,10 @@ def standings(baseline: Baseline, reviewed: ReviewedFindings | None, *, today: d
     used = frozenset[str]()
     unused: tuple[str, ...] = ()
     if reviewed is not None:
-        used = frozenset(finding.fingerprint for finding in reviewed.findings if _has_use_for_an_entry(finding))
+        useful = [finding for finding in reviewed.findings if _has_use_for_an_entry(finding)]
+        used = frozenset(finding.fingerprint for finding in useful).union(
+            finding.suppression.entry for finding in useful if finding.suppression
+        )
         unused = tuple(told_unused(reviewed.errors))
 
     def state(entry: BaselineEntry) -> EntryState:

@@ -56,6 +56,7 @@ def _dismissed(history: SqliteHistory, identity: RepositoryIdentity, word: str, 
         reason=redact(why),
         who=_who(),
         at=datetime.now(UTC),
+        finding=history.finding(fingerprint, repositories=identity.names),
     )
     history.dismiss(dismissal)
     where = history.findings_of([fingerprint], repositories=identity.names)[-1]

@@ -1,22 +1,24 @@
-"""What makes a finding the same finding tomorrow: the line of code it is about, what encloses it, its rule or family.
+"""What makes a finding the same finding tomorrow: the statement it is about, what encloses that, and what it says.
 
-Not the line number, the path, the extent of the quote or the words of a model: so a fingerprint survives lines put in
-above, a rebase, a renamed file, other white space, another wording, and a quote of one line more or less.
+Compared are tokens, not characters, and neither line numbers, the path nor the extent of the quote. So a fingerprint
+survives lines put in above, a rebase, a renamed file, reformatting, a comment added to the line, and a quote of one
+line more or less. What it says is its rule, or else the kind of defect that its title names, or else the title's words.
 
-What it cannot tell apart by that is told apart by order: the same line again in the same definition, two defects of
-one family on one line, and code that was copied into another file. Whoever keeps fingerprints must therefore look at
-the file too before taking a finding for an older one of another file; `lifecycle.compare` does.
+A fingerprint is only a name. Words of a model change from day to day, so whoever looks for an earlier finding must
+compare what both say, as `lifecycle.compare` and the baseline do: a finding that is recognised keeps its old name.
+What cannot be told apart is told apart by order: the same statement again, and code copied into another file.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-from codeloupe.engine.comment_words import stems, telling_stems
+from codeloupe.engine.code_tokens import Statement, tokens_of_code
+from codeloupe.engine.comment_words import names, numbers, stems, telling_stems
 from codeloupe.engine.defect_kinds import kinds_of
 from codeloupe.engine.families import family
 from codeloupe.engine.folding import fold
@@ -24,12 +26,16 @@ from codeloupe.engine.quote_gaps import MASK
 from codeloupe.engine.surroundings import Surroundings, is_comment
 from codeloupe.model.finding import Finding
 
-_VERSION = "2"
+ReadFile = Callable[[str], bytes | None]
+
+_VERSION = "3"
+_FIRST_VERSION = "2"
 _DIGITS = 32
+_DIGITS_AROUND = 12
 _LINES = 60
 _LONGEST_LINE = 4_000
 _MOST_TELLING = 100
-# A line with fewer letters and digits is not known by itself: the one behind it is added.
+# A line with fewer letters and digits is not known by itself: the one after it is added.
 _FEWEST_LETTERS = 6
 _DEFINITION = (
     "def ", "class ", "func ", "fn ", "function ", "public ", "private ", "protected ", "async def ", "export ", "pub ",
@@ -37,24 +43,49 @@ _DEFINITION = (
 )  # fmt: skip
 
 
-def with_fingerprints(
-    findings: Iterable[Finding], *, context: Callable[[str], bytes | None] | None = None
-) -> tuple[Finding, ...]:
-    """The findings with their fingerprints, all different, in order of file and line.
+def with_fingerprints(findings: Iterable[Finding], *, context: ReadFile | None = None) -> tuple[Finding, ...]:
+    """The findings with their fingerprints, all different, and their surroundings, in order of file and line.
 
     `context` reads the reviewed content of a file; without it, or where it gives None, nothing is known of what
     encloses a line, and fewer findings can be told apart by more than their order.
     """
     seen: Counter[str] = Counter()
     named: list[Finding] = []
-    for file, group in groupby(sorted(findings, key=_order), key=lambda finding: finding.file):
-        content = context(file) if context is not None else None
-        around = Surroundings(content) if content is not None else None
-        for finding in group:
-            core = "\0".join(_core(finding, around))
-            seen[core] += 1
-            named.append(replace(finding, fingerprint=digest(_VERSION, core, str(seen[core]))))
+    for finding, around in _in_order(findings, context):
+        core = "\0".join(_core(finding, around))
+        seen[core] += 1
+        name = digest(_VERSION, core, str(seen[core]))
+        named.append(replace(finding, fingerprint=name, surroundings=surroundings_of(finding, around)))
     return tuple(named)
+
+
+def first_names(findings: Iterable[Finding], *, context: ReadFile | None = None) -> dict[str, str]:
+    """By the fingerprint of each finding, the one that version 0.1.0 gave it: baselines and dismissals may have it."""
+    seen: Counter[str] = Counter()
+    found: dict[str, str] = {}
+    for finding, around in _in_order(findings, context):
+        core = "\0".join(_first_core(finding, around))
+        seen[core] += 1
+        found[finding.fingerprint] = digest(_FIRST_VERSION, core, str(seen[core]))
+    return found
+
+
+def surroundings_of(finding: Finding, around: Surroundings | None) -> str:
+    """What is around a finding at its place, in short: it changes with the code of its definition."""
+    if around is None or not finding.anchored:
+        return ""
+    parts = around.around(_telling_statement(finding, around))
+    return ".".join(digest(*part)[:_DIGITS_AROUND] for part in parts)
+
+
+def same_block(one: str, other: str) -> bool:
+    """Whether two `surroundings` are of the same definition, unchanged."""
+    return bool(one) and one.split(".", maxsplit=1)[0] == other.split(".", maxsplit=1)[0]
+
+
+def shared_surroundings(one: str, other: str) -> int:
+    """How much of two `surroundings` agrees: the definition, the statement before, the one after."""
+    return sum(mine == its for mine, its in zip(one.split("."), other.split("."), strict=False)) if one else 0
 
 
 def digest(*parts: str) -> str:
@@ -63,25 +94,59 @@ def digest(*parts: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
+def _in_order(findings: Iterable[Finding], context: ReadFile | None) -> Iterator[tuple[Finding, Surroundings | None]]:
+    for file, group in groupby(sorted(findings, key=_order), key=lambda finding: finding.file):
+        content = context(file) if context is not None else None
+        around = Surroundings(content, file) if content is not None else None
+        for finding in group:
+            yield finding, around
+
+
 def _core(finding: Finding, around: Surroundings | None) -> tuple[str, ...]:
-    kind = f"rule {finding.rule}" if finding.rule else f"family {family(finding.category)}"
-    line = _telling_line(finding.evidence)
-    folded = fold(line)
-    if not finding.anchored or not folded:
+    meaning = f"rule {finding.rule}" if finding.rule else f"family {family(finding.category)} {_meaning(finding)}"
+    line = telling_line(finding.evidence)
+    if not finding.anchored or not fold(line):
         # Without a place there is only what was said, and of which file.
-        words = () if folded else sorted(telling_stems(finding.title))
-        return "no place", kind, finding.file, folded, *words
-    weak = sum(character.isalnum() for character in folded) < _FEWEST_LETTERS
+        return "no place", meaning, finding.file, fold(line)
+    if around is None or MASK in line:
+        statement = Statement(0, 0, tokens_of_code(line, finding.file))
+    else:
+        statement = _telling_statement(finding, around)
+    text = " ".join(statement.tokens)
+    is_weak = sum(character.isalnum() for character in text) < _FEWEST_LETTERS
     if around is None:
-        return kind, folded, *((finding.file,) if weak else ())
-    number = around.number_of(line, finding.line_start, finding.line_end)
-    if MASK in line:
-        line = around.line(number)
-    behind = around.following(number) if weak else ""
-    return kind, folded, behind, str(around.earlier_copies(number, line)), *around.enclosing(number, line)
+        return meaning, text, *((finding.file,) if is_weak else ())
+    at = statement if statement.first else around.code.statement(around.number_of(line, *_quoted(finding)))
+    after = " ".join(next((one.tokens for one in around.code.statements(at.last + 1, at.last + _LINES)), ()))
+    copies = 0 if MASK in line else around.earlier_statements(statement)
+    return meaning, text, after if is_weak else "", str(copies), *around.headers(at.first)
 
 
-def _telling_line(evidence: str) -> str:
+def _meaning(finding: Finding) -> str:
+    """What a title says, so that different defects on one line have different names."""
+    kinds = kinds_of(stems(finding.title))
+    if kinds:
+        return f"kind {min(kinds)}"
+    words = telling_stems(finding.title) | names(finding.title) | numbers(finding.title)
+    return f"words {' '.join(sorted(words)) or finding.title}"
+
+
+def _telling_statement(finding: Finding, around: Surroundings) -> Statement:
+    """The statement of a quote that says most, which a longer or shorter quote of the same code has as well."""
+    first, last = _quoted(finding)
+    found = list(around.code.statements(first, min(last, first + _LINES)))
+    if not found:
+        text = around.line(first) or telling_line(finding.evidence)
+        return Statement(first, first, tokens_of_code(text, finding.file))
+    return max(found, key=lambda one: _worth(" ".join(one.tokens)))
+
+
+def _quoted(finding: Finding) -> tuple[int, int]:
+    """The first and the last line of the evidence; what a reviewer calls the end may lie far after it."""
+    return finding.line_start, min(finding.line_end, finding.line_start + finding.evidence.count("\n"))
+
+
+def telling_line(evidence: str) -> str:
     """The one line of a quote that says most, which a longer or shorter quote of the same code has as well."""
     lines = [line[:_LONGEST_LINE] for line in evidence.split("\n")[:_LINES]]
     return max(lines, key=_worth)
@@ -99,3 +164,21 @@ def _order(finding: Finding) -> tuple[object, ...]:
     kinds = sorted(kinds_of(stems(finding.title)))
     place = finding.file, finding.line_start, finding.line_end
     return *place, finding.rule or "", kinds, finding.title, finding.body, finding.evidence
+
+
+def _first_core(finding: Finding, around: Surroundings | None) -> tuple[str, ...]:
+    """As version 0.1.0 had it: the folded line, its family or rule, and the folded lines that enclose it."""
+    kind = f"rule {finding.rule}" if finding.rule else f"family {family(finding.category)}"
+    line = telling_line(finding.evidence)
+    folded = fold(line)
+    if not finding.anchored or not folded:
+        words: Sequence[str] = () if folded else sorted(telling_stems(finding.title))
+        return "no place", kind, finding.file, folded, *words
+    weak = sum(character.isalnum() for character in folded) < _FEWEST_LETTERS
+    if around is None:
+        return kind, folded, *((finding.file,) if weak else ())
+    number = around.number_of(line, finding.line_start, finding.line_end)
+    if MASK in line:
+        line = around.line(number)
+    behind = around.following(number) if weak else ""
+    return kind, folded, behind, str(around.earlier_copies(number, line)), *around.enclosing(number, line)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 
 from codeloupe.engine.failures import failure_of
 from codeloupe.engine.merge import merge_findings
 from codeloupe.model.events import LaneFinished
-from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
+from codeloupe.model.finding import Finding, Source
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.usage import Usage
 from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
@@ -23,55 +20,29 @@ OFFLINE = "offline"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundTogether:
-    """What all lanes found, merged. `exact` names the analysers: what they tell is so, and no claim."""
+async def review_in_lanes(lanes: Sequence[Reviewer], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+    """Let all review, and merge what they found.
 
-    outcome: ReviewerOutcome
-    exact: frozenset[str] = frozenset()
-
-
-async def review_in_lanes(lanes: Sequence[Reviewer], task: ReviewTask, emit: EventSink) -> FoundTogether:
-    """Let all review. One that fails leaves the others alone and the review incomplete; only cancellation is raised."""
+    One that fails leaves the others alone and the review incomplete; only cancellation is raised.
+    """
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(_outcome(lane, task, emit)) for lane in lanes]
     outcomes = [lane.result() for lane in running]
-    exact = tuple(
-        finding
-        for lane, outcome in zip(lanes, outcomes, strict=True)
-        if _is_exact(lane)
-        for finding in outcome.findings
-    )
-    together = ReviewerOutcome(
-        findings=_merged([finding for outcome in outcomes for finding in outcome.findings], exact),
+    return ReviewerOutcome(
+        findings=_merged([finding for outcome in outcomes for finding in outcome.findings]),
         units_total=sum(outcome.units_total for outcome in outcomes),
         units_failed=tuple(unit for outcome in outcomes for unit in outcome.units_failed),
         errors=tuple(error for outcome in outcomes for error in outcome.errors),
         usage=reduce(Usage.plus, (outcome.usage for outcome in outcomes), Usage()),
         unreviewed=_unreviewed(lanes, outcomes),
     )
-    return FoundTogether(together, frozenset(finding.reviewer for finding in exact))
 
 
-def _merged(findings: Sequence[Finding], exact: Sequence[Finding]) -> tuple[Finding, ...]:
-    """One finding for each defect. No claim of a model makes what an analyser found less grave."""
-    if len(findings) == len(exact):
+def _merged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """One finding for each defect."""
+    if all(finding.source is Source.ANALYSER for finding in findings):
         return tuple(findings)  # merged by their own lane, which knows their rules
-    known: defaultdict[tuple[str, str | None], list[Finding]] = defaultdict(list)
-    for finding in exact:
-        known[finding.file, finding.rule].append(finding)
-    return tuple(_as_grave(finding, known[finding.file, finding.rule]) for finding in merge_findings(findings))
-
-
-def _as_grave(finding: Finding, exact: Sequence[Finding]) -> Finding:
-    """The finding with at least the severity that an analyser gave to the same rule at the same place."""
-    same = (
-        one.severity
-        for one in exact
-        if one.reviewer in finding.seen_by and one.line_start <= finding.line_end and finding.line_start <= one.line_end
-    )
-    worst = min(same, key=lambda severity: severity.priority, default=finding.severity)
-    return finding if finding.severity.at_least(worst) else replace(finding, severity=worst)
+    return merge_findings(findings)
 
 
 def joined_info(lanes: Sequence[ReviewerInfo]) -> ReviewerInfo:
@@ -86,13 +57,9 @@ def joined_info(lanes: Sequence[ReviewerInfo]) -> ReviewerInfo:
     )
 
 
-def _is_exact(lane: Reviewer) -> bool:
-    return lane.info.type == OFFLINE
-
-
 def _unreviewed(lanes: Sequence[Reviewer], outcomes: Sequence[ReviewerOutcome]) -> frozenset[str]:
     """Files about which nobody can say anything. Where agents review, analysers do not make a file a reviewed one."""
-    asked = [outcome for lane, outcome in zip(lanes, outcomes, strict=True) if not _is_exact(lane)] or outcomes
+    asked = [outcome for lane, outcome in zip(lanes, outcomes, strict=True) if lane.info.type != OFFLINE] or outcomes
     return frozenset.intersection(*(outcome.unreviewed for outcome in asked))
 
 

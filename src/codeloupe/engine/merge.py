@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from operator import attrgetter
 
 from codeloupe.engine.similarity import NEAR_LINES, Profile, are_nearly_identical, likeness
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Source
 from codeloupe.model.severity import Severity
 
 # With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
@@ -30,7 +30,8 @@ def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
     A joined finding has the severity of most of its members (of two that are as common, the worse one), the fullest
     text, the narrowest place, all names in `seen_by`, and `agreement` says how many looks saw it. A look is not
-    believed to report one defect twice: its own findings are joined only when they are nearly identical.
+    believed to report one defect twice: its own findings are joined only when they are nearly identical. What an
+    analyser found stays an analyser's finding, and at least as severe and as open as the analyser has it.
     """
     places: defaultdict[tuple[str, str], _Group] = defaultdict(list)
     for finding in findings:
@@ -84,9 +85,11 @@ def _joined(group: _Group) -> Finding:
     names = frozenset(look for finding in group for look in _looks(finding))
     # The looks of an analyser that counts agreement without naming who agrees.
     unnamed = max(max(0, finding.agreement - len(_looks(finding))) for finding in group)
+    exact = [finding for finding in group if finding.source is Source.ANALYSER]
     judged = next((finding for finding in ranked if finding.is_open), told)
     return replace(
         told,
+        source=Source.ANALYSER if exact else told.source,
         line_start=placed.line_start,
         line_end=placed.line_end,
         evidence=placed.evidence,
@@ -94,8 +97,12 @@ def _joined(group: _Group) -> Finding:
         outside_change=placed.outside_change,
         severity=_severity(group),
         category=_most_common([finding.category for finding in ranked]),
-        rule=min((finding.rule for finding in group if finding.rule), default=None),
+        rule=min((finding.rule for finding in exact or group if finding.rule), default=None),
         suggestion=next((finding.suggestion for finding in ranked if finding.suggestion), told.suggestion),
+        # A replacement is for the lines that were quoted with it, and for no others.
+        replacement=next(
+            (one.replacement for one in ranked if one.replacement and one.evidence == placed.evidence), None
+        ),
         confidence=max((finding.confidence for finding in group if finding.confidence is not None), default=None),
         status=judged.status,
         verification="\n".join(sorted({finding.verification for finding in group if finding.verification})),
@@ -110,7 +117,9 @@ def _looks(finding: Finding) -> tuple[str, ...]:
 
 def _severity(group: _Group) -> Severity:
     votes = Counter(finding.severity for finding in group)
-    return min(votes, key=lambda severity: (-votes[severity], severity.priority))
+    voted = min(votes, key=lambda severity: (-votes[severity], severity.priority))
+    exact = (finding.severity for finding in group if finding.source is Source.ANALYSER)
+    return min((voted, *exact), key=lambda severity: severity.priority)
 
 
 def _most_common(words: Sequence[str]) -> str:

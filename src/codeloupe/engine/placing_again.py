@@ -9,7 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from codeloupe.engine.anchor import Anchorer, Origin
+from codeloupe.engine.identity import same_block, shared_surroundings, surroundings_of
+from codeloupe.engine.quote_gaps import MASK
 from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.suppression_syntax import comments_in, syntax_of
+from codeloupe.engine.surroundings import Surroundings
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, FindingStatus
@@ -17,6 +21,8 @@ from codeloupe.ports import ReviewTask
 
 # A shorter quote may stand in another file by chance.
 _FEWEST_TELLING_CHARACTERS = 12
+# Only a hostile file has more lines that read the same and findings about each.
+_MOST_ALIKE = 60
 _NEW_AT_THEIR_PATH = (FileStatus.ADDED, FileStatus.RENAMED, FileStatus.COPIED)
 
 
@@ -34,16 +40,17 @@ class PlacesOfNow:
         self._anchorer = Anchorer(task.files, self._reader.read)
         arrived = [file for file in task.files if file.status in _NEW_AT_THEIR_PATH and file.new_path is not None]
         self._arrived = Anchorer(arrived, self._reader.read) if arrived else None
+        self._texts: dict[str, Surroundings | None] = {}
 
     def placed(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings where they stand now; those without a place, and those whose code is not found, are left out."""
+        """The findings where they are now; those without a place, and those whose code is not found, are left out."""
         anchored = [finding for finding in findings if finding.anchored]
-        by_order = dict(self._by_order(anchored))
-        return tuple(
-            now
+        assigned = dict(self._assigned(anchored))
+        found = (
+            assigned[index] if index in assigned else self._found(old) or self._moved(old)
             for index, old in enumerate(anchored)
-            if (now := by_order.get(index) or self._found(old) or self._moved(old)) is not None
         )
+        return tuple(now for now in found if now is not None)
 
     def is_gone(self, finding: Finding) -> bool:
         """Whether the code of a finding that is not in `placed` is known to be gone, and not only out of sight."""
@@ -54,6 +61,13 @@ class PlacesOfNow:
         tree = self._task.tree
         return tree is not None and finding.file not in self._task.without_content and _is_absent(tree, finding.file)
 
+    def is_unchanged_around(self, placed: Finding) -> bool | None:
+        """Whether the definition around a finding that is in `placed` is as it was; None when that is not known."""
+        text = self._text(placed.file)
+        if text is None or not placed.surroundings:
+            return None
+        return same_block(placed.surroundings, surroundings_of(placed, text))
+
     def _found(self, old: Finding) -> Finding | None:
         return _placed_by(self._anchorer, old, old.file)
 
@@ -63,25 +77,87 @@ class PlacesOfNow:
             return None
         if self._reader.read(old.file) is not None or not self.is_gone(old):
             return None
-        return _placed_by(self._arrived, old, None)
+        return _placed_by(self._arrived, old, None) or self._moved_and_reformatted(old)
 
-    def _by_order(self, findings: Sequence[Finding]) -> Iterator[tuple[int, Finding]]:
-        """Findings about the same lines that stand several times in a file, by their order, since all look alike."""
+    def _moved_and_reformatted(self, old: Finding) -> Finding | None:
+        there = []
+        for file in self._task.files:
+            text = self._text(file.path) if file.status in _NEW_AT_THEIR_PATH else None
+            there += [(file.path, *place) for place in (text.code.places(old.evidence) if text else ())]
+        return self._at(old, *there[0]) if len(there) == 1 else None
+
+    def _assigned(self, findings: Sequence[Finding]) -> Iterator[tuple[int, Finding | None]]:
+        """The places of findings, by index, where several look alike, and where the code was reformatted.
+
+        Each place is given once: of two lines that read the same and of which one is gone, one finding is left. What
+        was fixed takes no place from others.
+        """
         alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for index, finding in enumerate(findings):
             alike[finding.file, finding.evidence].append(index)
         for (path, evidence), indices in alike.items():
-            lines = sorted({findings[index].line_start for index in indices})
-            content = self._reader.read(path) if len(lines) > 1 else None
-            starts = [] if content is None else _starts(content, evidence)
-            if len(starts) != len(lines):
-                continue
-            place = dict(zip(lines, starts, strict=True))
-            for index in indices:
-                old = findings[index]
-                start = place[old.line_start]
-                moved = replace(old, line_start=start, line_end=start + old.line_end - old.line_start)
-                yield index, _standing(replace(moved, outside_change=not is_touched(moved, self._task.files)))
+            text = self._text(path)
+            places = [] if text is None else _places(text, evidence)
+            standing = [index for index in indices if findings[index].status is not FindingStatus.FIXED]
+            for group in (standing, [index for index in indices if index not in standing]):
+                lines = sorted({findings[index].line_start for index in group})
+                if text is None or (len(lines) <= 1 and len(places) <= 1 and self._is_quoted(path, evidence, places)):
+                    continue
+                if not places and not standing:
+                    continue
+                chosen = _chosen(text, [findings[index] for index in group], lines, places)
+                for index in group:
+                    place = chosen.get(findings[index].line_start)
+                    yield index, None if place is None else self._at(findings[index], path, *place)
+                places = [place for place in places if place not in chosen.values()]
+
+    def _is_quoted(self, path: str, evidence: str, places: Sequence[tuple[int, int]]) -> bool:
+        """Whether a quote is found by its text, or not at all: then the anchorer knows its place best."""
+        content = self._reader.read(path)
+        return not places or (content is not None and bool(_starts(content, evidence)))
+
+    def _at(self, old: Finding, path: str, first: int, last: int) -> Finding:
+        moved = replace(old, file=path, line_start=first, line_end=max(last, first + old.line_end - old.line_start))
+        if last - first != old.evidence.count("\n"):
+            moved = replace(moved, line_end=last, evidence=self._lines(path, first, last))
+        return _standing(replace(moved, outside_change=not is_touched(moved, self._task.files)))
+
+    def _lines(self, path: str, first: int, last: int) -> str:
+        """Some lines without their comments, which nobody has looked through for secrets."""
+        lines = (self._reader.read(path) or b"").decode("utf-8", "replace").split("\n")[first - 1 : last]
+        return "\n".join(_without_comment(line, path) for line in lines)
+
+    def _text(self, path: str) -> Surroundings | None:
+        if path not in self._texts:
+            content = self._reader.read(path)
+            self._texts[path] = None if content is None else Surroundings(content, path)
+        return self._texts[path]
+
+
+def _places(text: Surroundings, evidence: str) -> list[tuple[int, int]]:
+    return [] if MASK in evidence else text.code.places(evidence)
+
+
+def _chosen(
+    text: Surroundings, findings: Sequence[Finding], lines: Sequence[int], places: Sequence[tuple[int, int]]
+) -> dict[int, tuple[int, int]]:
+    """By their lines of before, the places of findings that look alike: by what is around them, else by order."""
+    if len(places) == len(lines):
+        return dict(zip(lines, places, strict=True))
+    by_line = {finding.line_start: finding for finding in findings}
+    around = {
+        place: surroundings_of(replace(findings[0], line_start=place[0], line_end=place[1]), text) for place in places
+    }
+    ranked = sorted(
+        (-shared_surroundings(by_line[line].surroundings, around[place]), abs(place[0] - line), line, place)
+        for line in lines[:_MOST_ALIKE]
+        for place in places[:_MOST_ALIKE]
+    )
+    chosen: dict[int, tuple[int, int]] = {}
+    for _, _, line, place in ranked:
+        if line not in chosen and place not in chosen.values():
+            chosen[line] = place
+    return chosen
 
 
 def _placed_by(anchorer: Anchorer, old: Finding, file: str | None) -> Finding | None:
@@ -119,6 +195,13 @@ def _starts(content: bytes, evidence: str) -> list[int]:
         else:
             row += 1
     return starts
+
+
+def _without_comment(line: str, path: str) -> str:
+    comment = next(iter(comments_in(line, syntax_of(path))), None)
+    if comment is None or not comment.text.strip():
+        return line
+    return line.partition(comment.text)[0].rstrip().rstrip("#/*<!-;%").rstrip()
 
 
 def _is_absent(tree: Path, path: str) -> bool:

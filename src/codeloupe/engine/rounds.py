@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
-from codeloupe.engine.lifecycle import compare
+from codeloupe.engine.lifecycle import Ground, compare
 from codeloupe.engine.placing_again import PlacesOfNow, is_on_added_lines, is_touched
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
 from codeloupe.model.records import dataclass
 from codeloupe.ports import ReviewTask
 
 # Of some fingerprints, those whose finding was fixed when it was seen last.
 FixedBefore = Callable[[Sequence[str]], frozenset[str]]
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _LOOK_MARKS = re.compile(r"[/#]")
 
 
@@ -52,10 +54,34 @@ class Asked:
         return (is_on_added_lines if self.on_added_lines else is_touched)(finding, self.files)
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Findings with their status. Of the `doubtful`, by fingerprint, the code is there and changed around them.
+
+    Those were not found again by who reported them: they are open until a verification says that they are fixed, and
+    fixed where none is made.
+    """
+
+    findings: tuple[Finding, ...]
+    doubtful: frozenset[str] = frozenset()
+
+    def decided(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """The findings after their verification, the doubtful ones with the status that it gives them."""
+        return tuple(
+            replace(one, status=FindingStatus.FIXED) if one.fingerprint in self.doubtful and _is_fixed(one) else one
+            for one in findings
+        )
+
+
+def _is_fixed(doubtful: Finding) -> bool:
+    return doubtful.status is FindingStatus.REFUTED or not doubtful.verification
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRounds:
     """What is known from before: the findings of the last round, and what persons dismissed, by fingerprint.
 
+    `dismissed_findings` are those of the dismissed that are still known, from any branch.
     `is_first` when there was no round before, only dismissals. `asked` is who looks this time at what; None when
     all that reported before look at all of it. `unchanged` are the files with those hunks that the last round saw as
     they are now. `tree` is the reviewed tree, for findings outside of the reviewed files. `remark` goes to the summary.
@@ -63,6 +89,7 @@ class EarlierRounds:
 
     findings: tuple[Finding, ...] = ()
     dismissed: frozenset[str] = frozenset()
+    dismissed_findings: tuple[Finding, ...] = ()
     fixed_before: FixedBefore = _none_fixed
     is_first: bool = False
     asked: tuple[Asked, ...] | None = None
@@ -71,40 +98,93 @@ class EarlierRounds:
     remark: str = ""
 
     def settle(
-        self, current: Sequence[Finding], task: ReviewTask, *, unreviewed: frozenset[str]
-    ) -> tuple[Finding, ...]:
-        """The findings of now with their status, and behind them the earlier ones that are fixed now or still unknown.
+        self,
+        current: Sequence[Finding],
+        task: ReviewTask,
+        *,
+        unreviewed: frozenset[str],
+        first_names: Mapping[str, str] = _NO_NAMES,
+    ) -> Settled:
+        """The findings of now with their status, and after them the earlier ones that are fixed now or still open.
 
         `unreviewed` are files that could not be reviewed whole: an earlier finding in one of them stays open.
+        `first_names` are the fingerprints that version 0.1.0 gave to the findings of now.
         """
         places = PlacesOfNow(task, tree=self.tree)
-        there = {finding.fingerprint: finding for finding in places.placed(self.findings)}
-        known = [self._with_dismissal(there.get(finding.fingerprint, finding)) for finding in self.findings]
+        earlier = self._with_dismissed()
+        there = {finding.fingerprint: finding for finding in places.placed(earlier)}
+        known = [self._with_dismissal(there.get(finding.fingerprint, finding)) for finding in earlier]
         was_open = {finding.fingerprint for finding in known if finding.is_open}
         previous = [self._doubted(finding) for finding in known]
+        doubtful: set[str] = set()
+
+        def still_there(finding: Finding) -> bool:
+            return finding.fingerprint in there or not finding.anchored or not places.is_gone(finding)
+
+        def is_fixed(finding: Finding) -> bool:
+            if not still_there(finding):
+                return True
+            if finding.file in unreviewed or not self._is_asked_about(finding, task):
+                return False
+            if not finding.anchored or self._is_refuted_by_silence(finding):
+                return True
+            if self._has_changed_around(finding, places):
+                doubtful.add(finding.fingerprint)
+            return False
+
         rounds = compare(
             previous,
             _recognised(current, previous),
-            still_there=lambda finding: (
-                finding.fingerprint in there or not finding.anchored or not places.is_gone(finding)
+            Ground(
+                still_there=still_there,
+                is_fixed=is_fixed,
+                is_placed=lambda finding: finding.fingerprint in there,
+                first_names=first_names,
             ),
-            reviewed=lambda finding: finding.file not in unreviewed and self._is_asked_about(finding, task),
         )
-        unseen = (finding for finding in rounds.unseen if finding.fingerprint in was_open and _is_telling(finding))
-        return (*self._returned([self._with_dismissal(finding) for finding in rounds.seen]), *unseen)
+        unseen = [
+            # What was learnt of it was about the code of before.
+            replace(finding, verification="") if finding.fingerprint in doubtful else finding
+            for finding in rounds.unseen
+            if finding.fingerprint in was_open and _is_telling(finding)
+        ]
+        seen = self._returned([self._with_dismissal(finding, first_names) for finding in rounds.seen])
+        return Settled((*seen, *unseen), frozenset(doubtful))
+
+    def _with_dismissed(self) -> tuple[Finding, ...]:
+        """The findings of the last round, and those that were dismissed elsewhere."""
+        names = {finding.fingerprint for finding in self.findings}
+        others = (finding for finding in self.dismissed_findings if finding.fingerprint not in names)
+        return (*self.findings, *(replace(finding, status=FindingStatus.DISMISSED) for finding in others))
 
     def _is_asked_about(self, finding: Finding, task: ReviewTask) -> bool:
         if self.asked is None:
             return is_touched(finding, task.files)
         return any(asked.is_about(finding) for asked in self.asked)
 
+    def _is_refuted_by_silence(self, finding: Finding) -> bool:
+        """Whether it is an analyser's alone: one that looks again and reports nothing has verified that it is gone.
+
+        An agent that does not repeat itself says nothing about code that is still there.
+        """
+        return finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES
+
+    def _has_changed_around(self, finding: Finding, places: PlacesOfNow) -> bool:
+        unchanged = places.is_unchanged_around(finding)
+        return not is_touched(finding, self.unchanged) if unchanged is None else not unchanged
+
     def _doubted(self, finding: Finding) -> Finding:
-        """A refutation holds for the code that it was about: what is found again after a change of that is open."""
-        is_doubtful = finding.status is FindingStatus.REFUTED and not is_touched(finding, self.unchanged)
+        """A refutation holds for the code that it was about, and never for what an analyser found."""
+        if finding.status is not FindingStatus.REFUTED:
+            return finding
+        is_doubtful = finding.source is Source.ANALYSER or not is_touched(finding, self.unchanged)
         return replace(finding, status=FindingStatus.OPEN, verification="") if is_doubtful else finding
 
-    def _with_dismissal(self, finding: Finding) -> Finding:
-        if finding.fingerprint in self.dismissed:
+    def _with_dismissal(self, finding: Finding, first_names: Mapping[str, str] = _NO_NAMES) -> Finding:
+        names = {finding.fingerprint, first_names.get(finding.fingerprint, "")}
+        # One whose finding is still known was compared with it: only of the others the name has to do.
+        unknown = self.dismissed - {one.fingerprint for one in self.dismissed_findings}
+        if finding.fingerprint in self.dismissed or not names.isdisjoint(unknown):
             return replace(finding, status=FindingStatus.DISMISSED)
         if finding.status is FindingStatus.DISMISSED:
             # The dismissal was taken back.

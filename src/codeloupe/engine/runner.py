@@ -9,17 +9,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from codeloupe.engine.failures import NOT_VERIFIED
-from codeloupe.engine.identity import with_fingerprints
-from codeloupe.engine.lanes import FoundTogether, joined_info, review_in_lanes
+from codeloupe.engine.identity import first_names, with_fingerprints
+from codeloupe.engine.lanes import joined_info, review_in_lanes
 from codeloupe.engine.lifecycle import converged
 from codeloupe.engine.reviewed_text import TextReader
-from codeloupe.engine.rounds import EarlierRounds
+from codeloupe.engine.rounds import EarlierRounds, Settled
 from codeloupe.engine.selection import Selection, with_and_without_lines
 from codeloupe.engine.suppression_step import suppress
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import Event, StageStarted, Warned
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Source
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, ReviewError
 from codeloupe.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
@@ -62,12 +62,15 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     if plan.task.files or plan.beforehand:
         count = len(plan.task.files)
         sink(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
-        found = await review_in_lanes(plan.reviewers, plan.task, sink) if plan.task.files else FoundTogether(outcome)
-        found = _with_beforehand(found, plan.beforehand)
-        named = _named(plan, found.outcome)
+        found = await review_in_lanes(plan.reviewers, plan.task, sink) if plan.task.files else outcome
+        found = replace(found, findings=(*found.findings, *plan.beforehand))
+        settled, old_names = _settled(plan, found)
+        named = replace(found, findings=settled.findings)
         # What does not count need not be verified, which costs a call for each.
-        counted = suppress(named, plan.task, baseline=plan.baseline, today=datetime.now(UTC).date())
-        outcome = await _verified(plan, counted, found.exact, sink)
+        today = datetime.now(UTC).date()
+        counted = suppress(named, plan.task, baseline=plan.baseline, today=today, first_names=old_names)
+        outcome = await _verified(plan, counted, sink)
+        outcome = replace(outcome, findings=settled.decided(outcome.findings))
     review = _conclude(plan, joined_info([lane.info for lane in plan.reviewers]), outcome)
     for error in review.errors:
         if error.message not in sink.warnings:
@@ -77,19 +80,23 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     return replace(review, usage=replace(outcome.usage, duration_seconds=clock() - started))
 
 
-def _with_beforehand(found: FoundTogether, beforehand: tuple[Finding, ...]) -> FoundTogether:
-    together = replace(found.outcome, findings=(*found.outcome.findings, *beforehand))
-    return FoundTogether(together, found.exact | {finding.reviewer for finding in beforehand})
+def _settled(plan: ReviewPlan, outcome: ReviewerOutcome) -> tuple[Settled, dict[str, str]]:
+    """The findings with fingerprints, and with their status where earlier rounds are known.
 
-
-def _named(plan: ReviewPlan, outcome: ReviewerOutcome) -> ReviewerOutcome:
-    """The outcome with fingerprints, and with the status of each finding where earlier rounds are known."""
-    findings = with_fingerprints(outcome.findings, context=TextReader(plan.task).read)
-    if plan.earlier is not None:
-        failed = (file for unit in outcome.units_failed for file in unit.files)
-        unreviewed = frozenset((*outcome.unreviewed, *failed))
-        findings = plan.earlier.settle(findings, plan.task, unreviewed=unreviewed)
-    return replace(outcome, findings=findings)
+    Beside them, by fingerprint, the one that version 0.1.0 would have given.
+    """
+    read = TextReader(plan.task).read
+    findings = with_fingerprints(outcome.findings, context=read)
+    old = first_names(findings, context=read)
+    if plan.earlier is None:
+        return Settled(findings), old
+    failed = (file for unit in outcome.units_failed for file in unit.files)
+    unreviewed = frozenset((*outcome.unreviewed, *failed))
+    settled = plan.earlier.settle(findings, plan.task, unreviewed=unreviewed, first_names=old)
+    # One that was recognised has its old name by now.
+    return settled, {
+        now.fingerprint: old[one.fingerprint] for one, now in zip(findings, settled.findings, strict=False)
+    }
 
 
 class _Sink:
@@ -116,11 +123,9 @@ class _Sink:
             self._broken = True
 
 
-async def _verified(
-    plan: ReviewPlan, outcome: ReviewerOutcome, exact: frozenset[str], emit: EventSink
-) -> ReviewerOutcome:
-    """The outcome with its findings verified; those of analysers are exact and are left alone."""
-    claimed = [finding for finding in outcome.findings if exact.isdisjoint((finding.reviewer, *finding.seen_by))]
+async def _verified(plan: ReviewPlan, outcome: ReviewerOutcome, emit: EventSink) -> ReviewerOutcome:
+    """The outcome with its findings verified; what an analyser found is no claim and is left alone."""
+    claimed = [finding for finding in outcome.findings if finding.source is not Source.ANALYSER]
     if plan.verifier is None or not claimed:
         return outcome
     try:

@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache, cached_property
 
+from codeloupe.engine.code_tokens import tokens_of_code
 from codeloupe.engine.comment_words import mentioned, names, numbers, stem, stems, telling_stems
 from codeloupe.engine.defect_kinds import kinds_of
 from codeloupe.engine.families import Family, family
-from codeloupe.engine.folding import fold, has_letters
+from codeloupe.engine.folding import has_letters
 from codeloupe.engine.vocabulary import vocabulary
 from codeloupe.model.finding import Finding
 from codeloupe.model.records import dataclass
@@ -25,7 +26,7 @@ NEAR_LINES = 3
 _SHORTEST_TELLING_LINE = 4
 _QUOTED_LINES = 60
 _LONGEST_PART = 4_000
-_SENTENCE = re.compile(r"[.;!?\n](?=\s|$)")
+_SENTENCE = re.compile(r"[.;!?](?=\s|$)|\n")
 _SENTENCES = 12
 _CALLED = re.compile(r"([^\W\d]\w{0,80})\s{0,9}\(")
 _WHOLE_NAME = re.compile(r"(?<![\w.])([^\W\d]\w{0,80})(?![\w.(])")
@@ -54,9 +55,10 @@ class Profile:
 
     @cached_property
     def quoted(self) -> frozenset[str]:
-        """The lines of its evidence that say something."""
-        lines = (fold(line) for line in self._code.split("\n")[:_QUOTED_LINES])
-        return frozenset(line for line in lines if len(line) >= _SHORTEST_TELLING_LINE and has_letters(line))
+        """The lines of its evidence that say something, as tokens."""
+        lines = self._code.split("\n")[:_QUOTED_LINES]
+        said = (" ".join(tokens_of_code(line, self.finding.file)) for line in lines)
+        return frozenset(line for line in said if len(line) >= _SHORTEST_TELLING_LINE and has_letters(line))
 
     @cached_property
     def title_words(self) -> frozenset[str]:
@@ -157,32 +159,30 @@ class Profile:
 
 def likeness(one: Profile, other: Profile) -> float:
     """How surely two findings of one file are one defect: from 0.5 on they are, 0 means that they are not."""
-    gap = _gap(one.finding, other.finding)
-    if gap > NEAR_LINES:
+    lines = gap(one.finding, other.finding)
+    if lines > NEAR_LINES:
         return _NEVER
     if not (one.finding.anchored and other.finding.anchored):
         found = _likeness_without_place(one, other)
-    elif gap <= 0:
+    elif lines <= 0:
         found = _likeness_at_one_place(one, other)
     else:
         found = _likeness_of_neighbours(one, other)
     return found if found > _NEVER and not _are_told_apart(one, other) else _NEVER
 
 
-def likeness_across_rounds(one: Profile, other: Profile) -> float:
-    """The same for findings of two rounds, between which lines moved: they meet where they quote the same line."""
-    if one.quoted.isdisjoint(other.quoted) or _are_told_apart(one, other):
-        return _NEVER
-    return _likeness_at_one_place(one, other)
+def likeness_of_meaning(one: Profile, other: Profile) -> float:
+    """The same for two findings about one place, whatever lines they have: of two rounds, or of a baseline."""
+    return _NEVER if _are_told_apart(one, other) else _likeness_at_one_place(one, other)
 
 
 def are_nearly_identical(one: Profile, other: Profile) -> bool:
     """Whether two findings say the same of the same lines, as one look does that reports a thing twice."""
-    same_place = one.quoted == other.quoted and _gap(one.finding, other.finding) <= 0
+    same_place = one.quoted == other.quoted and gap(one.finding, other.finding) <= 0
     return same_place and not _are_told_apart(one, other) and _share(one.title_words, other.title_words) >= _SAME_WORDS
 
 
-def _gap(one: Finding, other: Finding) -> int:
+def gap(one: Finding, other: Finding) -> int:
     """How many lines lie from the evidence of one to that of the other; 0 or less when they share a line.
 
     The same line further down is another place: a defect that was pasted is there twice.

@@ -7,9 +7,10 @@ do what its author wanted: without a reason, expired, or about nothing.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from types import MappingProxyType
 
 from codeloupe.engine.suppression_baseline import KnownFindings
 from codeloupe.engine.suppression_marks import Mark, asks_to_ignore, is_comment_alone, marks_in, places_of
@@ -38,7 +39,7 @@ class Suppressed:
     errors: tuple[ReviewError, ...] = ()
 
 
-def apply_suppressions(
+def apply_suppressions(  # noqa: PLR0913 - each is a fact of its own, by name
     findings: Iterable[Finding],
     *,
     baseline: Baseline,
@@ -47,14 +48,16 @@ def apply_suppressions(
     inline: bool,
     files: Sequence[FileChange] = (),
     unknown: frozenset[str] = frozenset(),
+    first_names: Mapping[str, str] = MappingProxyType({}),
 ) -> Suppressed:
     """Suppress what the baseline or a comment in the code says does not count. Statuses stay as they are.
 
     `lines_of` gives the lines of a reviewed file after the change, or None when they are not known. Without `inline`
     no comment is followed, and how many there are is told. `files` are the reviewed ones: of them can be told which
     entries of the baseline are unused, but for the `unknown` ones, which were not reviewed whole or not read.
+    `first_names` are other fingerprints under which an entry may know a finding.
     """
-    known = KnownFindings(baseline, today=today, files=files, unknown=unknown)
+    known = KnownFindings(baseline, today=today, files=files, unknown=unknown, first_names=first_names)
     comments = _Comments(lines_of)
     result: list[Finding] = []
     for given in findings:
@@ -169,7 +172,13 @@ def _what_is_missing(mark: Mark) -> str:
 
 
 def _of_entry(entry: BaselineEntry) -> Suppression:
-    return Suppression(kind=SuppressionKind.BASELINE, reason=entry.reason, owner=entry.owner, expires=entry.expires)
+    return Suppression(
+        kind=SuppressionKind.BASELINE,
+        reason=entry.reason,
+        owner=entry.owner,
+        expires=entry.expires,
+        entry=entry.fingerprint,
+    )
 
 
 def _of_mark(mark: Mark) -> Suppression:

@@ -1,18 +1,28 @@
-"""Which findings the entries of a baseline stand for, which of them hold no longer, and which stand for nothing."""
+"""Which findings the entries of a baseline cover, which of them hold no longer, and which cover nothing.
+
+An entry covers the defect it was written for: at the same place, saying the same, and not graver. Another defect on its
+line is another finding.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
+from types import MappingProxyType
 
-from codeloupe.engine.folding import fold
+from codeloupe.engine.code_tokens import tokens_of_code
+from codeloupe.engine.lifecycle import SAME
+from codeloupe.engine.similarity import Profile, likeness_of_meaning
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import ReviewError
 
 ELSEWHERE = "baseline_elsewhere"
+OTHER = "baseline_other_finding"
+_LONGEST_TITLE = 200
 _MOST_NAMED = 10
 
 
@@ -24,31 +34,56 @@ class KnownFindings:
     """
 
     def __init__(
-        self, baseline: Baseline, *, today: date, files: Sequence[FileChange], unknown: frozenset[str]
+        self,
+        baseline: Baseline,
+        *,
+        today: date,
+        files: Sequence[FileChange],
+        unknown: frozenset[str],
+        first_names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._baseline = baseline
         self._today = today
         self._unknown = unknown
-        self._entries: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
+        self._first_names = first_names
+        self._by_name: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
+        self._by_file: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
         for entry in baseline.entries:
-            self._entries[entry.fingerprint].append(entry)
+            self._by_name[entry.fingerprint].append(entry)
+            self._by_file[entry.file].append(entry)
         # A file that was copied is still where it was.
         moved = {file.old_path: file for file in files if file.old_path and file.status is not FileStatus.COPIED}
         named = {**moved, **{file.new_path: file for file in files if file.new_path}}
         self._files = {shown_path(name): file for name, file in named.items()}
+        self._old_names = {shown_path(file.new_path): name for name, file in self._files.items() if file.new_path}
         self._used: set[BaselineEntry] = set()
         self._elsewhere: dict[BaselineEntry, str] = {}
+        self._other: dict[BaselineEntry, Finding] = {}
 
     def entry_of(self, finding: Finding) -> BaselineEntry | None:
         """The entry that holds for a finding, or None."""
-        same = self._entries.get(finding.fingerprint, [])
         path = shown_path(finding.file)
-        entry = next((entry for entry in same if path in self._places(entry, path)), None)
+        names = (finding.fingerprint, self._first_names.get(finding.fingerprint, ""))
+        same = [entry for name in dict.fromkeys(names) for entry in self._by_name.get(name, ())]
+        here = [entry for entry in same if path in self._places(entry, path)]
+        self._elsewhere.update((other, finding.file) for other in same if other not in here)
+        profile = Profile(finding)
+        entry = next((one for one in here if _covers(one, profile, is_named=True)), None)
         if entry is None:
-            self._elsewhere.update((other, finding.file) for other in same)
+            self._other.update((other, finding) for other in here)
+            entry = next((one for one in self._near(path, profile) if _covers(one, profile, is_named=False)), None)
+        if entry is None:
             return None
         self._used.add(entry)
         return None if entry.is_expired(self._today) else entry
+
+    def _near(self, path: str, profile: Profile) -> Iterator[BaselineEntry]:
+        """The entries about the lines that a finding quotes, whatever they are called."""
+        quoted = _plain(profile.finding.evidence, path)
+        for entry in (*self._by_file.get(path, ()), *self._by_file.get(self._old_names.get(path, ""), ())):
+            piece = _plain(entry.evidence, path)
+            if piece and entry.title and piece in quoted:
+                yield entry
 
     def errors(self, lines_of: Callable[[str], Sequence[str] | None]) -> Iterator[ReviewError]:
         """What a person should know about the baseline, once every finding was asked about."""
@@ -60,6 +95,9 @@ class KnownFindings:
         for entry, file in self._elsewhere.items():
             if entry not in self._used:
                 yield ReviewError(ELSEWHERE, self._elsewhere_in_words(entry, file))
+        for entry, finding in self._other.items():
+            if entry not in self._used:
+                yield ReviewError(OTHER, self._other_in_words(entry, finding))
 
     def _places(self, entry: BaselineEntry, path: str) -> tuple[str, ...]:
         """Where an entry holds: in its file, also under the name that the change gives it; without a file, anywhere."""
@@ -84,9 +122,15 @@ class KnownFindings:
                 continue
             if file.path not in texts:
                 texts[file.path] = _content(file, lines_of)
-            if not _is_there(entry.evidence, texts[file.path]):
+            if not _is_there(entry.evidence, texts[file.path], file.path):
                 found[entry.file].append(entry)
         return found
+
+    def _other_in_words(self, entry: BaselineEntry, finding: Finding) -> str:
+        return (
+            f"{self._baseline.name}:{entry.line}: this entry is for another finding than the one at"
+            f" {finding.file}:{finding.line_start}, which says something else or is graver, and counts"
+        )
 
     def _elsewhere_in_words(self, entry: BaselineEntry, file: str) -> str:
         return (
@@ -95,23 +139,42 @@ class KnownFindings:
         )
 
 
+def _covers(entry: BaselineEntry, profile: Profile, *, is_named: bool) -> bool:
+    """Whether an entry for the place of a finding was written for this defect. An old one may tell little."""
+    finding = profile.finding
+    if entry.severity is not None and not entry.severity.at_least(finding.severity):
+        return False
+    if entry.rule or (is_named and finding.rule):
+        # A name that is the same is of the same rule.
+        return not entry.rule or entry.rule == finding.rule
+    if not entry.title or _plain_words(entry.title) == _plain_words(finding.title):
+        return is_named or bool(entry.title)
+    written = replace(finding, title=entry.title, body="", suggestion=None, rule=None)
+    return likeness_of_meaning(Profile(written), profile) >= SAME
+
+
+def _plain_words(title: str) -> str:
+    # Long titles are cut in the file.
+    return " ".join(title.split()).casefold()[:_LONGEST_TITLE]
+
+
 def _content(file: FileChange, lines_of: Callable[[str], Sequence[str] | None]) -> str | None:
     """What is in a file after the change, as `_plain` makes it; None when that is not known."""
     if file.new_path is None:
         return ""
     lines = lines_of(file.new_path)
-    return None if lines is None else "".join(map(_plain, lines))
+    return None if lines is None else _plain("\n".join(lines), file.path)
 
 
-def _is_there(evidence: str, content: str | None) -> bool:
+def _is_there(evidence: str, content: str | None, path: str) -> bool:
     """Whether a piece of code may be in a file."""
-    wanted = _plain(evidence)
+    wanted = _plain(evidence, path)
     return bool(wanted) and (content is None or wanted in content)
 
 
-def _plain(line: str) -> str:
-    """A line without what reformatting and quoting change."""
-    return fold(line).replace(" ", "")
+def _plain(code: str, path: str) -> str:
+    """Code without what reformatting and quoting change. A piece of it may be cut off anywhere, in a string too."""
+    return "".join(token.removeprefix('"').replace(" ", "") for token in tokens_of_code(code, path))
 
 
 def _expired_in_words(entries: Sequence[BaselineEntry]) -> str:

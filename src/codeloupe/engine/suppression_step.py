@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from types import MappingProxyType
 
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.suppression import LinesOf, added_suppressions, apply_suppressions
@@ -16,8 +17,17 @@ from codeloupe.ports import ReviewerOutcome, ReviewTask
 _MOST_LINES = 1_000_000
 
 
-def suppress(outcome: ReviewerOutcome, task: ReviewTask, *, baseline: Baseline, today: date) -> ReviewerOutcome:
+def suppress(
+    outcome: ReviewerOutcome,
+    task: ReviewTask,
+    *,
+    baseline: Baseline,
+    today: date,
+    first_names: Mapping[str, str] = MappingProxyType({}),
+) -> ReviewerOutcome:
     """The outcome with its findings suppressed where they should be, and with what is to be told about that.
+
+    `first_names` are the fingerprints that version 0.1.0 gave to findings: a baseline may have been written by that.
 
     Of a change that is not trusted no comment is followed: whoever wrote it may have written them.
     """
@@ -30,6 +40,7 @@ def suppress(outcome: ReviewerOutcome, task: ReviewTask, *, baseline: Baseline, 
         inline=task.trusted,
         files=task.files,
         unknown=task.without_content | outcome.unreviewed | failed,
+        first_names=first_names,
     )
     errors = (*outcome.errors, *suppressed.errors, *added_suppressions(task.change.files))
     return replace(outcome, findings=suppressed.findings, errors=errors)

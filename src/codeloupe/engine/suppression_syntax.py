@@ -14,7 +14,7 @@ from codeloupe.model.records import dataclass
 
 # Nobody reads such a line, and whoever wants a comment to be seen puts it elsewhere.
 _LONGEST_LINE = 20_000
-_CLOSERS = {
+CLOSERS = {
     "/*": "*/",
     "<!--": "-->",
     "<%--": "--%>",
@@ -51,7 +51,7 @@ _DASHES = Syntax(("--", "/*", "#"))
 _SEMICOLON = Syntax((";", "#"), '"')
 _MARKUP = Syntax(("<!--", "{#", "<%--", "@*"), "")
 _PAGE = Syntax(("<!--", "//", "/*", "{#"))
-_UNKNOWN = Syntax(("#", "//", "/*", "--", ";", "%", "<!--", "{-", "(*", "{#", _REM))
+UNKNOWN_SYNTAX = Syntax(("#", "//", "/*", "--", ";", "%", "<!--", "{-", "(*", "{#", _REM))
 
 _BY_SUFFIX = {
     suffix: syntax
@@ -87,7 +87,7 @@ _BY_SUFFIX = {
 
 def syntax_of(path: str) -> Syntax:
     """How a file writes comments, by the end of its name; of an unknown kind, in any of the common ways."""
-    return _BY_SUFFIX.get(PurePosixPath(path).suffix.removeprefix(".").lower(), _UNKNOWN)
+    return _BY_SUFFIX.get(PurePosixPath(path).suffix.removeprefix(".").lower(), UNKNOWN_SYNTAX)
 
 
 def comments_in(line: str, syntax: Syntax) -> Iterator[Comment]:
@@ -101,7 +101,7 @@ def comments_in(line: str, syntax: Syntax) -> Iterator[Comment]:
     position, began = 0, False
     while (opening := _next_opening(line, position, syntax)) is not None:
         start, opener = opening
-        closer = _CLOSERS.get(opener, "")
+        closer = CLOSERS.get(opener, "")
         body = start + len(opener)
         end = line.find(closer, body) if closer else -1
         end, position = (len(line), len(line)) if end < 0 else (end, end + len(closer))

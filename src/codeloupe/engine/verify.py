@@ -23,7 +23,7 @@ from codeloupe.extraction.verification import read_verification
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.answer import Proof, Verification
 from codeloupe.model.events import FindingVerified, StageStarted
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewError
 from codeloupe.model.severity import Severity
@@ -59,7 +59,7 @@ class AgentVerifier:
         self._transcript = transcript
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        """All the findings, in order. Only those that count, are grave and have a place are asked about."""
+        """All the findings, in order. Only claims that count, are grave and have a place are asked about."""
         started = time.monotonic()
         asker = Asker(self._ask, transcript=self._transcript)
         fence = new_fence()
@@ -101,7 +101,8 @@ class AbsentVerifier:
 def _is_wanted(finding: Finding, at_least: Severity) -> bool:
     # What was verified in an earlier review and carried over is not asked about again.
     is_known = bool(finding.verification) and finding.status is FindingStatus.OPEN
-    return finding.can_block and finding.severity.at_least(at_least) and not is_known
+    is_claim = finding.source is not Source.ANALYSER
+    return is_claim and finding.can_block and finding.severity.at_least(at_least) and not is_known
 
 
 @dataclass(slots=True, kw_only=True)

@@ -71,6 +71,7 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     there = await ask_for(remote, asked, base=request.base)
     fetch = _Fetch(remote, partial=not await _prepare(remote, there, at_hand if is_at_hand else None))
     base, head = await _fetch_history(fetch, there), there.head
+    is_assumed = not there.asked_for_base and base is there.base
     fetched = await open_repository(root)
     start = await merge_base(fetched, base.sha, head)
     if start == head:
@@ -81,8 +82,9 @@ async def fetch_pull_request(request: PullRequestScope, *, repo: Path, into: Pat
     await fetch.files_of(fetched, start, head)
     await name_branch(fetched.git_dir, f"{address.name}/{there.family}/{asked.number}", base.sha)
     page = page_of(address, asked.number, there.family)
-    description = f"pull request {page} against {base.name} ({start[:12]} to {head[:12]})"
-    return FetchedPullRequest(root, FetchedScope(start, head, description))
+    against = f"{base.name}, which is assumed," if is_assumed else base.name
+    description = f"pull request {page} against {against} ({start[:12]} to {head[:12]})"
+    return FetchedPullRequest(root, FetchedScope(start, head, description, base.name if is_assumed else ""))
 
 
 async def _repository_at(repo: Path) -> Repository | None:

@@ -24,7 +24,7 @@ def compare(history: History, earlier: ReviewRecord, later: ReviewRecord) -> Com
     before = [finding for finding in earlier.findings if finding.is_open or finding.status is FindingStatus.FIXED]
     now = [finding for finding in later.findings if finding.status is not FindingStatus.FIXED]
     # The trees of saved reviews are gone: what is not seen again is judged below, by what the later one looked at.
-    rounds = lifecycle.compare(before, now, still_there=lambda _: False, reviewed=lambda _: True)
+    rounds = lifecycle.compare(before, now, lifecycle.Ground(still_there=lambda _: False, is_fixed=lambda _: True))
     was_open = {finding.fingerprint for finding in before if finding.is_open}
     back = _seen_open_before(history, earlier, rounds.having(FindingStatus.NEW))
     groups: defaultdict[str, list[Finding]] = defaultdict(list)
@@ -52,7 +52,7 @@ def _seen_open_before(history: History, earlier: ReviewRecord, findings: tuple[F
     return frozenset(
         sighting.fingerprint
         for sighting in history.findings_of(fingerprints, repositories=(earlier.repository,))
-        if sighting.is_open and sighting.saved_at < earlier.saved_at
+        if sighting.is_open and sighting.turn < earlier.turn
     )
 
 

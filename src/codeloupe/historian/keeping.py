@@ -19,6 +19,7 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.historian.opening import OpenedHistory, opened_history
 from codeloupe.historian.whereabouts import Whereabouts, find_whereabouts
 from codeloupe.model.events import Event, Warned
+from codeloupe.model.finding import Finding
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.sweep import CommitReview, CommitSweep
@@ -46,18 +47,19 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
     prompt_version: str = "",
     terms: str = "",
     seen: tuple[str, ...] = (),
+    left_out: tuple[Finding, ...] = (),
     place: Whereabouts | None = None,
     opened: OpenedHistory = opened_history,
     emit: EventSink = _ignore,
 ) -> Review:
     """Save a review and return it. When it cannot be saved, it has an error of kind `history`, and a warning is out.
 
-    `raw_outputs` is what agents printed, by unit; `terms` and `seen` are for a later review, as in the record. `place`
-    is where `repo` is, when that is known already. Raises nothing but a cancellation.
+    `raw_outputs` is what agents printed, by unit; `terms`, `seen` and `left_out` are for a later review, as in the
+    record. `place` is where `repo` is, when that is known already. Raises nothing but a cancellation.
     """
     try:
         with opened() as history:
-            identity, branch = place or await find_whereabouts(repo, history)
+            identity, branch, head = place or await find_whereabouts(repo, history)
             record = ReviewRecord(
                 review=review,
                 saved_at=_now(),
@@ -68,6 +70,8 @@ async def keep(  # noqa: PLR0913 - each is a part of the record, by name
                 prompt_version=prompt_version,
                 terms=terms,
                 seen=seen,
+                head=review.scope.head or head,
+                left_out=left_out,
             )
             await asyncio.to_thread(history.save, record, raw_outputs=_masked(raw_outputs))
     except Exception as error:  # noqa: BLE001 - whatever it is, the review itself is whole and must be shown
@@ -158,7 +162,7 @@ async def keeping_sweep(
     with ExitStack() as stack:
         try:
             history = stack.enter_context(opened())
-            identity, branch = await find_whereabouts(repo, history)
+            identity, branch, _ = await find_whereabouts(repo, history)
         except Exception as error:  # noqa: BLE001 - as in `keep`
             keeper.give_up(error)
         else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from codeloupe.errors import StoreError, UsageError
+from codeloupe.model.change import ScopeKind
 from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, RepositoryIdentity, ReviewRecord
 
 # Loaded for its type alone, it would take longer than to look anything up.
@@ -16,10 +18,12 @@ if TYPE_CHECKING:
 # Which repository this is, found out only when it is needed: that takes longer than to look up an id.
 Here = Callable[[], RepositoryIdentity]
 
+_log = logging.getLogger(__name__)
 LAST = "last"
 SHORT_ID = 12
 _SHORTEST_PREFIX = 4
 _CANDIDATES = 8
+_MOST_LOOKED_AT = 500
 _FIRST_STEP = "`codeloupe review` makes the first entry"
 _LIST = "`codeloupe history list` shows what there is"
 
@@ -69,6 +73,22 @@ def review_of(history: History, entry: HistoryEntry) -> ReviewRecord:
     if record is None:
         raise UsageError(f"the review {entry.entry_id} was removed just now", hint=_LIST)
     return record
+
+
+def reviews_of_work(
+    history: History, names: Sequence[str], *, kind: ScopeKind, branch: str | None, commits: frozenset[str]
+) -> Iterator[ReviewRecord]:
+    """The reviews of the same work and kind of scope, the newest first: of its branch, or of one of its commits."""
+    for entry in history.list(HistoryQuery(repositories=tuple(names), limit=_MOST_LOOKED_AT)).entries:
+        is_same = (branch is not None and entry.branch == branch) or entry.head in commits
+        if entry.kind is EntryKind.REVIEW and entry.scope == kind.value and is_same:
+            try:
+                record = history.get(entry.entry_id)
+            except StoreError as error:
+                _log.warning("%s", error.message)
+                continue
+            if record is not None:
+                yield record
 
 
 def nothing_saved(identity: RepositoryIdentity) -> UsageError:

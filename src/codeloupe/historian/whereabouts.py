@@ -17,11 +17,13 @@ from typing import NamedTuple, Protocol
 from codeloupe.errors import NotARepository, StoreError
 from codeloupe.git.command import ask_git, both, try_git
 from codeloupe.git.repository import Repository, open_repository, open_repository_now, read_head
+from codeloupe.model.change import Scope
 from codeloupe.model.history import RepositoryIdentity
 
 _OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FIND_ROOT = ("rev-list", "--max-parents=0", "--first-parent", "HEAD", "--")
 _ORIGIN = ("config", "--get", "remote.origin.url")
+_MOST_COMMITS, _MOST_MOVES = 2_000, 200
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 
 
@@ -36,10 +38,11 @@ class RootMemory(Protocol):
 
 
 class Whereabouts(NamedTuple):
-    """A repository and the branch that is checked out in it, None when none is."""
+    """A repository, the branch that is checked out in it, None when none is, and the commit, None before the first."""
 
     identity: RepositoryIdentity
     branch: str | None
+    head: str | None = None
 
 
 async def find_whereabouts(start: Path, memory: RootMemory) -> Whereabouts:
@@ -48,7 +51,34 @@ async def find_whereabouts(start: Path, memory: RootMemory) -> Whereabouts:
     if repository is None:
         return Whereabouts(_of_directory(start), None)
     identity, head = await both(_identity_of(repository, memory), read_head(repository))
-    return Whereabouts(identity, head.branch)
+    return Whereabouts(identity, head.branch, head.sha)
+
+
+async def commits_of_work(start: Path, scope: Scope, place: Whereabouts) -> frozenset[str]:
+    """The commits by which earlier reviews of the same work are known, whatever its branch was called then.
+
+    Those of the change itself, and where its branch was before it was amended or rebased, as far as git remembers.
+    """
+    head = scope.head or place.head
+    repository = await _repository(start)
+    if head is None or repository is None:
+        return frozenset()
+    since = () if scope.base is None or scope.base == head else (f"^{scope.base}",)
+    count = f"--max-count={_MOST_COMMITS if since else 1}"
+    lists = [await _asked(repository, "rev-list", count, head, *since, "--")]
+    if place.branch is not None and scope.head is None:
+        words = (
+            "log",
+            "--walk-reflogs",
+            "--format=%H",
+            f"--max-count={_MOST_MOVES}",
+            f"refs/heads/{place.branch}",
+            "--",
+        )
+        lists.append(await _asked(repository, *words))
+    names = {name for found in lists if found for name in found.decode("ascii", "replace").split()}
+    # Where it began is where any other branch may have begun.
+    return frozenset(names - {scope.base or ""} | {head})
 
 
 async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewError
+from codeloupe.model.severity import Severity
 
 BASELINE_NAME = "codeloupe-baseline.yaml"
 EXPIRED = "baseline_expired"
@@ -21,8 +22,10 @@ _NAMED = re.compile(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
 class BaselineEntry:
     """One known finding. `expires` is the last day on which the entry holds.
 
-    An entry without a `file` holds in any. `evidence` is a piece of the code it is about, by which it shows whether
-    that code is still there. `line` is where it begins in the file of the baseline, 0 for one that is not in it yet.
+    It covers one defect: that of its `rule`, or of what its `title` says, and no graver one than its `severity`. What
+    it does not tell is not compared. An entry without a `file` holds in any. `evidence` is a piece of the code it is
+    about, by which it is found and shows whether that code is still there. `line` is where it begins in the file of
+    the baseline, 0 for one that is not in it yet.
     """
 
     fingerprint: str
@@ -30,6 +33,8 @@ class BaselineEntry:
     file: str = ""
     title: str = ""
     evidence: str = ""
+    rule: str = ""
+    severity: Severity | None = None
     owner: str = ""
     expires: date | None = None
     line: int = 0

@@ -31,7 +31,7 @@ class Source(StrEnum):
 # How the `verification` of a finding begins that could be neither shown nor refuted.
 UNPROVEN_PREFIX = "unproven:"
 # Who reports as an analyser. Version 0.1.0 saved findings without their source: it is told by these.
-ANALYSER_NAMES = frozenset({"ruff", "ast-grep", "detect-secrets"})
+ANALYSER_NAMES = frozenset({"ruff", "ast-grep", "detect-secrets", "dataflow", "lock-files"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,11 +69,15 @@ class PullRequestScope:
 
 @dataclass(frozen=True, slots=True)
 class FetchedScope:
-    """A pull request in the repository that it was fetched into: two commits. It is never trusted."""
+    """A pull request in the repository that it was fetched into: two commits. It is never trusted.
+
+    `assumed_base` names the branch it is compared with when nobody said that it goes there.
+    """
 
     base: str
     head: str
     description: str
+    assumed_base: str = ""
 
 
 ScopeRequest = (

@@ -17,9 +17,13 @@ class SuppressionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppression:
-    """One reason to leave a finding out of the verdict. `expires` is the last day on which it holds."""
+    """One reason to leave a finding out of the verdict. `expires` is the last day on which it holds.
+
+    `entry` is the fingerprint that an entry of the baseline has, which may be an older one than the finding's.
+    """
 
     kind: SuppressionKind
     reason: str
     owner: str = ""
     expires: date | None = None
+    entry: str = ""

@@ -9,6 +9,7 @@ from codeloupe.baseline.reviewed import ReviewedFindings
 from codeloupe.errors import UsageError
 from codeloupe.model.baseline import BaselineEntry
 from codeloupe.model.finding import FindingStatus
+from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from tests.unit.baseline.baseline_samples import ONE, TWO, finding
 
@@ -80,6 +81,7 @@ def test_an_entry_holds_what_tells_the_finding() -> None:
         file="a.py",
         title="built from text",
         evidence="run(query + name)",
+        severity=Severity.HIGH,
         reason="legacy",
         owner="me",
         expires=date(2031, 1, 1),

@@ -49,7 +49,7 @@ class TestWithoutContext:
     def test_shifted_lines_new_words_and_new_spacing_keep_the_fingerprint(self) -> None:
         same = fingerprint()
         assert fingerprint(line_start=90, line_end=91) == same
-        assert fingerprint(title="other words", body="other words") == same
+        assert fingerprint(body="other words") == same
         assert fingerprint(evidence="  query  =  f'{x}'\n") == same
 
     def test_a_renamed_file_keeps_the_fingerprint(self) -> None:

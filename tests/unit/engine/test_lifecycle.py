@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from codeloupe.engine.identity import with_fingerprints
-from codeloupe.engine.lifecycle import Rounds, compare, converged
+from codeloupe.engine.lifecycle import Ground, Rounds, compare, converged
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from tests.unit.engine.samples import finding
@@ -25,9 +25,9 @@ def named(*findings: Finding) -> tuple[Finding, ...]:
 
 
 def rounds(
-    previous: Sequence[Finding], current: Sequence[Finding], *, there: bool = True, reviewed: bool = False
+    previous: Sequence[Finding], current: Sequence[Finding], *, there: bool = True, fixed: bool = False
 ) -> Rounds:
-    return compare(previous, current, still_there=lambda _: there, reviewed=lambda _: reviewed)
+    return compare(previous, current, Ground(still_there=lambda _: there, is_fixed=lambda _: fixed))
 
 
 def became(old: Finding, new: Finding) -> FindingStatus:
@@ -111,26 +111,21 @@ class TestFoundAgain:
 
 
 class TestNotFoundAgain:
-    @pytest.mark.parametrize(
-        ("there", "reviewed", "now"),
-        [(True, False, OPEN), (False, False, FIXED), (True, True, FIXED), (False, True, FIXED)],
-    )
+    @pytest.mark.parametrize(("fixed", "now"), [(False, OPEN), (True, FIXED)])
     @pytest.mark.parametrize("before", [NEW, OPEN, REGRESSED])
-    def test_it_is_fixed_only_when_that_is_known(
-        self, before: FindingStatus, there: bool, reviewed: bool, now: FindingStatus
-    ) -> None:
-        result = rounds(named(replace(LEAK, status=before)), (), there=there, reviewed=reviewed)
+    def test_it_is_fixed_only_when_that_is_known(self, before: FindingStatus, fixed: bool, now: FindingStatus) -> None:
+        result = rounds(named(replace(LEAK, status=before)), (), fixed=fixed)
         assert result.seen == ()
         assert [found.status for found in result.unseen] == [now]
 
     @pytest.mark.parametrize("status", [FIXED, REFUTED, DISMISSED])
     def test_what_was_closed_stays_as_it_was(self, status: FindingStatus) -> None:
         closed = named(replace(LEAK, status=status))
-        assert rounds(closed, (), there=False, reviewed=True).unseen == closed
+        assert rounds(closed, (), there=False, fixed=True).unseen == closed
 
     def test_it_is_not_taken_for_another_defect_on_its_line(self) -> None:
         other = replace(LEAK, title="Missing encoding", body="UTF-8 files break on Windows.", fingerprint="other")
-        result = rounds(named(LEAK), [other], reviewed=True)
+        result = rounds(named(LEAK), [other], fixed=True)
         assert [(found.title, found.status) for found in result.findings] == [
             ("Missing encoding", NEW),
             ("File handle is never closed", FIXED),

@@ -27,7 +27,7 @@ def settled(
     earlier: EarlierRounds, tmp_path: Path, current: Sequence[Finding] = (), *, unreviewed: frozenset[str] = NOBODY
 ) -> list[FindingStatus]:
     task = make_task(tmp_path, {"a.py": source("a.py")})
-    return [one.status for one in earlier.settle(current, task, unreviewed=unreviewed)]
+    return [one.status for one in earlier.settle(current, task, unreviewed=unreviewed).findings]
 
 
 def asked(tmp_path: Path, *reviewers: str, experts: frozenset[str] | None = None) -> tuple[Asked, ...]:
@@ -48,14 +48,14 @@ def test_what_is_found_again_is_open_and_what_was_fixed_before_came_back(tmp_pat
 @pytest.mark.parametrize(
     ("reviewers", "experts", "unreviewed", "status"),
     [
-        (("scripted",), None, NOBODY, FindingStatus.FIXED),
+        (("scripted",), None, NOBODY, FindingStatus.OPEN),
         (("another",), None, NOBODY, FindingStatus.OPEN),
         ((), None, NOBODY, FindingStatus.OPEN),
         (("scripted",), frozenset({"documentation"}), NOBODY, FindingStatus.OPEN),
         (("scripted",), None, frozenset({"a.py"}), FindingStatus.OPEN),
     ],
 )
-def test_what_is_not_found_again_is_fixed_only_if_one_that_reported_it_looked(
+def test_what_is_not_found_again_stays_open_whoever_looked_while_its_code_is_there(
     tmp_path: Path,
     reviewers: tuple[str, ...],
     experts: frozenset[str] | None,

@@ -13,7 +13,7 @@ from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import Selection
 from codeloupe.engine.verify import AgentVerifier
 from codeloupe.model.events import Event, Warned
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.usage import Usage
@@ -183,7 +183,9 @@ def test_refuted_findings_stay_in_the_review_and_do_not_count(tmp_path: Path) ->
 
 def test_what_an_analyser_found_is_never_sent_to_be_refuted(tmp_path: Path) -> None:
     verifier = Refuting()
-    offline = Lane("offline", ReviewerOutcome((replace(found("a.py", 3, reviewer="ruff"), seen_by=()),), 1))
+    offline = Lane(
+        "offline", ReviewerOutcome((replace(found("a.py", 3, reviewer="ruff"), source=Source.ANALYSER, seen_by=()),), 1)
+    )
     agent = Lane("codex", ReviewerOutcome((found("b.py", 5, reviewer="codex"),), 1))
     review, _ = run(make_task(tmp_path, FILES), offline, agent, verifier=verifier)
     assert [one.reviewer for one in verifier.seen] == ["codex"]
@@ -193,7 +195,9 @@ def test_what_an_analyser_found_is_never_sent_to_be_refuted(tmp_path: Path) -> N
 
 def test_what_an_analyser_found_too_is_not_sent_to_be_refuted(tmp_path: Path) -> None:
     verifier = Refuting()
-    offline = Lane("offline", ReviewerOutcome((replace(found("a.py", 3, reviewer="ruff"), seen_by=()),), 1))
+    offline = Lane(
+        "offline", ReviewerOutcome((replace(found("a.py", 3, reviewer="ruff"), source=Source.ANALYSER, seen_by=()),), 1)
+    )
     agent = Lane("codex", ReviewerOutcome((found("a.py", 3, reviewer="codex"),), 1))
     review, _ = run(make_task(tmp_path, FILES), offline, agent, verifier=verifier)
     assert len(verifier.seen) + 1 == len(review.findings)
@@ -321,7 +325,7 @@ class TestAnObedientModel:
         assert request.permission_mode.value == "dontAsk"
 
     def test_what_an_analyser_found_is_not_made_less_grave_by_claims_of_the_same(self, tmp_path: Path) -> None:
-        ruff = replace(found("a.py", 3, reviewer="ruff"), rule="S608", seen_by=())
+        ruff = replace(found("a.py", 3, reviewer="ruff"), source=Source.ANALYSER, rule="S608", seen_by=())
         soft = found("a.py", 3, reviewer="codex", severity=Severity.LOW)
         claims = tuple(replace(soft, seen_by=(f"codex#{number}",)) for number in (1, 2, 3))
         offline, agent = Lane("offline", ReviewerOutcome((ruff,), 1)), Lane("codex", ReviewerOutcome(claims, 3))

@@ -148,7 +148,7 @@ def test_the_baseline_suppresses_with_its_reason_owner_and_day() -> None:
     entry = BaselineEntry(fingerprint=NAME, file="a.py", reason="legacy", owner="me", expires=TODAY)
     result = applied(replace(finding(), fingerprint=NAME), entries=[entry])
     assert result.findings[0].suppression == Suppression(
-        kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY
+        kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=NAME
     )
     assert result.errors == ()
 

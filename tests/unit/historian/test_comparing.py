@@ -31,7 +31,10 @@ def compared(earlier: ReviewRecord, later: ReviewRecord, *before: ReviewRecord) 
     history = MemoryHistory()
     for each in (*before, earlier, later):
         history.save(each)
-    return compare(history, earlier, later)
+    first, second = (history.get(each.review.review_id) for each in (earlier, later))
+    assert first is not None
+    assert second is not None
+    return compare(history, first, second)
 
 
 def names(findings: tuple[Finding, ...]) -> list[str]:
@@ -45,9 +48,10 @@ def test_new_still_open_and_fixed() -> None:
 
 
 def test_what_moved_or_was_told_in_other_words_is_still_open() -> None:
-    moved = defect("a", line_start=99, line_end=99, title="another title", body="in other words")
-    found = compared(record(1, defect("a")), record(2, moved))
-    assert [(finding.line_start, finding.title) for finding in found.still_open] == [(99, "another title")]
+    before = defect("a", title="Division by zero for an empty list")
+    moved = defect("a", line_start=99, line_end=99, title="ZeroDivisionError when there are none", body="other words")
+    found = compared(record(1, before), record(2, moved))
+    assert [(finding.line_start, finding.title) for finding in found.still_open] == [(99, moved.title)]
     assert found.new == found.fixed == ()
 
 

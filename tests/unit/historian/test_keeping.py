@@ -65,6 +65,8 @@ def test_a_review_is_kept_with_all_that_a_later_look_needs(shop: GitRepository, 
         prompt_version="7",
         terms="t",
         seen=("a", "b"),
+        head=shop.git("rev-parse", "HEAD").decode().strip(),
+        turn=1,
     )
     assert found is not None
     assert before <= found.saved_at <= before + timedelta(minutes=1)
