@@ -157,7 +157,9 @@ async def _past(floor: Floor, scope: Scope) -> _Past:
             else replace(one, finding=history.finding(one.fingerprint, repositories=names))
             for one in history.dismissals(names)
         )
-        commits = await commits_of_work(floor.repo, scope, place)
+        # A pull request keeps its number; one in a fork may have the same commits and is another.
+        is_named = scope.kind is ScopeKind.PULL_REQUEST
+        commits = frozenset[str]() if is_named else await commits_of_work(floor.repo, scope, place)
         found = reviews_of_work(history, names, kind=scope.kind, branch=place.branch, commits=commits)
         newest = next(found, None)
         whole = newest

@@ -138,6 +138,36 @@ def test_the_same_number_of_another_repository_is_another_pull_request(
     assert [finding["status"] for finding in other.json()["findings"]] == ["new"]
 
 
+@pytest.mark.defect("V12")
+def test_a_base_that_the_remote_does_not_tell_is_said_to_be_assumed(forge: Forge, clone: Path) -> None:
+    known = pull(clone).json()
+    assert "assumed" not in known["scope"]["description"]
+    assert "assumed_base" not in {error["kind"] for error in known["errors"]}
+    forge.open(forge.work.git("rev-parse", "topic").decode().strip(), merge=False)
+    ended = pull(clone)
+    assert "against main, which is assumed," in ended.json()["scope"]["description"]
+    [told] = [error["message"] for error in ended.json()["errors"] if error["kind"] == "assumed_base"]
+    assert "main was assumed" in told
+    assert told in ended.stderr
+    named = pull(clone, "--base", "main").json()
+    assert "assumed" not in named["scope"]["description"]
+    assert "assumed_base" not in {error["kind"] for error in named["errors"]}
+
+
+@pytest.mark.defect("V12")
+def test_what_a_wrong_base_brought_in_is_not_judged_with_the_right_one(forge: Forge, clone: Path) -> None:
+    work = forge.work
+    work.git("checkout", "--quiet", "-b", "stacked", "topic")
+    work.write("shop/fine.py", "def fine():\n    return 1\n")
+    forge.push("topic:refs/heads/topic")
+    forge.open(work.commit("on top"), merge=False)
+    assert pull(clone).exit_code == 1
+    right = pull(clone, "--base", "topic")
+    assert (right.exit_code, right.json()["findings"]) == (0, [])
+    [told] = [error["message"] for error in right.json()["errors"] if error["kind"] == "not_judged"]
+    assert "in code that is not in this change" in told
+
+
 def test_a_preview_costs_a_fetch_and_nothing_else(clone: Path) -> None:
     shown = codeloupe("review", "--pr", "7", "--preview", "--format", "json", cwd=clone)
     assert [file["new_path"] for file in shown.json()["files"]] == ["shop/average.py"]

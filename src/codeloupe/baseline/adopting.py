@@ -15,6 +15,7 @@ from codeloupe.redaction import redact
 
 SHORTEST_PREFIX = 6
 _LONGEST_TITLE = 200
+_LONGEST_BODY = 400
 _LONGEST_EVIDENCE = 120
 _SHORTEST_EVIDENCE = 4
 _MOST_LISTED = 10
@@ -50,6 +51,8 @@ def entry_for(finding: Finding, terms: Terms) -> BaselineEntry:
         fingerprint=finding.fingerprint,
         file=shown_path(finding.file),
         title=" ".join(finding.title.split())[:_LONGEST_TITLE],
+        # By its rule a finding is known without words.
+        body="" if finding.rule else " ".join(redact(finding.body).split())[:_LONGEST_BODY],
         evidence=_telling_piece(finding.evidence),
         rule=finding.rule or "",
         severity=finding.claimed_severity,

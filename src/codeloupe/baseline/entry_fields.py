@@ -48,6 +48,7 @@ FIELDS: Mapping[str, Field] = {
     "fingerprint": Field(_fingerprint, "the fingerprint of a finding", "`codeloupe baseline add` writes entries"),
     "file": _ANY,
     "title": _ANY,
+    "body": _ANY,
     "evidence": _ANY,
     "rule": _ANY,
     "severity": Field(Severity.parse, "critical, high, medium or low", "leave it out to cover any severity"),

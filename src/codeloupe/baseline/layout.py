@@ -11,7 +11,7 @@ from codeloupe.model.baseline import BaselineEntry
 from codeloupe.model.records import dataclass
 
 _INDENT = 2
-_TEXT_KEYS = ("fingerprint", "file", "title", "evidence", "rule")
+_TEXT_KEYS = ("fingerprint", "file", "title", "body", "evidence", "rule")
 _TEXT_KEYS_OF_PEOPLE = ("reason", "owner")
 _DASH = re.compile(r"( {0,40})- ")
 

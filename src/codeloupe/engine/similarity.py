@@ -43,6 +43,8 @@ _LIKE_WORDS = 0.5
 _SAME_KIND, _TOLD_KIND = 0.75, 0.6
 _FEWEST_SHARED_WORDS, _MANY_SHARED_WORDS = 2, 4
 _TRACE_SHARED, _FEW_SHARED, _MUCH_SHARED = 0.1, 0.2, 0.5
+_SOME_SHARED, _HALF_SHARED, _MOST_SHARED = 0.35, 0.44, 0.55
+_MUCH_TOLD = 0.75
 _MOST_TOLD = 0.65
 _NEVER = 0.0
 
@@ -172,8 +174,28 @@ def likeness(one: Profile, other: Profile) -> float:
 
 
 def likeness_of_meaning(one: Profile, other: Profile) -> float:
-    """The same for two findings about one place, whatever lines they have: of two rounds, or of a baseline."""
-    return _NEVER if _are_told_apart(one, other) else _likeness_at_one_place(one, other)
+    """The same for two findings about one place, whatever lines they have: of two rounds, or of a baseline.
+
+    The same reviewer may say it in other words the next time, so less has to agree than between two at one time.
+    """
+    if _are_told_apart(one, other):
+        return _NEVER
+    found = _likeness_at_one_place(one, other)
+    return found if found >= _LIKE_WORDS or not _is_reworded(one, other) else _LIKE_WORDS
+
+
+def _is_reworded(one: Profile, other: Profile) -> bool:
+    """Whether the texts have much in common, and each says much of the other's title; of one kind at most."""
+    if one.family is Family.TESTS or (one.title_kinds and other.title_kinds):
+        return False
+    shared = one.words & other.words
+    everything = _share(one.words, other.words)
+    told = _told(one.title_words, other.words) + _told(other.title_words, one.words)
+    if one.title_kinds or other.title_kinds:
+        return everything >= _HALF_SHARED and told >= _MUCH_TOLD
+    if everything >= _MOST_SHARED and len(shared) > _FEWEST_SHARED_WORDS:
+        return True
+    return len(shared) >= _FEWEST_SHARED_WORDS and everything >= _SOME_SHARED and told >= _MUCH_TOLD
 
 
 def are_nearly_identical(one: Profile, other: Profile) -> bool:

@@ -149,7 +149,7 @@ def _covers(entry: BaselineEntry, profile: Profile, *, is_named: bool) -> bool:
         return not entry.rule or entry.rule == finding.rule
     if not entry.title or _plain_words(entry.title) == _plain_words(finding.title):
         return is_named or bool(entry.title)
-    written = replace(finding, title=entry.title, body="", suggestion=None, rule=None)
+    written = replace(finding, title=entry.title, body=entry.body, suggestion=None, rule=None)
     return likeness_of_meaning(Profile(written), profile) >= SAME
 
 

@@ -85,7 +85,8 @@ class _Run:
         except ForgeError as error:
             self._problems.append(PublishProblem(error.message, error.hint, is_refusal=isinstance(error, ForgeRefused)))
             # With a token that is not accepted any more, nothing else will go better.
-            self._is_over = self._is_over or error.status == _NOT_ACCEPTED
+            if error.status == _NOT_ACCEPTED:
+                self._is_over = True
 
     async def _answer(self, answer: ThreadAnswer) -> None:
         body = answer.body

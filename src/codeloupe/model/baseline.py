@@ -22,16 +22,17 @@ _NAMED = re.compile(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
 class BaselineEntry:
     """One known finding. `expires` is the last day on which the entry holds.
 
-    It covers one defect: that of its `rule`, or of what its `title` says, and no graver one than its `severity`. What
-    it does not tell is not compared. An entry without a `file` holds in any. `evidence` is a piece of the code it is
-    about, by which it is found and shows whether that code is still there. `line` is where it begins in the file of
-    the baseline, 0 for one that is not in it yet.
+    It covers one defect: that of its `rule`, or of what its `title` and `body` say, and no graver one than its
+    `severity`. What it does not tell is not compared. An entry without a `file` holds in any. `evidence` is a piece of
+    the code it is about, by which it is found and shows whether that code is still there. `line` is where it begins in
+    the file of the baseline, 0 for one that is not in it yet.
     """
 
     fingerprint: str
     reason: str
     file: str = ""
     title: str = ""
+    body: str = ""
     evidence: str = ""
     rule: str = ""
     severity: Severity | None = None

@@ -80,6 +80,7 @@ def test_an_entry_holds_what_tells_the_finding() -> None:
         fingerprint=ONE,
         file="a.py",
         title="built from text",
+        body="why",
         evidence="run(query + name)",
         severity=Severity.HIGH,
         reason="legacy",

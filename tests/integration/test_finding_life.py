@@ -1,0 +1,325 @@
+"""One finding over several reviews, through the front door: who found it, what covers it, and when it is gone."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
+from tests.agent_programs import find
+from tests.program import Ended
+from tests.repository import GitRepository
+from tests.warm_program import codeloupe
+
+KEY = "made-up-" + "for-tests"
+ASKS_TO_REFUTE = "Try to refute the claim"
+FILE = "jobs/backup.py"
+CALL = '    subprocess.run("tar cf " + target + " " + folders[number], shell=True)'
+CODE = f"import subprocess\n\n\ndef pack(folders, number, target):\n{CALL}\n    return target\n"
+INDEX = ("Folder index may be out of range", "number may be the length of folders.")
+SHELL = ("Command reaches the shell", "The folder's name is run by a shell as it is.")
+
+
+class Model:
+    """Says what it is told to say, and judges claims as it is told."""
+
+    def __init__(self) -> None:
+        self.findings: list[dict[str, Any]] = []
+        self.proof = "refuted"
+
+    def __call__(self, request: RecordedRequest) -> Reply:
+        if request.mentions(ASKS_TO_REFUTE):
+            return Json({"reason": "The callers take care of it.", "proof": self.proof})
+        return Json({"findings": self.findings})
+
+    def says(self, *claims: tuple[tuple[str, str], str], quote: str = CALL, category: str = "correctness") -> None:
+        """From now on report these titles and bodies with their severities."""
+        self.findings = [
+            {"file": FILE, "line": 5, "quote": quote, "title": title, "body": body, "category": category}
+            | {"severity": severity}
+            for (title, body), severity in claims
+        ]
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model()
+
+
+@pytest.fixture
+def server(model: Model) -> Iterator[StandInServer]:
+    with StandInServer(reply=model) as server:
+        yield server
+
+
+@pytest.fixture
+def project(repository: GitRepository) -> GitRepository:
+    repository.write("README.md", "jobs\n")
+    repository.commit()
+    repository.checkout("nightly", new=True)
+    repository.write(FILE, CODE)
+    repository.commit()
+    return repository
+
+
+def run(project: GitRepository, *words: str, home: Path | None = None, **variables: str) -> Ended:
+    place = {} if home is None else {"CODELOUPE_HOME": str(home)}
+    return codeloupe(*words, cwd=project.path, environment={**place, **variables})
+
+
+def offline(project: GitRepository, *words: str, home: Path | None = None) -> Ended:
+    return run(project, "review", "--reviewer", "offline", "--format", "json", *words, home=home)
+
+
+def asked(server: StandInServer, project: GitRepository, *words: str, home: Path | None = None) -> Ended:
+    flags = ("review", "--reviewer", "api", "--no-verify", "--format", "json", *words)
+    variables = {
+        "ANTHROPIC_API_KEY": KEY,
+        "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
+        "CODELOUPE_API_BASE_URL": server.url,
+    }
+    return run(project, *flags, home=home, **variables)
+
+
+def by_claude(server: StandInServer, project: GitRepository, *words: str) -> Ended:
+    flags = ("review", "--reviewer", "claude_cli", "--format", "json", *words)
+    variables = {
+        "ANTHROPIC_API_KEY": KEY,
+        "ANTHROPIC_BASE_URL": server.url,
+        "CODELOUPE_CLAUDE_PATH": str(find("claude")),
+    }
+    return run(project, *flags, **variables)
+
+
+def shown(ended: Ended) -> list[tuple[str, str, str]]:
+    """The title, status and severity of each finding that counts, or was fixed."""
+    found = [one for one in ended.json()["findings"] if one["suppression"] is None]
+    return [(one["title"], one["status"], one["severity"]) for one in found]
+
+
+def only(ended: Ended) -> Mapping[str, Any]:
+    [found] = ended.json()["findings"]
+    return dict(found)
+
+
+@pytest.mark.defect("T5")
+def test_a_model_neither_removes_nor_refutes_what_an_analyser_found(
+    server: StandInServer, model: Model, project: GitRepository
+) -> None:
+    first = offline(project)
+    rules = {one["rule"]: one["fingerprint"] for one in first.json()["findings"]}
+    assert (first.exit_code, "S602" in rules) == (1, True)
+    silent = by_claude(server, project)
+    assert silent.exit_code == 1
+    assert {one["rule"]: (one["status"], one["source"]) for one in silent.json()["findings"]} == dict.fromkeys(
+        rules, ("open", "analyser")
+    )
+    # It calls the same thing harmless, and refutes whatever it is asked about.
+    model.says((SHELL, "low"), category="security")
+    repeated = by_claude(server, project, "--fresh")
+    assert repeated.exit_code == 1
+    again = offline(project)
+    assert again.exit_code == 1
+    assert {one["rule"]: one["fingerprint"] for one in again.json()["findings"]} == rules
+
+
+@pytest.mark.defect("T6")
+def test_an_agents_report_of_what_an_analyser_found_before_is_the_same_finding(
+    server: StandInServer, model: Model, project: GitRepository
+) -> None:
+    before = {one["rule"]: one for one in offline(project).json()["findings"]}
+    model.says((SHELL, "low"), category="security")
+    after = asked(server, project).json()["findings"]
+    assert {one["rule"] for one in after} == set(before)
+    joined = next(one for one in after if one["rule"] == "S602")
+    assert (joined["severity"], joined["source"], joined["status"]) == (before["S602"]["severity"], "analyser", "open")
+    assert joined["fingerprint"] == before["S602"]["fingerprint"]
+    assert {"ruff", "api"} <= {name.split("/")[0].split("#")[0] for name in joined["seen_by"]}
+
+
+@pytest.mark.defect("T7")
+@pytest.mark.parametrize("keeps", ["history", "no history"])
+def test_an_entry_of_the_baseline_covers_its_defect_alone(
+    server: StandInServer, model: Model, project: GitRepository, tmp_path: Path, keeps: str
+) -> None:
+    homes = [tmp_path / f"home {0 if keeps == 'history' else number}" for number in range(9)]
+    model.says((INDEX, "low"))
+    known = only(asked(server, project, home=homes[0]))
+    added = run(project, "baseline", "add", known["fingerprint"], "--reason", "checked before", home=homes[0])
+    assert added.exit_code == 0, added.stderr
+
+    def review(number: int) -> Ended:
+        return asked(server, project, "--fresh", home=homes[number])
+
+    assert shown(review(1)) == []
+    model.says((("IndexError when number is the length of folders", "Check it first."), "low"))
+    assert shown(review(2)) == []
+    model.says((SHELL, "critical"))
+    other = review(3)
+    assert (other.exit_code, (SHELL[0], "new", "critical") in shown(other)) == (1, True)
+    model.says((INDEX, "low"), (SHELL, "critical"))
+    both = review(4)
+    assert (both.exit_code, [one[0] for one in shown(both)]) == (1, [SHELL[0]])
+    # The same, but graver than what was accepted.
+    model.says((INDEX, "critical"))
+    assert review(5).exit_code == 1
+
+
+@pytest.mark.defect("T7")
+def test_a_dismissal_covers_its_defect_alone_and_holds_in_other_words_and_on_other_branches(
+    server: StandInServer, model: Model, project: GitRepository
+) -> None:
+    model.says((INDEX, "medium"))
+    known = only(asked(server, project, "--fail-on", "medium"))
+    assert run(project, "history", "dismiss", known["fingerprint"], "--reason", "checked").exit_code == 0
+    model.says((("IndexError when number is the length of folders", "Check it first."), "medium"))
+    assert only(asked(server, project, "--fresh"))["status"] == "dismissed"
+    project.git("checkout", "--quiet", "-b", "elsewhere", "main")
+    project.write("other.md", "notes\n")
+    project.write(FILE, f'"""Backups."""\n\n{CODE}')
+    project.commit()
+    assert only(asked(server, project, "--fresh"))["status"] == "dismissed"
+    model.says((SHELL, "critical"))
+    assert asked(server, project, "--fresh").exit_code == 1
+    model.says((INDEX, "critical"))
+    assert asked(server, project, "--fresh").exit_code == 1
+
+
+@pytest.mark.defect("T14")
+def test_a_finding_that_is_not_repeated_stays_open_until_its_code_changes(
+    server: StandInServer, model: Model, project: GitRepository
+) -> None:
+    model.says((INDEX, "high"))
+    assert asked(server, project).exit_code == 1
+    model.says()
+    silent = asked(server, project, "--fresh")
+    assert (silent.exit_code, shown(silent)) == (1, [(INDEX[0], "open", "high")])
+    project.write(FILE, CODE.replace("folders[number]", "folders[number % len(folders)]"))
+    assert shown(asked(server, project)) == [(INDEX[0], "fixed", "high")]
+
+
+TWICE = "import subprocess\n\n\ndef both(word):\n{}    print(word)\n{}    return word\n"
+LINE = "    subprocess.run(word, shell=True)\n"
+
+
+@pytest.mark.defect("T19")
+@pytest.mark.parametrize("left", ["first", "second"])
+def test_of_a_line_that_is_there_twice_one_can_go(
+    server: StandInServer, model: Model, project: GitRepository, left: str
+) -> None:
+    project.write(FILE, TWICE.format(LINE, LINE))
+    model.says((SHELL, "high"), (SHELL, "high"), quote=LINE.rstrip())
+    model.findings[1]["line"] = 7
+    first = asked(server, project).json()["findings"]
+    assert [one["line_start"] for one in first] == [5, 7]
+    kept, gone = first if left == "first" else first[::-1]
+    assert run(project, "history", "dismiss", kept["fingerprint"], "--reason", "our own word").exit_code == 0
+    project.write(FILE, TWICE.format(*((LINE, "") if left == "first" else ("", LINE))))
+    model.says((SHELL, "high"), quote=LINE.rstrip())
+    states = {one["fingerprint"]: one["status"] for one in asked(server, project).json()["findings"]}
+    assert states == {kept["fingerprint"]: "dismissed", gone["fingerprint"]: "fixed"}
+    for _ in range(2):
+        again = asked(server, project, "--fresh")
+        assert {one["fingerprint"]: one["status"] for one in again.json()["findings"]} == {
+            kept["fingerprint"]: "dismissed"
+        }
+        assert again.exit_code == 0
+
+
+UNTIDY = """\
+import hashlib, subprocess
+
+
+def sign(name, words, secret='none given', *, limit=None):
+    digest = hashlib.md5(('%s:%s' % (name, secret)).encode('utf-8')).hexdigest()
+    subprocess.run('sign --name ' + name + ' --digest ' + digest + ' --secret ' + secret, shell=True, check=False)
+    return [eval(word, {'name': name, 'digest': digest}) for word in words if word not in ('', 'exit', "it's")]
+
+
+def load(path):
+    return subprocess.run(['cat', path, '--show-all', '--number', '--squeeze'], check=False, stdout=-1, shell=True)
+"""
+
+
+def formatted(code: str) -> str:
+    command = [str(Path(sys.executable).with_name("ruff")), "format", "--line-length", "60", "--isolated", "-"]
+    return subprocess.run(command, input=code.encode(), capture_output=True, check=True).stdout.decode()
+
+
+@pytest.mark.defect("V5")
+def test_a_formatter_a_comment_and_a_move_leave_a_finding_what_it_is(project: GitRepository, tmp_path: Path) -> None:
+    project.write(FILE, UNTIDY)
+    first = offline(project, "--min-severity", "low").json()["findings"]
+    assert len(first) >= 5
+    assert run(project, "baseline", "add", "--all", "--reason", "known").exit_code == 0
+    tidy = formatted(UNTIDY)
+    assert tidy != UNTIDY
+    forms = {
+        "quotes": UNTIDY.replace("'", '"').replace('"it"s"', '"it\'s"'),
+        "comments": "\n".join(f"{line}  # seen" if line.endswith((")", "]")) else line for line in UNTIDY.split("\n")),
+        "formatted": tidy,
+        "formatted and moved down": f'"""Signs."""\n\nLIMIT = 3\n\n\n{tidy}',
+    }
+    names = {one["rule"]: one["fingerprint"] for one in first}
+    for number, (what, code) in enumerate(forms.items()):
+        project.write(FILE, code)
+        # Without any history there is only the file beside the code.
+        anew = offline(project, "--min-severity", "low", home=tmp_path / f"home {number}").json()["findings"]
+        open_now = [(one["rule"], one["title"]) for one in anew if one["suppression"] is None]
+        assert open_now == [], what
+        rounds = offline(project, "--min-severity", "low").json()["findings"]
+        kept = {one["rule"]: one["fingerprint"] for one in rounds}
+        assert {rule: kept[rule] for rule in names} == names, what
+        assert {one["status"] for one in rounds} == {"open"}, what
+
+
+@pytest.mark.defect("V5")
+def test_an_agents_finding_in_reformatted_code_is_still_there_when_nobody_repeats_it(
+    server: StandInServer, model: Model, project: GitRepository
+) -> None:
+    project.write(FILE, UNTIDY)
+    quote = next(line for line in UNTIDY.split("\n") if "'sign --name '" in line)
+    model.says((SHELL, "high"), quote=quote)
+    known = only(asked(server, project))
+    model.says()
+    project.write(FILE, formatted(UNTIDY))
+    after = only(asked(server, project))
+    assert (after["fingerprint"], after["status"]) == (known["fingerprint"], "open")
+    lines = formatted(UNTIDY).split("\n")
+    assert "sign --name " in "\n".join(lines[after["line_start"] - 1 : after["line_end"]])
+
+
+@pytest.mark.defect("V8")
+def test_a_comment_that_asks_to_ignore_a_finding_does_not_rename_it(project: GitRepository, tmp_path: Path) -> None:
+    before = {one["rule"]: one["fingerprint"] for one in offline(project).json()["findings"]}
+    project.write(FILE, CODE.replace(CALL, f"{CALL}  # codeloupe: ignore[S602] the names are ours"))
+    after = offline(project, home=tmp_path / "another home").json()["findings"]
+    assert {one["rule"]: one["fingerprint"] for one in after if one["rule"] in before} == before
+    assert next(one for one in after if one["rule"] == "S602")["suppression"]["kind"] == "inline"
+
+
+@pytest.mark.defect("V10")
+def test_a_clock_that_was_ahead_once_does_not_make_a_review_the_last_for_ever(
+    server: StandInServer, model: Model, project: GitRepository, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    asked(server, project, home=home)
+    [file] = [path for path in home.rglob("*") if path.is_file() and path.read_bytes().startswith(b"SQLite format 3")]
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE reviews SET saved_at = saved_at + 9e8")
+    database.close()
+    model.says((INDEX, "high"))
+    project.write(FILE, CODE + "\n")
+    second = asked(server, project, "--fresh", home=home)
+    assert only(second)["status"] == "new"
+    third = asked(server, project, "--fresh", home=home)
+    assert only(third)["status"] == "open"
+    listed = json.loads(run(project, "history", "list", "--json", home=home).stdout)
+    assert [entry["id"] for entry in listed["entries"]][:2] == [third.json()["review_id"], second.json()["review_id"]]

@@ -1,0 +1,177 @@
+"""What a finding says: its defect in other words is recognised, and another defect on its line is another finding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from codeloupe.engine.code_tokens import CodeText, tokens_of_code
+from codeloupe.engine.identity import first_names, with_fingerprints
+from codeloupe.engine.lifecycle import SAME, Ground, compare
+from codeloupe.engine.similarity import Profile, likeness_of_meaning
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.severity import Severity
+from tests.unit.engine.merge_material import labelled_pairs
+from tests.unit.engine.samples import finding
+
+_TABLE = Path(__file__).with_name("meaning_table.yaml")
+_UNCHANGED = Ground(still_there=lambda _: True, is_fixed=lambda _: False, is_placed=lambda _: True)
+Pairs = list[tuple[Finding, Finding]]
+
+
+@cache
+def pairs() -> tuple[Pairs, Pairs]:
+    """Pairs of findings on one line that are one defect, and pairs that are two."""
+    same: Pairs = []
+    different: Pairs = []
+    for line in yaml.safe_load(_TABLE.read_text(encoding="utf-8")):
+        defects = [[_said(line, *words) for words in defect] for defect in line["defects"]]
+        same += [pair for defect in defects for pair in combinations(defect, 2)]
+        different += [(one, other) for a, b in combinations(defects, 2) for one in a for other in b]
+    return same, different
+
+
+def _said(line: dict[str, Any], title: str, body: str) -> Finding:
+    return replace(finding(title=title, evidence=line["code"], category=line["category"]), body=body)
+
+
+def is_same(one: Finding, other: Finding) -> bool:
+    return likeness_of_meaning(Profile(one), Profile(other)) >= SAME
+
+
+@pytest.mark.defect("T7")
+def test_different_defects_on_one_line_are_kept_apart_and_rewordings_recognised() -> None:
+    same, different = pairs()
+    same = same + [(pair.one, pair.other) for pair in labelled_pairs() if pair.same]
+    assert (len(same), len(different)) >= (180, 1_400)
+    joined = [f"{one.title} | {other.title}" for one, other in different if is_same(one, other)]
+    assert joined == []
+    missed = [f"{one.title} | {other.title}" for one, other in same if not is_same(one, other)]
+    assert len(missed) <= 0.15 * len(same), missed
+
+
+@pytest.mark.defect("T7")
+def test_different_defects_on_one_line_have_different_fingerprints() -> None:
+    _, different = pairs()
+    alike = [(one.title, other.title) for one, other in different if _name(one) == _name(other)]
+    assert len(alike) <= 0.005 * len(different), alike
+    numbered = [finding(title=f"Defect number {number}", evidence="run(items[index])") for number in range(800)]
+    assert len({_name(one) for one in numbered}) == 800
+
+
+def _name(one: Finding) -> str:
+    return with_fingerprints([one])[0].fingerprint
+
+
+@pytest.mark.defect("T7")
+@pytest.mark.parametrize("status", [FindingStatus.DISMISSED, FindingStatus.REFUTED])
+def test_what_sets_a_finding_aside_covers_no_other_and_no_graver_one(status: FindingStatus) -> None:
+    _, different = pairs()
+    covered = []
+    for one, other in different[:800]:
+        # Under one name, as version 0.1.0 had it for all of a line and a category.
+        aside = replace(one, status=status, fingerprint="f", verification="refuted: x")
+        [now] = compare([aside], [replace(other, fingerprint="f")], _UNCHANGED).seen
+        if now.status is not FindingStatus.NEW or now.fingerprint == "f":
+            covered.append((one.title, other.title))
+    assert covered == []
+    low = replace(finding(Severity.LOW), status=status, fingerprint="f")
+    for severity, expected in ((Severity.LOW, status), (Severity.MEDIUM, FindingStatus.NEW)):
+        [now] = compare([low], [replace(finding(severity), fingerprint="f")], _UNCHANGED).seen
+        assert now.status is expected
+    unproven = replace(low, severity=Severity.LOW, verification="unproven: nobody knows")
+    [now] = compare([unproven], [replace(finding(Severity.MEDIUM), fingerprint="f")], _UNCHANGED).seen
+    assert now.status is status
+
+
+_ORDERS = b"""import db
+
+
+class Orders:
+    def total(self, name):
+        rows = db.run("SELECT total FROM orders WHERE name = '" + name + "'")
+        key = [1]
+        send(key)
+        send(key)
+        return rows[0]
+"""
+
+
+@pytest.mark.defect("V5")
+def test_the_names_that_the_first_version_gave_are_known() -> None:
+    lines = _ORDERS.decode().split("\n")
+    found = with_fingerprints(
+        [
+            _order(6, lines[5]),
+            _order(9, lines[8], category="bug", title="Sent twice"),
+            _order(7, lines[6], rule="X1"),
+            _order(1, "", category="bug", title="Lost update", anchored=False),
+        ],
+        context=lambda _: _ORDERS,
+    )
+    names = first_names(found, context=lambda _: _ORDERS)
+    assert {one.line_start: names[one.fingerprint] for one in found} == {
+        1: "ce909893e460924679f39b6773df9767",
+        6: "8f45c865b510e9d53a2050e3fdd417b9",
+        7: "966a1451a8fd1627a075d9385c21985b",
+        9: "7261c866a2c38dc6ae79a558b7834a25",
+    }
+
+
+def _order(line: int, evidence: str, **changes: Any) -> Finding:
+    made = finding(title="SQL injection", evidence=evidence, category="security", line=line, file="shop/orders.py")
+    return replace(made, **changes)
+
+
+@pytest.mark.defect("V5")
+def test_what_formatters_and_comments_change_is_no_other_code() -> None:
+    same = [
+        ("a.py", "f('x', y)", 'f( "x",y )  # why'),
+        ("a.py", "f('x', y)", "f(\n    'x',\n    y,\n)"),
+        ("a.py", "x = 'it\\'s'", 'x = "it\'s"'),
+        ("a.py", "return a and b", "return (\n    a\n    and b\n)"),
+        ("a.py", "from a import b, c", "from a import (\n    b,\n    c,\n)"),
+        ("a.py", "assert a, b", "assert a, (\n    b\n)"),
+        ("a.ts", "const f = x => g('a')", 'const f = (x) => g("a");  // why'),
+        ("a.ts", "call(one, two)", "call(\n  one, /* first */\n  two,\n)"),
+        ("a.go", "x := `a b`", "x  :=  `a b` // c"),
+        ("a.sql", "SELECT 1", "SELECT 1 -- c"),
+        ("a.html", "<b>x</b>", "<b>x</b> <!-- c -->"),
+    ]
+    different = [
+        ("a.py", "a * (b + c)", "a * b + c"),
+        ("a.py", "f(x)", "f(y)"),
+        ("a.py", "f(x)", "f('x')"),
+        ("a.py", "f(x, y)", "f(y, x)"),
+        ("a.py", "x = 1 # 2", "x = 2 # 2"),
+        ("a.py", "# one thing", "# another thing"),
+        ("a.c", "i--;", "i++;"),
+        ("a.py", "(a, b)", "a, b, c"),
+    ]
+    wrong = [pair for pair in same if tokens_of_code(pair[1], pair[0]) != tokens_of_code(pair[2], pair[0])]
+    wrong += [pair for pair in different if tokens_of_code(pair[1], pair[0]) == tokens_of_code(pair[2], pair[0])]
+    assert wrong == []
+
+
+def test_a_statement_is_its_lines_and_no_more() -> None:
+    code = CodeText(
+        b"a = 1\nf(\n    x,\n    [\n        1,\n    ],\n)\nif a:\n    '''\n    f(\n    '''\n    b()\n", "a.py"
+    )
+    assert [(one.first, one.last) for one in code.statements(1, 99)][:3] == [(1, 1), (2, 7), (8, 8)]
+    assert code.statement(12)[:2] == (12, 12)
+    assert code.places("f(x, [1])") == [(2, 7)]
+    assert code.places("b()\nc()") == []
+
+
+@pytest.mark.no_cover  # counting lines would take several times as long as running them
+@pytest.mark.parametrize(
+    "text", ["'\\" * 50_000, "(" * 50_000 + ")" * 50_000, '"' * 50_001, "/*" * 50_000, "x\n'" * 30_000]
+)
+def test_no_text_takes_long_to_cut_into_tokens(text: str) -> None:
+    assert CodeText(text.encode(), "a.js").places("never_there(1)") == []
