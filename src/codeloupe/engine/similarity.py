@@ -170,7 +170,7 @@ def likeness(one: Profile, other: Profile) -> float:
         found = _likeness_at_one_place(one, other)
     else:
         found = _likeness_of_neighbours(one, other)
-    return found if found > _NEVER and not _are_told_apart(one, other) else _NEVER
+    return found if found > _NEVER and not are_told_apart(one, other) else _NEVER
 
 
 def likeness_of_meaning(one: Profile, other: Profile) -> float:
@@ -178,7 +178,7 @@ def likeness_of_meaning(one: Profile, other: Profile) -> float:
 
     The same reviewer may say it in other words the next time, so less has to agree than between two at one time.
     """
-    if _are_told_apart(one, other):
+    if are_told_apart(one, other):
         return _NEVER
     found = _likeness_at_one_place(one, other)
     return found if found >= _LIKE_WORDS or not _is_reworded(one, other) else _LIKE_WORDS
@@ -201,7 +201,7 @@ def _is_reworded(one: Profile, other: Profile) -> bool:
 def are_nearly_identical(one: Profile, other: Profile) -> bool:
     """Whether two findings say the same of the same lines, as one look does that reports a thing twice."""
     same_place = one.quoted == other.quoted and gap(one.finding, other.finding) <= 0
-    return same_place and not _are_told_apart(one, other) and _share(one.title_words, other.title_words) >= _SAME_WORDS
+    return same_place and not are_told_apart(one, other) and _share(one.title_words, other.title_words) >= _SAME_WORDS
 
 
 def gap(one: Finding, other: Finding) -> int:
@@ -273,7 +273,7 @@ def _sets_for(setting: Profile, using: Profile) -> bool:
     return not (setting.assigned - using.assigned).isdisjoint(using.whole_names)
 
 
-def _are_told_apart(one: Profile, other: Profile) -> bool:
+def are_told_apart(one: Profile, other: Profile) -> bool:
     """Whether something in two findings says that they are about different things."""
     if one.family is not other.family and not _APART.isdisjoint({one.family, other.family}):
         return True

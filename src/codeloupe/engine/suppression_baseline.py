@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from codeloupe.engine.code_tokens import tokens_of_code
 from codeloupe.engine.lifecycle import SAME
-from codeloupe.engine.similarity import Profile, likeness_of_meaning
+from codeloupe.engine.similarity import Profile, are_told_apart, likeness_of_meaning
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding
@@ -149,8 +149,11 @@ def _covers(entry: BaselineEntry, profile: Profile, *, is_named: bool) -> bool:
         return not entry.rule or entry.rule == finding.rule
     if not entry.title or _plain_words(entry.title) == _plain_words(finding.title):
         return is_named or bool(entry.title)
-    written = replace(finding, title=entry.title, body=entry.body, suggestion=None, rule=None)
-    return likeness_of_meaning(Profile(written), profile) >= SAME
+    written = Profile(replace(finding, title=entry.title, body=entry.body, suggestion=None, rule=None))
+    if is_named and entry.fingerprint == finding.fingerprint:
+        # The name is made of what the finding says, so a person may have written another title.
+        return not are_told_apart(written, profile)
+    return likeness_of_meaning(written, profile) >= SAME
 
 
 def _plain_words(title: str) -> str:
