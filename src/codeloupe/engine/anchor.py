@@ -11,6 +11,7 @@ from typing import Protocol
 from codeloupe.engine.claimed_path import ClaimedPaths, clean_path
 from codeloupe.engine.quote_gaps import MASK
 from codeloupe.engine.quote_search import Ground, Match, Quote, Rank, find_quote
+from codeloupe.engine.replacement import replacement_of
 from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
@@ -49,13 +50,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a quote stands, and the verbatim text there."""
+    """Where a quote stands, and the verbatim text there; `replacement` is new code for exactly these lines."""
 
     path: str
     line_start: int
     line_end: int
     evidence: str
     outside_change: bool
+    replacement: str | None = None
 
 
 class Anchorer:
@@ -123,7 +125,11 @@ class Anchorer:
         inside = _touches(file.shown, start, end) or _is_deletion(side, match)
         if side is file.new:
             end = max(end, _stated_end(file, claim, start, end))
-        return _Place(file.path, start, end, self._evidence(side, match), outside_change=not inside)
+        evidence = self._evidence(side, match)
+        code = None
+        if side is file.new and not match.gapped and evidence.count("\n") == end - start:
+            code = replacement_of(claim.replacement, quote=claim.evidence, lines=evidence, path=file.path)
+        return _Place(file.path, start, end, evidence, outside_change=not inside, replacement=code)
 
     def _evidence(self, side: Side, match: Match) -> str:
         last = min(match.last_row, match.first_row + _EVIDENCE_LINES - 1)
@@ -224,6 +230,7 @@ def _finding(claim: ClaimedFinding, origin: Origin, place: _Place, *, anchored: 
         source=origin.source,
         rule=claim.rule,
         suggestion=claim.suggestion,
+        replacement=place.replacement,
         confidence=confidence,
         expert=origin.expert,
         anchored=anchored,

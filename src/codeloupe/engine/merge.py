@@ -99,16 +99,19 @@ def _joined(group: _Group) -> Finding:
         category=_most_common([finding.category for finding in ranked]),
         rule=min((finding.rule for finding in exact or group if finding.rule), default=None),
         suggestion=next((finding.suggestion for finding in ranked if finding.suggestion), told.suggestion),
-        # A replacement is for the lines that were quoted with it, and for no others.
-        replacement=next(
-            (one.replacement for one in ranked if one.replacement and one.evidence == placed.evidence), None
-        ),
+        replacement=_replacement(placed, ranked),
         confidence=max((finding.confidence for finding in group if finding.confidence is not None), default=None),
         status=judged.status,
         verification="\n".join(sorted({finding.verification for finding in group if finding.verification})),
         agreement=len(names) + unnamed,
         seen_by=tuple(sorted(names)),
     )
+
+
+def _replacement(placed: Finding, ranked: Sequence[Finding]) -> str | None:
+    """The first that was given for exactly the lines of the joined finding."""
+    same = (one for one in ranked if (one.line_start, one.evidence) == (placed.line_start, placed.evidence))
+    return next((one.replacement for one in same if one.replacement is not None), None)
 
 
 def _looks(finding: Finding) -> tuple[str, ...]:

@@ -174,7 +174,9 @@ def _placed_by(anchorer: Anchorer, old: Finding, file: str | None) -> Finding | 
     now = anchorer.place(claim, Origin(reviewer=old.reviewer, expert=old.expert, source=old.source))
     if not now.anchored:
         return None
-    place = replace(old, file=now.file, line_start=now.line_start, line_end=now.line_end)
+    # New code fits the lines it was given for, and no others.
+    code = old.replacement if now.evidence == old.evidence else None
+    place = replace(old, file=now.file, line_start=now.line_start, line_end=now.line_end, replacement=code)
     return _standing(replace(place, outside_change=now.outside_change))
 
 

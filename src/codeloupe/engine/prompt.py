@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 # Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
-PROMPT_VERSION = "1"
+PROMPT_VERSION = "2"
 
 _RESOURCES = Path(__file__).with_name("prompts")
 _ANSWER_HEAD_CHARACTERS = 16_000

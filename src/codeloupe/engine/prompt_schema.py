@@ -27,6 +27,7 @@ FINDINGS_SCHEMA: Mapping[str, Any] = {
                     "severity": {"type": "string", "enum": ["critical", "high", "medium", "low"]},
                     "confidence": {"type": "number"},
                     "suggestion": _TEXT,
+                    "replacement": _TEXT,
                 },
                 "required": ["file", "line", "quote", "title", "body", "category", "severity"],
                 "additionalProperties": False,

@@ -27,6 +27,7 @@ _TITLE_NAMES = ("title", "headline")
 _WORDS_NAMES = ("message", "description", "issue", "problem", "summary", "comment", "body", "details", "explanation")
 _BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment")
 _SUGGESTION_NAMES = ("suggestion", "suggested_fix", "fix", "recommendation", "suggested_code")
+_REPLACEMENT_NAMES = ("replacement", "replacement_code", "new_code")
 _PRIORITY_IN_TITLE = late(r"\s*\[(P[0-3])\]")
 
 
@@ -53,6 +54,7 @@ def finding_of(item: Any) -> ClaimedFinding:
         category=fields.text("category", most=_MAX_NAME_CHARACTERS).strip(),
         evidence=place.quote,
         suggestion=fields.text(*_SUGGESTION_NAMES, most=_MAX_BODY_CHARACTERS) or None,
+        replacement=fields.text(*_REPLACEMENT_NAMES, most=_MAX_BODY_CHARACTERS + 1) or None,
         confidence=share(fields.get("confidence", "confidence_score")),
         reviewer=fields.text("reviewer", most=_MAX_NAME_CHARACTERS).strip() or None,
         rule=fields.text("rule", "rule_id", most=_MAX_NAME_CHARACTERS).strip() or None,

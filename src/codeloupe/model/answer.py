@@ -10,7 +10,10 @@ from codeloupe.model.severity import Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedFinding:
-    """A defect as a model or an external program claims it: nothing in it is believed yet."""
+    """A defect as a model or an external program claims it: nothing in it is believed yet.
+
+    `replacement` is offered as the new code of the quoted lines.
+    """
 
     severity: Severity
     title: str
@@ -21,6 +24,7 @@ class ClaimedFinding:
     category: str = ""
     evidence: str = ""
     suggestion: str | None = None
+    replacement: str | None = None
     confidence: float | None = None
     reviewer: str | None = None
     rule: str | None = None

@@ -71,7 +71,7 @@ def test_what_is_optional_may_be_null_in_strict_mode_and_is_left_out_again() -> 
 def test_the_evidence_comes_before_the_defect_and_the_fix_last() -> None:
     names = list(FINDINGS_SCHEMA["properties"]["findings"]["items"]["properties"])
     assert names.index("quote") < names.index("title") < names.index("severity")
-    assert names[-1] == "suggestion"
+    assert names[-2:] == ["suggestion", "replacement"]
 
 
 def test_the_steps_are_those_of_the_model() -> None:

@@ -1,0 +1,75 @@
+"""The new code that a model offers for the lines it quotes, from its answer to the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from codeloupe.testing import Json, StandInServer
+from tests.repository import GitRepository
+from tests.warm_program import codeloupe
+
+CODE = "def total(prices):\n    if prices:\n        return sum(prices) / len(items)\n    return eval(prices)\n"
+RETURNED = "        return sum(prices) / len(items)"
+# By its title, each claim has a quote, what it offers for it, and what of that is kept.
+CASES: dict[str, tuple[str, str, str | None]] = {
+    "as asked": (RETURNED, "        return sum(prices) / len(prices)", "        return sum(prices) / len(prices)"),
+    "more lines": (
+        "    return eval(prices)",
+        "    if not prices:\n        raise ValueError(prices)\n    return literal_eval(prices)",
+        "    if not prices:\n        raise ValueError(prices)\n    return literal_eval(prices)",
+    ),
+    "without indentation": (
+        "return eval(prices)",
+        "if not prices:\n    return 0\nreturn int(prices)",
+        "    if not prices:\n        return 0\n    return int(prices)",
+    ),
+    "only the first line without indentation": (RETURNED, "x = 1\n        return x", "        x = 1\n        return x"),
+    "fenced": (RETURNED, "```python\n        return 1\n```", "        return 1"),
+    "marked as a diff": (RETURNED, "+        return 2\n", "        return 2"),
+    "two lines for two": (
+        f"    if prices:\n{RETURNED}",
+        "    if items:\n        return 3",
+        "    if items:\n        return 3",
+    ),
+    "nothing": (RETURNED, "", None),
+    "the same": (RETURNED, RETURNED, None),
+    "words": (RETURNED, "Use len(prices) instead.", None),
+    "words around code": (RETURNED, "Write this:\n```\n        return 4\n```", None),
+    "a part of a line": ("sum(prices) / len(items)", "sum(prices) / len(prices)", None),
+    "a mask": (RETURNED, '        return "[redacted]"', None),
+    "hidden characters": (RETURNED, "        return \u202e5", None),
+    "code that is nowhere": ("        return nowhere", "        return 6", None),
+}
+
+
+def claim(number: int, title: str) -> dict[str, Any]:
+    quote, offered, _ = CASES[title]
+    line = next((at for at, row in enumerate(CODE.split("\n"), start=1) if quote.split("\n")[0] in row), 1)
+    place = {"file": f"case{number}.py", "line": line, "quote": quote, "replacement": offered}
+    return place | {"title": title, "body": "It fails.", "category": "correctness", "severity": "low"}
+
+
+@pytest.mark.defect("U1")
+def test_new_code_for_exactly_the_quoted_lines_is_kept_and_nothing_else(repository: GitRepository) -> None:
+    repository.write("README.md", "a shop\n")
+    repository.commit()
+    for number in range(len(CASES)):
+        repository.write(f"case{number}.py", CODE)
+    answer = Json({"findings": [claim(number, title) for number, title in enumerate(CASES)]})
+    with StandInServer(reply=lambda _request: answer) as server:
+        variables = {
+            "ANTHROPIC_API_KEY": "made-up-" + "for-tests",
+            "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
+            "CODELOUPE_API_BASE_URL": server.url,
+        }
+        words = ("review", "--uncommitted", "--reviewer", "api", "--format", "json")
+        first = codeloupe(*words, cwd=repository.path, environment=variables).json()
+        # Lines put in above move the findings; the code that is offered for them goes with them.
+        for number in range(len(CASES)):
+            repository.write(f"case{number}.py", f"import math\n\n{CODE}")
+        again = codeloupe(*words, cwd=repository.path, environment=variables).json()
+    expected = {title: case[2] for title, case in CASES.items()}
+    for document in (first, again):
+        assert {finding["title"]: finding["replacement"] for finding in document["findings"]} == expected
