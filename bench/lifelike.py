@@ -1,7 +1,8 @@
 """Changes as people make them, in a real repository, the same at every run: small, large, huge.
 
-Most files are modified, in places of different sizes; some are new, deleted or renamed. Sizes are told in lines, since
-how many tokens a diff has depends on who counts.
+Most files are modified, in places of different sizes; some are new, deleted or renamed. The repository has guidance of
+7 kB for coding agents, as most have today. Sizes are told in lines, since how many tokens a diff has depends on who
+counts.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ after a quarter of an hour, so that an abandoned basket blocks nothing.""",
     "Read prices in the currency of the customer\n\nRounds half to even, as the ledger does.",
     "Tidy up after the move of the routes",
 )
+_GUIDANCE = Path(__file__).with_name("shop_guidance.md")
 # Which of a dozen files are new, which are deleted, and which of twenty are renamed.
 _NEW, _DELETED, _RENAMED = (4, 10), (5,), 7
 _FUNCTIONS_AROUND = 5
@@ -58,7 +60,8 @@ def make_lifelike_change(root: Path, size: ChangeSize) -> None:
     root.mkdir(parents=True)
     git(root, "init", "--quiet", "--template=", "--initial-branch=main")
     files = list(_files(size))
-    _write(root, [file.before for file in files if file.before], "The shop as it is")
+    guidance = "AGENTS.md", _GUIDANCE.read_text(encoding="utf-8")
+    _write(root, [guidance, *(file.before for file in files if file.before)], "The shop as it is")
     git(root, "checkout", "--quiet", "-b", "reservations")
     for number, message in enumerate(_MESSAGES):
         part = files[number :: len(_MESSAGES)]

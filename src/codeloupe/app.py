@@ -48,7 +48,7 @@ from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.ports import EventSink
 from codeloupe.store.location import state_directory
-from codeloupe.switchboard import AGENT_NAMES, AgentCalls
+from codeloupe.switchboard import AGENT_NAMES, AgentCalls, make_agent
 from codeloupe.terms import policy_of, rules_of
 
 __all__ = [
@@ -325,6 +325,7 @@ async def preview(
             experts=experts_of(chosen),
             passes=chosen.passes,
             apart=len(chosen.experts) > 1,
+            own_tokens=_own_tokens(chosen),
         )
         return Preview(
             scope=intake.change.scope,
@@ -333,6 +334,13 @@ async def preview(
             units=len(units),
             prompt_tokens_estimate=_prompt_tokens(units),
         )
+
+
+def _own_tokens(settings: Settings) -> int:
+    """What the agent that is asked first adds to each call, as far as that can be told without looking for it."""
+    name = (settings.reviewers or (settings.reviewer_type,))[0]
+    chosen = settings.agents[0] if name == "auto" and settings.agents else name
+    return make_agent(chosen, settings).limits.own_tokens if chosen in AGENT_NAMES else 0
 
 
 def _prompt_tokens(units: Sequence[Unit]) -> int:

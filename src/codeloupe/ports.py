@@ -48,6 +48,7 @@ class ReviewTask:
     `snapshot` holds each reviewed file that exists after the change, byte for byte, symbolic links as text.
     `without_content` names the reviewed files whose whole content is not known (only a diff was given).
     `tree` is the whole reviewed tree, for an agent that reads more than the diff; None when there is none.
+    `is_follow_up` when these are only the lines that are new since an earlier review of the same change.
     """
 
     change: Change
@@ -60,6 +61,7 @@ class ReviewTask:
     intent: Intent = Intent()
     guidance: tuple[GuidanceFile, ...] = ()
     earlier: tuple[Finding, ...] = ()
+    is_follow_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)

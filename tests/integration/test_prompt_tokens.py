@@ -1,6 +1,6 @@
-"""How much a review sends: changes as people make them, by the `api` agent, counted in what the stand-in received.
+"""How much a review sends: changes as people make them, in a repository with guidance of 7 kB for coding agents.
 
-Each review loads the real packages of the api agent, which takes seconds.
+It is counted in what the stand-in received, by the `api` agent and by the claude program.
 """
 
 from __future__ import annotations
@@ -10,29 +10,32 @@ from pathlib import Path
 import pytest
 
 from bench.lifelike import LARGE, SMALL, ChangeSize, branch_diff, make_lifelike_change
-from bench.prompt_tokens import lines_not_sent, times_sent, tokens_in, tokens_sent
-from bench.review import MOST_LARGE_RATIO, MOST_SMALL_TOKENS
+from bench.prompt_tokens import lines_not_sent, prompt_of, times_sent, tokens_in, tokens_sent
+from bench.review import MOST_LARGE_RATIO, MOST_SMALL_RATIO
 from codeloupe.git.command import PATCH_FLAGS
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileStatus
 from codeloupe.testing import Json, RecordedRequest, StandInServer
+from tests.agent_programs import find
 from tests.warm_program import codeloupe
 
 
-def requests_for(root: Path, model: str) -> tuple[RecordedRequest, ...]:
-    """What a review of the branch sends at medium effort."""
+def requests_for(root: Path, reviewer: str) -> tuple[RecordedRequest, ...]:
+    """What a review of the branch sends at medium effort, by a model of the api agent or by the claude program."""
     with StandInServer(reply=lambda _request: Json({"findings": []})) as server:
-        provider = model.partition(":")[0]
-        environment = {
-            "CODELOUPE_API_MODEL": model,
-            "CODELOUPE_API_BASE_URL": f"{server.url}/v1" if provider == "openai" else server.url,
-            f"{provider.upper()}_API_KEY": "made-up-" + "for-tests",
-        }
-        ended = codeloupe("review", "--reviewer", "api", "--format", "json", cwd=root, environment=environment)
+        provider, _, model = reviewer.partition(":")
+        environment = {"ANTHROPIC_API_KEY": "made-up-" + "for-tests", "OPENAI_API_KEY": "made-up-" + "for-tests"}
+        if model:
+            environment["CODELOUPE_API_MODEL"] = reviewer
+            environment["CODELOUPE_API_BASE_URL"] = f"{server.url}/v1" if provider == "openai" else server.url
+        else:
+            environment |= {"ANTHROPIC_BASE_URL": server.url, "CODELOUPE_CLAUDE_PATH": str(find("claude"))}
+        words = ("review", "--reviewer", "api" if model else reviewer, "--format", "json")
+        ended = codeloupe(*words, cwd=root, environment=environment)
         document = ended.json()
         assert (ended.exit_code, document["complete"]) == (0, True), ended.stderr
         assert document["coverage"]["files_reviewed"] == document["coverage"]["files_total"]
-        return server.requests
+        return tuple(request for request in server.requests if not request.auxiliary)
 
 
 def assert_all_was_sent_once(root: Path, requests: tuple[RecordedRequest, ...]) -> None:
@@ -54,22 +57,31 @@ def test_the_changes_are_as_large_as_they_are_said_to_be(size: ChangeSize, token
         assert 0.85 * tokens <= count <= 1.15 * tokens, measure
 
 
-def test_a_small_change_costs_little_more_than_its_diff(tmp_path: Path) -> None:
+@pytest.mark.defect("V9")
+@pytest.mark.parametrize(
+    ("size", "reviewers", "most"),
+    [
+        (SMALL, ("openai:gpt-5", "anthropic:claude-opus-4-8"), MOST_SMALL_RATIO),
+        (ChangeSize(files=20, changed_lines=700), ("anthropic:claude-opus-4-8",), MOST_LARGE_RATIO),
+        (LARGE, ("anthropic:claude-opus-4-8", "claude_cli"), MOST_LARGE_RATIO),
+    ],
+    ids=["6 files", "20 files", "60 files"],
+)
+def test_a_change_is_sent_whole_for_little_more_than_its_diff(
+    size: ChangeSize, reviewers: tuple[str, ...], most: float, tmp_path: Path
+) -> None:
     root = tmp_path / "repository"
-    make_lifelike_change(root, SMALL)
-    requests = requests_for(root, "openai:gpt-5")
-    assert_all_was_sent_once(root, requests)
-    assert max(tokens_sent(requests).values()) <= MOST_SMALL_TOKENS
-
-
-def test_a_large_change_is_sent_whole_for_little_more_than_its_diff(tmp_path: Path) -> None:
-    root = tmp_path / "repository"
-    make_lifelike_change(root, LARGE)
-    requests = requests_for(root, "anthropic:claude-opus-4-8")
-    assert_all_was_sent_once(root, requests)
-    in_diff, sent = tokens_in(branch_diff(root).decode()), tokens_sent(requests)
-    for measure, count in sent.items():
-        assert count <= MOST_LARGE_RATIO * in_diff[measure], measure
+    make_lifelike_change(root, size)
+    assert (root / "AGENTS.md").stat().st_size > 6_500
+    in_diff = tokens_in(branch_diff(root).decode())
+    too_many: dict[tuple[str, str], float] = {}
+    for reviewer in reviewers:
+        requests = requests_for(root, reviewer)
+        assert_all_was_sent_once(root, requests)
+        assert all("guidance AGENTS.md" in prompt_of(request) for request in requests)
+        ratios = {name: count / in_diff[name] for name, count in tokens_sent(requests).items()}
+        too_many |= {(reviewer, name): ratio for name, ratio in ratios.items() if ratio > most}
+    assert too_many == {}
 
 
 def test_a_hunk_that_is_left_out_or_sent_twice_is_seen(tmp_path: Path) -> None:

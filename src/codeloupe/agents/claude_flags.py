@@ -31,6 +31,7 @@ LIMITS = AgentLimits(
     writes=True,
     fallback=True,
     confined=True,
+    own_tokens=2_300,
 )
 READ_ONLY_TOOLS = ("Read", "Grep", "Glob")
 _WRITING_TOOLS = ("Edit", "Write")

@@ -28,7 +28,15 @@ from codeloupe.agents.strict_schema import strict_schema
 from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
 
-LIMITS = AgentLimits(max_prompt_characters=1_048_576, schema=True, resume=True, fork=True, tools=True, writes=True)
+LIMITS = AgentLimits(
+    max_prompt_characters=1_048_576,
+    schema=True,
+    resume=True,
+    fork=True,
+    tools=True,
+    writes=True,
+    own_tokens=5_000,
+)
 SHELL = "shell"
 """The one tool that there is: commands in a sandbox."""
 

@@ -28,6 +28,7 @@ LIMITS = AgentLimits(
     tools=True,
     writes=True,
     confined=True,
+    own_tokens=1_800,
 )
 READ_ONLY_TOOLS = ("read_file", "read_many_files", "list_directory", "glob", "grep_search")
 _WRITING_TOOLS = ("write_file", "replace")

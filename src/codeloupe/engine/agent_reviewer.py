@@ -107,7 +107,12 @@ class AgentReviewer:
         started = time.monotonic()
         options = self._options
         units = plan_units(
-            task.files, effort=options.effort, experts=options.experts, passes=options.passes, apart=options.apart
+            task.files,
+            effort=options.effort,
+            experts=options.experts,
+            passes=options.passes,
+            apart=options.apart,
+            own_tokens=self._limits.own_tokens,
         )
         emit(UnitsPlanned(self._name, len(units), sum(unit.tokens for unit in units)))
         _log.info("Starting review for %s with %d units", task.change.scope.description, len(units))
@@ -129,6 +134,7 @@ class AgentReviewer:
             instructions=self._options.instructions,
             earlier=task.earlier,
             can_read_tree=can_read_tree(self._limits, task),
+            is_follow_up=task.is_follow_up,
         )
         text = TextReader(task)
         anchorer = Anchorer(task.files, text.read, mask=self._mask)

@@ -23,6 +23,9 @@ from codeloupe.model.change import FileChange
 from codeloupe.model.expert import Expert
 from codeloupe.model.unit import Effort, Unit, UnitPart
 
+# What the units of the joined experts are called beside those of others.
+_JOINED = "default"
+
 
 def plan_units(
     files: Sequence[FileChange],
@@ -31,22 +34,24 @@ def plan_units(
     experts: Sequence[Expert],
     passes: int = 1,
     apart: bool = False,
+    own_tokens: int = 0,
 ) -> tuple[Unit, ...]:
     """The units in the order in which they are to be asked, pass by pass.
 
     Joined (`apart` off), a unit has the experts whose paths match one of its files, or all of them when none does.
-    Apart, each expert has units of its own, of the files that its paths match; files that no expert matches go to
-    further units under all of them together. Of experts with the same name the first one counts. Raises ConfigError
-    for a path pattern that cannot be read, and ValueError when `passes` is less than 1.
+    Apart, each expert has units of its own, of the files that its paths match, and those that are `joined` have theirs
+    together; files that no expert matches go to further units under all of them. Of experts with the same name the
+    first one counts. `own_tokens` is what the agent adds to each call. Raises ConfigError for a path pattern that
+    cannot be read, and ValueError when `passes` is less than 1.
     """
     if passes < 1:
         raise ValueError("a plan has at least one pass")
-    return tuple(_Planner(files, effort, experts).units(passes=passes, apart=apart))
+    return tuple(_Planner(files, effort.unit_tokens_beside(own_tokens), experts).units(passes=passes, apart=apart))
 
 
-def most_unit_tokens(effort: Effort) -> int:
+def most_unit_tokens(effort: Effort, own_tokens: int = 0) -> int:
     """What a unit has at most, unless it holds a single hunk, or a single row of one."""
-    return int(effort.unit_tokens * MOST_FILL)
+    return int(effort.unit_tokens_beside(own_tokens) * MOST_FILL)
 
 
 class _Placed(NamedTuple):
@@ -57,20 +62,23 @@ class _Placed(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Files, by their places, that are packed into units together; `experts` is None when each unit chooses its own."""
+    """Files, by their places, that are packed into units together under some experts, by their places.
+
+    Each unit has those of them whose paths match one of its files, or all when none does.
+    """
 
     places: tuple[int, ...]
-    experts: tuple[Expert, ...] | None
+    experts: frozenset[int]
     label: str = ""
 
 
 class _Planner:
     """Plans one change."""
 
-    def __init__(self, files: Sequence[FileChange], effort: Effort, experts: Sequence[Expert]) -> None:
+    def __init__(self, files: Sequence[FileChange], target: int, experts: Sequence[Expert]) -> None:
         self._files = tuple(file for file in files if any(hunk.body for hunk in file.hunks))
-        self._target = effort.unit_tokens
-        most = most_unit_tokens(effort)
+        self._target = target
+        most = int(target * MOST_FILL)
         self._pieces = [
             [
                 piece
@@ -90,7 +98,7 @@ class _Planner:
         groups = (
             list(self._groups_apart())
             if apart and len(self._choice.experts) > 1
-            else [_Group(tuple(range(len(self._files))), None)]
+            else [_Group(tuple(range(len(self._files))), frozenset(range(len(self._choice.experts))))]
         )
         for pass_number in range(1, passes + 1):
             packed: dict[tuple[int, ...], list[list[_Placed]]] = {}
@@ -103,12 +111,15 @@ class _Planner:
                 )
 
     def _groups_apart(self) -> Iterator[_Group]:
-        experts, places = self._choice.experts, range(len(self._files))
-        for number, expert in enumerate(experts):
-            chosen = tuple(place for place in places if number in self._matching[place])
-            yield _Group(chosen, (expert,), f" [{expert.name}]")
-        left_over = tuple(place for place in places if not self._matching[place])
-        yield _Group(left_over, experts, f" [{', '.join(expert.name for expert in experts)}]")
+        experts = self._choice.experts
+        joined = frozenset(number for number, expert in enumerate(experts) if expert.joined)
+        alone = [frozenset((number,)) for number in range(len(experts)) if number not in joined]
+        for numbers in sorted([joined, *alone], key=lambda group: min(group, default=0)):
+            chosen = tuple(place for place, matching in enumerate(self._matching) if matching & numbers)
+            name = _JOINED if numbers == joined else experts[min(numbers)].name
+            yield _Group(chosen, numbers, f" [{name}]")
+        left_over = tuple(place for place, matching in enumerate(self._matching) if not matching)
+        yield _Group(left_over, frozenset(range(len(experts))), f" [{', '.join(expert.name for expert in experts)}]")
 
     def _packed(self, places: Sequence[int], pass_number: int) -> list[list[_Placed]]:
         """What goes into each unit, in order."""
@@ -142,7 +153,7 @@ class _Planner:
         return Unit(
             name=name if pass_number == 1 else f"{name} (pass {pass_number})",
             parts=parts,
-            experts=self._choice.at(matching) if group.experts is None else group.experts,
+            experts=self._choice.at(matching & group.experts or group.experts),
             tokens=headers + sum(one.piece.tokens for one in placed),
             pass_number=pass_number,
         )

@@ -37,6 +37,7 @@ __all__ = [
 PROMPT_VERSION = "2"
 
 _RESOURCES = Path(__file__).with_name("prompts")
+_FEW_TOKENS = 800
 _ANSWER_HEAD_CHARACTERS = 16_000
 _ANSWER_TAIL_CHARACTERS = 8_000
 _PROBLEM_CHARACTERS = 300
@@ -59,12 +60,14 @@ class Prompt:
 
 def review_prompt(unit: Unit, material: PromptMaterial) -> Prompt:
     """Asks for the defects of one unit."""
-    blocks = material_blocks(unit.files, material)
+    blocks = material_blocks(unit.files, material, unit_tokens=unit.tokens)
     diff = light_diff(unit.parts)
     system = _resource("review").replace("{reading}", _reading(material))
     text = "\n\n".join((_about_data(material), *blocks.pieces, fenced(material.fence, "diff", diff.text)))
+    # The checklist for a line or two that are new since the last review need not be longer than they are.
+    listed = checklist(unit.experts, in_brief=material.is_follow_up and unit.tokens < _FEW_TOKENS)
     # Put in last: an expert's words are not ours, and must not be taken for one of our places to fill.
-    return Prompt(system.replace("{checklist}", checklist(unit.experts)), text, blocks.notes + diff.notes)
+    return Prompt(system.replace("{checklist}", listed), text, blocks.notes + diff.notes)
 
 
 def repair_prompt(answer: str, problem: str, material: PromptMaterial) -> Prompt:

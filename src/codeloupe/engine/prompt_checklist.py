@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from codeloupe.engine.prompt_text import one_line
 from codeloupe.model.expert import Expert
 
 # A joined checklist is paid for in each call, so that its experts share this room; alone an expert says everything.
 _JOINED_CHARACTERS = 1_000
+_JOINED_CHARACTERS_IN_BRIEF = 640
 _FOCUS_SHARE = 0.75
 _SEPARATOR = "; "
 
 
-def checklist(experts: Sequence[Expert]) -> str:
+def checklist(experts: Sequence[Expert], *, in_brief: bool = False) -> str:
     """The checklist of one expert whole; of several a line each, with the first of their points that fit.
 
-    What an expert is sceptical of, and its own guide to severity, it says only alone.
+    What an expert is sceptical of, and its own guide to severity, it says only alone. `in_brief` makes
+    the lines shorter.
     """
     if not experts:
         return "- correctness: anything that goes wrong when the code runs"
     if len(experts) == 1:
         return "\n".join(_whole(experts[0]))
-    room = _JOINED_CHARACTERS // len(experts)
+    if in_brief:
+        experts = [replace(expert, focus=tuple(_parts(expert.focus))) for expert in experts]
+    room = (_JOINED_CHARACTERS_IN_BRIEF if in_brief else _JOINED_CHARACTERS) // len(experts)
     return "\n".join(f"- {_plain(expert.name)}: {_in_short(expert, room)}" for expert in experts)
 
 
@@ -52,6 +57,11 @@ def _fitting(points: Sequence[str], room: float) -> Iterator[str]:
         if room < 0:
             break
         yield point
+
+
+def _parts(points: Sequence[str]) -> Iterator[str]:
+    for point in points:
+        yield from point.split(_SEPARATOR)
 
 
 def _joined(points: Iterable[str]) -> str:

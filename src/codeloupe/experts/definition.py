@@ -31,10 +31,10 @@ class Definition:
     brief: str = ""
 
     def in_brief(self) -> Expert:
-        """The expert with nothing but the one line, or with its focus when it has none."""
+        """The expert with nothing but the one line, or with its focus when it has none, as one of several in a call."""
         focus = (self.brief,) if self.brief else self.expert.focus
         bare: Mapping[str, str] = MappingProxyType({})
-        return replace(self.expert, focus=focus, sceptical_of=(), do_not_flag=(), severity_guide=bare)
+        return replace(self.expert, focus=focus, sceptical_of=(), do_not_flag=(), severity_guide=bare, joined=True)
 
 
 def define(name: str, values: object, *, place: str) -> Definition:

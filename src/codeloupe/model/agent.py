@@ -115,6 +115,7 @@ class AgentLimits:
 
     A request that asks for what an agent cannot do is refused before anything is spent. `fallback`: it takes a
     fallback model. `confined`: with its read-only tools it reads nothing outside the working directory.
+    `own_tokens` is about how many tokens it adds to each call: its own instructions and the forms of its tools.
     """
 
     max_prompt_bytes: int | None = None
@@ -128,6 +129,7 @@ class AgentLimits:
     writes: bool = False
     fallback: bool = False
     confined: bool = False
+    own_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

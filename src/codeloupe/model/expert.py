@@ -14,7 +14,8 @@ class Expert:
     """What to look for and what to leave alone. `paths` are globs; empty means every file.
 
     A glob that begins with `!` leaves files out; where there are only such globs, every other file is in.
-    `severity_guide` says, by the label of a severity, what deserves it.
+    `severity_guide` says, by the label of a severity, what deserves it. `joined` experts are asked together, in
+    one call, also where each of the others has calls of its own.
     """
 
     name: str
@@ -24,3 +25,4 @@ class Expert:
     do_not_flag: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     severity_guide: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    joined: bool = False

@@ -8,6 +8,9 @@ from codeloupe.model.change import FileChange, Hunk
 from codeloupe.model.expert import Expert
 from codeloupe.model.records import dataclass
 
+# A unit is never so many times larger than its effort says, whatever an agent adds to it.
+_LARGEST_TIMES = 3
+
 
 class Effort(StrEnum):
     """How finely a change is cut: small units find more and cost more."""
@@ -19,7 +22,12 @@ class Effort(StrEnum):
     @property
     def unit_tokens(self) -> int:
         """About how many tokens of diff go into one unit."""
-        return {Effort.LOW: 8_000, Effort.MEDIUM: 3_000, Effort.HIGH: 1_000}[self]
+        return {Effort.LOW: 15_000, Effort.MEDIUM: 5_000, Effort.HIGH: 1_000}[self]
+
+    def unit_tokens_beside(self, own_tokens: int) -> int:
+        """As `unit_tokens`, for an agent that adds so many tokens of its own to each call: fewer calls pay for them."""
+        times = {Effort.LOW: 8, Effort.MEDIUM: 5, Effort.HIGH: 1}[self]
+        return min(max(self.unit_tokens, times * own_tokens), _LARGEST_TIMES * self.unit_tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from codeloupe.engine.prompt_material import guidance_for, material_blocks
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.material import GuidanceFile, Intent, PathInstruction
@@ -16,11 +18,11 @@ _OTHER = GuidanceFile("docs/AGENTS.md", "other agents")
 
 
 def _text(files: list[str], **fields: object) -> str:
-    return "\n".join(material_blocks(files, material(**fields)).pieces)
+    return "\n".join(material_blocks(files, material(**fields), unit_tokens=3_000).pieces)
 
 
 def test_nothing_to_say_is_nothing_at_all() -> None:
-    blocks = material_blocks(["a.py"], material())
+    blocks = material_blocks(["a.py"], material(), unit_tokens=3_000)
     assert (blocks.pieces, blocks.notes) == ((), ())
 
 
@@ -58,21 +60,49 @@ def test_instructions_apply_to_the_files_that_match_and_come_first() -> None:
     assert text.index("log nothing") < text.index("root agents")
 
 
-def test_all_guidance_together_has_a_limit_and_what_is_cut_is_told() -> None:
-    near, root = replace(_NEAR, text="n" * 6_000), replace(_REVIEW, text="r" * 6_000)
-    last = GuidanceFile("CLAUDE.md", "c" * 6_000)
-    blocks = material_blocks(["src/a.py"], material(guidance=(root, last, near)))
-    text = "\n".join(blocks.pieces)
-    assert text.count("n" * 6_000) == 1
-    assert "r" * 1_000 + "\n[cut: 5,000 more bytes]" in text
-    assert "ccc" not in text
-    assert len(text) < 7_600
-    assert [note.split(" was cut")[0] for note in blocks.notes] == ["guidance REVIEW.md", "guidance CLAUDE.md"]
+def _guidance(unit_tokens: int, *guidance: GuidanceFile, is_follow_up: bool = False) -> tuple[str, tuple[str, ...]]:
+    blocks = material_blocks(
+        ["src/shop/a.py"], material(guidance=guidance, is_follow_up=is_follow_up), unit_tokens=unit_tokens
+    )
+    return "\n".join(blocks.pieces), blocks.notes
 
 
-def test_a_short_rule_still_fits_behind_long_guidance() -> None:
-    near = replace(_NEAR, text="n" * 6_950)
-    assert "root review" in _text(["src/a.py"], guidance=(_REVIEW, near))
+@pytest.mark.defect("V9")
+def test_guidance_has_a_share_of_its_unit_and_what_is_left_out_is_told() -> None:
+    long = GuidanceFile("AGENTS.md", "\n".join(f"- rule {number}: never do this or that" for number in range(300)))
+    sizes = {tokens: len(_guidance(tokens, long)[0]) for tokens in (100, 2_500, 5_000, 14_000)}
+    around = 250
+    assert sizes[100] < 900 + around
+    assert sizes[2_500] < 900 + around < sizes[5_000] < 1_750 + around < sizes[14_000] < 2_000 + around
+    assert len(_guidance(100, long, is_follow_up=True)[0]) < 200 + around
+    text, notes = _guidance(5_000, long)
+    assert text.count("\n- rule") > 30
+    assert "[condensed from " in text
+    assert [note.partition(" is sent in part")[0] for note in notes] == ["AGENTS.md"]
+    own = replace(long, path="REVIEW.md")
+    assert len(_guidance(5_000, own)[0]) > 1.7 * sizes[5_000]
+
+
+@pytest.mark.defect("V9")
+def test_what_was_written_for_reviews_comes_before_the_rest_and_short_guidance_goes_whole() -> None:
+    long = "\n".join(f"- rule {number}: never do this or that" for number in range(300))
+    text, notes = _guidance(3_000, GuidanceFile("src/AGENTS.md", long), _REVIEW)
+    assert text.index("root review") < text.index("rule 1")
+    assert len(notes) == 1
+    text, notes = _guidance(3_000, _ROOT, _REVIEW)
+    assert ("root review" in text, "root agents" in text, notes) == (True, True, ())
+
+
+@pytest.mark.defect("V9")
+def test_guidance_without_any_form_is_cut_and_rules_of_the_configuration_go_whole() -> None:
+    text, notes = _guidance(100, GuidanceFile("AGENTS.md", "x" * 9_000))
+    assert "more bytes]" in text
+    assert len(text) < 1_200
+    assert len(notes) == 1
+    rules = (PathInstruction((), "r" * 6_000), PathInstruction((), "s" * 6_000))
+    blocks = material_blocks(["a.py"], material(instructions=rules), unit_tokens=100)
+    assert "r" * 6_000 in blocks.pieces[1]
+    assert [note.partition(" were cut")[0] for note in blocks.notes] == ["instructions"]
 
 
 def test_intent_is_the_title_and_the_messages_as_data() -> None:
@@ -97,7 +127,7 @@ def test_endless_messages_and_titles_are_cut() -> None:
 
 def test_a_context_has_a_block_of_its_own_and_a_limit() -> None:
     assert f"<{FENCE} context>\nticket 7\n</{FENCE}>" in _text(["a.py"], intent=Intent(context="ticket 7"))
-    blocks = material_blocks(["a.py"], material(intent=Intent(context="c" * 9_000)))
+    blocks = material_blocks(["a.py"], material(intent=Intent(context="c" * 9_000)), unit_tokens=3_000)
     assert "[cut: 5,000 more bytes]" in blocks.pieces[-1]
     assert len(blocks.notes) == 1
 
@@ -121,7 +151,7 @@ def test_an_earlier_finding_cannot_write_lines_of_its_own() -> None:
 
 def test_a_great_many_earlier_findings_are_cut_to_the_open_ones() -> None:
     closed = tuple(finding(title=f"closed {number}", status=FindingStatus.REFUTED) for number in range(40))
-    blocks = material_blocks(["a.py"], material(earlier=(*closed, finding(title="open one"))))
+    blocks = material_blocks(["a.py"], material(earlier=(*closed, finding(title="open one"))), unit_tokens=3_000)
     assert "1. open, high, correctness, a.py:1: open one\n" in blocks.pieces[-1]
     assert "30. refuted" in blocks.pieces[-1]
     assert "31. " not in blocks.pieces[-1]
