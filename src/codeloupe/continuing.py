@@ -17,7 +17,7 @@ from pathlib import Path
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import DROPPED_FINDING
 from codeloupe.engine.globs import Globs
-from codeloupe.engine.incremental import IncrementalReviewer, LastLook, digests, unseen
+from codeloupe.engine.incremental import IncrementalReviewer, LastLook, already_seen, digests, unseen
 from codeloupe.engine.placing_again import PlacesOfNow
 from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.engine.rounds import Asked, EarlierRounds, who_saw
@@ -27,24 +27,33 @@ from codeloupe.historian.lookup import reviews_of_work
 from codeloupe.historian.opening import OpenedHistory, opened_history
 from codeloupe.historian.whereabouts import Whereabouts, commits_of_work, find_whereabouts
 from codeloupe.intake import Intake
-from codeloupe.model.change import FileChange, Scope, ScopeKind
+from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.history import Dismissal, ReviewRecord
+from codeloupe.model.history import Dismissal, EntryKind, HistoryQuery, ReviewRecord
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError, SkipReason
 from codeloupe.panel import Floor, Seat, default_analysers, experts_of
-from codeloupe.ports import Reviewer, ReviewTask
+from codeloupe.ports import History, Reviewer, ReviewTask
 
 _DIGITS = 32
 _LEFT_OPEN = "left_open"
 _NOT_JUDGED = "not_judged"
 _MOST_NAMED = 5
-# A commit, a range or a diff file is looked at by itself; these move on as work goes on.
-_GOING_ON = (ScopeKind.BRANCH, ScopeKind.UNCOMMITTED, ScopeKind.STAGED, ScopeKind.PULL_REQUEST)
+# A commit or a diff file is looked at by itself; these move on as work goes on.
+_GOING_ON = (
+    ScopeKind.BRANCH,
+    ScopeKind.UNCOMMITTED,
+    ScopeKind.STAGED,
+    ScopeKind.RANGE,
+    ScopeKind.PULL_REQUEST,
+)
 # Of these nothing that was committed is ever left out.
 _WHOLE_BRANCHES = (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
 # How far back the last review of all of a branch is looked for, among those of a part of it.
 _MOST_PARTIAL_REVIEWS = 50
+# How many reviews of the same kind are compared with a change that no name belongs to.
+_MOST_COMPARED_REVIEWS = 25
+_NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +134,7 @@ async def begin_round(
         why = "this kind of change has no earlier reviews" if settings.keep_history else "no history is kept"
         return replace(plain, notes=(f"{why}, so all of it is reviewed",) if since_last else ())
     try:
-        past = await _past(floor, intake.change.scope)
+        past = await _past(floor, intake)
         tree = _tree(intake, floor.repo)
     except CodeloupeError as error:
         note = f"the history cannot be read, so all of it is reviewed: {error.message}"
@@ -141,13 +150,14 @@ def _tree(intake: Intake, repo: Path) -> Path | None:
     match intake.change.scope.kind:
         case ScopeKind.STAGED:
             return None
-        case ScopeKind.PULL_REQUEST:
+        case ScopeKind.PULL_REQUEST | ScopeKind.RANGE:
             return intake.tree
         case _:
             return find_root(repo)
 
 
-async def _past(floor: Floor, scope: Scope) -> _Past:
+async def _past(floor: Floor, intake: Intake) -> _Past:
+    scope = intake.change.scope
     with floor.calls.opened_history() as history:
         place = await find_whereabouts(floor.repo, history)
         names = place.identity.names
@@ -160,12 +170,41 @@ async def _past(floor: Floor, scope: Scope) -> _Past:
         # A pull request keeps its number; one in a fork may have the same commits and is another.
         is_named = scope.kind is ScopeKind.PULL_REQUEST
         commits = frozenset[str]() if is_named else await commits_of_work(floor.repo, scope, place)
-        found = reviews_of_work(history, names, kind=scope.kind, branch=place.branch, commits=commits)
-        newest = next(found, None)
-        whole = newest
-        if newest is not None and not _is_whole(newest):
-            whole = next((record for record in islice(found, _MOST_PARTIAL_REVIEWS) if _is_whole(record)), None)
+        # What is checked out says nothing about which range is under review.
+        if scope.kind is ScopeKind.RANGE or (place.branch is None and not is_named):
+            records, now = list(_records(history, names, scope.kind)), digests(intake.selection.files)
+            newest = _last_of_this_change(records, now, commits)
+            whole = _last_of_this_change([record for record in records if _is_whole(record)], now, commits)
+        else:
+            found = reviews_of_work(history, names, kind=scope.kind, branch=place.branch, commits=commits)
+            newest = whole = next(found, None)
+            if newest is not None and not _is_whole(newest):
+                whole = next((record for record in islice(found, _MOST_PARTIAL_REVIEWS) if _is_whole(record)), None)
         return _Past(newest, whole, dismissed, names, place, floor.calls.opened_history)
+
+
+def _records(history: History, names: tuple[str, ...], kind: ScopeKind) -> Iterator[ReviewRecord]:
+    """The newest reviews of a kind, the newest first."""
+    listed = history.list(HistoryQuery(repositories=names, limit=_MOST_PARTIAL_REVIEWS * len(ScopeKind))).entries
+    alike = [entry for entry in listed if entry.kind is EntryKind.REVIEW and entry.scope == kind.value]
+    for entry in alike[:_MOST_COMPARED_REVIEWS]:
+        record = history.get(entry.entry_id)
+        if record is not None:
+            yield record
+
+
+def _last_of_this_change(
+    records: Sequence[ReviewRecord], now: frozenset[str], commits: frozenset[str]
+) -> ReviewRecord | None:
+    """The newest review of the same work, told by its lines, which a rebase keeps; else by its commits.
+
+    A review of a part of the change is not taken where there is one that saw more of it.
+    """
+    shared = [len(now.intersection(record.seen)) for record in records]
+    most = max(shared, default=0)
+    if most:
+        return next(record for record, count in zip(records, shared, strict=True) if count >= _NEARLY_ALL * most)
+    return next((record for record in records if record.review.scope.head in commits), None)
 
 
 def _is_whole(record: ReviewRecord) -> bool:
@@ -236,7 +275,7 @@ def _next_round(plain: Round, past: _Past, now: _Now, *, fresh: bool) -> Round:
         past.rounds(),
         findings=findings,
         asked=_asked(now, new if look else now.files),
-        unchanged=_without(now.files, new),
+        unchanged=already_seen(now.files, seen),
         tree=now.tree,
     )
     selected = {file.path for file in now.files}
@@ -267,14 +306,6 @@ def _asked(now: _Now, of_agents: tuple[FileChange, ...]) -> tuple[Asked, ...]:
     if locks:
         asked.append(Asked(reviewers=frozenset(("lock-files",)), files=locks, on_added_lines=True))
     return tuple(asked)
-
-
-def _without(files: Sequence[FileChange], others: Sequence[FileChange]) -> tuple[FileChange, ...]:
-    """The files without the hunks that the others have."""
-    gone = {file.path: set(file.hunks) for file in others}
-    return tuple(
-        replace(file, hunks=tuple(hunk for hunk in file.hunks if hunk not in gone.get(file.path, ()))) for file in files
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +380,8 @@ def terms_of(intake: Intake, seats: Sequence[Seat], settings: Settings) -> str:
         PROMPT_VERSION,
         *(f"{seat.info.type} {seat.info.model}" for seat in seats if seat.agents),
         *(repr(expert) for expert in experts_of(settings)),
+        "untrusted" if settings.untrusted else "trusted",
+        settings.api_base_url or "",
         settings.effort.value,
         str(settings.passes),
         *(repr(rule) for rule in settings.instructions),

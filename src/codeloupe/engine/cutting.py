@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, repeat
 from math import ceil
@@ -30,6 +30,7 @@ _LOOK_BACK_SHARE = 0.2
 _LOOK_AHEAD_SHARE = 0.1
 # As much as git itself shows.
 _LONGEST_SECTION = 80
+_FURTHEST_SECTION = 2_000
 _ENDS_OF_CHANGES = frozenset(((b"+", b" "), (b"-", b" "), (b"+", b"-")))
 _DEFINITION = re.compile(rb"[-+ ][A-Za-z_$]")
 _TOP_LEVEL = re.compile(rb"[-+ ][^\s})\]]")
@@ -63,6 +64,36 @@ def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece
     if tokens <= most_tokens:
         return (Piece(hunk, 0, tokens),)
     return tuple(_Cutter(hunk, target_tokens).pieces())
+
+
+def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[Hunk]:
+    """Some stretches of a hunk's rows, each from a first row up to a last, as hunks with the right numbers.
+
+    They come in order and do not overlap. Linear in the hunk.
+    """
+    rows = hunk.body.split(b"\n")
+    last = len(rows) - (not rows[-1])
+    old = hunk.old_start + (not hunk.old_lines)
+    new = hunk.new_start + (not hunk.new_lines)
+    passed = 0
+    for start, end in stretches:
+        if (start, end) == (0, last):
+            yield hunk
+            return
+        # The marker of a missing newline belongs to its row.
+        first = start - (start > passed and rows[start][:1] == b"\\")
+        behind = end + (end < last and rows[end][:1] == b"\\")
+        before = _count(_with_ends(rows[passed:first]))
+        old, new = old + before.old, new + before.new
+        section = _section_in(rows[max(0, first - _FURTHEST_SECTION) : first]) or hunk.section
+        body = _with_ends(rows[first:behind])
+        yield _hunk_at(old, new, body if behind < len(rows) else body[:-1], section)
+        own = _count(body)
+        old, new, passed = old + own.old, new + own.new, behind
+
+
+def _with_ends(rows: Sequence[bytes]) -> bytes:
+    return b"".join(row + b"\n" for row in rows)
 
 
 def _shown_tokens(hunk: Hunk) -> int:
@@ -166,14 +197,18 @@ class _Cutter:
         return begin + 1 if begin < start and self._rows[begin][:1] == b"\\" else begin
 
     def _section(self, start: int, end: int) -> str:
-        """The last row at the left margin, as git shows it behind a hunk's numbers; empty when there is none."""
-        found = (row for row in reversed(self._rows[start:end]) if _DEFINITION.match(row))
-        return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
+        return _section_in(self._rows[start:end])
 
     def _body(self, start: int, end: int) -> bytes:
         if start == end:
             return b""
         return b"\n".join(self._rows[start:end]) + (b"\n" if self._ended or end < len(self._rows) else b"")
+
+
+def _section_in(rows: Sequence[bytes]) -> str:
+    """The last row at the left margin, as git shows it behind a hunk's numbers; empty when there is none."""
+    found = (row for row in reversed(rows) if _DEFINITION.match(row))
+    return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
 
 
 def _hunk_at(old: int, new: int, body: bytes, section: str) -> Hunk:

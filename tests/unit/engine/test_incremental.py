@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 from pathlib import Path
 
-from codeloupe.engine.incremental import IncrementalReviewer, LastLook, digests, unseen
+import pytest
+
+from codeloupe.engine.incremental import IncrementalReviewer, LastLook, already_seen, digests, unseen
 from codeloupe.engine.placing_again import PlacesOfNow, is_touched
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus
@@ -47,6 +50,59 @@ def test_the_same_hunk_again_is_not_known_by_the_first() -> None:
     again = replace(HUNK, old_start=50, new_start=51)
     [left] = unseen([replace(FILE, hunks=(HUNK, again))], digests([FILE]))
     assert left.hunks == (again,)
+
+
+def _numbered(file: FileChange) -> set[tuple[str, int | None, int | None, bytes]]:
+    return {(line.kind, line.old_number, line.new_number, line.text) for hunk in file.hunks for line in hunk.lines()}
+
+
+@pytest.mark.defect("V1")
+def test_of_a_long_hunk_the_parts_with_new_lines_are_left_with_the_right_numbers() -> None:
+    chance = random.Random(7)
+    failures: list[object] = []
+    for case in range(300):
+        rows = [
+            chance.choice((b" ", b"+", b"+", b"-"))
+            + chance.choice((b"", b"def f():", b"    x = %d" % chance.randrange(9)))
+            for _ in range(chance.randrange(1, 160))
+        ]
+        before = _file_of(rows, ended=case % 3 > 0)
+        changed = list(rows)
+        places = [chance.randrange(len(rows)) for _ in range(chance.randrange(1, 3))]
+        for place in places:
+            changed[place] = rows[place][:1] + b"    new_%d = 1" % place
+        now = _file_of(changed, ended=case % 3 > 0)
+        left, seen = unseen([now], digests([before])), already_seen([now], digests([before]))
+        shown, known = (_numbered(left[0]) if left else set()), _numbered(seen[0])
+        if any(not any(b"new_%d " % place in line[3] for line in shown) for place in places):
+            failures.append((case, "a new line is not shown"))
+        if any(b"new_" in line[3] for line in known):
+            failures.append((case, "a new line counts as seen"))
+        if shown - _numbered(now) or known - _numbered(now):
+            failures.append((case, "a line has another number"))
+        if shown | known != _numbered(now):
+            failures.append((case, "a line is neither"))
+        if len(shown) > 40 * len(places) + 20:
+            failures.append((case, f"{len(shown)} of {len(rows)} rows are asked about again"))
+    assert failures == []
+
+
+def _file_of(rows: list[bytes], *, ended: bool) -> FileChange:
+    """A file with one hunk of some rows; without an end its last row has git's marker behind it."""
+    body = b"\n".join(rows) + (b"\n" if ended else b"\n\\ No newline at end of file\n")
+    old, new = (sum(row[:1] in signs for row in rows) for signs in ((b" ", b"-"), (b" ", b"+")))
+    hunk = Hunk(5 - (not old), old, 7 - (not new), new, body, added=sum(row[:1] == b"+" for row in rows))
+    return FileChange("a.py", "a.py", FileStatus.MODIFIED, "100644", "100644", hunks=(hunk,))
+
+
+@pytest.mark.defect("V1")
+def test_lines_put_in_above_leave_the_rest_of_a_long_hunk_known() -> None:
+    rows = [
+        b"+def f_%d():" % (n // 7) if n % 7 == 0 else b"+" if n % 7 == 6 else b"+    x_%d = 1" % n for n in range(700)
+    ]
+    now = _file_of([b"+import os", b"+", *rows], ended=True)
+    [left] = unseen([now], digests([_file_of(rows, ended=True)]))
+    assert sum(hunk.new_lines for hunk in left.hunks) < 60
 
 
 def test_only_what_is_new_is_asked_about_and_the_rest_is_carried_over(tmp_path: Path) -> None:

@@ -1,0 +1,235 @@
+"""What a further review of the same change costs, for every way to name the change and every front door."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.lifelike import ChangeSize, make_lifelike_change
+from bench.prompt_tokens import tokens_sent
+from codeloupe.config.schema import Settings
+from codeloupe.orchestration import make_reviewer, make_workdir_reviewer
+from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
+from tests.program import Ended
+from tests.repository import GitRepository
+from tests.warm_program import codeloupe
+
+MOST_AGAIN = 0.05
+SIXTY = ChangeSize(files=60, changed_lines=900)
+KEY = {"ANTHROPIC_API_KEY": "made-up-" + "for-tests"}
+FAULT = "def mean(prices):\n    return sum(prices) / len(prices)\n"
+TITLE = "Division by zero for no prices"
+
+
+def answer(request: RecordedRequest) -> Reply:
+    """Finds the fault in any added line that has it, as a model would."""
+    rows = "\n".join(request.strings()).split("\n")
+    quote = "    return sum(prices) / len(prices)"
+    place = {"file": "shop/mean.py", "line": 2, "quote": quote, "title": TITLE, "body": "It fails.", "severity": "high"}
+    return Json({"findings": [place | {"category": "correctness"}] if f"+{quote}" in rows else []})
+
+
+@pytest.fixture
+def server() -> Iterator[StandInServer]:
+    with StandInServer(reply=answer) as server:
+        yield server
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> GitRepository:
+    make_lifelike_change(tmp_path / "project", SIXTY)
+    return GitRepository(tmp_path / "project")
+
+
+def commit_one_line(project: GitRepository) -> None:
+    """Change a line in the middle of a file that the branch has changed already."""
+    changed = project.git("diff", "--name-only", "--diff-filter=M", "main...HEAD").decode().split()
+    path = project.path / next(name for name in changed if name.endswith(".py"))
+    rows = path.read_text(encoding="utf-8").split("\n")
+    middle = next(number for number in range(len(rows) // 2, len(rows)) if rows[number].strip())
+    rows[middle] += "  # one more remark"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    project.commit()
+
+
+def review(server: StandInServer, place: Path, *words: str, state: Path | None = None) -> Ended:
+    variables = {
+        **KEY,
+        "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
+        "CODELOUPE_API_BASE_URL": server.url,
+        **({} if state is None else {"CODELOUPE_HOME": str(state)}),
+    }
+    flags = ("review", "--reviewer", "api", "--format", "json", "--no-verify")
+    return codeloupe(*flags, *words, cwd=place, environment=variables)
+
+
+def sent_by(server: StandInServer, work: Callable[[], object]) -> Mapping[str, int]:
+    """The tokens of all calls that some work makes."""
+    before = len(server.requests)
+    work()
+    return tokens_sent(server.requests[before:])
+
+
+def too_much(first: Mapping[str, int], again: Mapping[str, int], most: float = MOST_AGAIN) -> dict[str, float]:
+    return {name: again[name] / first[name] for name in first if not 0 < again[name] <= most * first[name]}
+
+
+@pytest.mark.defect("V1")
+def test_after_a_commit_of_one_line_every_way_to_name_the_change_sends_a_twentieth(
+    server: StandInServer, project: GitRepository, tmp_path: Path
+) -> None:
+    scopes = {"default": (), "three dots": ("main...HEAD",), "two dots": ("main..HEAD",), "base": ("--base", "main")}
+
+    def round_of(name: str) -> Mapping[str, int]:
+        def work() -> None:
+            document = review(server, project.path, *scopes[name], state=tmp_path / name).json()
+            assert document["complete"] is True
+
+        return sent_by(server, work)
+
+    first = {name: round_of(name) for name in scopes}
+    commit_one_line(project)
+    again = {name: round_of(name) for name in scopes}
+    assert {name: wrong for name in scopes if (wrong := too_much(first[name], again[name]))} == {}
+    assert any(request.mentions("one more remark") for request in server.requests)
+
+
+@pytest.mark.defect("V1")
+def test_a_ci_job_with_a_fresh_checkout_goes_on_from_the_kept_state(
+    server: StandInServer, project: GitRepository, tmp_path: Path
+) -> None:
+    def job(number: int, *words: str) -> Mapping[str, int]:
+        place = tmp_path / f"checkout{number}{len(words)}"
+        project.git("clone", "--quiet", str(project.path), str(place))
+        GitRepository(place).git("checkout", "--quiet", "--detach", "origin/reservations")
+        return sent_by(server, lambda: review(server, place, *words, state=tmp_path / f"kept{len(words)}"))
+
+    scopes = (("origin/main...HEAD",), ("--base", "origin/main"))
+    first = [job(1, *words) for words in scopes]
+    # Another change of the same repository is reviewed in between, and a rebase gives each commit another name.
+    project.checkout("other", new=True)
+    project.git("reset", "--hard", "--quiet", "main")
+    project.write("unrelated.py", "x = 1\n")
+    project.commit()
+    other = tmp_path / "other"
+    project.git("clone", "--quiet", str(project.path), str(other))
+    GitRepository(other).git("checkout", "--quiet", "--detach", "origin/other")
+    for words in scopes:
+        review(server, other, *words, state=tmp_path / f"kept{len(words)}")
+    project.checkout("reservations")
+    project.git("commit", "--quiet", "--amend", "--message=another message")
+    commit_one_line(project)
+    again = [job(2, *words) for words in scopes]
+    assert [wrong for one, two in zip(first, again, strict=True) if (wrong := too_much(one, two))] == []
+
+
+@pytest.mark.defect("V1")
+def test_the_reviewers_of_orchestrators_send_a_twentieth_too(
+    server: StandInServer, project: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in KEY.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings(
+        reviewer_type="api", api_model="anthropic:claude-stand-in", api_base_url=server.url, verify=False
+    )
+    by_range, by_directory = make_reviewer(settings, repo=project.path), make_workdir_reviewer(settings)
+    state = project.path.parent
+
+    def round_of(kind: str) -> Mapping[str, int]:
+        monkeypatch.setenv("CODELOUPE_HOME", str(state / kind))
+
+        async def work() -> Any:
+            if kind == "range":
+                return await by_range("main..HEAD")
+            return await by_directory.review(project.path, "main")
+
+        def passed() -> None:
+            assert asyncio.run(work()).passed
+
+        return sent_by(server, passed)
+
+    first = {kind: round_of(kind) for kind in ("range", "directory")}
+    commit_one_line(project)
+    again = {kind: round_of(kind) for kind in first}
+    assert {kind: wrong for kind in first if (wrong := too_much(first[kind], again[kind]))} == {}
+
+
+@pytest.mark.defect("V1")
+def test_a_line_in_a_long_new_file_is_asked_about_without_the_rest_of_it(
+    server: StandInServer, repository: GitRepository
+) -> None:
+    repository.write("README.md", "a shop\n")
+    repository.commit()
+    repository.checkout("work", new=True)
+    rows = [f"def price_{number}(item):\n    total = item * {number}\n    return total\n\n" for number in range(1_500)]
+    repository.write("prices.py", "\n".join(rows))
+    repository.commit()
+    first = sent_by(server, lambda: review(server, repository.path, "main...HEAD"))
+    rows[200] = rows[200].replace("total = item", "total = item + tax")
+    repository.write("prices.py", "\n".join(rows))
+    repository.commit()
+    again = sent_by(server, lambda: review(server, repository.path, "main...HEAD"))
+    assert too_much(first, again) == {}
+    sent = "\n".join(server.requests[-1].strings())
+    assert "+    total = item + tax * 200\n" in sent
+    # The numbers are those of the file: five rows a function.
+    start = int(sent.partition("@@ -")[2].partition(" +")[2].partition(",")[0])
+    at = sent.partition(" @@")[2].split("\n")[1:]
+    above = [row for row in at[: at.index("+    total = item + tax * 200")] if not row.startswith(":")]
+    assert start + len(above) == 200 * 5 + 2
+
+
+@pytest.mark.defect("V1")
+def test_a_range_keeps_its_findings_and_asks_all_again_when_told_or_on_other_terms(
+    server: StandInServer, repository: GitRepository
+) -> None:
+    repository.write("README.md", "a shop\n")
+    repository.commit()
+    repository.checkout("work", new=True)
+    repository.write("shop/mean.py", FAULT)
+    repository.commit()
+
+    def statuses(*words: str) -> tuple[dict[str, str], int]:
+        before = len(server.requests)
+        ended = review(server, repository.path, "main...HEAD", *words)
+        told = {finding["title"]: finding["status"] for finding in ended.json()["findings"]}
+        return told, len(server.requests) - before
+
+    assert statuses() == ({TITLE: "new"}, 1)
+    assert statuses() == ({TITLE: "open"}, 0)
+    repository.write("shop/other.py", "def other():\n    return 1\n")
+    repository.commit()
+    # The finding stays, though nobody is asked about its lines; an answer that is paid for comes from the ledger.
+    assert statuses() == ({TITLE: "open"}, 1)
+    assert "shop/mean.py" not in "\n".join(server.requests[-1].strings())
+    assert statuses("--fresh") == ({TITLE: "open"}, 1)
+    assert "shop/mean.py" in "\n".join(server.requests[-1].strings())
+    assert statuses("--experts", "security") == ({TITLE: "open"}, 1)
+    # A review of a part of the change leaves what is outside of it alone, and the next one of all goes on from its own.
+    assert review(server, repository.path, "HEAD~1..HEAD").json()["findings"] == []
+    assert statuses("--experts", "security") == ({TITLE: "open"}, 0)
+    repository.write("shop/mean.py", "def mean(prices):\n    return sum(prices) / max(1, count)\n")
+    repository.commit()
+    assert statuses("--experts", "security") == ({TITLE: "fixed"}, 1)
+
+
+@pytest.mark.defect("V11")
+def test_the_default_experts_in_a_list_are_one_call(server: StandInServer, repository: GitRepository) -> None:
+    repository.write("README.md", "a shop\n")
+    money = "own_experts:\n  money:\n    focus: [amounts in floating point]\n"
+    repository.write("codeloupe.yaml", f"experts: [default, money]\n{money}")
+    repository.commit()
+    repository.checkout("work", new=True)
+    repository.write("shop/mean.py", FAULT)
+    repository.commit()
+    assert review(server, repository.path).json()["complete"] is True
+    prompts = ["\n".join(request.strings()) for request in server.requests]
+    assert len(prompts) == 2
+    assert [("- correctness:" in prompt, "- money:" in prompt) for prompt in prompts] in (
+        [(True, False), (False, True)],
+        [(False, True), (True, False)],
+    )
