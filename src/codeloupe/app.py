@@ -67,6 +67,7 @@ _NO_AGENT = "no_agent"
 _RULES_CHANGED = "rules_changed"
 _GUIDANCE_UNUSED = "guidance_unused"
 _ASSUMED_BASE = "assumed_base"
+_PARTIAL_TREE = "the repository is very large, so the agent gets a copy of the files around the change alone"
 
 
 def _ignore(_event: Event) -> None:
@@ -145,6 +146,7 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             trusted=not chosen.untrusted,
             # Of a pull request there is no other tree in which earlier findings could be looked for.
             with_tree=any(seat.reads_tree for seat in seats) or isinstance(request, FetchedScope),
+            whole_tree=any(seat.needs_whole_tree for seat in seats),
             with_guidance=chosen.guidance and any(seat.agents for seat in seats),
             context=wish.context,
             must_match=True,
@@ -160,7 +162,8 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 *_unused_guidance(intake),
                 *round_.errors,
             )
-            for note in (*(error.message for error in told), *round_.notes):
+            part = (_PARTIAL_TREE,) if intake.tree_is_partial and any(seat.agents for seat in seats) else ()
+            for note in (*(error.message for error in told), *round_.notes, *part):
                 emit(Warned(note))
             plan = ReviewPlan(
                 task=intake.task(trusted=not chosen.untrusted, timeout_seconds=chosen.timeout_seconds),

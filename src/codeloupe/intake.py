@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -32,6 +33,7 @@ from codeloupe.git.reading import read_change
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import (
+    Nearness,
     Snapshot,
     empty_directory,
     exported,
@@ -51,6 +53,10 @@ from codeloupe.ports import ReviewTask
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
 _MOST_OLD_BYTES = 128 * 1024**2
+# An agent looks at a few files around a change. To write more takes longer than the rest of a review.
+_MOST_TREE_FILES = 1_000
+_MOST_READ_BYTES = 1_000_000
+_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,8 @@ class Intake:
     """A change with its selected files and a directory that holds their new content.
 
     `without_content` names selected files of which only the diff is known. `tree` is the whole reviewed tree, when it
-    was asked for and is known; it may be the same directory as `snapshot`, or the user's own working tree.
+    was asked for and is known; it may be the same directory as `snapshot`, or the user's own working tree. Of a very
+    large one it is the part around the change, and `tree_is_partial`.
     `lock_findings` are what was found in lock files, which no reviewer gets. `believed` is the commit whose guidance
     and baseline hold for an untrusted change, where one is known.
     """
@@ -74,6 +81,7 @@ class Intake:
     lock_findings: tuple[Finding, ...] = ()
     believed: str | None = None
     repository: Repository | None = None
+    tree_is_partial: bool = False
 
     def task(self, *, trusted: bool, timeout_seconds: float) -> ReviewTask:
         """What a reviewer gets of it."""
@@ -87,6 +95,7 @@ class Intake:
             tree=self.tree,
             intent=self.intent,
             guidance=self.guidance,
+            tree_is_partial=self.tree_is_partial,
         )
 
 
@@ -120,6 +129,7 @@ class _Wanted:
     rules: SelectionRules
     trusted: bool
     tree: bool
+    whole_tree: bool
     guidance: bool
     context: str
 
@@ -133,18 +143,27 @@ async def take_in(  # noqa: PLR0913 - each is a choice of its own, by name
     rules: SelectionRules,
     trusted: bool = True,
     with_tree: bool = False,
+    whole_tree: bool = False,
     context: str = "",
     with_guidance: bool = False,
     must_match: bool = False,
 ) -> AsyncIterator[Intake]:
     """Read what is to be reviewed; the snapshot and the tree live as long as the context.
 
-    `with_guidance` reads the project's guidance and the author's intent too, `with_tree` gives the whole reviewed tree:
-    the user's working tree when that is under review and `trusted`, else a copy. `context` is the caller's own word.
+    `with_guidance` reads the project's guidance and the author's intent too, `with_tree` gives the reviewed tree: the
+    user's working tree when that is under review and `trusted`, else a copy, of a very large tree the part around the
+    change, unless `whole_tree`. `context` is the caller's own word.
     With `must_match` an include pattern that fits no file of the repository, before or after the change, is a
     UsageError.
     """
-    wanted = _Wanted(rules=rules, trusted=trusted, tree=with_tree, guidance=with_guidance, context=context)
+    wanted = _Wanted(
+        rules=rules,
+        trusted=trusted,
+        tree=with_tree,
+        whole_tree=whole_tree,
+        guidance=with_guidance,
+        context=context,
+    )
     must_match = must_match and bool(rules.include)
     if isinstance(request, DiffScope):
         async with _from_diff(request, repo, wanted) as intake:
@@ -177,6 +196,7 @@ async def take_in(  # noqa: PLR0913 - each is a choice of its own, by name
             unused_guidance=tuple(one for one in guidance if one.unused),
             lock_findings=settled.lock_findings,
             believed=believed,
+            tree_is_partial=tree == snapshot.root and snapshot.is_partial,
         )
 
 
@@ -299,8 +319,15 @@ def _exported(
     """The selected files, or with the whole tree in one go when a copy of that is needed."""
     paths = _existing(selection)
     if wanted.tree and selection.files and not _is_readable_as_it_is(sides, wanted):
-        return exported_tree(repository, sides, needed=paths)
+        nearness = None if wanted.whole_tree else Nearness(most_files=_MOST_TREE_FILES, names=_names(selection))
+        return exported_tree(repository, sides, needed=paths, nearness=nearness)
     return exported(repository, sides, paths=paths)
+
+
+def _names(selection: Selection) -> frozenset[str]:
+    """The words of a change that may be names of other files, in lower case."""
+    bodies = b"\n".join(hunk.body for file in selection.files for hunk in file.hunks)[:_MOST_READ_BYTES]
+    return frozenset(word.decode("ascii").lower() for word in set(_NAME.findall(bodies)))
 
 
 async def _intent(repository: Repository, sides: Sides, wanted: _Wanted) -> Intent:

@@ -55,7 +55,12 @@ class Seat:
     @property
     def reads_tree(self) -> bool:
         """Whether it may read more than the diff."""
-        return any(agent.limits.tools for agent in self.agents) or self.info.type in ("command", "cerberus")
+        return any(agent.limits.tools for agent in self.agents) or self.needs_whole_tree
+
+    @property
+    def needs_whole_tree(self) -> bool:
+        """Whether it is a program of others, of which nobody knows what it reads."""
+        return self.info.type in ("command", "cerberus")
 
 
 async def choose_seats(

@@ -47,7 +47,8 @@ class ReviewTask:
 
     `snapshot` holds each reviewed file that exists after the change, byte for byte, symbolic links as text.
     `without_content` names the reviewed files whose whole content is not known (only a diff was given).
-    `tree` is the whole reviewed tree, for an agent that reads more than the diff; None when there is none.
+    `tree` is the whole reviewed tree, for an agent that reads more than the diff; None when there is none. When
+    `tree_is_partial` it is the part around the change: what is not in it may exist all the same.
     `is_follow_up` when these are only the lines that are new since an earlier review of the same change.
     """
 
@@ -62,6 +63,7 @@ class ReviewTask:
     guidance: tuple[GuidanceFile, ...] = ()
     earlier: tuple[Finding, ...] = ()
     is_follow_up: bool = False
+    tree_is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

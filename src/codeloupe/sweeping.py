@@ -310,6 +310,7 @@ class _Sweep:
             rules=rules_of(self.settings),
             trusted=trusted,
             with_tree=any(seat.reads_tree for seat in self.seats),
+            whole_tree=any(seat.needs_whole_tree for seat in self.seats),
             with_guidance=self.settings.guidance and any(seat.agents for seat in self.seats),
         ) as intake:
             selection = within(intake.selection, change)

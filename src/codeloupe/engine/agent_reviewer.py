@@ -135,6 +135,7 @@ class AgentReviewer:
             earlier=task.earlier,
             can_read_tree=can_read_tree(self._limits, task),
             is_follow_up=task.is_follow_up,
+            tree_is_partial=task.tree_is_partial,
         )
         text = TextReader(task)
         anchorer = Anchorer(task.files, text.read, mask=self._mask)

@@ -58,7 +58,7 @@ class PlacesOfNow:
             return True
         if self._reader.read(finding.file) is not None:
             return True
-        tree = self._task.tree
+        tree = None if self._task.tree_is_partial else self._task.tree
         return tree is not None and finding.file not in self._task.without_content and _is_absent(tree, finding.file)
 
     def is_unchanged_around(self, placed: Finding) -> bool | None:

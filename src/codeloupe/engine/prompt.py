@@ -122,7 +122,9 @@ def _about_data(material: PromptMaterial) -> str:
 
 
 def _reading(material: PromptMaterial) -> str:
-    return _resource("reading_tree" if material.can_read_tree else "reading_diff")
+    if not material.can_read_tree:
+        return _resource("reading_diff")
+    return _resource("reading_part" if material.tree_is_partial else "reading_tree")
 
 
 def _head_and_tail(answer: str) -> str:

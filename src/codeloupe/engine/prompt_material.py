@@ -70,6 +70,7 @@ class PromptMaterial:
     instructions: tuple[PathInstruction, ...] = ()
     earlier: tuple[Finding, ...] = ()
     can_read_tree: bool = False
+    tree_is_partial: bool = False
     is_follow_up: bool = False
 
 

