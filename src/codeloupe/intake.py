@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -28,19 +27,18 @@ from codeloupe.git.diff import parse_diff
 from codeloupe.git.engine import private_directory
 from codeloupe.git.guidance import read_guidance, read_working_guidance
 from codeloupe.git.intent import read_intent
-from codeloupe.git.patched import rebuild
+from codeloupe.git.nearness import near_to
+from codeloupe.git.patched import write_rebuilt
 from codeloupe.git.reading import read_change
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import (
-    Nearness,
     Snapshot,
     empty_directory,
     exported,
     exported_tree,
     list_files,
     place_of,
-    write_file,
 )
 from codeloupe.model.change import Change, FileChange, Scope, ScopeKind
 from codeloupe.model.finding import Finding
@@ -53,10 +51,6 @@ from codeloupe.ports import ReviewTask
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
 _MOST_OLD_BYTES = 128 * 1024**2
-# An agent looks at a few files around a change. To write more takes longer than the rest of a review.
-_MOST_TREE_FILES = 1_000
-_MOST_READ_BYTES = 1_000_000
-_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +150,8 @@ async def take_in(  # noqa: PLR0913 - each is a choice of its own, by name
     With `must_match` an include pattern that fits no file of the repository, before or after the change, is a
     UsageError.
     """
-    wanted = _Wanted(
-        rules=rules,
-        trusted=trusted,
-        tree=with_tree,
-        whole_tree=whole_tree,
-        guidance=with_guidance,
-        context=context,
-    )
+    kinds = {"tree": with_tree, "whole_tree": whole_tree, "guidance": with_guidance}
+    wanted = _Wanted(rules=rules, trusted=trusted, context=context, **kinds)
     must_match = must_match and bool(rules.include)
     if isinstance(request, DiffScope):
         async with _from_diff(request, repo, wanted) as intake:
@@ -319,15 +307,9 @@ def _exported(
     """The selected files, or with the whole tree in one go when a copy of that is needed."""
     paths = _existing(selection)
     if wanted.tree and selection.files and not _is_readable_as_it_is(sides, wanted):
-        nearness = None if wanted.whole_tree else Nearness(most_files=_MOST_TREE_FILES, names=_names(selection))
+        nearness = None if wanted.whole_tree else near_to(selection.files)
         return exported_tree(repository, sides, needed=paths, nearness=nearness)
     return exported(repository, sides, paths=paths)
-
-
-def _names(selection: Selection) -> frozenset[str]:
-    """The words of a change that may be names of other files, in lower case."""
-    bodies = b"\n".join(hunk.body for file in selection.files for hunk in file.hunks)[:_MOST_READ_BYTES]
-    return frozenset(word.decode("ascii").lower() for word in set(_NAME.findall(bodies)))
 
 
 async def _intent(repository: Repository, sides: Sides, wanted: _Wanted) -> Intent:
@@ -385,21 +367,7 @@ async def _write_rebuilt(repository: Repository | None, selection: Selection, ro
     times = Counter(file.new_path for file in selection.present)
     # Several diffs of one file in a row (a log) would have to be applied one after the other.
     single = [file for file in selection.present if file.new_path in existing and times[file.new_path] == 1]
-    contents = await rebuild(repository, single)
-    written = {
-        file.path
-        for file, content in zip(single, contents, strict=True)
-        if content is not None and _could_write(root, file.path, content)
-    }
-    return frozenset(existing - written)
-
-
-def _could_write(root: Path, name: str, content: bytes) -> bool:
-    try:
-        write_file(root, name, content)
-    except (OSError, ValueError):  # a path that leaves the tree, or is file and folder at once, has no content here
-        return False
-    return True
+    return frozenset(existing - await write_rebuilt(repository, single, root))
 
 
 def _existing(selection: Selection) -> set[str]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from codeloupe.git.command import Place, try_git
 from codeloupe.git.engine import DIFF_ATTRIBUTES, in_engine, object_name, temporary_engine
 from codeloupe.git.repository import Repository
+from codeloupe.git.snapshot import write_file
 from codeloupe.model.change import FileChange, FileStatus
 
 
@@ -33,6 +35,24 @@ async def rebuild(repository: Repository | None, files: Sequence[FileChange]) ->
                     content = _from_old(blobs[name], files[number])
                     contents[number] = _checked(content, files[number], repository.sources.object_format)
     return contents
+
+
+async def write_rebuilt(repository: Repository | None, files: Sequence[FileChange], root: Path) -> frozenset[str]:
+    """Write each file whose new content can be known below `root`; returns the paths of those that were written."""
+    contents = await rebuild(repository, files)
+    return frozenset(
+        file.path
+        for file, content in zip(files, contents, strict=True)
+        if content is not None and _could_write(root, file.path, content)
+    )
+
+
+def _could_write(root: Path, name: str, content: bytes) -> bool:
+    try:
+        write_file(root, name, content)
+    except (OSError, ValueError):  # a path that leaves the tree, or is file and folder at once, has no content here
+        return False
+    return True
 
 
 def _from_diff_alone(file: FileChange) -> bytes | None:
