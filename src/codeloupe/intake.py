@@ -27,6 +27,7 @@ from codeloupe.git.diff import parse_diff
 from codeloupe.git.engine import private_directory
 from codeloupe.git.guidance import read_guidance, read_working_guidance
 from codeloupe.git.intent import read_intent
+from codeloupe.git.moments import moments_in
 from codeloupe.git.nearness import near_to
 from codeloupe.git.patched import write_rebuilt
 from codeloupe.git.reading import read_change
@@ -46,7 +47,7 @@ from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
-from codeloupe.ports import ReviewTask
+from codeloupe.ports import MomentOf, ReviewTask
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
@@ -76,6 +77,7 @@ class Intake:
     believed: str | None = None
     repository: Repository | None = None
     tree_is_partial: bool = False
+    moment_of: MomentOf | None = None
 
     def task(self, *, trusted: bool, timeout_seconds: float) -> ReviewTask:
         """What a reviewer gets of it."""
@@ -90,6 +92,7 @@ class Intake:
             intent=self.intent,
             guidance=self.guidance,
             tree_is_partial=self.tree_is_partial,
+            moment_of=self.moment_of,
         )
 
 
@@ -185,6 +188,7 @@ async def take_in(  # noqa: PLR0913 - each is a choice of its own, by name
             lock_findings=settled.lock_findings,
             believed=believed,
             tree_is_partial=tree == snapshot.root and snapshot.is_partial,
+            moment_of=moments_in(repository, sides),
         )
 
 
@@ -263,7 +267,7 @@ async def _with_lock_files(
     selection: Selection, rules: SelectionRules, root: Path | None, repository: Repository | None
 ) -> Settled:
     """Read the lock files; one that cannot be read is left out with the reason."""
-    pinned = [file for file in selection.files if file.path.endswith(".txt") and _pins_hashes(file)]
+    pinned = [f for f in selection.files if f.path.endswith(".txt") and any(b"--hash=" in h.body for h in f.hunks)]
     files = (*selection.lock_files, *pinned)
     if not files:
         return Settled(selection)
@@ -279,10 +283,6 @@ async def _with_lock_files(
     return Settled(replace(selection, lock_files=locks, skipped=selection.skipped + skipped), found)
 
 
-def _pins_hashes(file: FileChange) -> bool:
-    return any(b"--hash=" in hunk.body for hunk in file.hunks)
-
-
 def _new_content(file: FileChange, root: Path | None, blobs: Mapping[str, bytes]) -> bytes | None:
     if root is None:
         return blobs.get(file.new_blob or "")
@@ -291,9 +291,8 @@ def _new_content(file: FileChange, root: Path | None, blobs: Mapping[str, bytes]
 
 
 def _tree(repository: Repository, sides: Sides, snapshot: Snapshot, wanted: _Wanted) -> Path | None:
-    if not wanted.tree:
-        return None
-    return repository.root if _is_readable_as_it_is(sides, wanted) else snapshot.root
+    root = repository.root if _is_readable_as_it_is(sides, wanted) else snapshot.root
+    return root if wanted.tree else None
 
 
 def _is_readable_as_it_is(sides: Sides, wanted: _Wanted) -> bool:

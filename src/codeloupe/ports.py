@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from codeloupe.model.usage import Usage
 if TYPE_CHECKING:
     from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
     from codeloupe.model.agent_events import AgentEvent
-    from codeloupe.model.change import Change, FileChange, ScopeKind
+    from codeloupe.model.change import Change, FileChange, Moment, ScopeKind
     from codeloupe.model.events import Event
     from codeloupe.model.finding import Finding
     from codeloupe.model.history import (
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 EventSink = Callable[["Event"], None]
 AgentEventSink = Callable[["AgentEvent"], None]
+MomentOf = Callable[[str, bytes], Awaitable["Moment"]]
+"""Tells how far a line of a file, given by its text, has got on its way to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class ReviewTask:
     `tree` is the whole reviewed tree, for an agent that reads more than the diff; None when there is none. When
     `tree_is_partial` it is the part around the change: what is not in it may exist all the same.
     `is_follow_up` when these are only the lines that are new since an earlier review of the same change.
+    `moment_of` asks git how far a line has got; None when there is no repository to ask.
     """
 
     change: Change
@@ -64,6 +67,7 @@ class ReviewTask:
     earlier: tuple[Finding, ...] = ()
     is_follow_up: bool = False
     tree_is_partial: bool = False
+    moment_of: MomentOf | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
+from codeloupe.ports import MomentOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +33,8 @@ class AnalysisTarget:
 
     `added_lines` holds, for each file, the line numbers the change added. When the change is not `trusted`,
     in-code suppressions are ignored. `added_text` holds the added lines, number to text, of files of which only
-    the diff is known: these are not under `root`, and only an `AddedLinesAnalyser` gets them.
+    the diff is known: these are not under `root`, and only an `AddedLinesAnalyser` gets them. `moment_of` tells how far
+    an added line has got, for advice that fits.
     """
 
     root: Path
@@ -41,6 +43,7 @@ class AnalysisTarget:
     trusted: bool
     timeout_seconds: float
     added_text: Mapping[str, Mapping[int, bytes]] = field(default_factory=dict, repr=False)
+    moment_of: MomentOf | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ class _Lane:
             trusted=task.trusted,
             timeout_seconds=task.timeout_seconds,
             added_text={file: material.diffs[file] for file in self.files if file in material.diffs},
+            moment_of=task.moment_of,
         )
         async with asyncio.timeout(task.timeout_seconds):
             return await self.analyser.analyse(target)

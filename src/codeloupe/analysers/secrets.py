@@ -20,6 +20,7 @@ from codeloupe.analysers.paths import is_prose_file, is_test_file, read_regular_
 from codeloupe.analysers.secret_detectors import AWS_SECRET, BASIC_AUTH, ENTROPY, KEYWORD, PRIVATE_KEY, WEB_TOKEN
 from codeloupe.analysers.secret_values import looks_random
 from codeloupe.errors import AnalyserFailed, ProgramNotFound
+from codeloupe.model.change import Moment
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.model.token_forms import FORMS
@@ -38,58 +39,75 @@ _ALLOWED_LINE = re.compile(r"pragma: ?(?:allow|white)list[ -]secret")
 _ALLOWED_NEXT_LINE = re.compile(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
 
 _TITLES: Mapping[str, tuple[Severity, str]] = {
-    **{form.name: (form.severity, f"{form.name} committed") for form in FORMS},
-    AWS_SECRET: (Severity.MEDIUM, "Value in the form of an AWS secret key committed"),
-    PRIVATE_KEY: (Severity.CRITICAL, "Private key committed"),
-    "Age Secret Key": (Severity.CRITICAL, "age secret key committed"),
-    "AWS Access Key": (Severity.CRITICAL, "AWS access key committed"),
-    "Azure Shared Access Key": (Severity.CRITICAL, "Azure shared access key committed"),
-    "Azure Storage Account access key": (Severity.CRITICAL, "Azure storage key committed"),
-    "DigitalOcean Token": (Severity.CRITICAL, "DigitalOcean token committed"),
-    "HashiCorp Vault Token": (Severity.CRITICAL, "HashiCorp Vault token committed"),
-    "IBM COS HMAC Credentials": (Severity.CRITICAL, "IBM Cloud storage credential committed"),
-    "IBM Cloud IAM Key": (Severity.CRITICAL, "IBM Cloud key committed"),
-    "SoftLayer Credentials": (Severity.CRITICAL, "SoftLayer credential committed"),
-    "Anthropic API Key": (Severity.HIGH, "Anthropic API key committed"),
-    "Artifactory Credentials": (Severity.HIGH, "Artifactory credential committed"),
-    "Bearer Token": (Severity.HIGH, "Bearer token committed"),
-    "Cloudant Credentials": (Severity.HIGH, "Cloudant credential committed"),
-    "Databricks Token": (Severity.HIGH, "Databricks token committed"),
-    "Discord Bot Token": (Severity.HIGH, "Discord bot token committed"),
-    "GitHub Token": (Severity.HIGH, "GitHub token committed"),
-    "GitLab Token": (Severity.HIGH, "GitLab token committed"),
-    "Google API Key": (Severity.HIGH, "Google API key committed"),
-    "Google OAuth Secret": (Severity.HIGH, "Google OAuth client secret committed"),
-    "Hugging Face Token": (Severity.HIGH, "Hugging Face token committed"),
-    "Mailchimp Access Key": (Severity.HIGH, "Mailchimp key committed"),
-    "NPM tokens": (Severity.HIGH, "npm token committed"),
-    "OpenAI Token": (Severity.HIGH, "OpenAI API key committed"),
-    "PyPI Token": (Severity.HIGH, "PyPI token committed"),
-    "SendGrid API Key": (Severity.HIGH, "SendGrid API key committed"),
-    "Shopify Token": (Severity.HIGH, "Shopify token committed"),
-    "Slack Token": (Severity.HIGH, "Slack token or webhook committed"),
-    "Square OAuth Secret": (Severity.HIGH, "Square OAuth secret committed"),
-    "Stripe Access Key": (Severity.HIGH, "Stripe live key committed"),
-    "Stripe Webhook Secret": (Severity.HIGH, "Stripe webhook secret committed"),
-    "Telegram Bot Token": (Severity.HIGH, "Telegram bot token committed"),
-    "Twilio API Key": (Severity.HIGH, "Twilio key committed"),
-    BASIC_AUTH: (Severity.HIGH, "Password in an address committed"),
-    KEYWORD: (Severity.HIGH, "Password or key committed in clear text"),
-    WEB_TOKEN: (Severity.MEDIUM, "JSON web token committed"),
-    ENTROPY: (Severity.MEDIUM, "Random value under the name of a credential committed"),
+    **{form.name: (form.severity, f"{form.name} in the code") for form in FORMS},
+    AWS_SECRET: (Severity.MEDIUM, "Value in the form of an AWS secret key in the code"),
+    PRIVATE_KEY: (Severity.CRITICAL, "Private key in the code"),
+    "Age Secret Key": (Severity.CRITICAL, "age secret key in the code"),
+    "AWS Access Key": (Severity.CRITICAL, "AWS access key in the code"),
+    "Azure Shared Access Key": (Severity.CRITICAL, "Azure shared access key in the code"),
+    "Azure Storage Account access key": (Severity.CRITICAL, "Azure storage key in the code"),
+    "DigitalOcean Token": (Severity.CRITICAL, "DigitalOcean token in the code"),
+    "HashiCorp Vault Token": (Severity.CRITICAL, "HashiCorp Vault token in the code"),
+    "IBM COS HMAC Credentials": (Severity.CRITICAL, "IBM Cloud storage credential in the code"),
+    "IBM Cloud IAM Key": (Severity.CRITICAL, "IBM Cloud key in the code"),
+    "SoftLayer Credentials": (Severity.CRITICAL, "SoftLayer credential in the code"),
+    "Anthropic API Key": (Severity.HIGH, "Anthropic API key in the code"),
+    "Artifactory Credentials": (Severity.HIGH, "Artifactory credential in the code"),
+    "Bearer Token": (Severity.HIGH, "Bearer token in the code"),
+    "Cloudant Credentials": (Severity.HIGH, "Cloudant credential in the code"),
+    "Databricks Token": (Severity.HIGH, "Databricks token in the code"),
+    "Discord Bot Token": (Severity.HIGH, "Discord bot token in the code"),
+    "GitHub Token": (Severity.HIGH, "GitHub token in the code"),
+    "GitLab Token": (Severity.HIGH, "GitLab token in the code"),
+    "Google API Key": (Severity.HIGH, "Google API key in the code"),
+    "Google OAuth Secret": (Severity.HIGH, "Google OAuth client secret in the code"),
+    "Hugging Face Token": (Severity.HIGH, "Hugging Face token in the code"),
+    "Mailchimp Access Key": (Severity.HIGH, "Mailchimp key in the code"),
+    "NPM tokens": (Severity.HIGH, "npm token in the code"),
+    "OpenAI Token": (Severity.HIGH, "OpenAI API key in the code"),
+    "PyPI Token": (Severity.HIGH, "PyPI token in the code"),
+    "SendGrid API Key": (Severity.HIGH, "SendGrid API key in the code"),
+    "Shopify Token": (Severity.HIGH, "Shopify token in the code"),
+    "Slack Token": (Severity.HIGH, "Slack token or webhook in the code"),
+    "Square OAuth Secret": (Severity.HIGH, "Square OAuth secret in the code"),
+    "Stripe Access Key": (Severity.HIGH, "Stripe live key in the code"),
+    "Stripe Webhook Secret": (Severity.HIGH, "Stripe webhook secret in the code"),
+    "Telegram Bot Token": (Severity.HIGH, "Telegram bot token in the code"),
+    "Twilio API Key": (Severity.HIGH, "Twilio key in the code"),
+    BASIC_AUTH: (Severity.HIGH, "Password in an address in the code"),
+    KEYWORD: (Severity.HIGH, "Password or key in clear text"),
+    WEB_TOKEN: (Severity.MEDIUM, "JSON web token in the code"),
+    ENTROPY: (Severity.MEDIUM, "Random value under the name of a credential in the code"),
 }
-_WHY = (
-    "Whoever can read the repository, a fork, a backup or a build log can use it. Deleting the line later does not "
-    "help: the value stays in the history."
-)
-_WHY_KEY = (
-    "With the private key anybody can pass for its owner and read what was meant for it. Deleting the file later does "
-    "not help: the key stays in the history."
-)
-_FIX = (
-    "revoke it where it was issued and make a new one, keep that in a secret store or the environment, and take the "
-    "line out of the history before it is shared"
-)
+_WHO = "Whoever can read it there, in a fork, a backup or a build log can use it."
+_WHO_KEY = "With the private key anybody can pass for its owner and read what was meant for it."
+_STAYS = "Deleting the line in a later commit does not help: the value stays in the history."
+_STORE = "and read it from a secret store or the environment"
+_REPLACE = "Revoke it where it was issued and make a new one, kept in a secret store or the environment."
+# How far the line has got decides what is still to be saved, and what to do first.
+_ADVICE: Mapping[Moment, tuple[str, str]] = {
+    Moment.UNCOMMITTED: (
+        "It is not committed yet, so it can still be kept out of the history.",
+        f"Take it out before you commit, {_STORE}.",
+    ),
+    Moment.STAGED: (
+        "It is staged and would be part of the next commit.",
+        f"Take it out and stage the file again before you commit, {_STORE}.",
+    ),
+    Moment.COMMITTED: (
+        f"It is in a commit that no remote branch has yet. {_STAYS}",
+        f"Rewrite the commit before you push (`git commit --amend` or `git rebase -i`), {_STORE}.",
+    ),
+    Moment.PUSHED: (
+        f"It has been pushed, so others may have it already. {_STAYS}",
+        f"{_REPLACE} Cleaning the history comes after that.",
+    ),
+    Moment.UNKNOWN: (
+        f"Once it is committed and shared, it cannot be taken back. {_STAYS}",
+        f"{_REPLACE} If it was not shared yet, take it out before it is.",
+    ),
+}
+_MOST_MOMENTS = 20
 
 _Lines = list[tuple[int, str]]
 
@@ -133,7 +151,8 @@ class SecretsAnalyser:
         completed = await run(
             self._command(("-m", _WORKER), target.timeout_seconds, json.dumps(request).encode("ascii"))
         )
-        return _report(_reply(completed), failed)
+        reply = _reply(completed)
+        return _report(reply, failed, await _moments(target, reply, lines))
 
     async def version(self) -> str:
         """The version of detect-secrets that the child would use. Raises AnalyserFailed or a ProcessError."""
@@ -222,19 +241,33 @@ def _reply(completed: Completed) -> _Reply:
     return _Reply(hits, failed)
 
 
+async def _moments(
+    target: AnalysisTarget, reply: _Reply, lines: Mapping[str, _Lines]
+) -> Mapping[tuple[str, int], Moment]:
+    """How far the lines with a secret have got; of very many, only the first are asked about."""
+    if target.moment_of is None:
+        return {}
+    places = dict.fromkeys((hit.file, hit.line) for hit in reply.hits if hit.kind)
+    found: dict[tuple[str, int], Moment] = {}
+    for file, number in list(places)[:_MOST_MOMENTS]:
+        text = dict(lines[file]).get(number, "")
+        found[file, number] = await target.moment_of(file, text.encode("utf-8", "surrogateescape"))
+    return found
+
+
 def _failure(what: str, stderr: str) -> AnalyserFailed:
     lines = stderr.strip().splitlines()
     detail = f": {lines[-1][:300]}" if lines else ""
     return AnalyserFailed(f"{_NAME} {what}{detail}", analyser=_NAME, hint=f"pip install {_NAME}")
 
 
-def _report(reply: _Reply, failed: Mapping[str, str]) -> AnalyserReport:
+def _report(reply: _Reply, failed: Mapping[str, str], moments: Mapping[tuple[str, int], Moment]) -> AnalyserReport:
     by_line: dict[tuple[str, int], list[_Hit]] = defaultdict(list)
     sensitive: dict[str, dict[int, tuple[str, ...]]] = defaultdict(dict)
     for hit in reply.hits:
         by_line[hit.file, hit.line].append(hit)
         sensitive[hit.file][hit.line] = (*sensitive[hit.file].get(hit.line, ()), *hit.values)
-    issues = (_issue(hits) for hits in by_line.values())
+    issues = (_issue(hits, moments.get(place, Moment.UNKNOWN)) for place, hits in by_line.items())
     return AnalyserReport(
         issues=tuple(issue for issue in issues if issue is not None),
         failed={**reply.failed, **failed},
@@ -242,12 +275,13 @@ def _report(reply: _Reply, failed: Mapping[str, str]) -> AnalyserReport:
     )
 
 
-def _issue(hits: Sequence[_Hit]) -> Issue | None:
+def _issue(hits: Sequence[_Hit], moment: Moment) -> Issue | None:
     """One issue for a line, for the worst secret on it; None when nothing there is worth a word."""
     judged = [(severity, hit) for hit in hits if (severity := _severity(hit)) is not None]
     if not judged:
         return None
     severity, worst = min(judged, key=lambda pair: pair[0].priority)
+    state, advice = _ADVICE[moment]
     more = f" This line holds {len(judged)} secrets." if len(judged) > 1 else ""
     return Issue(
         file=worst.file,
@@ -257,8 +291,8 @@ def _issue(hits: Sequence[_Hit]) -> Issue | None:
         severity=severity,
         category="security",
         title=_TITLES[worst.kind][1],
-        body=(_WHY_KEY if worst.kind == PRIVATE_KEY else _WHY) + more,
-        suggestion=_FIX,
+        body=f"{_WHO_KEY if worst.kind == PRIVATE_KEY else _WHO} {state}{more}",
+        suggestion=advice,
     )
 
 

@@ -147,6 +147,16 @@ class ScopeKind(StrEnum):
     DIFF_FILE = "diff_file"
 
 
+class Moment(StrEnum):
+    """How far a line of a change has got on its way to others."""
+
+    UNCOMMITTED = "uncommitted"
+    STAGED = "staged"
+    COMMITTED = "committed"
+    PUSHED = "pushed"
+    UNKNOWN = "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """A resolved scope: `base` and `head` are full object names; `head` is None for an index or a working tree."""

@@ -102,7 +102,7 @@ def test_every_form_of_token_is_found_and_its_value_is_known_as_sensitive_and_in
         (line, rule, severity) for line, (rule, severity, _) in enumerate(TOKENS, start=1)
     ]
     assert {issue.category for issue in report.issues} == {"security"}
-    assert all("history" in issue.body and "revoke" in (issue.suggestion or "") for issue in report.issues)
+    assert all("history" in issue.body and "Revoke" in (issue.suggestion or "") for issue in report.issues)
     assert not [token for _, _, token in TOKENS if token in repr(report)]
     assert report.sensitive["src/app.py"] == {line: (token,) for line, (_, _, token) in enumerate(TOKENS, start=1)}
 
