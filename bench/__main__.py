@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench import (
     agents,
+    detection,
     extraction,
     growth,
     history,
@@ -35,6 +36,7 @@ _ROOMS: dict[str, Callable[[], Iterator[BenchRow]]] = {
     "parse": parse.rows,
     "extraction": extraction.rows,
     "offline": offline.rows,
+    "detection": detection.rows,
     "agents": agents.rows,
     "scaling": scaling.rows,
     "review": review.rows,
