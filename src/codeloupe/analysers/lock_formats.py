@@ -54,7 +54,7 @@ def read_requirements(text: str) -> Iterator[Package]:
             continue
         if words[0].startswith("-"):
             option, _, value = " ".join(words).replace("=", " ", 1).partition(" ")
-            if option in ("-i", "--index-url", "--extra-index-url", "-f", "--find-links"):
+            if re.fullmatch(r"-i|-f|--find[-]links|--(?:extra-)?index[-]url", option):
                 yield Package(name=option, version="", source=value.strip())
             continue
         hashes = frozenset(word.removeprefix("--hash=") for word in words if word.startswith("--hash="))
@@ -252,7 +252,7 @@ def _gems(text: str) -> Iterator[Package]:
 
 def _gem_checksums(part: str) -> Iterator[tuple[tuple[str, str], frozenset[str]]]:
     for line in filter(str.strip, part.splitlines()[1:]):
-        found = _GEM_CHECKSUM.fullmatch(line)
+        found = _GEM_CHECKSUM.fullmatch(line.rstrip())
         if found is None:
             raise ValueError(f"{line.strip()!r} is no checksum of a gem")
         yield (found[1], found[2]), frozenset(filter(None, (found[3] or "").split(",")))
@@ -314,10 +314,11 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _yaml(text: str) -> dict[str, Any]:
     import yaml  # noqa: PLC0415 - of all formats only this one needs it
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     if re.search(r"(^|[\s,\[{])[&*][\w-]+", re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "", text)):
         raise ValueError("it has anchors, which no package manager writes")
     try:
-        document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
+        document = loader(text).get_single_data()
     except yaml.YAMLError as error:
         raise ValueError("it is no YAML") from error
     if not isinstance(document, dict):
