@@ -19,7 +19,7 @@ from tests.documentation_pages import DOCS
 RENEW = "python -m tests.documentation_reference"
 # Words that end with _ stand for every key that begins so and has no group before.
 _GROUPS = {
-    "What is reviewed": "base_branch include exclude max_file_bytes max_file_lines skip_ untrusted",
+    "What is reviewed": "base_branch include exclude max_file_bytes max_file_lines skip_ accept_unread untrusted",
     "Who reviews": "reviewer_type reviewers lanes agents model agent_sdk_reviewer_model api_",
     "How it is reviewed": "effort experts own_experts commit_experts instructions guidance passes verify",
     "What counts": "fail_on min_severity on_",
@@ -51,7 +51,7 @@ stand in files only. An empty variable counts as not set. An unknown key, or a v
 that names what was probably meant.
 
 Keys marked with * are yours alone. They decide what runs on your machine and where keys go, and the file of a
-repository that sets one is refused. Of an untrusted change the repository's file is read from the base revision.
+repository that sets one is refused. Of an untrusted change the repository's file is read from the base branch.
 
 `CODELOUPE_HOME` is no setting: it names the folder for history, ledger and runs, which is otherwise
 `~/.local/state/codeloupe` (or below `XDG_STATE_HOME`).

@@ -71,10 +71,16 @@ def test_a_revision_that_is_both_a_branch_and_a_tag(project: GitRepository) -> N
     assert_refused(codeloupe("review", "--base", "same", cwd=project.path), "ambiguous", "refs/heads/")
 
 
-@pytest.mark.parametrize("words", [["--base=-x"], ["--commit=--output=pwned"], ["--", "-x..HEAD"]])
+@pytest.mark.parametrize("words", [["--base=-x"], ["--commit=--output=pwned"]])
 def test_a_revision_that_begins_with_a_dash(project: GitRepository, words: list[str]) -> None:
     assert_refused(codeloupe("review", *words, cwd=project.path), "begins with a dash")
     assert not (project.path / "pwned").exists()
+
+
+def test_a_path_that_begins_with_a_dash(project: GitRepository) -> None:
+    refused = codeloupe("review", "--reviewer", "offline", "--", "-x..HEAD", cwd=project.path)
+    assert refused.exit_code == 2
+    assert "no file of the repository matches '/-x..HEAD'" in refused.stderr
 
 
 def test_one_revision_where_a_range_belongs(project: GitRepository) -> None:

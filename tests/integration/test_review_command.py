@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hidden_material import png
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 
@@ -161,13 +162,13 @@ def test_a_file_over_the_limit_makes_the_review_incomplete_not_clean(project: Gi
 
 def test_skipped_files_are_in_the_coverage_with_their_reason(project: GitRepository) -> None:
     project.write("package-lock.json", "{}\n")
-    project.write("logo.png", b"\x89PNG\0\0")
+    project.write("logo.png", png())
     project.write("ok.py", CLEAN)
     coverage = codeloupe("review", "--format", "json", "-q", cwd=project.path).json()["coverage"]
     assert (coverage["files_total"], coverage["files_reviewed"]) == (3, 1)
     assert {skip["file"]: skip["reason"] for skip in coverage["skipped"]} == {
         "package-lock.json": "lock file",
-        "logo.png": "binary",
+        "logo.png": "media",
     }
 
 
