@@ -20,7 +20,7 @@ from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.scripted_call import AgentStep
 
 Steps = Sequence[AgentStep]
-ALL = AgentLimits(schema=True, turns=True, budget=True, resume=True, tools=True, writes=True)
+ALL = AgentLimits(schema=True, turns=True, budget=True, resume=True, fork=True, tools=True, writes=True)
 
 
 def write_pipeline(folder: Path, *stages: Mapping[str, Any], **keys: Any) -> Path:

@@ -93,7 +93,9 @@ class Asking:
             agents = tuple(each for each in agents if each.name == agent)[:1]
 
         async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-            asked = replace(request, model=request.model or self._crew.model)
+            # A session that cannot be forked is resumed itself: to refuse it would lose what it knows.
+            forks = request.fork_session and all(each.limits.fork for each in agents)
+            asked = replace(request, model=request.model or self._crew.model, fork_session=forks)
             return await self._called(stage.name, asked, agents, emit)
 
         return ask

@@ -10,7 +10,8 @@ import pytest
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import Crashed, OutputInvalid, Overloaded, TimedOut
-from codeloupe.model.pipeline import Approval, Decision, StageState
+from codeloupe.model.agent import AgentLimits
+from codeloupe.model.pipeline import Approval, Decision, RecoveryStep, StageState
 from codeloupe.pipelines import Pipeline, open_run_store, resume_run
 from codeloupe.testing import AgentStep, Hang, Json, Text
 from tests.engine_pipelines import Cast, Ran, critique, failing, options, resume, run, write_pipeline
@@ -106,3 +107,15 @@ def test_without_retries_there_is_exactly_one_call(tmp_path: Path) -> None:
         if len(cast.calls) != 2 or again.record.stage("write").state is not S.AWAITING_APPROVAL:
             wrong[f"{type(error).__name__} again"] = cast.calls
     assert wrong == {}
+
+
+@pytest.mark.defect("P2")
+def test_a_budget_holds_for_an_agent_that_cannot_stop_at_a_cost_or_fork_a_session(tmp_path: Path) -> None:
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": "critic"}, {"name": "use", "needs": ["write"]})
+    plain = AgentLimits(schema=True, resume=True, tools=True, writes=True)
+    steps: list[AgentStep] = [failing(Crashed, session_id="s-1"), failing(Crashed, session_id="s-1"), Text("a")]
+    cast = Cast({"write": steps, "use": [Text("b")]}, {"write": [critique("PASS", 90)]}, cost_usd=0.2, limits=plain)
+    ran = run(file, cast, tmp_path / "state", settings=Settings(max_budget_usd=0.4))
+    assert ran.record.stage("write").attempts[0].step is RecoveryStep.RESUME
+    assert ran.record.stage("use").state is S.AWAITING_APPROVAL
+    assert cast.calls == ["write", "write", "write", "critic of write"]
