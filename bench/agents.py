@@ -20,9 +20,9 @@ from codeloupe.agents.caller import AgentCaller, CallerOptions
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.process import Command, inherited_environment, stream
-from codeloupe.store.content_key import content_key
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
+from codeloupe.switchboard import review_key
 from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text
 
 _CALLS, _AT_A_TIME = 1000, 100
@@ -123,7 +123,7 @@ async def _call_all(work: Path, ledger: SqliteLedger) -> None:
     caller = AgentCaller(
         CallerOptions(concurrency=_AT_A_TIME),
         ledger=ledger,
-        key_of=lambda request, asked: content_key(request, agent=asked.name, model=None),
+        key_of=review_key,
     )
     requests = [AgentRequest(prompt=f"Question {number}", working_dir=work) for number in range(_CALLS)]
     await asyncio.gather(*(caller.call(request, agent=agent, emit=_ignore) for request in requests))

@@ -12,9 +12,9 @@ from bench.table import BenchRow
 from codeloupe.agents.caller import AgentCaller, CallerOptions
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.agent_events import AgentEvent
-from codeloupe.store.content_key import content_key
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
+from codeloupe.switchboard import review_key
 from codeloupe.testing import Delay, ScriptedAgent, Text
 
 _AT_A_TIME = (1, 10, 30, 100)
@@ -44,7 +44,7 @@ async def _call_all(at_a_time: int) -> None:
         caller = AgentCaller(
             CallerOptions(concurrency=at_a_time),
             ledger=SqliteLedger(database),
-            key_of=lambda request, asked: content_key(request, agent=asked.name, model=None),
+            key_of=review_key,
         )
         work = Path(directory)
         requests = [

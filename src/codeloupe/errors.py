@@ -315,8 +315,11 @@ class OutputInvalid(AgentError):
     """The answer is empty, broken or violates the schema.
 
     `output` is what the model said, as far as that is known apart from all that was printed. `cut_off` tells that the
-    answer ended before its end, so that what can be read of it is not all that there was to say.
+    answer ended before its end, so that what can be read of it is not all that there was to say. `model` is the one
+    that answered, where it is known.
     """
+
+    model: str | None = None
 
     def __init__(
         self,

@@ -273,7 +273,7 @@ class Panel:
             passes=settings.passes,
             call_timeout_seconds=settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds,
             instructions=settings.instructions,
-            units_at_once=max(64, settings.concurrency),
+            units_at_once=settings.concurrency,
         )
 
     def _asking(self, seat: Seat) -> AskAgent:

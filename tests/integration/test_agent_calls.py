@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -10,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.testing import Json, StandInServer, Status, Text
+import codeloupe as codeloupe_library
+from codeloupe.testing import Hang, Json, StandInServer, Status, Text
+from tests.agent_programs import find
 from tests.program import Ended
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -124,3 +129,77 @@ def test_the_client_of_google_says_nothing_about_two_keys(project: GitRepository
             check=True,
         )
     assert (ended.stdout, ended.stderr) == ("Hello.\n", "")
+
+
+@pytest.mark.defect("V3")
+def test_answers_that_cannot_be_read_end_a_review_after_three_of_them_in_a_row(repository: GitRepository) -> None:
+    repository.write("README.md", "a shop\n")
+    repository.commit()
+    repository.checkout("change", new=True)
+    for number in range(15):
+        # Each is as large as a unit may be.
+        repository.write(f"module_{number}.py", "".join(f"value_{line} = {line} + {number}\n" for line in range(3000)))
+    repository.commit()
+    words = ("review", "main...HEAD", "--reviewer", "api", "--format", "json", "--no-verify")
+    # A unit is asked about twice before its answer counts as unreadable.
+    for concurrency, most in ((1, 6), (5, 12)):
+        with StandInServer([Text("Lorem ipsum dolor sit amet.")]) as server:
+            settings = {"CODELOUPE_CONCURRENCY": str(concurrency)}
+            ended = run(server, repository.path, *words, more=settings)
+            calls = server.count(auxiliary=False)
+        document = ended.json()
+        assert (ended.exit_code, document["passed"]) == (3, False), ended.stderr
+        assert document["coverage"]["units_total"] >= 15
+        assert calls <= most, concurrency
+        assert ended.stderr.count("3 calls in a row failed") == 1
+        assert sum("in a row failed" in error["message"] for error in document["errors"]) == 1
+
+
+@pytest.mark.defect("V8")
+def test_the_log_has_the_stack_trace_of_a_failed_call_and_the_report_tells_what_is_known_at_a_timeout(
+    project: GitRepository, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    caplog.set_level(logging.INFO, logger="codeloupe")
+    for kind, reply in (("agent_sdk", Status(401)), ("api", Status(400)), ("api", Status(401))):
+        caplog.clear()
+        with StandInServer([reply]) as server:
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+            settings = codeloupe_library.Settings(reviewer_type=kind, api_model="anthropic:claude-stand-in")
+            reviewer = codeloupe_library.make_reviewer(settings, repo=project.path, log_directory=tmp_path / "logs")
+            result = asyncio.run(reviewer("main..HEAD", timeout=120))
+        assert (result.passed, result.fatal_error) == (False, False)
+        assert str(reply.code) in (result.parse_error or ""), kind
+        assert any(record.exc_info for record in caplog.records), (kind, reply)
+    with StandInServer([Hang()]) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+        result = asyncio.run(reviewer("main..HEAD", timeout=3))
+    assert (result.passed, result.parse_error) == (False, "timeout")
+    assert result.review_log_path is not None
+    document = json.loads(result.review_log_path.read_text(encoding="utf-8"))
+    assert (document["passed"], document["verdict"]) == (False, "INCOMPLETE")
+    assert document["errors"][0]["message"] == "timeout"
+
+
+@pytest.mark.defect("V8")
+def test_the_report_names_the_model_that_answered_and_no_priority_twice(project: GitRepository) -> None:
+    marked = {**FINDING, "title": "[P2] [P2] Division by zero", "severity": "medium"}
+    answers = {"claude_cli": "claude", "agent_sdk": "claude", "codex": "gpt", "gemini": "gemini", "api": "claude"}
+    for agent, family in answers.items():
+        with StandInServer([Json({"findings": [marked]})]) as server:
+            variables = {
+                "OPENAI_API_KEY": KEY,
+                "OPENAI_BASE_URL": f"{server.url}/v1",
+                "GEMINI_API_KEY": KEY,
+                "GOOGLE_GEMINI_BASE_URL": server.url,
+                "CODELOUPE_CLAUDE_PATH": str(find("claude")),
+                "CODELOUPE_CODEX_PATH": str(find("codex")),
+                "CODELOUPE_GEMINI_PATH": str(find("gemini")),
+                "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+            }
+            words = ("review", "main...HEAD", "--reviewer", agent, "--format", "json", "--no-verify")
+            ended = run(server, project.path, *words, more=variables)
+        document = ended.json()
+        assert ended.exit_code == 0, ended.stderr
+        assert family in (document["reviewer"]["model"] or ""), agent
+        assert [finding["title"] for finding in document["findings"]] == ["Division by zero"], agent

@@ -14,7 +14,7 @@ from codeloupe.agents.fallback import Roll
 from codeloupe.agents.limiter import Limiter, Place
 from codeloupe.agents.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, with_retries
 from codeloupe.agents.timing import Timing, in_words
-from codeloupe.errors import AgentError, Crashed, Overloaded, RateLimited, TimedOut
+from codeloupe.errors import AgentError, Crashed, OutputInvalid, Overloaded, RateLimited, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.records import dataclass
 from codeloupe.ports import Agent, AgentEventSink
@@ -119,7 +119,11 @@ class Attempts:
         if self.roll is not None:
             self.roll.note_answer(self.agent.name)
         place.succeeded()
-        return await checked_answer(result, request, self.agent)
+        try:
+            return await checked_answer(result, request, self.agent)
+        except OutputInvalid as error:
+            error.model = result.model
+            raise
 
     async def _run(self, request: AgentRequest) -> AgentResult:
         name = self.agent.name

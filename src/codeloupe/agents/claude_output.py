@@ -91,6 +91,7 @@ def _failure(result: Mapping[str, Any], told: Told, *, retry_after_seconds: floa
         text=text_of(result.get("result")) or "; ".join(filter(None, sentences)),
         status=count_of(result.get("api_error_status")) or None,
         asked_model=told.asked_model,
+        model=told.model or _busiest_model(result),
         retry_after_seconds=retry_after_seconds,
         session_id=_session(result, told),
         raw_output=_raw(result),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from codeloupe.agents.codex_flags import LIMITS, arguments, prompt_input, refuse_other_tools
-from codeloupe.agents.codex_output import CodexProgress
+from codeloupe.agents.codex_output import CodexProgress, model_in_session
 from codeloupe.agents.codex_program import (
     CODEX,
     CodexSettings,
@@ -91,7 +92,8 @@ class CodexAgent:
                 stdin=prompt.encode(),
             )
             completed = await run_program(CODEX, command, progress, idle_timeout_seconds=request.idle_timeout_seconds)
-        return progress.answer(completed, now=datetime.now().astimezone())
+            result = progress.answer(completed, now=datetime.now().astimezone())
+            return replace(result, model=model_in_session(places, result.session_id) or result.model)
 
     async def check(self) -> Availability:
         """Whether it can be used here. Costs nothing and never raises."""

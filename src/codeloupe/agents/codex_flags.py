@@ -16,7 +16,6 @@ from typing import Any
 from codeloupe.agents.codex_program import (
     CODEX,
     CodexSettings,
-    keeps_session,
     link_user_files,
     private_folder,
 )
@@ -88,7 +87,6 @@ def arguments(request: AgentRequest, settings: CodexSettings, places: Places) ->
     Raises InvalidRequest.
     """
     flags = ["--json", "--ignore-rules", "--skip-git-repo-check"]
-    flags += [] if keeps_session(request, settings) else ["--ephemeral"]
     link_user_files(request, settings, places)
     _write_private_settings(request, places)
     flags += [] if request.model is None else [f"--model={request.model}"]

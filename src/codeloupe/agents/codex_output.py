@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 from codeloupe.agents.codex_failures import ended_without_result, failed
 from codeloupe.agents.codex_flags import SHELL, notes_on
-from codeloupe.agents.codex_program import CODEX
+from codeloupe.agents.codex_program import CODEX, private_folder
+from codeloupe.agents.environment import Places
+from codeloupe.agents.program import message_on
 from codeloupe.agents.program_failures import EMPTY, Failure, error_of, one_line
 from codeloupe.agents.program_output import count_of, detail_of, list_of, mapping_of, text_of
 from codeloupe.agents.strict_schema import strict_schema, without_fillers
@@ -166,6 +169,16 @@ class CodexProgress:
                 raw_output=raw_output,
                 session_id=had,
             )
+
+
+def model_in_session(places: Places, session_id: str) -> str | None:
+    """The model that answered, by the record of the session: the program says it nowhere else."""
+    model = None
+    for file in (private_folder(places) / "sessions").glob(f"*/*/*/rollout-*{session_id}.jsonl"):
+        with suppress(OSError), file.open("rb") as lines:
+            for message in (message_on(line) for line in lines if b'"turn_context"' in line):
+                model = text_of(mapping_of((message or {}).get("payload")).get("model")) or model
+    return model
 
 
 def _structured(answer: str, request: AgentRequest) -> Any:

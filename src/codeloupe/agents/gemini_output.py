@@ -144,6 +144,7 @@ class GeminiProgress:
             program=GEMINI,
             text=text,
             asked_model=self._request.model,
+            model=self._model,
             session_id=self._session_id,
             raw_output=raw_output,
             output=restored("".join(self._pieces)),

@@ -81,6 +81,7 @@ class Failure:
     text: str = ""
     status: int | None = None
     asked_model: str | None = None
+    model: str | None = None
     retry_after_seconds: float | None = None
     session_id: str = ""
     raw_output: str = ""
@@ -115,6 +116,8 @@ def error_of(kind: Kind, failure: Failure) -> AgentError:
         more |= {"output": failure.output, "cut_off": kind is CUT_OFF}
     error = kind.error(message, agent=agent, hint=kind.hint or _own_hint(kind, failure), **more)
     error.cost_usd, error.usage = failure.cost_usd, failure.usage
+    if isinstance(error, OutputInvalid):
+        error.model = failure.model
     return error
 
 

@@ -42,8 +42,9 @@ class AgentReviewOptions:
     """How an agent reviews.
 
     `apart` asks about each expert's checklist by itself; `passes` says how often all is asked. `call_timeout_seconds`
-    is for one unit. `units_at_once` bounds how many prompts are held at a time, and must not be less than the number
-    of calls that may run at a time, which is for `ask` to bound.
+    is for one unit. `units_at_once` is how many are asked about at a time. It should be the number of calls that may
+    run at a time, which is for `ask` to bound: with fewer some would not be used, and with more a broken answer would
+    be asked for again only after all other units, so that it would be late to be seen that none can be read.
     """
 
     model: str | None = None
@@ -99,7 +100,7 @@ class AgentReviewer:
 
     @property
     def info(self) -> ReviewerInfo:
-        """Its type, model and why it was chosen."""
+        """Its type, why it was chosen, and its model: once it has reviewed, the one that answered."""
         return self._info
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
@@ -120,6 +121,8 @@ class AgentReviewer:
         run = _Run(self._name, self._call(task, asker), emit)
         await for_each(units, run.review, at_once=options.units_at_once)
         outcome = run.outcome(units, _in_no_unit(task, units))
+        if asker.models:
+            self._info = replace(self._info, model="+".join(asker.models))
         seconds = time.monotonic() - started
         failed = len(outcome.units_failed)
         failure = outcome.units_failed[0].reason if failed and failed == len(units) else None

@@ -223,7 +223,7 @@ def _finding(claim: ClaimedFinding, origin: Origin, place: _Place, *, anchored: 
         line_end=place.line_end,
         severity=claim.severity,
         category=claim.category.strip() or origin.expert or "general",
-        title=claim.title,
+        title=claim.plain_title,
         body=claim.body,
         evidence=place.evidence,
         reviewer=origin.reviewer,

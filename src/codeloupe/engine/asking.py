@@ -90,7 +90,10 @@ def can_read_tree(limits: AgentLimits, task: ReviewTask) -> bool:
 
 
 class Asker:
-    """Puts the questions of one run, in one event loop. `usage` is what they cost so far."""
+    """Puts the questions of one run, in one event loop.
+
+    `usage` is what they cost so far, `models` are those that answered, each once, in the order of their first answers.
+    """
 
     def __init__(self, ask: AskAgent, *, transcript: Transcript | None = None) -> None:
         self._ask = ask
@@ -98,6 +101,7 @@ class Asker:
         self._notes: set[str] = set()
         self.circuit = Circuit()
         self.usage = Usage()
+        self.models: dict[str, None] = {}
 
     async def answer(self, request: AgentRequest, emit: EventSink) -> AgentResult:
         """The answer. Raises what `ask` raises, and CircuitOpen when it was not put."""
@@ -118,12 +122,18 @@ class Asker:
         except Exception as error:  # whatever it was, what it cost is told
             self.usage = self.usage.plus(_usage_of_failure(error, attempts))
             self._record(f"failure of {unit}", f"{error}\n{getattr(error, 'raw_output', '')}")
+            self._note_model(getattr(error, "model", None))
             raise
         # Calls run side by side: the time of a review is measured as a whole.
         self.usage = self.usage.plus(replace(usage_of(result), duration_seconds=0.0))
         self._record(f"answer of {unit}", result.raw_output or result.output)
+        self._note_model(result.model)
         self.warn_once(result.notes, emit)
         return result
+
+    def _note_model(self, model: str | None) -> None:
+        if model:
+            self.models[model] = None
 
     def warn_once(self, notes: Sequence[str], emit: EventSink) -> None:
         """Tell what many calls may have to tell, once in a run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from codeloupe.engine.failures import Failure, failure_of
 from codeloupe.errors import BudgetExhausted, InvalidRequest, NotInstalled, NotLoggedIn, StoreError
@@ -14,7 +15,7 @@ from codeloupe.model.agent_events import AgentEvent, AgentStarted, AttemptFailed
 _LASTING = (BudgetExhausted, NotInstalled, NotLoggedIn, StoreError)
 # One may be the fault of its unit, such as a prompt that a service refuses; two without any answer are not.
 _INVALID_REQUESTS = 2
-_FAILURES_IN_A_ROW = 20
+_FAILURES_IN_A_ROW = 3
 
 
 class CircuitOpen(Exception):
@@ -28,8 +29,8 @@ class CircuitOpen(Exception):
 class Circuit:
     """Watches the calls of one run, in one event loop.
 
-    It opens at a failure that lasts, at the second invalid request before any answer, and at twenty failures in a
-    row. Then no call is begun any more, and those that wait for their turn are let go. What is being bought goes on.
+    It opens at a failure that lasts, at the second invalid request before any answer, and at three failures in a row.
+    Then no call is begun any more, and those that wait for their turn are let go. What is being bought goes on.
     """
 
     def __init__(self) -> None:
@@ -73,7 +74,11 @@ class Circuit:
         self._invalid_requests += isinstance(error, InvalidRequest)
         if self._failure is not None or not self._is_pointless(error):
             return
-        self._failure = failure_of(error)
+        failure = failure_of(error)
+        if not isinstance(error, _LASTING) and self._in_a_row >= _FAILURES_IN_A_ROW:
+            reason = f"{self._in_a_row} calls in a row failed, the last one with: {failure.reason}"
+            failure = replace(failure, reason=reason)
+        self._failure = failure
         # The budget refuses by itself what waits, and lets through what costs nothing.
         if not isinstance(error, BudgetExhausted):
             for call in list(self._calls):

@@ -125,8 +125,9 @@ class UnitCall:
         warn(f"the answer about {unit.name} could not be read and is asked for again: {heard.read.problem}", emit)
         try:
             second = await self._ask(again, emit)
-        except CircuitOpen as stopped:
-            return self._unreadable(unit, heard, f"not asked again: {stopped.failure.reason}")
+        except CircuitOpen:
+            # Why nothing more is asked is told once, for all units.
+            return self._unreadable(unit, heard, "it was not asked for again, since nothing more is asked")
         both = replace(second, read=replace(second.read, findings=_together(second.read, heard.read)))
         if both.read.problem is not None:
             return self._unreadable(unit, both)
@@ -208,6 +209,8 @@ class UnitCall:
         failure = failure_of(error)
         if failure.kind == UNEXPECTED_ERROR or isinstance(error, Crashed):
             _log.warning("the review of %s failed", unit.name, exc_info=error)
+        else:
+            _log.info("the review of %s failed: %s", unit.name, failure.reason, exc_info=error)
         self.asker.circuit.note_failure(error)
         if heard is None:
             return UnitOutcome(failure=failure, reviewed=False)

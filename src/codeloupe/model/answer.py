@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
+
+_PRIORITIES = re.compile(r"(?:\s{0,8}(?:\[\s{0,8}P[0-3]\s{0,8}\]|\(P[0-3]\)|P[0-3]:)){1,4}\s{0,8}(?=\S)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,12 @@ class ClaimedFinding:
     confidence: float | None = None
     reviewer: str | None = None
     rule: str | None = None
+
+    @property
+    def plain_title(self) -> str:
+        """The title without a priority before it, such as `[P2]`: reports tell the one that counts themselves."""
+        stated = _PRIORITIES.match(self.title)
+        return self.title[stated.end() :] if stated else self.title
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

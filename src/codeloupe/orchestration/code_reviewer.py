@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import tempfile
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,10 +14,11 @@ from typing import Any
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
-from codeloupe.model.review import Review
+from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
 from codeloupe.orchestration.results import ReviewResult, counting, issue_of, joined, reasons_of
 from codeloupe.orchestration.running import ReviewFunction, Trouble, Voice, WarningSink, own_review, trouble_of
+from codeloupe.redaction import redact
 from codeloupe.report.json_v1 import render_json
 from codeloupe.runtime import Runtime
 
@@ -85,7 +88,7 @@ class CodeReviewer:
                 reviews.append(done)
 
         trouble = await trouble_of(work(), timeout=timeout)
-        log_path = _write_log(self._log_directory, reviews, voice) if self._log_directory and reviews else None
+        log_path = _write_log(self._log_directory, reviews, trouble, voice) if self._log_directory else None
         result = _result(reviews, trouble, log_path)
         if result.parse_error is not None:
             voice.warn(result.parse_error)
@@ -154,11 +157,13 @@ def _result(reviews: Sequence[Review], trouble: Trouble | None, log_path: Path |
     )
 
 
-def _write_log(directory: Path, reviews: Sequence[Review], voice: Voice) -> Path | None:
+def _write_log(directory: Path, reviews: Sequence[Review], trouble: Trouble | None, voice: Voice) -> Path | None:
     """Write the report in one step. That it cannot be written takes nothing from the review."""
     documents = [render_json(review) for review in reviews]
+    if trouble is not None:
+        documents.append(_unfinished(trouble, voice))
     text = documents[0] if len(documents) == 1 else f"[{','.join(documents)}]\n"
-    path = directory / f"review-{reviews[0].review_id}.json"
+    path = directory / f"review-{reviews[0].review_id if reviews else uuid.uuid4()}.json"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         _replace(path, text)
@@ -166,6 +171,28 @@ def _write_log(directory: Path, reviews: Sequence[Review], voice: Voice) -> Path
         voice.warn(f"the report of the review could not be written to {path}: {error.strerror}")
         return None
     return path
+
+
+def _unfinished(trouble: Trouble, voice: Voice) -> str:
+    """What is known of a review that did not come to its end, in the names that the report of one has."""
+    known = {
+        "scope": {"description": voice.what},
+        "verdict": Verdict.INCOMPLETE.value,
+        "passed": False,
+        "complete": False,
+        "findings": [
+            {
+                "file": found.file,
+                "severity": found.severity.value,
+                "title": redact(found.title),
+                "body": redact(found.body),
+            }
+            for found in voice.findings
+        ],
+        "errors": [{"kind": "unfinished", "message": trouble.words}],
+        "warnings": [redact(warning) for warning in sorted(voice.warnings)],
+    }
+    return f"{json.dumps(known, indent=2, ensure_ascii=False)}\n"
 
 
 def _replace(path: Path, text: str) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError, UsageError
-from codeloupe.model.events import Event, ReviewerChosen, Warned
+from codeloupe.model.events import Event, ReviewerChosen, UnitFinished, Warned
+from codeloupe.model.finding import Finding
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.scope import ScopeRequest
@@ -46,28 +47,33 @@ class Trouble:
 
 
 class Voice:
-    """Tells each warning once, and the log who reviews what."""
+    """Tells each warning once, and the log who reviews what. Keeps what was found so far, and the warnings."""
 
     def __init__(self, sink: WarningSink | None, what: str) -> None:
         self._sink = sink
-        self._what = what
-        self._told: set[str] = set()
+        self.what = what
+        self.warnings: set[str] = set()
+        self.findings: list[Finding] = []
 
     def take(self, event: Event) -> None:
         """Take an event of the review."""
         match event:
             case ReviewerChosen(reviewer):
-                _log.info("Starting review for %s with %s", self._what, reviewer.type)
+                _log.info("Starting review for %s with %s", self.what, reviewer.type)
             case Warned(message):
                 self.warn(message)
+            case UnitFinished(findings=findings):
+                self.findings += findings
             case _:
                 pass
 
     def warn(self, message: str) -> None:
         """Tell a warning, unless it was told before. A sink that fails takes nothing from the review."""
-        if self._sink is None or message in self._told:
+        if message in self.warnings:
             return
-        self._told.add(message)
+        self.warnings.add(message)
+        if self._sink is None:
+            return
         try:
             self._sink(message)
         except Exception:  # noqa: BLE001 - it is the caller's own code, and may raise anything

@@ -169,7 +169,7 @@ class TestUnmetWishes:
         validate(request(**fields), ABLE, agent="codex")
 
     def test_a_fork_needs_an_agent_that_forks_and_a_session(self) -> None:
-        asked = {"resume_session": "abc", "fork_session": True}
+        asked: dict[str, Any] = {"resume_session": "abc", "fork_session": True}
         assert "cannot fork a session" in refusal(AgentLimits(resume=True), **asked).message
         assert "no session to be forked" in refusal(ABLE, fork_session=True).message
         validate(request(**asked), ABLE, agent="codex")
