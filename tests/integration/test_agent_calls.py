@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import codeloupe as codeloupe_library
-from codeloupe.testing import Hang, Json, StandInServer, Status, Text
+from codeloupe.testing import Hang, Json, StandInServer, Status, Text, ToolUse
 from tests.agent_programs import find
 from tests.program import Ended
 from tests.repository import GitRepository
@@ -50,6 +51,21 @@ def run(server: StandInServer, project: Path, *words: str, more: Mapping[str, st
         "CODELOUPE_KEEP_HISTORY": "false",
     }
     return codeloupe(*words, cwd=project, environment={**variables, **(more or {})})
+
+
+def programs(server: StandInServer) -> dict[str, str]:
+    """What the agents that are programs need beside that."""
+    return {
+        "OPENAI_API_KEY": KEY,
+        "OPENAI_BASE_URL": f"{server.url}/v1",
+        "GEMINI_API_KEY": KEY,
+        "GOOGLE_GEMINI_BASE_URL": server.url,
+        "CODELOUPE_CLAUDE_PATH": str(find("claude")),
+        "CODELOUPE_CODEX_PATH": str(find("codex")),
+        "CODELOUPE_GEMINI_PATH": str(find("gemini")),
+        "CODELOUPE_ALLOW_BYPASS": "true",
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+    }
 
 
 @pytest.mark.defect("T16")
@@ -187,19 +203,80 @@ def test_the_report_names_the_model_that_answered_and_no_priority_twice(project:
     answers = {"claude_cli": "claude", "agent_sdk": "claude", "codex": "gpt", "gemini": "gemini", "api": "claude"}
     for agent, family in answers.items():
         with StandInServer([Json({"findings": [marked]})]) as server:
-            variables = {
-                "OPENAI_API_KEY": KEY,
-                "OPENAI_BASE_URL": f"{server.url}/v1",
-                "GEMINI_API_KEY": KEY,
-                "GOOGLE_GEMINI_BASE_URL": server.url,
-                "CODELOUPE_CLAUDE_PATH": str(find("claude")),
-                "CODELOUPE_CODEX_PATH": str(find("codex")),
-                "CODELOUPE_GEMINI_PATH": str(find("gemini")),
-                "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
-            }
             words = ("review", "main...HEAD", "--reviewer", agent, "--format", "json", "--no-verify")
-            ended = run(server, project.path, *words, more=variables)
+            ended = run(server, project.path, *words, more=programs(server))
         document = ended.json()
         assert ended.exit_code == 0, ended.stderr
         assert family in (document["reviewer"]["model"] or ""), agent
         assert [finding["title"] for finding in document["findings"]] == ["Division by zero"], agent
+
+
+@pytest.mark.defect("P4")
+def test_a_session_goes_on_or_forks_with_every_agent_that_has_sessions(project: GitRepository) -> None:
+    for agent in ("claude_cli", "agent_sdk", "codex", "gemini"):
+        with StandInServer([Text("The word is kumquat.")]) as server:
+
+            def ask(*words: str, agent: str = agent, server: StandInServer = server) -> dict[str, Any]:
+                server.clear()
+                asking = ("agent", "run", "--agent", agent, "--json", *words)
+                ended = run(server, project.path, *asking, more=programs(server))
+                assert ended.exit_code == 0, (agent, ended.stderr)
+                document: dict[str, Any] = ended.json()
+                return document
+
+            first = ask("--keep-session", "Name the word of the day.")["session_id"]
+            for words in (("--resume", first), ("--resume", first, "--fork")):
+                again = ask(*words, "Say it again.")
+                heard = [request for request in server.requests if not request.auxiliary]
+                assert any(request.mentions("Name the word of the day.") for request in heard), (agent, words)
+                assert (again["session_id"] == first) is ("--fork" not in words), (agent, words)
+            unknown = "9f1b1c1e-1111-4111-8111-111111111111"
+            server.clear()
+            asking = ("agent", "run", "--agent", agent, "--resume", unknown, "Say it again.")
+            assert run(server, project.path, *asking, more=programs(server)).exit_code == 2, agent
+            assert server.count(auxiliary=False) == 0
+
+
+@pytest.mark.defect("P4")
+def test_what_an_agent_cannot_do_is_an_error_before_anything_is_sent(project: GitRepository) -> None:
+    wishes = {
+        "api": (
+            "--max-turns 2",
+            "--max-budget-usd 1",
+            "--resume x",
+            "--resume x --fork",
+            "--tools Read",
+            "--permission-mode acceptEdits",
+            "--permission-mode bypassPermissions",
+            "--fallback-model other",
+        ),
+        "codex": ("--max-turns 2", "--max-budget-usd 1", "--resume last", "--tools Read", "--fallback-model other"),
+        "gemini": (
+            "--max-budget-usd 1",
+            "--resume latest",
+            "--tools Read",
+            "--tools write_file",
+            "--fork",
+            "--fallback-model other",
+        ),
+        "claude_cli": ("--fork",),
+    }
+    with StandInServer([Text("Never.")]) as server:
+        for agent, refused in wishes.items():
+            for wish in refused:
+                asking = ("agent", "run", "--agent", agent, *wish.split(), "Say hello.")
+                ended = run(server, project.path, *asking, more=programs(server))
+                assert (ended.exit_code, ended.stdout) == (2, ""), (agent, wish, ended.stderr)
+        assert server.requests == ()
+
+
+@pytest.mark.defect("L6")
+def test_gemini_that_bypasses_permissions_runs_commands_or_tells_which_it_denied(project: GitRepository) -> None:
+    commands = ("echo written > new.txt", "git log --oneline", "rm -rf README.md", "echo $(date)", 'echo "never closed')
+    replies = [ToolUse("run_shell_command", {"command": command, "description": "x"}) for command in commands]
+    with StandInServer([*replies, Text("Done.")]) as server:
+        asking = ("agent", "run", "--agent", "gemini", "--permission-mode", "bypassPermissions", "--json", "Work.")
+        document = run(server, project.path, *asking, more=programs(server)).json()
+    assert (project.path / "new.txt").read_text() == "written\n"
+    assert not (project.path / "README.md").exists()
+    assert document["permission_denials"] == [f"run_shell_command {command}" for command in commands[3:]]

@@ -211,6 +211,19 @@ def test_an_orchestrator_gets_the_endings_of_the_gate(committed: GitRepository, 
     assert (slow.passed, slow.parse_error, slow.fatal_error) == (False, "timeout", False)
 
 
+@pytest.mark.defect("T17")
+def test_a_review_that_another_caller_left_active_is_resolved_and_its_verdict_is_not_ours(
+    committed: GitRepository, tmp_path: Path
+) -> None:
+    gate = FakeGate(tmp_path / "gate", ending(1, "FAIL", FINDING))
+    gate.activate("session-7")
+    reviewer = CodeReviewer(committed.path, settings=gated(gate))
+    result = asyncio.run(reviewer("HEAD~1..HEAD", timeout=450, claude_session_id="session-7"))
+    assert gate.verbs == ["spawn-code-review", "resolve", "spawn-code-review", "wait"]
+    assert (result.passed, len(result.issues)) == (False, 1)
+    assert 300 < int(gate.calls[-1]["argv"][-1]) <= 450, "the gate is to wait as long as the caller does"
+
+
 def test_the_context_of_an_orchestrator_reaches_the_gate(committed: GitRepository, tmp_path: Path) -> None:
     (tmp_path / "context.md").write_text("Adds a division.")
     gate = FakeGate(tmp_path / "gate", ending(0, "PASS"))

@@ -29,7 +29,7 @@ from codeloupe.process import find_program, temporary_directory
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2
 _RETRYABLE = {2, 3}
-_ACTIVE = "a review was active in this session already, and its result was taken"
+_ACTIVE = "a review was active in this session already; it was resolved, and its result was not taken"
 _ORDER = (Verdict.PASS, Verdict.NEEDS_WORK, Verdict.FAIL)
 
 
@@ -97,8 +97,12 @@ class CerberusReviewer:
     async def _attempts(self, gate: Gate, arguments: tuple[str, ...], task: ReviewTask) -> Reply:
         notes: list[str] = []
         for attempt in range(1, _ATTEMPTS + 1):
+            # In the second attempt the one that is active is our own, of the first.
             if not await gate.spawn(arguments) and attempt == 1:
                 notes.append(_ACTIVE)
+                await gate.resolve()
+                if not await gate.spawn(arguments):
+                    return failed(FAILED, "another review became active in this session (give it one of its own)")
             waited = await gate.wait()
             if waited.exit_code not in _RETRYABLE or attempt == _ATTEMPTS:
                 return await asyncio.to_thread(self._read, waited, task, notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 import uuid
@@ -21,6 +22,8 @@ PROGRAM = "review-gate"
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 _ALREADY_ACTIVE = "already active"
+_STALE = "a review of another change was left active; codeloupe starts its own"
+_GRACE_SECONDS = 5.0
 # Its reviewers are the vendors' programs; their keys and where their logins are is all that they get.
 _LOGIN_NAMES = (
     "ANTHROPIC_API_KEY",
@@ -64,7 +67,7 @@ class Waited:
 
 
 class Gate:
-    """The review-gate for one session. Its own reviewers go on when a call is cut short: the next one waits for them.
+    """The review-gate for one session. Its own reviewers go on when a call is cut short.
 
     Every call is given until `deadline`, of the monotonic clock. Raises ProcessTimedOut at the deadline, and other
     kinds of ProcessError when the program does not run.
@@ -77,10 +80,7 @@ class Gate:
         self._deadline = deadline
 
     async def spawn(self, arguments: Iterable[str]) -> bool:
-        """Start a review; False when one is active in this session already, which is then to be waited for.
-
-        Raises ProcessFailed when the gate refuses.
-        """
+        """Start a review; False when one is active in this session already. Raises ProcessFailed when it refuses."""
         argv = ("spawn-code-review", "--max-rounds", "0", *arguments)
         completed = await self._run(argv, self._seconds_left())
         if completed.exit_code == 0:
@@ -94,13 +94,25 @@ class Gate:
             exit_code=completed.exit_code,
         )
 
+    async def resolve(self) -> None:
+        """End the review that is active in this session, whosever it is. Raises ProcessFailed when it cannot be."""
+        completed = await self._run(("resolve", "--reason", _STALE), self._seconds_left())
+        if completed.exit_code != 0:
+            said = f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}"
+            raise ProcessFailed(
+                f"another review is active in this session of the {PROGRAM}, and it could not be resolved:"
+                f" {tail(said) or 'it said nothing'}",
+                program=PROGRAM,
+                exit_code=completed.exit_code,
+                hint=f"run `{PROGRAM} resolve`, or give another session",
+            )
+
     async def wait(self) -> Waited:
-        """Wait for the review to end, and end it for good."""
+        """Wait for the review to end, for as long as the caller gives, and end it for good."""
         left = self._seconds_left()
-        # A little earlier than we end it ourselves, so that it can say what it has.
-        patience = max(1, int(left - min(5.0, left / 10)))
-        words = ("--json", "--finalize", "--session-id", self._session_id, "--timeout", str(patience))
-        completed = await self._run(("wait", *words), left)
+        words = ("--json", "--finalize", "--session-id", self._session_id, "--timeout", str(math.ceil(left)))
+        # A little longer than the gate itself waits, so that it can say what it has.
+        completed = await self._run(("wait", *words), left + _GRACE_SECONDS)
         output = completed.stdout.decode("utf-8", "replace")
         return Waited(completed.exit_code, _document(output), output, completed.stderr)
 

@@ -9,6 +9,7 @@ import tempfile
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,11 @@ class CodeReviewer:
             options: dict[str, Any] = {"context": _read_context(context_file, voice)}
             if claude_session_id is not None:
                 options["session_id"] = claude_session_id
+            # An external reviewer is told how long it may take.
+            settings = self._settings and replace(self._settings, timeout_seconds=float(timeout))
             for scope in scopes:
                 # One after the other, so that what was reviewed before a failure is kept.
-                done = await self._review(scope, repo=self._repo, settings=self._settings, emit=voice.take, **options)
+                done = await self._review(scope, repo=self._repo, settings=settings, emit=voice.take, **options)
                 reviews.append(done)
 
         trouble = await trouble_of(work(), timeout=timeout)

@@ -128,11 +128,22 @@ def wait(words):
     sys.exit(first["exit"])
 
 
+def resolve(words):
+    record()
+    if len(words) != 2 or words[0] != "--reason" or not words[1]:
+        die("wrong options")
+    if running() != session:
+        die("No active gate", 1)
+    for name in (active, active + ".done"):
+        if os.path.exists(name):
+            os.unlink(name)
+
+
 if not session:
     die("Unable to determine session id. Set CLAUDE_SESSION_ID.")
 if "CLAUDECODE" in os.environ:
     die("nested")
-{"spawn-code-review": spawn, "wait": wait}[sys.argv[1]](sys.argv[2:])
+{"spawn-code-review": spawn, "wait": wait, "resolve": resolve}[sys.argv[1]](sys.argv[2:])
 """
 
 

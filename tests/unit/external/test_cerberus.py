@@ -105,7 +105,7 @@ def test_it_is_started_on_the_range_and_then_waited_for(committed: Committed, tm
     base, head = committed.git("rev-parse", "HEAD~1", "HEAD").decode().split()
     assert start["argv"] == ["spawn-code-review", "--max-rounds", "0", f"{base}..{head}"]
     assert wait["argv"][:-1] == ["wait", "--json", "--finalize", "--session-id", "session-7", "--timeout"]
-    assert 900 <= int(wait["argv"][-1]) < 1000
+    assert 900 <= int(wait["argv"][-1]) <= 1000
     assert {call["environment"]["CLAUDE_SESSION_ID"] for call in gate.calls} == {"session-7"}
     assert {call["cwd"] for call in gate.calls} == {str(committed.path)}
 
@@ -215,7 +215,7 @@ def test_a_gate_that_ran_out_of_time_is_waited_for_once_more(committed: Committe
     never = FakeGate(tmp_path / "never", late, late)
     outcome = review(never, committed)
     assert failure(outcome) == "timeout"
-    assert [finding.title for finding in outcome.findings] == ["[P1] Division by zero"]
+    assert [finding.title for finding in outcome.findings] == ["Division by zero"]
     assert outcome.errors[-1].kind == "timeout"
 
 
@@ -245,12 +245,16 @@ def test_a_reviewer_of_the_gate_that_failed_is_told_beside_a_pass(committed: Com
     assert len([event for event in events if isinstance(event, Warned)]) == 2
 
 
-def test_a_review_that_is_active_already_is_waited_for(committed: Committed, tmp_path: Path) -> None:
+@pytest.mark.defect("T17")
+def test_a_review_that_is_active_already_is_resolved_and_our_own_is_started(
+    committed: Committed, tmp_path: Path
+) -> None:
     gate = FakeGate(tmp_path / "gate", ending(1, "FAIL", FINDING))
     gate.activate("session-7")
     outcome = review(gate, committed, session="session-7")
+    assert gate.verbs == ["spawn-code-review", "resolve", "spawn-code-review", "wait"]
     assert (len(outcome.findings), outcome.units_failed) == (1, ())
-    assert "active in this session already" in outcome.errors[0].message
+    assert "its result was not taken" in outcome.errors[0].message
 
 
 def test_a_gate_that_refuses_is_quoted(committed: Committed, tmp_path: Path) -> None:
