@@ -177,13 +177,15 @@ def test_the_log_has_the_stack_trace_of_a_failed_call_and_the_report_tells_what_
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     caplog.set_level(logging.INFO, logger="codeloupe")
-    for kind, reply in (("agent_sdk", Status(401)), ("api", Status(400)), ("api", Status(401))):
+    by_api = codeloupe_library.Settings(reviewer_type="api", api_model="anthropic:claude-stand-in")
+    by_sdk = codeloupe_library.Settings(reviewer_type="agent_sdk")
+    reviewer = codeloupe_library.make_reviewer(by_api, repo=project.path, log_directory=tmp_path / "logs")
+    through_sdk = codeloupe_library.make_reviewer(by_sdk, repo=project.path, log_directory=tmp_path / "logs")
+    for kind, reply in ((through_sdk, Status(401)), (reviewer, Status(400)), (reviewer, Status(401))):
         caplog.clear()
         with StandInServer([reply]) as server:
             monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-            settings = codeloupe_library.Settings(reviewer_type=kind, api_model="anthropic:claude-stand-in")
-            reviewer = codeloupe_library.make_reviewer(settings, repo=project.path, log_directory=tmp_path / "logs")
-            result = asyncio.run(reviewer("main..HEAD", timeout=120))
+            result = asyncio.run(kind("main..HEAD", timeout=120))
         assert (result.passed, result.fatal_error) == (False, False)
         assert str(reply.code) in (result.parse_error or ""), kind
         assert any(record.exc_info for record in caplog.records), (kind, reply)
@@ -241,22 +243,12 @@ def test_a_session_goes_on_or_forks_with_every_agent_that_has_sessions(project: 
 def test_what_an_agent_cannot_do_is_an_error_before_anything_is_sent(project: GitRepository) -> None:
     wishes = {
         "api": (
-            "--max-turns 2",
-            "--max-budget-usd 1",
-            "--resume x",
-            "--resume x --fork",
-            "--tools Read",
-            "--permission-mode acceptEdits",
-            "--permission-mode bypassPermissions",
-            "--fallback-model other",
+            *("--max-turns 2", "--max-budget-usd 1", "--resume x", "--resume x --fork", "--tools Read"),
+            *("--permission-mode acceptEdits", "--permission-mode bypassPermissions", "--fallback-model other"),
         ),
         "codex": ("--max-turns 2", "--max-budget-usd 1", "--resume last", "--tools Read", "--fallback-model other"),
         "gemini": (
-            "--max-budget-usd 1",
-            "--resume latest",
-            "--tools Read",
-            "--tools write_file",
-            "--fork",
+            *("--max-budget-usd 1", "--resume latest", "--tools Read", "--tools write_file", "--fork"),
             "--fallback-model other",
         ),
         "claude_cli": ("--fork",),

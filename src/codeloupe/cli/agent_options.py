@@ -68,7 +68,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--idle-timeout", metavar="SECONDS", type=float, help="end it after such a silence")
     limits.add_argument("--max-turns", metavar="N", type=int, help="how many turns it may take")
     limits.add_argument("--max-budget-usd", metavar="USD", type=float, help="how much it may cost")
-    limits.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens again")
+    limits.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens, within --timeout")
     limits.add_argument("--fresh", action="store_true", help="ask again even if the same was asked before")
     showing = parser.add_argument_group("showing")
     showing.add_argument("--label", metavar="NAME=VALUE", action="append", default=[], help="for events and logs")

@@ -46,7 +46,7 @@ def add_spending_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--max-budget-usd", metavar="USD", type=float, help="stop before it costs more")
     group.add_argument("--max-tokens", metavar="N", type=int, help="stop before it takes more tokens")
     group.add_argument("--max-requests", metavar="N", type=int, help="stop before it takes more calls")
-    group.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens again")
+    group.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens, within --timeout")
 
 
 def _add_reviewing(group: argparse._ArgumentGroup) -> None:

@@ -235,7 +235,7 @@ _ABOUT = {
     "max_budget_usd": _About(optional(DOLLARS), "Stop before a run costs more than this many dollars."),
     "max_tokens": _About(_LIMIT, "Stop before a run uses more tokens than this."),
     "max_requests": _About(_LIMIT, "Stop before a run makes more agent calls than this."),
-    "wait_for_quota": _About(BOOLEAN, "Wait until a quota opens again instead of giving up."),
+    "wait_for_quota": _About(BOOLEAN, "Wait until a quota opens again, if it does within the time of the call."),
     "keep_sessions": _About(
         BOOLEAN, "Let agents keep their sessions on this machine, so that a call can go on with one."
     ),
