@@ -156,14 +156,8 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             round_ = await begin_round(
                 intake, seats, chosen, floor=wish.floor, fresh=wish.fresh, since_last=wish.since_last
             )
-            told = (
-                *_assumed_base(request),
-                *_changed_rules(intake, chosen),
-                *_unused_guidance(intake),
-                *round_.errors,
-            )
-            part = (_PARTIAL_TREE,) if intake.tree_is_partial and any(seat.agents for seat in seats) else ()
-            for note in (*(error.message for error in told), *round_.notes, *part):
+            told = (*_told_before(request, intake, chosen), *round_.errors)
+            for note in (*(error.message for error in told), *round_.notes, *_partial_tree(intake, seats)):
                 emit(Warned(note))
             plan = ReviewPlan(
                 task=intake.task(trusted=not chosen.untrusted, timeout_seconds=chosen.timeout_seconds),
@@ -192,6 +186,14 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 opened=wish.floor.calls.opened_history,
                 emit=emit,
             )
+
+
+def _told_before(request: ScopeRequest, intake: Intake, settings: Settings) -> tuple[ReviewError, ...]:
+    return (*_assumed_base(request), *_changed_rules(intake, settings), *_unused_guidance(intake))
+
+
+def _partial_tree(intake: Intake, seats: Sequence[Seat]) -> tuple[str, ...]:
+    return (_PARTIAL_TREE,) if intake.tree_is_partial and any(seat.agents for seat in seats) else ()
 
 
 def _unless_empty(selection: Selection, wish: ReviewWish) -> Selection:

@@ -23,17 +23,17 @@ from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.engine.rounds import Asked, EarlierRounds, who_saw
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import find_root
-from codeloupe.historian.lookup import reviews_of_work
+from codeloupe.historian.lookup import last_of_change, newest_of_kind, reviews_of_work
 from codeloupe.historian.opening import OpenedHistory, opened_history
 from codeloupe.historian.whereabouts import Whereabouts, commits_of_work, find_whereabouts
 from codeloupe.intake import Intake
 from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.history import Dismissal, EntryKind, HistoryQuery, ReviewRecord
+from codeloupe.model.history import Dismissal, ReviewRecord
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError, SkipReason
 from codeloupe.panel import Floor, Seat, default_analysers, experts_of
-from codeloupe.ports import History, Reviewer, ReviewTask
+from codeloupe.ports import Reviewer, ReviewTask
 
 _DIGITS = 32
 _LEFT_OPEN = "left_open"
@@ -51,9 +51,6 @@ _GOING_ON = (
 _WHOLE_BRANCHES = (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
 # How far back the last review of all of a branch is looked for, among those of a part of it.
 _MOST_PARTIAL_REVIEWS = 50
-# How many reviews of the same kind are compared with a change that no name belongs to.
-_MOST_COMPARED_REVIEWS = 25
-_NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,39 +169,15 @@ async def _past(floor: Floor, intake: Intake) -> _Past:
         commits = frozenset[str]() if is_named else await commits_of_work(floor.repo, scope, place)
         # What is checked out says nothing about which range is under review.
         if scope.kind is ScopeKind.RANGE or (place.branch is None and not is_named):
-            records, now = list(_records(history, names, scope.kind)), digests(intake.selection.files)
-            newest = _last_of_this_change(records, now, commits)
-            whole = _last_of_this_change([record for record in records if _is_whole(record)], now, commits)
+            records, now = newest_of_kind(history, names, scope.kind), digests(intake.selection.files)
+            newest = last_of_change(records, now, commits)
+            whole = last_of_change([record for record in records if _is_whole(record)], now, commits)
         else:
             found = reviews_of_work(history, names, kind=scope.kind, branch=place.branch, commits=commits)
             newest = whole = next(found, None)
             if newest is not None and not _is_whole(newest):
                 whole = next((record for record in islice(found, _MOST_PARTIAL_REVIEWS) if _is_whole(record)), None)
         return _Past(newest, whole, dismissed, names, place, floor.calls.opened_history)
-
-
-def _records(history: History, names: tuple[str, ...], kind: ScopeKind) -> Iterator[ReviewRecord]:
-    """The newest reviews of a kind, the newest first."""
-    listed = history.list(HistoryQuery(repositories=names, limit=_MOST_PARTIAL_REVIEWS * len(ScopeKind))).entries
-    alike = [entry for entry in listed if entry.kind is EntryKind.REVIEW and entry.scope == kind.value]
-    for entry in alike[:_MOST_COMPARED_REVIEWS]:
-        record = history.get(entry.entry_id)
-        if record is not None:
-            yield record
-
-
-def _last_of_this_change(
-    records: Sequence[ReviewRecord], now: frozenset[str], commits: frozenset[str]
-) -> ReviewRecord | None:
-    """The newest review of the same work, told by its lines, which a rebase keeps; else by its commits.
-
-    A review of a part of the change is not taken where there is one that saw more of it.
-    """
-    shared = [len(now.intersection(record.seen)) for record in records]
-    most = max(shared, default=0)
-    if most:
-        return next(record for record, count in zip(records, shared, strict=True) if count >= _NEARLY_ALL * most)
-    return next((record for record in records if record.review.scope.head in commits), None)
 
 
 def _is_whole(record: ReviewRecord) -> bool:

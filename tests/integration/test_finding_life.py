@@ -95,7 +95,7 @@ def by_claude(server: StandInServer, project: GitRepository, *words: str) -> End
         "ANTHROPIC_BASE_URL": server.url,
         "CODELOUPE_CLAUDE_PATH": str(find("claude")),
     }
-    return run(project, *flags, **variables)
+    return codeloupe(*flags, cwd=project.path, environment=variables)
 
 
 def shown(ended: Ended) -> list[tuple[str, str, str]]:

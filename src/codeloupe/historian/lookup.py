@@ -24,6 +24,9 @@ SHORT_ID = 12
 _SHORTEST_PREFIX = 4
 _CANDIDATES = 8
 _MOST_LOOKED_AT = 500
+# How many reviews are compared with a change that no name belongs to, and what share of its lines is nearly all.
+_MOST_COMPARED = 25
+_NEARLY_ALL = 0.9
 _FIRST_STEP = "`codeloupe review` makes the first entry"
 _LIST = "`codeloupe history list` shows what there is"
 
@@ -125,3 +128,25 @@ def _in_short(entry: HistoryEntry, given: int = 0) -> str:
     # Each on one line, whatever a description holds: this text goes out with its line ends kept.
     description = " ".join(entry.description.split())[:80]
     return f"{shown}  {entry.saved_at.astimezone():%Y-%m-%d %H:%M}  {description}"
+
+
+def newest_of_kind(history: History, names: tuple[str, ...], kind: ScopeKind) -> list[ReviewRecord]:
+    """Some reviews of a kind of scope, the newest first."""
+    listed = history.list(HistoryQuery(repositories=names, limit=_MOST_LOOKED_AT)).entries
+    alike = [entry for entry in listed if entry.kind is EntryKind.REVIEW and entry.scope == kind.value]
+    records = (history.get(entry.entry_id) for entry in alike[:_MOST_COMPARED])
+    return [record for record in records if record is not None]
+
+
+def last_of_change(
+    records: Sequence[ReviewRecord], now: frozenset[str], commits: frozenset[str]
+) -> ReviewRecord | None:
+    """The newest review of the same work, known by its lines, which a rebase keeps; else by its commits.
+
+    A review of a part of the change is not taken where there is one that saw more of it.
+    """
+    shared = [len(now.intersection(record.seen)) for record in records]
+    most = max(shared, default=0)
+    if most:
+        return next(record for record, count in zip(records, shared, strict=True) if count >= _NEARLY_ALL * most)
+    return next((record for record in records if record.review.scope.head in commits), None)
