@@ -43,7 +43,7 @@ def pull_request(*threads: Thread, comments: tuple[PostedComment, ...] = (), **c
 
 def thread_about(finding: Finding, *replies: ThreadComment, reviewer: str = "scripted", **changes: Any) -> Thread:
     """A thread that we began with a finding."""
-    place = Place(finding.file, finding.line_start, finding.line_end, takes_edit=True)
+    place = Place(finding.file, finding.first_line, finding.last_line, takes_edit=True)
     posted = review(finding)
     posted = replace(posted, reviewer=replace(posted.reviewer, type=reviewer))
     first = ThreadComment(

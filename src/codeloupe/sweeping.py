@@ -377,7 +377,7 @@ class _WithTree:
     commit: Commit
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        if not any(finding.can_block and finding.severity.at_least(Severity.HIGH) for finding in findings):
+        if not any(finding.is_open and finding.severity.at_least(Severity.HIGH) for finding in findings):
             return ReviewerOutcome(findings=tuple(findings))
         async with take_in(
             CommitScope(self.commit.sha),

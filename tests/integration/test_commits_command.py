@@ -72,7 +72,7 @@ def test_the_commits_of_the_last_day_are_reviewed_and_shown(project: Path) -> No
     assert "commits of HEAD, since 24 hours ago" in lines
     assert "5 commits reviewed, 3 OK, 1 need fixes, 0 should be reverted, 1 could not be reviewed" in lines
     assert sum(line.startswith("LEAVE   1.00") for line in lines) == 3
-    assert sum(line.startswith("could not review") for line in lines) == 1
+    assert sum(line.startswith("INCOMPLETE") for line in lines) == 1
     for words in (
         "a.py:7",
         "Wrong sum 1",

@@ -90,7 +90,7 @@ def _at_place(findings: Sequence[Finding], word: str) -> list[Finding]:
     return [
         finding
         for finding in findings
-        if path in (finding.file, shown_path(finding.file)) and finding.line_start == int(number[:9])
+        if path in (finding.file, shown_path(finding.file)) and finding.first_line == int(number[:9])
     ]
 
 
@@ -104,7 +104,8 @@ def _where(findings: Iterable[Finding]) -> str:
 
 def _in_short(finding: Finding) -> str:
     title = " ".join(finding.title.split())[:60]
-    return f"{finding.fingerprint[:16]} {shown_path(finding.file)}:{finding.line_start} {title}"
+    line = "" if finding.line_start is None else f":{finding.line_start}"
+    return f"{finding.fingerprint[:16]} {shown_path(finding.file)}{line} {title}"
 
 
 def _telling_piece(evidence: str) -> str:

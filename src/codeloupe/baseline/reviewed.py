@@ -85,8 +85,8 @@ def _reviewed(name: str, document: Mapping[str, Any]) -> ReviewedFindings:
 def _finding(document: Mapping[str, Any]) -> Finding:
     return Finding(
         file=_text(document, "file"),
-        line_start=int(document["line_start"]),
-        line_end=int(document["line_end"]),
+        line_start=_line(document, "line_start"),
+        line_end=_line(document, "line_end"),
         severity=Severity.parse(document["severity"]),
         category=_text(document, "category"),
         title=_text(document, "title"),
@@ -96,10 +96,16 @@ def _finding(document: Mapping[str, Any]) -> Finding:
         rule=_text(document, "rule") if document.get("rule") else None,
         verification=str(document.get("verification", "")),
         fingerprint=_text(document, "fingerprint").lower(),
+        # Reports of earlier versions have a line for what could not be placed.
+        anchored=document.get("anchored", True) is True,
         status=_status(_text(document, "status")),
         # Reports of earlier versions do not have it.
         suppression=_suppression(document.get("suppression")),
     )
+
+
+def _line(document: Mapping[str, Any], key: str) -> int | None:
+    return None if document[key] is None else int(document[key])
 
 
 def _status(word: str) -> FindingStatus:

@@ -199,7 +199,8 @@ def _commit(event: CommitReviewed) -> str:
     if outcome.verdict is None:
         return f"{number} could not be reviewed: {outcome.failure}"
     found = counted(len(_findings(event)), "finding", "findings")
-    return f"{number} {outcome.verdict.value} {outcome.score:.2f}, {found}: {outcome.commit.subject[:_LONGEST_TITLE]}"
+    score = "" if outcome.score is None else f" {outcome.score:.2f}"
+    return f"{number} {outcome.verdict.value}{score}, {found}: {outcome.commit.subject[:_LONGEST_TITLE]}"
 
 
 def _findings(event: CommitReviewed) -> tuple[Finding, ...]:

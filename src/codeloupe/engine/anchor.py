@@ -50,11 +50,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a quote stands, and the verbatim text there; `replacement` is new code for exactly these lines."""
+    """Where a quote stands, and the verbatim text there; without lines where it stands nowhere.
+
+    `replacement` is new code for exactly these lines.
+    """
 
     path: str
-    line_start: int
-    line_end: int
+    line_start: int | None
+    line_end: int | None
     evidence: str
     outside_change: bool
     replacement: str | None = None
@@ -142,13 +145,9 @@ class Anchorer:
         return shown[:_EVIDENCE_CHARACTERS]
 
     def _unanchored(self, path: str | None, claimed: str, claim: ClaimedFinding) -> _Place:
-        last = self._file(path).last_line if path is not None else None
-        limit = _LARGEST_LINE if last is None else max(last, 1)
-        start = min(_stated_line(claim.line_start) or 1, limit)
-        end = min(max(start, _stated_line(claim.line_end) or start), limit)
         evidence = self._mask(claim.evidence[:_EVIDENCE_CHARACTERS])
         outside = path is not None and path not in self._changes
-        return _Place(path or clean_path(claimed[:_LONGEST_PATH]), start, end, evidence, outside_change=outside)
+        return _Place(path or clean_path(claimed[:_LONGEST_PATH]), None, None, evidence, outside_change=outside)
 
     def _file(self, path: str) -> ReviewedFile:
         file = self._files.get(path)

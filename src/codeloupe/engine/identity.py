@@ -143,7 +143,7 @@ def _telling_statement(finding: Finding, around: Surroundings) -> Statement:
 
 def _quoted(finding: Finding) -> tuple[int, int]:
     """The first and the last line of the evidence; what a reviewer calls the end may lie far after it."""
-    return finding.line_start, min(finding.line_end, finding.line_start + finding.evidence.count("\n"))
+    return finding.first_line, min(finding.last_line, finding.first_line + finding.evidence.count("\n"))
 
 
 def telling_line(evidence: str) -> str:
@@ -162,7 +162,7 @@ def _worth(line: str) -> tuple[bool, bool, int]:
 def _order(finding: Finding) -> tuple[object, ...]:
     """By place; on one line by the kind of defect, which lasts longer than wording."""
     kinds = sorted(kinds_of(stems(finding.title)))
-    place = finding.file, finding.line_start, finding.line_end
+    place = finding.file, finding.first_line, finding.last_line
     return *place, finding.rule or "", kinds, finding.title, finding.body, finding.evidence
 
 
@@ -177,7 +177,7 @@ def _first_core(finding: Finding, around: Surroundings | None) -> tuple[str, ...
     weak = sum(character.isalnum() for character in folded) < _FEWEST_LETTERS
     if around is None:
         return kind, folded, *((finding.file,) if weak else ())
-    number = around.number_of(line, finding.line_start, finding.line_end)
+    number = around.number_of(line, finding.first_line, finding.last_line)
     if MASK in line:
         line = around.line(number)
     behind = around.following(number) if weak else ""

@@ -190,7 +190,7 @@ def _candidates(
             is_named = bool(earlier.fingerprint) and earlier.fingerprint in (finding.fingerprint, first_name)
             sure = _sureness(index.profiles[old], profile, is_named=is_named)
             if sure >= SAME:
-                moved = abs(earlier.line_start - finding.line_start)
+                moved = abs(earlier.first_line - finding.first_line)
                 yield earlier.status is FindingStatus.FIXED, -sure, not earlier.is_open, moved, old, new
 
 
@@ -250,5 +250,5 @@ class _Index:
 
 
 def _lines(finding: Finding) -> range:
-    last = min(finding.line_end, finding.line_start + finding.evidence.count("\n"))
-    return range(finding.line_start, min(last, finding.line_start + _MOST_COMPARED) + 1)
+    last = min(finding.last_line, finding.first_line + finding.evidence.count("\n"))
+    return range(finding.first_line, min(last, finding.first_line + _MOST_COMPARED) + 1)

@@ -6,6 +6,7 @@ no chain of small likenesses joins two that differ. The order in which the findi
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
@@ -37,7 +38,7 @@ def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     for finding in findings:
         places[finding.commit_sha or "", finding.file].append(finding)
     merged = [_joined(group) for place in places.values() for group in _groups(sorted(place, key=_order))]
-    return tuple(sorted(merged, key=lambda item: (item.file, item.line_start, item.severity.priority, _order(item))))
+    return tuple(sorted(merged, key=lambda item: (item.file, item.first_line, item.severity.priority, _order(item))))
 
 
 def _groups(findings: Sequence[Finding]) -> Iterator[_Group]:
@@ -67,9 +68,10 @@ def _likely_pairs(
 ) -> Iterator[tuple[tuple[int, int], float]]:
     """Pairs that are the same defect, by their place in the order, with how sure that is."""
     for one, profile in enumerate(profiles):
-        reach = profile.finding.line_end + NEAR_LINES
+        # What has no place comes first, and may be the same as any other.
+        reach = math.inf if profile.finding.line_start is None else profile.finding.last_line + NEAR_LINES
         for other in range(one + 1, min(one + 1 + _MOST_COMPARED, len(profiles))):
-            if profiles[other].finding.line_start > reach:
+            if profiles[other].finding.first_line > reach:
                 break
             if looks[one].isdisjoint(looks[other]):
                 sure = likeness(profile, profiles[other])
@@ -137,12 +139,12 @@ def _worth(finding: Finding) -> tuple[object, ...]:
 
 
 def _narrowness(finding: Finding) -> tuple[object, ...]:
-    return not finding.anchored, finding.outside_change, finding.line_end - finding.line_start, _order(finding)
+    return not finding.anchored, finding.outside_change, finding.last_line - finding.first_line, _order(finding)
 
 
 def _order(finding: Finding) -> tuple[object, ...]:
     """A total order by content, so that nothing depends on the order of arrival."""
-    return finding.line_start, finding.line_end, finding.severity.priority, *map(_comparable, _EVERYTHING(finding))
+    return finding.first_line, finding.last_line, finding.severity.priority, *map(_comparable, _EVERYTHING(finding))
 
 
 def _comparable(value: object) -> str:

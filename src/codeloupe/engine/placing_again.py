@@ -100,14 +100,14 @@ class PlacesOfNow:
             places = [] if text is None else _places(text, evidence)
             standing = [index for index in indices if findings[index].status is not FindingStatus.FIXED]
             for group in (standing, [index for index in indices if index not in standing]):
-                lines = sorted({findings[index].line_start for index in group})
+                lines = sorted({findings[index].first_line for index in group})
                 if text is None or (len(lines) <= 1 and len(places) <= 1 and self._is_quoted(path, evidence, places)):
                     continue
                 if not places and not standing:
                     continue
                 chosen = _chosen(text, [findings[index] for index in group], lines, places)
                 for index in group:
-                    place = chosen.get(findings[index].line_start)
+                    place = chosen.get(findings[index].first_line)
                     yield index, None if place is None else self._at(findings[index], path, *place)
                 places = [place for place in places if place not in chosen.values()]
 
@@ -117,7 +117,7 @@ class PlacesOfNow:
         return not places or (content is not None and bool(_starts(content, evidence)))
 
     def _at(self, old: Finding, path: str, first: int, last: int) -> Finding:
-        moved = replace(old, file=path, line_start=first, line_end=max(last, first + old.line_end - old.line_start))
+        moved = replace(old, file=path, line_start=first, line_end=max(last, first + old.last_line - old.first_line))
         if last - first != old.evidence.count("\n"):
             moved = replace(moved, line_end=last, evidence=self._lines(path, first, last))
         return _standing(replace(moved, outside_change=not is_touched(moved, self._task.files)))
@@ -144,7 +144,7 @@ def _chosen(
     """By their lines of before, the places of findings that look alike: by what is around them, else by order."""
     if len(places) == len(lines):
         return dict(zip(lines, places, strict=True))
-    by_line = {finding.line_start: finding for finding in findings}
+    by_line = {finding.first_line: finding for finding in findings}
     around = {
         place: surroundings_of(replace(findings[0], line_start=place[0], line_end=place[1]), text) for place in places
     }
@@ -166,8 +166,8 @@ def _placed_by(anchorer: Anchorer, old: Finding, file: str | None) -> Finding | 
         title=old.title,
         body=old.body,
         file=file,
-        line_start=old.line_start,
-        line_end=old.line_end,
+        line_start=old.first_line,
+        line_end=old.last_line,
         category=old.category,
         evidence=old.evidence,
     )
@@ -225,14 +225,14 @@ def is_touched(finding: Finding, files: Sequence[FileChange]) -> bool:
         for hunk in file.hunks:
             is_deleted = file.new_path is None
             start, length = (hunk.old_start, hunk.old_lines) if is_deleted else (hunk.new_start, hunk.new_lines)
-            if start <= finding.line_end and finding.line_start < start + max(length, 1):
+            if start <= finding.last_line and finding.first_line < start + max(length, 1):
                 return True
     return False
 
 
 def is_on_added_lines(finding: Finding, files: Sequence[FileChange]) -> bool:
     """Whether one of a finding's lines was added by some files' hunks."""
-    lines = range(finding.line_start, finding.line_end + 1)
+    lines = range(finding.first_line, finding.last_line + 1)
     return any(
         not file.added_line_numbers().isdisjoint(lines)
         for file in files

@@ -85,7 +85,11 @@ def repair_prompt(answer: str, problem: str, material: PromptMaterial) -> Prompt
 
 def verify_prompt(finding: Finding, excerpt: str, material: PromptMaterial) -> Prompt:
     """Asks to refute one finding, alone with its code, as JSON of VERIFY_SCHEMA."""
-    place = f"{one_line(finding.file)}:{finding.line_start}-{finding.line_end}"
+    place = one_line(finding.file)
+    if finding.line_start is None:
+        place += " (the quoted code was not found there)"
+    else:
+        place += f":{finding.line_start}-{finding.line_end}"
     claim = visible("\n\n".join(part for part in (finding.title, finding.evidence, finding.body) if part))
     shown = cut(claim, _CLAIM_BYTES)
     blocks = (

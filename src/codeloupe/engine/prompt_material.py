@@ -212,6 +212,7 @@ def _earlier_blocks(files: Sequence[str], material: PromptMaterial) -> Blocks:
 def _earlier_rows(findings: Sequence[Finding]) -> Iterator[str]:
     for number, finding in enumerate(findings, start=1):
         state = "open" if finding.is_open else finding.status.value
-        place = f"{one_line(finding.file)}:{finding.line_start}"
+        line = "" if finding.line_start is None else f":{finding.line_start}"
+        place = f"{one_line(finding.file)}{line}"
         told = f"{number}. {state}, {finding.severity.label}, {finding.category}, {place}: {one_line(finding.title)}"
         yield cut(told, _EARLIER_BYTES).replace("\n", " ")

@@ -21,7 +21,15 @@ from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import Event, StageStarted, Warned
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, ReviewError
+from codeloupe.model.review import (
+    Coverage,
+    Policy,
+    Review,
+    ReviewerInfo,
+    ReviewError,
+    unplaced_errors,
+    unsettled_claims,
+)
 from codeloupe.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 
 _log = logging.getLogger(__name__)
@@ -75,7 +83,7 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     for error in review.errors:
         if error.message not in sink.warnings:
             _log.warning("%s: %s", error.kind, error.message)
-    for gap in _gaps(review.coverage):
+    for gap in (*_gaps(review.coverage), *unplaced_errors(review.unsettled)):
         sink(Warned(gap.message))
     return replace(review, usage=replace(outcome.usage, duration_seconds=clock() - started))
 
@@ -160,12 +168,13 @@ def _conclude(plan: ReviewPlan, info: ReviewerInfo, outcome: ReviewerOutcome) ->
     )
     findings = tuple(finding for finding in outcome.findings if _shown(finding, plan.policy))
     hidden = tuple(finding for finding in outcome.findings if not _shown(finding, plan.policy))
-    complete = coverage.complete
+    unsettled = unsettled_claims(findings, plan.policy)
+    complete = coverage.complete and not unsettled
     return Review(
         review_id=secrets.token_hex(16),
         scope=plan.task.change.scope,
         reviewer=info,
-        verdict=judge(findings, complete=complete),
+        verdict=judge(findings, complete=complete, fail_on=plan.policy.fail_on),
         complete=complete,
         exit_code=exit_code(findings, plan.policy, complete=complete),
         summary=summarise(findings, coverage, complete=complete) + _converged(plan, findings, complete=complete),
@@ -174,7 +183,7 @@ def _conclude(plan: ReviewPlan, info: ReviewerInfo, outcome: ReviewerOutcome) ->
         hidden_findings=len(hidden),
         hidden=hidden,
         coverage=coverage,
-        errors=outcome.errors + _gaps(coverage),
+        errors=(*outcome.errors, *_gaps(coverage), *unplaced_errors(unsettled)),
     )
 
 

@@ -207,14 +207,17 @@ def are_nearly_identical(one: Profile, other: Profile) -> bool:
 def gap(one: Finding, other: Finding) -> int:
     """How many lines lie from the evidence of one to that of the other; 0 or less when they share a line.
 
-    The same line further down is another place: a defect that was pasted is there twice.
+    The same line further down is another place: a defect that was pasted is there twice. What has no place may be
+    anywhere.
     """
+    if one.line_start is None or other.line_start is None:
+        return 0
     return max(one.line_start - _last_quoted(other), other.line_start - _last_quoted(one))
 
 
 def _last_quoted(finding: Finding) -> int:
     """The last line of the evidence; what a reviewer calls the end may lie far behind it."""
-    return min(finding.line_end, finding.line_start + finding.evidence.count("\n", 0, _LONGEST_PART))
+    return min(finding.last_line, finding.first_line + finding.evidence.count("\n", 0, _LONGEST_PART))
 
 
 def _likeness_without_place(one: Profile, other: Profile) -> float:

@@ -84,7 +84,7 @@ def places_of(finding: Finding, lines: Sequence[str], is_alone: Callable[[int], 
 
     `is_alone` tells whether a line is a comment and nothing else.
     """
-    first, last = finding.line_start, min(finding.line_end, len(lines))
+    first, last = finding.first_line, min(finding.last_line, len(lines))
     if not finding.anchored or not 1 <= first <= last:
         return
     yield from range(first, last + 1) if last - first < _FEW_LINES else (first, last)

@@ -12,15 +12,15 @@ from codeloupe.model.severity import Severity
 PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
 
 
-def judge(findings: Iterable[Finding], *, complete: bool) -> Verdict:
-    """FAIL for an open critical or high finding; else INCOMPLETE when something was not reviewed.
+def judge(findings: Iterable[Finding], *, complete: bool, fail_on: Severity = Severity.HIGH) -> Verdict:
+    """FAIL for an open critical or high finding; else INCOMPLETE when the review is not complete and nothing blocks.
 
-    Of a complete review NEEDS_WORK for a lesser finding, PASS for none.
+    Otherwise NEEDS_WORK for a lesser finding, PASS for none.
     """
     severities = {finding.severity for finding in findings if finding.can_block}
     if any(severity.at_least(Severity.HIGH) for severity in severities):
         return Verdict.FAIL
-    if not complete:
+    if not complete and not any(severity.at_least(fail_on) for severity in severities):
         return Verdict.INCOMPLETE
     return Verdict.NEEDS_WORK if severities else Verdict.PASS
 

@@ -1,7 +1,7 @@
 """Trying to refute what was found: each grave finding alone, with its code. Nothing is dropped here.
 
-A refuted finding is kept with that status, an unproven one is lowered one step, and one that could not be verified
-stays as it was and says so. A refutation needs a reason: without one it shows nothing.
+A refuted finding is kept with that status, an unproven one that has a place is lowered one step, and one that could not
+be verified stays as it was and says so. A refutation needs a reason: without one it shows nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
+from itertools import islice
 
 from codeloupe.engine.asking import Asker, CallOptions, Desk, Transcript, can_read_tree, for_each, warn
 from codeloupe.engine.circuit import CircuitOpen
@@ -30,6 +31,8 @@ from codeloupe.model.severity import Severity
 from codeloupe.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 
 _CONTEXT_LINES = 25
+_MOST_CHANGED_LINES = 400
+_SIGNS = {"added": "+", "deleted": "-", "context": " "}
 _log = logging.getLogger(__name__)
 
 
@@ -104,7 +107,7 @@ def _is_wanted(finding: Finding, at_least: Severity) -> bool:
     # What was verified in an earlier review and carried over is not asked about again.
     is_known = bool(finding.verification) and finding.status is FindingStatus.OPEN
     is_claim = finding.source is not Source.ANALYSER
-    return is_claim and finding.can_block and finding.severity.at_least(at_least) and not is_known
+    return is_claim and finding.is_open and finding.severity.at_least(at_least) and not is_known
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,11 +171,13 @@ class _Run:
         return Verification(proof=Proof.UNPROVEN, problem=QUOTED_ANSWER)
 
     def _excerpt(self, finding: Finding) -> str:
+        if finding.line_start is None:
+            return "\n".join(_changed_lines(finding, self.desk.task)) or finding.evidence
         content = self.text.read(finding.file)
         if content is None:
             return "\n".join(_lines_of_diff(finding, self.desk.task)) or finding.evidence
         lines = content.decode("utf-8", "replace").split("\n")
-        return excerpt_around(lines, finding.line_start, finding.line_end)
+        return excerpt_around(lines, finding.first_line, finding.last_line)
 
     def _could_not(self, index: int, reason: str) -> None:
         finding = self.findings[index]
@@ -190,7 +195,8 @@ def verified(finding: Finding, verification: Verification) -> Finding:
         case Proof.REFUTED:
             return replace(told, status=FindingStatus.REFUTED)
         case Proof.UNPROVEN:
-            return replace(told, severity=_lowered(finding.severity))
+            # A claim without a place cannot be proven from its code, which makes it no less grave.
+            return replace(told, severity=_lowered(finding.severity)) if finding.anchored else told
         case Proof.CONFIRMED:
             return told
 
@@ -199,12 +205,24 @@ def _lowered(severity: Severity) -> Severity:
     return Severity(min(severity.priority + 1, Severity.LOW.priority))
 
 
+def _changed_lines(claim: Finding, task: ReviewTask) -> Iterator[str]:
+    """What the diff shows of the file that a claim without a place names, or of all files where it names none."""
+    named = [file for file in task.files if file.path == claim.file]
+    rows = (
+        f"{file.path}:{line.new_number or line.old_number} {_SIGNS[line.kind]}{shown_line(line.text)}"
+        for file in named or task.files
+        for hunk in file.hunks
+        for line in hunk.lines()
+    )
+    yield from islice(rows, _MOST_CHANGED_LINES)
+
+
 def _lines_of_diff(finding: Finding, task: ReviewTask) -> Iterator[str]:
     """Numbered lines around a finding, as far as the diff tells them; for a file of which nothing else is known.
 
     A deleted file has only old lines, and its findings are placed by those.
     """
-    first, last = finding.line_start - _CONTEXT_LINES, finding.line_start + _CONTEXT_LINES
+    first, last = finding.first_line - _CONTEXT_LINES, finding.first_line + _CONTEXT_LINES
     for file in task.files:
         is_gone = file.new_path is None
         for hunk in file.hunks if file.path == finding.file else ():
@@ -225,4 +243,4 @@ def _problem(verification: Verification) -> str | None:
 
 
 def _place(finding: Finding) -> str:
-    return f"{finding.file}:{finding.line_start}"
+    return finding.file if finding.line_start is None else f"{finding.file}:{finding.line_start}"

@@ -56,19 +56,19 @@ class DiffPlaces:
 
     def find(self, finding: Finding) -> Place | Nowhere:
         """Where the comment can stand. Of a finding that reaches over a hunk's edge, the part within the hunk."""
-        if not finding.anchored or finding.line_start < 1:
+        if not finding.anchored or finding.first_line < 1:
             return Nowhere("it has no place in the code")
         if finding.file not in self._hunks:
             return Nowhere("its file is not in the pull request's diff")
         hunks = self._hunks[finding.file]
         if hunks is None:
             return Nowhere("GitHub shows no diff of its file")
-        last_line = max(finding.line_end, finding.line_start)
-        at = bisect_left(hunks, finding.line_start, key=lambda hunk: hunk.last)
+        last_line = max(finding.last_line, finding.first_line)
+        at = bisect_left(hunks, finding.first_line, key=lambda hunk: hunk.last)
         if at == len(hunks) or hunks[at].first > last_line:
             return Nowhere("its lines are not in the pull request's diff")
-        first, last = max(hunks[at].first, finding.line_start), min(hunks[at].last, last_line)
-        is_whole = (first, last) == (finding.line_start, last_line)
+        first, last = max(hunks[at].first, finding.first_line), min(hunks[at].last, last_line)
+        is_whole = (first, last) == (finding.first_line, last_line)
         cuts = hunks[at].below_deleted
         is_cut = bisect_right(cuts, first) < bisect_right(cuts, last)
         return Place(finding.file, first, last, takes_edit=is_whole and not is_cut)

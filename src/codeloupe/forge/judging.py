@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import Conclusion, Opinion, PublishOptions, PullRequest, StandingOpinion
-from codeloupe.model.review import FailedUnit, Review, Verdict
+from codeloupe.model.review import FailedUnit, Policy, Review, Verdict, unsettled_claims
 from codeloupe.model.severity import Severity
 from codeloupe.report.outcome import blocks
 
@@ -23,9 +23,11 @@ def judged_without(review: Review, dismissed: Collection[Finding]) -> Review:
     A file may claim anything: what blocks is seen from the findings, and what is missing from the coverage.
     """
     findings = tuple(_dismissed(finding) if finding in dismissed else finding for finding in review.findings)
-    complete = review.complete and review.coverage.complete
+    complete = _saw_everything(review) and not unsettled_claims(findings, review.policy)
     was_blocked_by_hidden = review.exit_code == _BLOCKED and not any(blocks(review, each) for each in review.findings)
-    judged = replace(review, findings=findings, complete=complete, verdict=_verdict(findings))
+    judged = replace(
+        review, findings=findings, complete=complete, verdict=_verdict(findings, review.policy, complete=complete)
+    )
     if was_blocked_by_hidden or any(blocks(judged, finding) for finding in findings):
         return replace(judged, exit_code=_BLOCKED)
     return _without_a_block(judged)
@@ -35,7 +37,8 @@ def judged_as_a_part(review: Review) -> Review:
     """The review as one that did not see all of the pull request: it may block, and cannot let pass."""
     missing = FailedUnit("the pull request", (), "only a part of it was reviewed")
     coverage = replace(review.coverage, units_failed=(*review.coverage.units_failed, missing))
-    judged = replace(review, complete=False, coverage=coverage)
+    verdict = _verdict(review.findings, review.policy, complete=False)
+    judged = replace(review, complete=False, coverage=coverage, verdict=verdict)
     return judged if review.exit_code == _BLOCKED else _without_a_block(judged)
 
 
@@ -81,8 +84,15 @@ def _dismissed(finding: Finding) -> Finding:
     return replace(finding, status=FindingStatus.DISMISSED) if finding.is_open else finding
 
 
-def _verdict(findings: Collection[Finding]) -> Verdict:
+def _saw_everything(review: Review) -> bool:
+    """Whether all was reviewed: one that is incomplete for its unsettled claims alone was; a person settles those."""
+    return review.coverage.complete and (review.complete or bool(review.unsettled))
+
+
+def _verdict(findings: Collection[Finding], policy: Policy, *, complete: bool) -> Verdict:
     severities = {finding.severity for finding in findings if finding.can_block}
     if any(severity.at_least(Severity.HIGH) for severity in severities):
         return Verdict.FAIL
+    if not complete and not any(severity.at_least(policy.fail_on) for severity in severities):
+        return Verdict.INCOMPLETE
     return Verdict.NEEDS_WORK if severities else Verdict.PASS

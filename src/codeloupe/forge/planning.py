@@ -108,7 +108,7 @@ def _counts(subject: Subject) -> bool:
 
 def _worst_first(subject: Subject) -> tuple[int, bool, str, int, str]:
     finding = subject.finding
-    return finding.severity.priority, not finding.anchored, finding.file, finding.line_start, finding.title
+    return finding.severity.priority, not finding.anchored, finding.file, finding.first_line, finding.title
 
 
 def _notes(pull_request: PullRequest, marker: Marker, *, left: Sequence[OwnThread], seen: LookedAt) -> Iterator[str]:

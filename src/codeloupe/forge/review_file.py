@@ -93,8 +93,8 @@ def _policy(document: Document) -> Policy:
 def _finding(document: Document) -> Finding:
     return Finding(
         file=_text(document, "file"),
-        line_start=_number(document, "line_start"),
-        line_end=_number(document, "line_end"),
+        line_start=_line(document, "line_start"),
+        line_end=_line(document, "line_end"),
         severity=Severity.parse(document["severity"]),
         category=_text(document, "category"),
         title=_text(document, "title"),
@@ -198,6 +198,10 @@ def _number(document: Document, key: str) -> int:
     if type(value) is not int or not -1 <= value <= _LARGEST_NUMBER:
         raise TypeError(f"{key} is no number that can be")
     return value
+
+
+def _line(document: Document, key: str) -> int | None:
+    return None if document[key] is None else _number(document, key)
 
 
 def _amount(value: Any) -> float | None:

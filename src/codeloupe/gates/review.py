@@ -11,7 +11,7 @@ from codeloupe.errors import PipelineError
 from codeloupe.model.finding import Finding
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
-from codeloupe.model.review import Review
+from codeloupe.model.review import Review, claim_in_words
 from codeloupe.model.severity import Severity
 from codeloupe.ports import GateTask
 
@@ -72,7 +72,8 @@ def _blocks(finding: Finding, review: Review) -> bool:
 def _incomplete(review: Review, task: GateTask) -> PipelineError:
     failed = [f"{unit.unit}: {unit.reason}" for unit in review.coverage.units_failed]
     gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
-    why = "; ".join((*failed, *gaps)[:5]) or review.summary
+    claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
+    why = "; ".join((*claims, *failed, *gaps)[:5]) or review.summary
     return PipelineError(
         f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
         stage=task.stage,
@@ -81,8 +82,7 @@ def _incomplete(review: Review, task: GateTask) -> PipelineError:
 
 
 def _blocker(finding: Finding) -> str:
-    place = f"{finding.file}:{finding.line_start}"
-    words = f"[{finding.severity.label}] {place}: {finding.title}"
+    words = f"[{finding.severity.label}] {finding.file}:{finding.line_start}: {finding.title}"
     return (f"{words}\n{finding.body}" if finding.body else words)[:_MOST_CHARACTERS]
 
 

@@ -8,7 +8,7 @@ from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import ReviewRecord, SweepRecord
-from codeloupe.model.review import Policy, Review
+from codeloupe.model.review import UNPLACED, Policy, Review, unplaced_errors, unsettled_claims
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
 
@@ -36,12 +36,14 @@ def judged(record: ReviewRecord, policy: Policy) -> Review:
     What could not be read of it makes it incomplete. Raises UsageError when findings that could decide were not kept.
     """
     review = record.review
-    if policy == review.policy and not record.problems:
+    if policy == review.policy and not record.problems and _is_sound(review):
         return review
     _check_all_is_known(record, policy)
-    complete = review.complete and not record.problems
     everything = _merged(review.findings, review.hidden)
     findings = tuple(finding for finding in everything if _is_shown(finding, policy))
+    unsettled = unsettled_claims(findings, policy)
+    # Whether claims are settled is a matter of the policy; what was reviewed is not.
+    complete = _saw_everything(review) and not record.problems and not unsettled
     hidden = tuple(finding for finding in everything if not _is_shown(finding, policy))
     unknown = review.hidden_findings - len(review.hidden)
     return replace(
@@ -51,10 +53,23 @@ def judged(record: ReviewRecord, policy: Policy) -> Review:
         hidden=hidden,
         hidden_findings=len(hidden) + max(unknown, 0),
         complete=complete,
-        verdict=judge(findings, complete=complete),
+        verdict=judge(findings, complete=complete, fail_on=policy.fail_on),
         exit_code=exit_code(findings, policy, complete=complete),
         summary=summarise(findings, review.coverage, complete=complete),
+        errors=(*(error for error in review.errors if error.kind != UNPLACED), *unplaced_errors(unsettled)),
     )
+
+
+def _saw_everything(review: Review) -> bool:
+    """Whether all was reviewed: what is not complete for its claims alone was."""
+    return review.coverage.complete and (review.complete or bool(review.unsettled))
+
+
+def _is_sound(review: Review) -> bool:
+    """Whether a review was concluded as it would be now; earlier versions let claims without a place pass."""
+    complete = review.complete and not review.unsettled
+    verdict = judge(review.findings, complete=complete, fail_on=review.policy.fail_on)
+    return complete is review.complete and verdict is review.verdict
 
 
 def judged_sweep(record: SweepRecord, *, strict: bool = False, pass_when_incomplete: bool | None = None) -> CommitSweep:
@@ -101,4 +116,4 @@ def _is_shown(finding: Finding, policy: Policy) -> bool:
 def _merged(shown: tuple[Finding, ...], hidden: tuple[Finding, ...]) -> tuple[Finding, ...]:
     if not hidden:
         return shown
-    return tuple(sorted((*shown, *hidden), key=lambda finding: (finding.file, finding.line_start, finding.line_end)))
+    return tuple(sorted((*shown, *hidden), key=lambda finding: (finding.file, finding.first_line, finding.last_line)))

@@ -38,6 +38,8 @@ ANALYSER_NAMES = frozenset({"ruff", "ast-grep", "detect-secrets", "dataflow", "l
 class Finding:
     """One defect. Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them.
 
+    One that is not `anchored` could not be placed in the code: its `evidence` is what the reviewer claims to have seen,
+    and it has no lines, whatever it was made with.
     `seen_by` names each independent look that found it (reviewer, expert, pass); `agreement` counts them.
     `source` is who produced it, for life. `replacement` is the new code for exactly the quoted lines, where a small fix
     exists; `suggestion` is advice in words. `verification` is what the attempt to refute it showed, or empty when none
@@ -47,8 +49,8 @@ class Finding:
     """
 
     file: str
-    line_start: int
-    line_end: int
+    line_start: int | None
+    line_end: int | None
     severity: Severity
     category: str
     title: str
@@ -72,6 +74,22 @@ class Finding:
     suppression: Suppression | None = None
     surroundings: str = ""
 
+    def __post_init__(self) -> None:
+        # Reviews that were stored before lines could be unknown have invented ones.
+        if not self.anchored:
+            object.__setattr__(self, "line_start", None)
+            object.__setattr__(self, "line_end", None)
+
+    @property
+    def first_line(self) -> int:
+        """The first line, or 0 where none is known: for order and distance, never to be shown."""
+        return self.line_start or 0
+
+    @property
+    def last_line(self) -> int:
+        """The last line, or 0 where none is known."""
+        return self.line_end or self.first_line
+
     @property
     def is_open(self) -> bool:
         """Whether it still counts towards the verdict."""
@@ -88,3 +106,7 @@ class Finding:
     def can_block(self) -> bool:
         """Whether it may fail a review: open, and its evidence was found in the reviewed file."""
         return self.is_open and self.anchored
+
+    def is_unsettled(self, fail_on: Severity) -> bool:
+        """Whether it would block, had it a place in the code: nobody refuted it, so it must not pass for nothing."""
+        return self.is_open and not self.anchored and self.severity.at_least(fail_on)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import field
 from enum import StrEnum
 
@@ -148,11 +149,35 @@ class Policy:
     pass_when_incomplete: bool = False
 
 
+UNPLACED = "unplaced_claim"
+"""The kind of the error that tells of a claim which keeps a review from being complete."""
+
+
+def unsettled_claims(findings: Iterable[Finding], policy: Policy) -> tuple[Finding, ...]:
+    """The claims that would block, but could be neither placed in the code nor refuted; the worst first."""
+    claims = (finding for finding in findings if finding.is_unsettled(policy.fail_on))
+    return tuple(sorted(claims, key=lambda claim: (claim.severity.priority, claim.file, claim.title)))
+
+
+def claim_in_words(claim: Finding) -> str:
+    """Why an unsettled claim needs a person, without its file."""
+    return (
+        f"a {claim.severity.label} claim could not be placed in the code and was not refuted: "
+        f"{' '.join(claim.title.split())}"
+    )
+
+
+def unplaced_errors(claims: Iterable[Finding]) -> tuple[ReviewError, ...]:
+    """An error for each unsettled claim."""
+    return tuple(ReviewError(UNPLACED, f"{claim.file or '?'}: {claim_in_words(claim)}") for claim in claims)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
     """The outcome. `findings` holds what is at or above `min_severity`; `hidden_findings` counts the rest.
 
     `hidden` are those, where they are known: kept so that the review can be judged by another policy later.
+    It is `complete` when everything was reviewed and no claim is unsettled.
     """
 
     review_id: str
@@ -176,6 +201,11 @@ class Review:
         coverage = self.coverage
         touched = any(skip.reason is SkipReason.NOTHING_TO_READ for skip in coverage.skipped)
         return self.complete and not self.findings and not coverage.files_reviewed and not touched
+
+    @property
+    def unsettled(self) -> tuple[Finding, ...]:
+        """The claims that a person must look at before this can pass: see `unsettled_claims`."""
+        return unsettled_claims(self.findings, self.policy)
 
     @property
     def passed(self) -> bool:

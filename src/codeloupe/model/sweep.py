@@ -64,6 +64,7 @@ class PlanStep:
 class CommitReview:
     """One commit of a sweep. `verdict` and `score` are None when it could not be reviewed; `failure` says why.
 
+    Reports show INCOMPLETE then. `score` is None also where there was nothing to read in it.
     `review` is there also when it is not complete: what was found is kept, and the commit still counts as one that
     could not be reviewed.
     """

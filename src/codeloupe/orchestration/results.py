@@ -10,7 +10,7 @@ from typing import Literal
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import Review
+from codeloupe.model.review import Review, claim_in_words
 from codeloupe.model.severity import Severity
 
 _NAMED_REASONS = 5
@@ -23,8 +23,8 @@ class ReviewIssue:
     """One issue of a `ReviewResult`. `priority` is 0 to 3, and the title begins with it, as in `[P1] …`."""
 
     file: str
-    line_start: int
-    line_end: int
+    line_start: int | None
+    line_end: int | None
     priority: int
     title: str
     body: str
@@ -51,7 +51,7 @@ class WorkdirIssue:
     """One issue of a `WorkdirReviewResult`."""
 
     file: str
-    line: int
+    line: int | None
     severity: Literal["error", "warning", "suggestion"]
     message: str
     suggestion: str | None = None
@@ -71,7 +71,8 @@ def reasons_of(review: Review) -> list[str]:
     """Why a part of the change was not reviewed, each reason once; none when everything was."""
     failed = (unit.reason for unit in review.coverage.units_failed)
     gaps = (f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap)
-    found = list(dict.fromkeys((*failed, *gaps)))
+    claims = (f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled)
+    found = list(dict.fromkeys((*failed, *gaps, *claims)))
     return found or ([] if review.complete else ["not everything was reviewed"])
 
 

@@ -39,7 +39,7 @@ def finding_lines(page: Page, finding: Finding) -> list[Text]:
         *source_lines(
             page,
             finding.evidence,
-            first_line=finding.line_start if finding.anchored and finding.line_start > 0 else None,
+            first_line=finding.line_start if finding.first_line > 0 else None,
             style=SEVERITY_STYLES[finding.severity],
             indent=_INDENT,
         ),
@@ -74,8 +74,8 @@ def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
     """`path:line`, never wrapped or cut, so that a terminal can open it; the note beside it, or below if too long."""
     place = Text(" " * _INDENT)
     path = page.clean(finding.file)
-    place.append(f"{path}:{finding.line_start}" if finding.line_start > 0 else path, style="cyan")
-    if finding.line_end > finding.line_start > 0:
+    place.append(f"{path}:{finding.line_start}" if finding.first_line > 0 else path, style="cyan")
+    if finding.last_line > finding.first_line > 0:
         place.append(f" to {finding.line_end}", style=DIM)
     parts = [note, f"fingerprint {finding.fingerprint[:_DIGITS]}" if page.verbose and finding.fingerprint else ""]
     shown = Text(page.clean(f" {page.signs.bullet} ".join(part for part in parts if part)), style=DIM)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from enum import StrEnum
 
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import Review, ReviewError
+from codeloupe.model.review import Review, ReviewError, claim_in_words
 
 
 class GapKind(StrEnum):
-    """What is missing: a piece of work, a file, or something that nobody named."""
+    """What is missing: the place of a grave claim, a piece of work, a file, or something that nobody named."""
 
+    CLAIM = "unplaced-claim"
     UNIT = "unit-failed"
     FILE = "file-not-reviewed"
     UNKNOWN = "incomplete"
@@ -34,11 +35,15 @@ _UNNAMED = Gap(GapKind.UNKNOWN, "the review", "not everything could be reviewed"
 
 
 def gaps_of(review: Review) -> tuple[Gap, ...]:
-    """Everything that makes the review incomplete. An incomplete review has at least one."""
+    """Everything that makes the review incomplete, at least one if it is; claims for a person come first."""
     coverage = review.coverage
+    claims = [
+        Gap(GapKind.CLAIM, claim.file or "?", claim_in_words(claim), (claim.file,) if claim.file else ())
+        for claim in review.unsettled
+    ]
     units = [Gap(GapKind.UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed]
     files = [Gap(GapKind.FILE, skip.file, skip.in_words(), (skip.file,)) for skip in coverage.skipped if skip.is_gap]
-    known = (*units, *files)
+    known = (*claims, *units, *files)
     return known if known or review.complete else (_UNNAMED,)
 
 

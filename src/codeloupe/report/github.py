@@ -62,7 +62,7 @@ def _annotations(review: Review) -> Iterable[_Annotation]:
     for finding in sorted(opened, key=lambda finding: not blocks(review, finding)):
         yield _finding(finding, _level(review, finding))
     for finding in standing_so(review.findings, Standing.UNPLACED):
-        yield _finding(finding, "notice")
+        yield _finding(finding, "warning" if finding.is_unsettled(review.policy.fail_on) else "notice")
     for error in errors_beside_gaps(review):
         yield _Annotation(level="warning", title=f"codeloupe: {error.kind}", message=error.message)
 
@@ -74,8 +74,8 @@ def _level(review: Review, finding: Finding) -> Level:
 
 
 def _finding(finding: Finding, level: Level) -> _Annotation:
-    placed = finding.anchored and finding.line_start > 0
-    place = "" if placed else " This could not be placed in the code, so it does not count."
+    placed = finding.first_line > 0
+    place = "" if placed else " This could not be placed in the code."
     fix = f"\nFix: {finding.suggestion}" if finding.suggestion else ""
     title = " ".join(finding.title.split()) or check_name(finding)
     return _Annotation(
@@ -83,8 +83,8 @@ def _finding(finding: Finding, level: Level) -> _Annotation:
         title=f"{finding.severity.label} P{finding.severity.priority}: {title}"[:_LONGEST_TITLE],
         message=f"{finding.body or title}{place}{fix}",
         file=finding.file if is_inside(finding.file) else "",
-        line=finding.line_start if placed else 0,
-        end_line=max(finding.line_start, finding.line_end) if placed else 0,
+        line=finding.first_line if placed else 0,
+        end_line=max(finding.first_line, finding.last_line) if placed else 0,
     )
 
 

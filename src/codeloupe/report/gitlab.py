@@ -1,8 +1,9 @@
 """GitLab's Code Quality report: a list of issues, in the few fields that GitLab reads.
 
 GitLab knows open issues only, and tells two apart by their fingerprints. So what counts for nothing (refuted,
-suppressed, dismissed, fixed) is left out, and a finding without a place is listed as information, at the top of its
-file. What could not be reviewed is an issue of its own.
+suppressed, dismissed, fixed) is left out. A finding without a place is about the repository as a whole, since GitLab
+wants a line for each file, and is information unless it keeps the review from passing. What could not be reviewed is an
+issue of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TypedDict
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
-from codeloupe.report.gaps import Gap, gaps_of
+from codeloupe.report.gaps import Gap, GapKind, gaps_of
 from codeloupe.report.sanitise import json_document
 from codeloupe.report.sanitise_plain import is_inside, plain_line, plain_path
 from codeloupe.report.standing import Standing, check_name, standing_of
@@ -59,23 +60,25 @@ class Issue(TypedDict):
 
 def render_gitlab(review: Review) -> str:
     """The review as a Code Quality report; an empty list when there is nothing to tell."""
-    gaps = [issue for gap in gaps_of(review) for issue in _gap(gap)]
-    findings = [_finding(finding) for finding in review.findings if finding.is_open]
+    # A grave claim is told by its own issue.
+    gaps = [issue for gap in gaps_of(review) if gap.kind is not GapKind.CLAIM for issue in _gap(gap)]
+    findings = [_finding(review, finding) for finding in review.findings if finding.is_open]
     issues = list(_told_apart([*gaps, *findings]))
     return json_document(json.dumps(issues, indent=2, ensure_ascii=False)) + "\n"
 
 
-def _finding(finding: Finding) -> Issue:
+def _finding(review: Review, finding: Finding) -> Issue:
     title = plain_line(finding.title, longest=_LONGEST) or check_name(finding)
     unplaced = standing_of(finding) is Standing.UNPLACED
-    named = "" if is_inside(finding.file) or not finding.file else f" in {plain_path(finding.file[:_LONGEST])}"
+    named = f" in {plain_path(finding.file[:_LONGEST])}" if finding.file else ""
     note = f" (could not be placed in the code{named})" if unplaced else ""
+    lesser = unplaced and not finding.is_unsettled(review.policy.fail_on)
     return Issue(
         description=title + note,
         check_name=check_name(finding),
         fingerprint=plain_line(finding.fingerprint, longest=200) or _hash(finding.file, finding.category, title),
-        severity=_UNPLACED_SEVERITY if unplaced else _SEVERITIES[finding.severity],
-        location=_location(finding.file, 1 if unplaced else finding.line_start),
+        severity=_UNPLACED_SEVERITY if lesser else _SEVERITIES[finding.severity],
+        location=_location(_NO_FILE if unplaced else finding.file, finding.first_line),
     )
 
 

@@ -49,7 +49,7 @@ def _review(sheet: Sheet, word: str, record: ReviewRecord) -> str:
 
 
 def _section(sheet: Sheet, title: str, note: str, findings: Sequence[Finding]) -> list[str]:
-    ordered = sorted(findings, key=lambda finding: (finding.severity.priority, finding.file, finding.line_start))
+    ordered = sorted(findings, key=lambda finding: (finding.severity.priority, finding.file, finding.first_line))
     heading = sheet.paint(title, "bold") + sheet.paint(f"  {len(findings):,}{f', {note}' if note else ''}", "dim")
     lines = [line for finding in ordered[:_SHOWN] for line in _finding(sheet, finding)]
     rest = len(ordered) - _SHOWN

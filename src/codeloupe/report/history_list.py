@@ -85,7 +85,7 @@ def render_sweep(outline: SweepOutline, *, width: int, color: bool, ascii_only: 
 
 
 def _commit_row(sheet: Sheet, commit: CommitReview, entry: HistoryEntry | None, ids: dict[str, str]) -> list[Cell]:
-    verdict = "could not review" if commit.verdict is None else commit.verdict.value
+    verdict = "INCOMPLETE" if commit.verdict is None else commit.verdict.value
     found = Cell(counts_in_words(entry.counts)) if entry else Cell(sheet.cut(sheet.clean(commit.failure), 40), "dim")
     return [
         Cell(sheet.clean(commit.commit.sha[:_SHORT_SHA]), "cyan"),

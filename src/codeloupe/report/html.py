@@ -61,7 +61,7 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
 def _report(review: Review, diff: ShownDiff | None, *, left_out: int) -> Html:
     found = review.findings
     cards = Cards(diff)
-    unplaced = "Their quotes are not in the code, so they never block."
+    unplaced = "Their quotes are not in the code, so no line is known."
     closed = "Suppressed, dismissed or fixed; not counted."
     more = f"{left_out:,} more findings are left out here; the JSON report has them all."
     parts = [

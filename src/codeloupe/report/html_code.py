@@ -55,10 +55,10 @@ class Excerpts:
         if change is None or not finding.anchored:
             return []
         for index, hunk in enumerate(change.hunks):
-            if hunk.new_start <= finding.line_start < hunk.new_start + hunk.new_lines:
+            if hunk.new_start <= finding.first_line < hunk.new_start + hunk.new_lines:
                 rows = self._read.get((finding.file, index)) or _HunkRows.of(hunk, self._mask)
                 self._read[finding.file, index] = rows
-                return rows.around(finding.line_start, max(finding.line_start, finding.line_end))
+                return rows.around(finding.first_line, max(finding.first_line, finding.last_line))
         return []
 
 
@@ -119,8 +119,8 @@ def _quoted_rows(finding: Finding) -> list[_Row]:
     if not finding.evidence.strip():
         return []
     lines = finding.evidence.rstrip("\n").split("\n")
-    placed = finding.anchored and finding.line_start > 0
+    placed = finding.first_line > 0
     return [
-        _Row("context", finding.line_start + offset if placed else None, line.rstrip("\r"), hit=placed)
+        _Row("context", finding.first_line + offset if placed else None, line.rstrip("\r"), hit=placed)
         for offset, line in enumerate(lines)
     ]

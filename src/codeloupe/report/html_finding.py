@@ -29,7 +29,7 @@ class Cards:
 
     def of_file(self, path: str, findings: Sequence[Finding]) -> Html:
         """The findings of one file, by line, under its name."""
-        ordered = sorted(findings, key=lambda f: (f.line_start, f.severity.priority, f.line_end, f.title))
+        ordered = sorted(findings, key=lambda f: (f.first_line, f.severity.priority, f.last_line, f.title))
         folder, slash, name = path.rpartition("/")
         heading = element(
             "h2", element("span", f"{folder}{slash}", class_="folder") if slash else None, element("bdi", name or "?")
@@ -47,7 +47,7 @@ class Cards:
 
     def _name(self, finding: Finding) -> str:
         """A name that stays as long as the finding does; those that would share one are numbered."""
-        identity = finding.fingerprint or f"{finding.file}\0{finding.line_start}\0{finding.title}"
+        identity = finding.fingerprint or f"{finding.file}\0{finding.first_line}\0{finding.title}"
         name = "f-" + hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:12]
         self._names[name] += 1
         return name if self._names[name] == 1 else f"{name}-{self._names[name]}"
@@ -102,8 +102,8 @@ def _head(finding: Finding, name: str) -> Html:
 
 
 def _lines(finding: Finding) -> Child:
-    has_more = finding.anchored and finding.line_end > finding.line_start > 0
-    return element("span", f" to {finding.line_end}", class_="to") if has_more else None
+    has_more = finding.anchored and finding.last_line > finding.first_line > 0
+    return element("span", f" to {finding.last_line}", class_="to") if has_more else None
 
 
 def _labelled(label: str, words: str, *, kind: str) -> Html | None:

@@ -69,8 +69,8 @@ class FindingV1(TypedDict):
 
     fingerprint: str
     file: str
-    line_start: int
-    line_end: int
+    line_start: int | None
+    line_end: int | None
     severity: SeverityWord
     priority: Priority
     category: str

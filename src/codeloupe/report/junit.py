@@ -111,11 +111,11 @@ def _file_suites(review: Review) -> list[tuple[str, list[_Case]]]:
 
 def _finding(review: Review, finding: Finding, path: str) -> _Case:
     title = plain_line(finding.title, longest=_LONGEST_LINE) or check_name(finding)
-    place = f" (line {finding.line_start})" if finding.anchored and finding.line_start > 0 else ""
+    place = f" (line {finding.line_start})" if finding.first_line > 0 else ""
     label = finding.severity.label
     skipped = why_not_counted(finding)
     if standing_of(finding) is Standing.UNPLACED:
-        skipped = "could not be placed in the code; never blocks"
+        skipped = "could not be placed in the code"
     return _Case(
         group=path,
         name=f"{label} {check_name(finding)}: {title}{place}",

@@ -27,7 +27,7 @@ def render_markdown(review: Review) -> str:
     """The whole report. What is more than a page can hold is counted, and said to be left out."""
     opened = standing_so(review.findings, Standing.OPEN)
     unplaced = standing_so(review.findings, Standing.UNPLACED)
-    note = "\n\nThese could not be placed in the code, and never block."
+    note = "\n\nThese could not be placed in the code, so no line is known."
     parts = [
         summary_block(review),
         _table(opened, _TABLE),

@@ -58,7 +58,7 @@ def finding_row(finding: Finding) -> str:
 
 def finding_block(finding: Finding) -> str:
     """Title, place, code, why, fix, verification, and where it comes from."""
-    lines = f" to {finding.line_end}" if finding.anchored and finding.line_end > finding.line_start > 0 else ""
+    lines = f" to {finding.last_line}" if finding.anchored and finding.last_line > finding.first_line > 0 else ""
     parts = [
         f"### {_severity(finding)}: {title_line(finding)}",
         f"{code_span(place_in_words(finding)[:_LONGEST_PATH])}{lines}",

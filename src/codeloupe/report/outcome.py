@@ -45,13 +45,22 @@ def outcome_of(review: Review) -> Outcome:
         return Outcome(_word(review), Tone.BAD, hidden)
     if not review.complete:
         accepted = "; accepted, since on_incomplete is pass" if review.policy.pass_when_incomplete else ""
-        return Outcome("INCOMPLETE", Tone.CAUTION, f"could not review everything; nothing blocking found{accepted}")
+        return Outcome("INCOMPLETE", Tone.CAUTION, f"{_why_incomplete(review, threshold)}{accepted}")
     if review.verdict is not Verdict.PASS:
         why = f"findings to look at, none {threshold}, so nothing is blocked"
         return Outcome(_word(review), Tone.CAUTION, why)
     if review.nothing_to_review:
         return Outcome(NOTHING, Tone.GOOD if not review.coverage.files_total else Tone.CAUTION, _why_nothing(review))
     return Outcome("PASS", Tone.GOOD, _why_passed(review))
+
+
+def _why_incomplete(review: Review, threshold: str) -> str:
+    missing = "could not review everything; nothing blocking found"
+    claims = len(review.unsettled)
+    if not claims:
+        return missing
+    told = f"{counted(claims, 'claim', 'claims')} {threshold} could be neither placed in the code nor refuted"
+    return told if review.coverage.complete else f"{told}; {missing}"
 
 
 def blocks(review: Review, finding: Finding) -> bool:

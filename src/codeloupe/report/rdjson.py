@@ -13,7 +13,7 @@ from typing import Any
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
-from codeloupe.report.gaps import Gap, gaps_of
+from codeloupe.report.gaps import Gap, GapKind, gaps_of
 from codeloupe.report.replacement import exact_replacement
 from codeloupe.report.sanitise import json_document
 from codeloupe.report.sanitise_markdown import markdown_line, markdown_prose
@@ -46,16 +46,20 @@ def render_rdjsonl(review: Review) -> str:
 def _diagnostics(review: Review) -> list[dict[str, Any]]:
     # What the policy lets pass is no error, and still said.
     severity = "WARNING" if review.policy.pass_when_incomplete else "ERROR"
-    gaps = [diagnostic for gap in gaps_of(review) for diagnostic in _gap(gap, severity)]
-    return [*gaps, *(_finding(finding) for finding in review.findings if finding.is_open)]
+    gaps = [
+        diagnostic for gap in gaps_of(review) if gap.kind is not GapKind.CLAIM for diagnostic in _gap(gap, severity)
+    ]
+    return [*gaps, *(_finding(review, finding) for finding in review.findings if finding.is_open)]
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(review: Review, finding: Finding) -> dict[str, Any]:
     replacement = exact_replacement(finding)
+    unsettled = finding.is_unsettled(review.policy.fail_on)
+    lesser = standing_of(finding) is Standing.UNPLACED and not unsettled
     diagnostic: dict[str, Any] = {
         "message": _message(finding, with_fix=replacement is None),
         "location": _location(finding),
-        "severity": "INFO" if standing_of(finding) is Standing.UNPLACED else _SEVERITIES[finding.severity],
+        "severity": "INFO" if lesser else _SEVERITIES[finding.severity],
         "code": {"value": check_name(finding)},
     }
     if replacement is not None:
@@ -72,7 +76,7 @@ def _message(finding: Finding, *, with_fix: bool) -> str:
         f"{title} ({finding.severity.label})",
         markdown_prose(finding.body, longest=_LONGEST_TEXT),
         f"Fix:\n{fix}" if fix else "",
-        "This could not be placed in the code, so it does not count." if unplaced else "",
+        "This could not be placed in the code." if unplaced else "",
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -93,9 +97,9 @@ def _gap(gap: Gap, severity: str) -> list[dict[str, Any]]:
 
 def _location(finding: Finding) -> dict[str, Any]:
     path = plain_path(finding.file) if is_inside(finding.file) else ""
-    if not finding.anchored or finding.line_start < 1:
+    if finding.first_line < 1:
         return {"path": path}
-    return {"path": path, "range": _range(finding.line_start, finding.line_end)}
+    return {"path": path, "range": _range(finding.first_line, finding.last_line)}
 
 
 def _range(start: int, end: int) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def exact_replacement(finding: Finding) -> Replacement | None:
         return None
     if not code.is_marked and not _is_version_of(code.text, quote):
         return None
-    return Replacement(finding.line_start, finding.line_end, code.text)
+    return Replacement(finding.first_line, finding.last_line, code.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def _fence(row: str) -> str:
 
 def _quote_is_whole(finding: Finding) -> bool:
     quoted = finding.evidence.rstrip("\n").count("\n") + 1 if finding.evidence.strip() else 0
-    lines = finding.line_end - finding.line_start + 1
-    return finding.anchored and finding.line_start > 0 and quoted == lines and not is_masked(finding.evidence)
+    lines = finding.last_line - finding.first_line + 1
+    return finding.anchored and finding.first_line > 0 and quoted == lines and not is_masked(finding.evidence)
 
 
 def _is_plain(text: str) -> bool:

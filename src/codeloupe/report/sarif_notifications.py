@@ -14,6 +14,7 @@ _ERROR = "problem"
 _PATHLESS = "finding-without-file"
 _SKIPPED = "file-left-out"
 NOTIFICATION_KINDS = {
+    GapKind.CLAIM.value: "A grave claim could be neither placed in the code nor refuted.",
     GapKind.UNIT.value: "A piece of the change could not be reviewed.",
     GapKind.FILE.value: "A file of the change could not be reviewed.",
     GapKind.UNKNOWN.value: "Not everything could be reviewed.",
@@ -42,7 +43,7 @@ def notifications(review: Review) -> list[dict[str, Any]]:
     pathless = [
         _notification(_PATHLESS, "note", f"{finding.severity.label} {plain_path(finding.file)}: {message(finding)}")
         for finding in review.findings
-        if not is_inside(finding.file)
+        if not is_inside(finding.file) and not finding.is_unsettled(review.policy.fail_on)
     ]
     return [*gaps, *errors, *pathless, *left_out]
 

@@ -21,14 +21,14 @@ def artifact(path: str) -> dict[str, str]:
 def location(finding: Finding) -> dict[str, Any]:
     """Where a finding of a known file is: the file and lines, or the file alone when it has no place in it."""
     physical: dict[str, Any] = {"artifactLocation": artifact(finding.file)}
-    if finding.anchored and 0 < finding.line_start <= _LARGEST_LINE:
+    if 0 < finding.first_line <= _LARGEST_LINE:
         physical["region"] = _region(finding)
     return {"physicalLocation": physical}
 
 
 def _region(finding: Finding) -> dict[str, Any]:
-    start = finding.line_start
-    lines: dict[str, Any] = {"startLine": start, "endLine": min(max(start, finding.line_end), _LARGEST_LINE)}
+    start = finding.first_line
+    lines: dict[str, Any] = {"startLine": start, "endLine": min(max(start, finding.last_line), _LARGEST_LINE)}
     if finding.evidence.strip():
         lines["snippet"] = {"text": plain_code(finding.evidence.rstrip("\n"), longest=_LONGEST_SNIPPET)}
     return lines

@@ -18,7 +18,7 @@ _RANKS = {Severity.CRITICAL: 95.0, Severity.HIGH: 75.0, Severity.MEDIUM: 50.0, S
 _MOST_AGREEMENT = 4
 _LONGEST_TITLE = 500
 _LONGEST_TEXT = 8_000
-_NO_PLACE = "This could not be placed in the code, so it does not count."
+_NO_PLACE = "This could not be placed in the code."
 _BASELINE_STATES = {
     FindingStatus.NEW: "new",
     FindingStatus.REGRESSED: "new",

@@ -37,7 +37,7 @@ def standing_of(finding: Finding) -> Standing:
 def standing_so(findings: Iterable[Finding], standing: Standing) -> list[Finding]:
     """Those that stand so, the worst first, then by place."""
     chosen = (finding for finding in findings if standing_of(finding) is standing)
-    return sorted(chosen, key=lambda f: (f.severity.priority, f.file, f.line_start, f.title))
+    return sorted(chosen, key=lambda f: (f.severity.priority, f.file, f.first_line, f.title))
 
 
 def why_not_counted(finding: Finding) -> str:

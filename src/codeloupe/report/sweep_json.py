@@ -12,7 +12,7 @@ from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.report.json_usage import usage_v1
 from codeloupe.report.json_v1 import render_json
 from codeloupe.report.sanitise import json_document
-from codeloupe.report.sweep_words import description_of, evidence_of, expert_of
+from codeloupe.report.sweep_words import description_of, evidence_of, expert_of, verdict_in_words
 
 
 def render_sweep_json(sweep: CommitSweep) -> str:
@@ -58,7 +58,7 @@ def _commit(reviewed: CommitReview) -> dict[str, Any]:
         "files": list(commit.files),
         "insertions": commit.insertions,
         "deletions": commit.deletions,
-        "verdict": reviewed.verdict and reviewed.verdict.value,
+        "verdict": verdict_in_words(reviewed),
         "score": reviewed.score,
         "reviewed": reviewed.reviewed,
         "failure": reviewed.failure or None,

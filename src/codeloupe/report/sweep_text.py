@@ -108,7 +108,7 @@ def _about(page: Page, reviewed: CommitReview) -> list[Text]:
 
 def _details(page: Page, reviewed: CommitReview) -> list[Text]:
     """Why it could not be reviewed, what was found, and what to do about it; nothing for a clean commit."""
-    findings = sorted(findings_of(reviewed), key=lambda one: (one.severity.priority, one.file, one.line_start))
+    findings = sorted(findings_of(reviewed), key=lambda one: (one.severity.priority, one.file, one.first_line))
     counting = [finding for finding in findings if finding.can_block]
     others = [finding for finding in findings if not finding.can_block]
     sections = [

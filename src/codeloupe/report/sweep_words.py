@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from codeloupe.model.commit import Commit
 from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.review import Verdict
 from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.report.wording import counted, place_in_words
 
 SHORT_SHA = 10
-COULD_NOT_REVIEW = "could not review"
+INCOMPLETE = Verdict.INCOMPLETE.value
 NOTHING = "There are no commits to review."
 _CAUSES = {FindingStatus.REFUTED: "refuted"}
 
 
 def verdict_in_words(commit: CommitReview) -> str:
-    """`LEAVE`, `FIX`, `REVERT`, or that it could not be reviewed."""
-    return COULD_NOT_REVIEW if commit.verdict is None else commit.verdict.value
+    """`LEAVE`, `FIX`, `REVERT`, or `INCOMPLETE` for one that could not be reviewed."""
+    return INCOMPLETE if commit.verdict is None else commit.verdict.value
 
 
 def score_in_words(score: float | None) -> str:

@@ -36,8 +36,9 @@ def report_lines(page: Page, review: Review) -> list[Text]:
     if review.nothing_to_review and not review.coverage.files_total and not review.errors:
         return [*opening, *_nothing_changed(review)]
     sections = [
+        _unsettled(page, review.unsettled),
         *_files(page, [finding for finding in review.findings if finding.can_block]),
-        _without_place(page, [finding for finding in review.findings if finding.is_open and not finding.anchored]),
+        _without_place(page, [finding for finding in review.findings if _is_merely_unplaced(finding, review)]),
         _refuted(page, [finding for finding in review.findings if finding.status is FindingStatus.REFUTED]),
         _set_aside(page, [finding for finding in review.findings if _is_set_aside(finding)]),
         not_reviewed_lines(page, review),
@@ -68,7 +69,7 @@ def _files(page: Page, findings: Sequence[Finding]) -> list[list[Text]]:
 
 
 def _file(page: Page, path: str, findings: list[Finding]) -> list[Text]:
-    ordered = sorted(findings, key=lambda f: (f.line_start, f.severity.priority, f.line_end, f.title))
+    ordered = sorted(findings, key=lambda f: (f.first_line, f.severity.priority, f.last_line, f.title))
     blocks = [finding_lines(page, finding) for finding in ordered]
     return [*_heading(page, page.clean(path), counts_by_severity(findings)), *_spaced(blocks)]
 
@@ -81,13 +82,25 @@ def _heading(page: Page, title: str, note: Text) -> list[Text]:
     return [Text.assemble((title, BOLD), " ", (page.signs.rule * room, DIM), " ", note)]
 
 
+def _unsettled(page: Page, claims: Sequence[Finding]) -> list[Text]:
+    """Claims that would block: first of all, since the review cannot pass before a person has looked at them."""
+    return _unplaced(page, "Needs a person", "not placed in the code, not refuted", claims)
+
+
+def _is_merely_unplaced(finding: Finding, review: Review) -> bool:
+    return finding.is_open and not finding.anchored and not finding.is_unsettled(review.policy.fail_on)
+
+
 def _without_place(page: Page, findings: Sequence[Finding]) -> list[Text]:
-    """Findings whose quote is not in the file: listed apart, since they never block."""
+    """Lesser findings whose quote is not in the file: listed apart, since they never block."""
+    return _unplaced(page, "Without a place", "could not be placed in the code; never block", _by_severity(findings))
+
+
+def _unplaced(page: Page, title: str, note: str, findings: Sequence[Finding]) -> list[Text]:
     if not findings:
         return []
-    note = Text("could not be placed in the code; never block", style=DIM)
-    blocks = [finding_lines(page, finding) for finding in _by_severity(findings)]
-    return [*_heading(page, "Without a place", note), *_spaced(blocks)]
+    blocks = [finding_lines(page, finding) for finding in findings]
+    return [*_heading(page, title, Text(note, style=DIM)), *_spaced(blocks)]
 
 
 def _refuted(page: Page, findings: Sequence[Finding]) -> list[Text]:
@@ -118,7 +131,7 @@ def _in_short(page: Page, title: str, findings: Sequence[Finding], *, note_of: C
 
 
 def _by_severity(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda f: (f.severity.priority, f.file, f.line_start, f.title))
+    return sorted(findings, key=lambda f: (f.severity.priority, f.file, f.first_line, f.title))
 
 
 def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:

@@ -56,7 +56,7 @@ def _reviewer_name(kind: str) -> str:
 def place_in_words(finding: Finding) -> str:
     """`a.py:12`; only the path where no line is known, and `?` where not even that is."""
     path = finding.file or "?"
-    return f"{path}:{finding.line_start}" if finding.line_start > 0 and finding.anchored else path
+    return f"{path}:{finding.line_start}" if finding.first_line > 0 else path
 
 
 def dollars(amount: float) -> str:

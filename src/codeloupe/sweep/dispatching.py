@@ -11,7 +11,7 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import Change
 from codeloupe.model.commit import Commit
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import Review
+from codeloupe.model.review import Review, claim_in_words
 from codeloupe.model.sweep import CommitCategory, CommitReview
 from codeloupe.sweep.patience import Patience
 from codeloupe.sweep.scoring import plan_of, score, verdict
@@ -145,7 +145,8 @@ def _concluded(assignment: Assignment, review: Review) -> CommitReview:
         experts=assignment.experts,
         review=review,
         failure="" if review.complete else _why_incomplete(review),
-        score=score(review.findings) if review.complete else None,
+        # Nothing can be said of a commit of which nothing was read, not even that it is good.
+        score=score(review.findings) if review.complete and review.coverage.files_reviewed else None,
         verdict=verdict(review.findings) if review.complete else None,
         plan=plan_of(review.findings),
     )
@@ -154,6 +155,7 @@ def _concluded(assignment: Assignment, review: Review) -> CommitReview:
 def _why_incomplete(review: Review) -> str:
     failed = [unit.reason for unit in review.coverage.units_failed]
     gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
-    reasons = [reason for reason in dict.fromkeys((*failed, *gaps)) if reason]
+    claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
+    reasons = [reason for reason in dict.fromkeys((*claims, *failed, *gaps)) if reason]
     more = f"; and {len(reasons) - _REASONS_NAMED} more" if len(reasons) > _REASONS_NAMED else ""
     return "; ".join(reasons[:_REASONS_NAMED]) + more or "the review is not complete"

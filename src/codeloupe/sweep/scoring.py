@@ -44,7 +44,7 @@ def _is_confirmed_critical(finding: Finding) -> bool:
 def plan_of(findings: Iterable[Finding]) -> tuple[PlanStep, ...]:
     """Test first: red and green for each finding of medium or above that counts, the worst first, then refactor."""
     worth = (finding for finding in findings if finding.can_block and finding.severity.at_least(Severity.MEDIUM))
-    ordered = sorted(worth, key=lambda finding: (finding.severity.priority, finding.file, finding.line_start))
+    ordered = sorted(worth, key=lambda finding: (finding.severity.priority, finding.file, finding.first_line))
     if not ordered:
         return ()
     planned = ordered[:_MOST_PLANNED]

@@ -167,7 +167,7 @@ def test_when_every_commit_fails_the_documents_are_valid_and_say_so(
         shown[form] = capsys.readouterr().out
         assert "0 OK, 0 need fixes, 0 should be reverted, 5 could not be reviewed" in shown[form]
         assert shown[form].count("not logged in: no key") >= 5
-    assert [commit["verdict"] for commit in json.loads(shown["json"])["commits"]] == [None] * 5
+    assert [commit["verdict"] for commit in json.loads(shown["json"])["commits"]] == ["INCOMPLETE"] * 5
     assert len(ET.fromstring(shown["xml"]).findall("commits/commit/failure")) == 5
     assert commits("--max", "5", "--on-incomplete", "pass", "-q") == 0
     assert "on_incomplete lets it pass" in capsys.readouterr().err

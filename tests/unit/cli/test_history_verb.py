@@ -149,7 +149,7 @@ class TestShow:
         save_sweep(9, commit_review(1, named("a")), commit_review(2, review=None, verdict=None, failure="timeout"))
         out = run("show", "last")[1]
         assert "fix: number 1" in out
-        assert "could not review" in out
+        assert "INCOMPLETE" in out
         its = run("show", identifier(1001))[1]
         assert f"part of sweep {identifier(9)[:12]}" in its
         with pytest.raises(UsageError, match="is a sweep"):

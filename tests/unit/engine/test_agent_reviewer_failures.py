@@ -188,7 +188,7 @@ def test_a_truncated_answer_is_asked_for_anew_and_loses_nothing_that_it_had(tmp_
     agent = ScriptedAgent(once(cut, answer(claim("a.py", 8))))
     outcome, _ = review(make_reviewer(agent), make_task(tmp_path, named(["a.py"])))
     assert agent.requests[0] == agent.requests[1]
-    assert sorted(found.line_start for found in outcome.findings) == [4, 9]
+    assert sorted(found.first_line for found in outcome.findings) == [4, 9]
     assert (outcome.units_failed, outcome.unreviewed) == ((), frozenset())
 
 

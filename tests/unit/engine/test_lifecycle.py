@@ -103,10 +103,10 @@ class TestFoundAgain:
 
     def test_of_pasted_copies_each_is_the_nearest(self) -> None:
         before = named(*(replace(LEAK, line_start=line, line_end=line) for line in (10, 100)))
-        after = [replace(found, line_start=found.line_start + 3, line_end=found.line_end + 3) for found in before]
+        after = [replace(found, line_start=found.first_line + 3, line_end=found.last_line + 3) for found in before]
         result = rounds(before, [replace(found, fingerprint="") for found in reversed(after)])
         assert {found.line_start: found.fingerprint for found in result.seen} == {
-            found.line_start + 3: found.fingerprint for found in before
+            found.first_line + 3: found.fingerprint for found in before
         }
 
 

@@ -126,7 +126,7 @@ def test_an_answer_in_a_fence_is_read_although_it_breaks_the_schema(tmp_path: Pa
     assert one.status is FindingStatus.REFUTED
 
 
-def test_only_grave_findings_that_count_and_have_a_place_are_asked_about_and_all_come_back_in_order(
+def test_only_grave_findings_that_count_are_asked_about_and_all_come_back_in_order(
     tmp_path: Path,
 ) -> None:
     given = [
@@ -139,9 +139,9 @@ def test_only_grave_findings_that_count_and_have_a_place_are_asked_about_and_all
     ]
     agent = ScriptedAgent([said("confirmed")])
     outcome, _ = verify(agent, given, make_task(tmp_path, FILES))
-    assert len(agent.requests) == 2
+    assert len(agent.requests) == 3
     assert [replace(one, verification="") for one in outcome.findings] == given
-    assert [bool(one.verification) for one in outcome.findings] == [False, True, False, False, False, True]
+    assert [bool(one.verification) for one in outcome.findings] == [False, True, True, False, False, True]
 
 
 def test_without_anything_to_verify_nothing_is_asked_or_told(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ ATTACK = (
 
 
 def body_of(about: Finding, *, takes_edit: bool = True) -> str:
-    place = Place(about.file, about.line_start, about.line_end, takes_edit=takes_edit)
+    place = Place(about.file, about.first_line, about.last_line, takes_edit=takes_edit)
     return finding_body(about, place, review=review(about), marker=MARKER)
 
 

@@ -99,10 +99,12 @@ def test_no_text_can_begin_a_command() -> None:
 
 
 def test_a_finding_without_a_place_is_a_notice_without_a_line() -> None:
-    (level, properties, message), _ = commands(review(unplaced_finding(severity=Severity.CRITICAL)))
+    (level, properties, message), _ = commands(review(unplaced_finding(severity=Severity.LOW)))
+    gap, (grave, _, _), _ = commands(review(unplaced_finding(severity=Severity.CRITICAL)))
 
-    assert level == "notice"
-    assert properties == {"file": "app/db.py", "title": "critical P0: Is nowhere"}
+    assert (level, grave) == ("notice", "warning")
+    assert "app/db.py: a critical claim could not be placed in the code and was not refuted" in gap[2]
+    assert properties == {"file": "app/db.py", "title": "low P3: Is nowhere"}
     assert "could not be placed" in message
 
 

@@ -55,12 +55,13 @@ def test_what_counts_for_nothing_is_left_out() -> None:
     assert check_gitlab(render_gitlab(review(*closed_findings()))) == []
 
 
-def test_a_finding_without_a_place_is_information_at_the_top_of_its_file() -> None:
-    (issue,) = check_gitlab(render_gitlab(review(unplaced_finding(severity=Severity.CRITICAL))))
+def test_a_finding_without_a_place_is_about_the_repository_and_names_its_file() -> None:
+    (issue,) = check_gitlab(render_gitlab(review(unplaced_finding(severity=Severity.LOW))))
+    (grave,) = check_gitlab(render_gitlab(review(unplaced_finding(severity=Severity.CRITICAL))))
 
-    assert issue["severity"] == "info"
-    assert issue["location"] == {"path": "app/db.py", "lines": {"begin": 1}}
-    assert "could not be placed" in issue["description"]
+    assert (issue["severity"], grave["severity"]) == ("info", "blocker")
+    assert issue["location"] == grave["location"] == {"path": ".", "lines": {"begin": 1}}
+    assert "could not be placed in the code in app/db.py" in issue["description"]
 
 
 def test_a_path_outside_of_the_repository_is_only_words() -> None:

@@ -133,7 +133,7 @@ class TestSweep:
         lines = render_sweep(self.outline(), **PLAIN).splitlines()
         assert lines[0] == f"Sweep {identifier(9)}, 2026-03-11 09:00: since 24 hours ago"
         assert lines[3].split() == ["0000000000", "000003e9", "FIX", "0.70", "1", "high", "fix:", "number", "1"]
-        assert "could not review" in lines[4]
+        assert "INCOMPLETE" in lines[4]
         assert "timeout" in lines[4]
         assert "\x1b" not in "".join(lines)
         assert lines[-1] == "2 commits reviewed, score 0.70"

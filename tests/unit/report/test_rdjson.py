@@ -77,10 +77,11 @@ def test_an_exact_replacement_is_a_suggestion() -> None:
 
 
 def test_a_finding_without_a_place_has_no_range_and_is_information() -> None:
-    (told,) = check_rdjson(render_rdjson(review(unplaced_finding())))["diagnostics"]
+    (told,) = check_rdjson(render_rdjson(review(unplaced_finding(severity=Severity.LOW))))["diagnostics"]
+    (grave,) = check_rdjson(render_rdjson(review(unplaced_finding())))["diagnostics"]
 
     assert told["location"] == {"path": "app/db.py"}
-    assert told["severity"] == "INFO"
+    assert (told["severity"], grave["severity"]) == ("INFO", "ERROR")
     assert "could not be placed" in told["message"]
 
 

@@ -104,7 +104,7 @@ def test_a_finding_without_a_place_has_no_region_and_is_a_note() -> None:
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../up.py", "a/../../up.py"])
 def test_a_finding_that_names_no_file_of_the_repository_is_told_beside_the_results(path: str) -> None:
-    run = check_sarif(render_sarif(review(unplaced_finding(file=path))))
+    run = check_sarif(render_sarif(review(unplaced_finding(file=path, severity=Severity.LOW))))
 
     assert run["results"] == []
     (told,) = run["invocations"][0]["toolExecutionNotifications"]

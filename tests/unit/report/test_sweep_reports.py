@@ -100,9 +100,13 @@ def test_the_json_has_the_whole_sweep() -> None:
     assert first["review"]["complete"] is True
     assert first["review"]["coverage"]["files_reviewed"] == 1
     assert [step["phase"] for step in second["plan"]] == ["red", "green", "refactor"]
-    assert (failed["verdict"], failed["score"], failed["reviewed"]) == (None, None, False)
+    assert (failed["verdict"], failed["score"], failed["reviewed"]) == ("INCOMPLETE", None, False)
     assert (failed["failure"], failed["review"], failed["findings"]) == ("timeout", None, [])
-    assert (partly["verdict"], partly["failure"], len(partly["findings"])) == (None, "invalid answer: no JSON", 1)
+    assert (partly["verdict"], partly["failure"], len(partly["findings"])) == (
+        "INCOMPLETE",
+        "invalid answer: no JSON",
+        1,
+    )
     assert partly["review"]["coverage"]["units_failed"]
 
 
@@ -169,7 +173,7 @@ def test_every_commit_is_in_every_report_with_all_that_is_known(name: str) -> No
 @pytest.mark.parametrize("name", ["text", "markdown", "xml"])
 def test_a_failed_commit_is_told_in_words_and_never_as_clean(name: str) -> None:
     shown = RENDERERS[name](FAILED)
-    assert shown.count("could not review") >= 2
+    assert shown.count("INCOMPLETE") >= 2
     assert "LEAVE" not in shown
 
 

@@ -86,9 +86,8 @@ def test_each_severity_is_told_in_words_and_number_not_by_colour_alone(severity:
 
 
 def test_findings_whose_quote_is_not_in_the_file_stand_apart_without_a_line_number() -> None:
-    text = render_text(
-        review(finding(anchored=False, title="Floating"), verdict=Verdict.PASS, exit_code=0), width=90, color=False
-    )
+    floating = finding(anchored=False, title="Floating", severity=Severity.LOW)
+    text = render_text(review(floating, verdict=Verdict.PASS, exit_code=0), width=90, color=False)
     assert text.index("Without a place") < text.index("Floating")
     assert "▸ ? │ cursor" in text
     assert "PASS ✔  nothing found that counts against the change" in text

@@ -461,7 +461,8 @@ def test_commits_without_anything_to_review_are_there_without_a_call(tmp_path: P
     make_commits(tmp_path / "three", commits)
     agent = ScriptedAgent([CLEAN])
     outcome = sweep(tmp_path / "three", agent)
-    assert [(commit.verdict, commit.score) for commit in outcome.commits] == [(CommitVerdict.LEAVE, 1.0)] * 3
+    assert [(commit.verdict, commit.score) for commit in outcome.commits] == [(CommitVerdict.LEAVE, None)] * 3
+    assert outcome.score is None
     assert agent.requests == ()
 
 
