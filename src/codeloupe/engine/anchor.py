@@ -10,7 +10,7 @@ from typing import Protocol
 
 from codeloupe.engine.claimed_path import ClaimedPaths, clean_path
 from codeloupe.engine.quote_gaps import MASK
-from codeloupe.engine.quote_search import Ground, Match, Quote, Rank, find_quote
+from codeloupe.engine.quote_search import Ground, Match, Quote, Rank, find_fragments, find_quote
 from codeloupe.engine.replacement import replacement_of
 from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side
 from codeloupe.model.answer import ClaimedFinding
@@ -119,7 +119,7 @@ class Anchorer:
             if gone is not None and (new is None or (gone.whole and _is_deletion(side, gone))):
                 return self._placed(file, side, gone, claim)
         # What looks like a deleted line may be an item of a list.
-        new = new or find_quote(quote, ground, deleted=True)
+        new = new or find_quote(quote, ground, deleted=True) or find_fragments(quote, ground)
         return None if new is None else self._placed(file, file.new, new, claim)
 
     def _placed(self, file: ReviewedFile, side: Side, match: Match, claim: ClaimedFinding) -> _Place:
@@ -187,7 +187,13 @@ def _ground(file: ReviewedFile, side: Side, stated: int | None) -> Ground:
     windows = [] if stated is None else [(stated - near, stated + near) for near in _NEAR_LINES]
     nearest = bisect_left(file.shown, (stated or 0, 0))
     windows += file.shown[max(0, nearest - _MOST_HUNKS // 2) :][:_MOST_HUNKS]
-    return Ground(side.text, rank, is_stated, [(lines.row(first), lines.row(last)) for first, last in windows])
+    return Ground(
+        side.text,
+        rank,
+        is_stated,
+        [(lines.row(first), lines.row(last)) for first, last in windows],
+        stated=None if stated is None else lines.row(stated),
+    )
 
 
 def _touches(ranges: Sequence[tuple[int, int]], first: int, last: int) -> bool:

@@ -1,12 +1,13 @@
 """Where a quote stands: in whole lines, in a part of a line, in lines that were broken elsewhere, or with gaps.
 
-A quote that is not there is not found: nothing is matched by likeness. Every way takes time linear in the text.
+What stands on the line that the reviewer named counts before everything else. A quote that is not there is not found: nothing is matched by likeness. Every way takes time linear in the text.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from codeloupe.engine.folding import fold, has_letters
@@ -21,25 +22,40 @@ _SHORTEST_PART = 7
 _SHORTEST_STATED_PART = 3
 # From here on a quote may begin or end within a word.
 _SHORTEST_LOOSE_PART = 20
+# What may begin and end within a word on the line that the reviewer names.
+_SHORTEST_LOOSE_STATED_PART = 4
+# Lines that do not stand together are looked for one by one, in so much text altogether.
+_MOST_LINES_APART = 40
+_MOST_TEXT_FOR_LINES_APART = 50_000_000
 # Long patterns make the library's search slow on hostile text, so the rest is compared where the beginning stands.
 _LONGEST_PATTERN = 1000
 _MOST_PLACES = 300
 
 Rank = tuple[int, int, int]
 _Find = Callable[[int, int], int]
+_Reading = tuple[QuoteForm, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
     """A text to search, and what is better in it: `rank` of two rows is lower for a better place.
 
-    `windows` are rows around which the best places are; `is_stated` tells whether rows hold the line that was named.
+    `windows` are rows around which the best places are; `is_stated` tells whether rows hold the line that was named,
+    which is in the row `stated`.
     """
 
     text: SearchText
     rank: Callable[[int, int], Rank]
     is_stated: Callable[[int, int], bool]
     windows: Sequence[tuple[int, int]] = ()
+    stated: int | None = None
+    only_windows: bool = False
+
+    def around_stated(self) -> Ground | None:
+        """The same text, searched only around the line that was named; None when none was."""
+        if self.stated is None:
+            return None
+        return replace(self, windows=((self.stated, self.stated),), only_windows=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +77,7 @@ class Match:
 class Quote:
     """The readings of a quote, each with its folded lines."""
 
-    readings: tuple[tuple[QuoteForm, tuple[str, ...]], ...]
+    readings: tuple[_Reading, ...]
 
     @classmethod
     def of(cls, text: str) -> Quote:
@@ -80,18 +96,39 @@ class Quote:
 
 
 def find_quote(quote: Quote, ground: Ground, *, deleted: bool = False) -> Match | None:
-    """The best place of a quote, by the strictest way and the most literal reading that find any.
+    """The best place of a quote: on the line that was named, else by the strictest way and the most literal reading.
 
     With `deleted`, readings that show deleted lines count as well.
     """
     readings = [(form, lines) for form, lines in quote.readings if deleted or not form.of_deletion]
-    for way in (_whole_lines, _parts_of_lines, _run_together, _with_gaps):
+    near = ground.around_stated()
+    stated = _first_match((_whole_on_stated, _parts_on_stated), readings, near) if near is not None else None
+    return stated or _first_match((_whole_lines, _parts_of_lines, _run_together, _with_gaps), readings, ground)
+
+
+def find_fragments(quote: Quote, ground: Ground) -> Match | None:
+    """The place of a quote that is cut within a word, or of one whose lines stand apart: where its first line is.
+
+    A part of it on the line that was named decides before that.
+    """
+    readings = [(form, lines) for form, lines in quote.readings if not form.of_deletion]
+    near = ground.around_stated()
+    stated = _first_match((_cut_on_stated,), readings, near) if near is not None else None
+    return stated or _first_match((_cut_at_end, _lines_apart), readings, ground)
+
+
+def _first_match(ways: Sequence[_Way], readings: Sequence[_Reading], ground: Ground) -> Match | None:
+    for way in ways:
         for form, lines in readings:
             found = _best(way(lines, ground), ground)
             if found is not None:
                 rank, rows = found
-                return Match(*rows, rank, form, whole=way is _whole_lines, gapped=way is _with_gaps)
+                whole = way in (_whole_lines, _whole_on_stated)
+                return Match(*rows, rank, form, whole=whole, gapped=way is _with_gaps)
     return None
+
+
+_Way = Callable[[Sequence[str], Ground], Iterable[tuple[int, int]]]
 
 
 def _best(places: Iterable[tuple[int, int]], ground: Ground) -> tuple[Rank, tuple[int, int]] | None:
@@ -108,6 +145,59 @@ def _whole_lines(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, in
 
 def _stated(places: Iterable[tuple[int, int]], ground: Ground) -> Iterator[tuple[int, int]]:
     return (place for place in places if ground.is_stated(*ground.text.rows(*place)))
+
+
+def _whole_on_stated(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
+    return _stated(_whole_lines(lines, ground), ground)
+
+
+def _parts_on_stated(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
+    return _stated(_parts_of_lines(lines, ground), ground)
+
+
+def _cut_on_stated(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
+    pattern = "\n".join(lines)
+    if len(pattern) < _SHORTEST_LOOSE_STATED_PART or not has_letters(pattern):
+        return iter(())
+    return _stated(_literal_places(pattern, ground), ground)
+
+
+def _cut_at_end(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
+    """Where a quote stands that begins with a word and is cut within one."""
+    pattern = "\n".join(lines)
+    if len(pattern) < _SHORTEST_PART or not has_letters(pattern):
+        return iter(())
+    text = ground.text.text
+    return (place for place in _literal_places(pattern, ground) if not _is_within_word(text, place[0]))
+
+
+def _is_within_word(text: str, start: int) -> bool:
+    return start > 0 and _is_word(text[start - 1]) and _is_word(text[start])
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def _lines_apart(lines: Sequence[str], ground: Ground) -> Iterable[tuple[int, int]]:
+    """The place of one line of a quote, all of whose lines are there, but not together.
+
+    That is the line that was named, where it is one of them, or else the first.
+    """
+    telling = [line for line in lines if len(line) >= _SHORTEST_LINE and has_letters(line)]
+    size = len(ground.text.text) * len(telling)
+    if not 1 < len(telling) <= _MOST_LINES_APART or size > _MOST_TEXT_FOR_LINES_APART or pieces_of(lines):
+        return ()
+    places = [list(_line_places(line, ground)) for line in telling]
+    if not all(places):
+        return ()
+    stated = [place for found in places for place in found if ground.is_stated(*ground.text.rows(*place))]
+    return stated or places[0]
+
+
+def _line_places(line: str, ground: Ground) -> Iterator[tuple[int, int]]:
+    whole = list(_whole_lines([line], ground))
+    return iter(whole) if whole or len(line) < _SHORTEST_PART else _cut_at_end([line], ground)
 
 
 def _parts_of_lines(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
@@ -167,7 +257,7 @@ def _places(find: _Find, ground: Ground, newlines: int) -> Iterator[int]:
     if find(*everything) < 0:
         return
     near = (ground.text.stretch(first - newlines, last + newlines) for first, last in ground.windows)
-    for low, high in (*near, everything):
+    for low, high in near if ground.only_windows else (*near, everything):
         left = _MOST_PLACES
         start = find(low, high)
         while start >= 0 and left > 0:

@@ -127,9 +127,10 @@ class KnownFindings:
         return found
 
     def _other_in_words(self, entry: BaselineEntry, finding: Finding) -> str:
+        line = "" if finding.line_start is None else f":{finding.line_start}"
         return (
             f"{self._baseline.name}:{entry.line}: this entry is for another finding than the one at"
-            f" {finding.file}:{finding.line_start}, which says something else or is graver, and counts"
+            f" {finding.file}{line}, which says something else or is graver, and counts"
         )
 
     def _elsewhere_in_words(self, entry: BaselineEntry, file: str) -> str:

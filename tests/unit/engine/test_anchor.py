@@ -166,7 +166,6 @@ class TestAQuoteThatIsNotThere:
             "x",
             "handle = open(other_path)",
             "handle = open(path)\nother = handle.read()",
-            "andle = op",
             "-",
             "```\n```",
             "a.py:4",
@@ -205,6 +204,33 @@ class TestAQuoteThatIsNotThere:
         assert len(finding.evidence) <= 4000
 
 
+class TestFragments:
+    @pytest.mark.defect("V7")
+    def test_of_two_lines_that_stand_apart_are_placed_at_the_named_one_or_the_first(self) -> None:
+        quote = "handle = open(path)\nreturn parse(data)"
+        assert lines_of(quote) == (4, 4)
+        assert lines_of(quote, line=4) == (4, 4)
+        assert lines_of(quote, line=9) == (9, 9)
+        assert lines_of("return parse(data)\nhandle = open(path)") == (9, 9)
+        assert lines_of("return parse(data)\nhandle = open(pa", line=4) == (4, 4)
+        assert lines_of("handle = open(path)\nother = handle.read()", line=4) is None
+
+    @pytest.mark.defect("V7")
+    def test_cut_within_a_word_are_placed_where_they_stand(self) -> None:
+        whole = ("handle = open(path)", "return parse(data)", "data = handle.read()", 'with open(path, "w") as handle:')
+        lost = []
+        for line in whole:
+            number = next(row for row, text in enumerate(CODE.split("\n"), start=1) if line in text)
+            for end in range(7, len(line)):
+                lost += [line[:end]] * (lines_of(line[:end], line=number) != (number, number))
+                # Without a number the beginning of the line is enough, if it is long enough to tell.
+                lost += [f"{line[:end]} without"] * (end > 14 and lines_of(line[:end]) is None)
+            for start in range(1, len(line) - 7):
+                lost += [line[start:]] * (lines_of(line[start:], line=number) != (number, number))
+        assert lost == []
+        assert lines_of("andle = op") is None
+
+
 class TestRepeatedLines:
     CODE = "".join(f"step({number})\nreturn None\n" for number in range(50))
 
@@ -220,13 +246,27 @@ class TestRepeatedLines:
 
     def test_go_to_a_changed_line_before_a_nearer_one_that_is_not(self) -> None:
         old = self.CODE.replace("step(40)\nreturn None\n", "step(40)\nreturn 0\n")
-        finding = place("return None", self.CODE, old=old, line=2)
+        finding = place("return None", self.CODE, old=old, line=5)
         assert where(finding) == ("a.py", 82, 82)
         assert not finding.outside_change
 
     def test_go_to_a_line_that_the_diff_shows_before_one_that_it_does_not(self) -> None:
         old = self.CODE.replace("step(40)\n", "step(forty)\n")
-        assert where(place("return None", self.CODE, old=old, line=2)) == ("a.py", 78, 78)
+        assert where(place("return None", self.CODE, old=old, line=5)) == ("a.py", 78, 78)
+
+    @pytest.mark.defect("V4")
+    def test_stay_where_number_and_quote_agree_whatever_was_changed_elsewhere(self) -> None:
+        shown = self.CODE.replace("step(40)\nreturn None\n", "step(40)\nreturn 0\n")
+        wrong = {}
+        for line in range(2, 100, 2):
+            for quote in ("return None", "    return None", "urn None", "+return None", f"{line} | return None"):
+                found = where(place(quote, self.CODE, old=shown, line=line))
+                if found != ("a.py", line, line):
+                    wrong[line, quote] = found
+        assert wrong == {}
+        # A part of the named line, which is a whole line elsewhere.
+        code = "first()\nvalue = first()\nlast = value\n"
+        assert where(place("first()", code, line=2)) == ("a.py", 2, 2)
 
     def test_with_a_number_in_the_margin_go_there(self) -> None:
         assert lines_of("34 | return None", self.CODE) == (34, 34)
@@ -395,7 +435,7 @@ class TestTheFile:
         new = old.replace("line_50 = 50\n", "line_50 = fifty\n").replace("line_90 = 90\n", "line_90 = ninety\n")
         assert where(place("line_50 = fifty", new, old=old, known=False)) == ("a.py", 51, 51)
         assert where(place("line_51 = 51", new, old=old, known=False)) == ("a.py", 52, 52)
-        assert where(place("line_53 = 53\nline_87 = 87", new, old=old, known=False)) is None
+        assert where(place("line_53 = 53\nline_60 = 60", new, old=old, known=False)) is None
         assert where(place("line_10 = 10", new, old=old, known=False)) is None
 
     def test_that_was_renamed_is_known_by_its_old_name_too(self) -> None:
