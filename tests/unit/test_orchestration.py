@@ -213,7 +213,7 @@ def test_a_review_that_takes_too_long_is_ended() -> None:
         raise AssertionError
 
     result, warnings = ask(Script(forever), timeout=0.05)
-    assert result == ReviewResult(passed=False, parse_error="timeout", fatal_error=False)
+    assert result == ReviewResult(passed=False, verdict=Verdict.INCOMPLETE, parse_error="timeout", fatal_error=False)
     assert (ended, warnings) == (["gone"], ["timeout"])
 
 

@@ -1,6 +1,7 @@
 """Where a quote stands: in whole lines, in a part of a line, in lines that were broken elsewhere, or with gaps.
 
-What stands on the line that the reviewer named counts before everything else. A quote that is not there is not found: nothing is matched by likeness. Every way takes time linear in the text.
+What stands on the line that the reviewer named counts before everything else. A quote that is not there is not found:
+nothing is matched by likeness. Every way takes time linear in the text.
 """
 
 from __future__ import annotations

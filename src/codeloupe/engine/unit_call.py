@@ -30,7 +30,8 @@ from codeloupe.engine.prompt import (
 )
 from codeloupe.engine.quoted_answer import ECHOED_QUESTION, QUOTED_ANSWER, is_echo, is_quoted
 from codeloupe.errors import Crashed, OutputInvalid
-from codeloupe.extraction.reasons import TRUNCATED_JSON
+from codeloupe.extraction.alarm import is_alarming
+from codeloupe.extraction.reasons import TRUNCATED_JSON, claims_defects
 from codeloupe.extraction.review_answer import read_review_answer
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
@@ -81,7 +82,9 @@ class _Heard:
     @property
     def claims_defects(self) -> bool:
         """Whether it says that there are defects, even if none of them can be read."""
-        return self.read.verdict not in (None, "PASS") or bool(self.read.findings or self.read.dropped)
+        read = self.read
+        told = read.verdict not in (None, "PASS") or bool(read.findings or read.dropped)
+        return told or claims_defects(read.problem) or is_alarming(self.text)
 
     @property
     def stands_for_a_review(self) -> bool:

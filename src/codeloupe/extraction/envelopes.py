@@ -66,6 +66,9 @@ def _parts(value: Any) -> Sequence[Any]:
 def final_results(items: Sequence[Any]) -> Sequence[Any]:
     """Of the messages of a run only the result, where there is one: what was said before it is not the answer."""
     results = [item for item in items if isinstance(item, Mapping) and item.get("type") == "result"]
+    if not all("type" in item for item in items if isinstance(item, Mapping)):
+        # No run: a run's messages all have a type, and what has none may be another answer.
+        return items
     is_told = bool(results) and any(name in results[-1] for name in ("result", "structured_output", "is_error"))
     return results[-1:] if is_told else items
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from codeloupe.extraction.fields import Fields, share
-from codeloupe.extraction.flaws import flaw_of
+from codeloupe.extraction.fields import Fields, plain_name, share
+from codeloupe.extraction.flaws import flaw_of, other_values
 from codeloupe.extraction.patterns import late
 from codeloupe.extraction.places import place_of
 from codeloupe.extraction.reasons import TRUNCATED_JSON, invalid_json, missing_field, shown
@@ -25,6 +25,7 @@ _MAX_NAME_CHARACTERS = 200
 _SEVERITY_NAMES = ("severity", "priority", "level")
 _TITLE_NAMES = ("title", "headline")
 _WORDS_NAMES = ("message", "description", "issue", "problem", "summary", "comment", "body", "details", "explanation")
+_DEFECT_NAMES = ("issue", "problem", "bug", "defect", "vulnerability", "finding", "error")
 _BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment")
 _SUGGESTION_NAMES = ("suggestion", "suggested_fix", "fix", "recommendation", "suggested_code")
 _REPLACEMENT_NAMES = ("replacement", "replacement_code", "new_code")
@@ -39,13 +40,12 @@ def finding_of(item: Any) -> ClaimedFinding:
     """The finding that an item claims. Raises UnreadableItem."""
     if not isinstance(item, Mapping):
         raise UnreadableItem(missing_field("title"))
-    if flaw := next((flaw for value in (item, *item.values()) if (flaw := flaw_of(value))), ""):
-        raise UnreadableItem(invalid_json(flaw))
-    fields = Fields(item)
+    # What is missing beside whole values takes nothing from them; `findings_of` tells of it.
+    fields = Fields({name: value for name, value in item.items() if not flaw_of(value)})
     title, body = title_and_body(fields)
     place = place_of(fields)
     return ClaimedFinding(
-        severity=_severity(fields, title),
+        severity=_gravest(_severity(fields, title), item),
         title=title,
         body=body,
         file=place.file,
@@ -69,6 +69,17 @@ def looks_like_item(value: Any) -> bool:
     words = fields.text(*_TITLE_NAMES, *_WORDS_NAMES, most=_MAX_NAME_CHARACTERS)
     # A line of a log has a level too, so that word alone says nothing here.
     return bool(words) and (fields.has_any(("severity", "priority")) or bool(_PRIORITY_IN_TITLE.match(words)))
+
+
+def looks_like_unrated_item(value: Any) -> bool:
+    """Whether an object claims a finding and lacks only its severity: it names a defect and a place."""
+    if not isinstance(value, Mapping):
+        return False
+    fields = Fields(value)
+    place = place_of(fields)
+    named = fields.text(*_TITLE_NAMES, *_DEFECT_NAMES, most=_MAX_NAME_CHARACTERS)
+    words = named or fields.text(*_WORDS_NAMES, most=_MAX_NAME_CHARACTERS)
+    return bool(named and (place.file or place.line_start)) or bool(words and place.line_start)
 
 
 def title_and_body(fields: Fields) -> tuple[str, str]:
@@ -110,10 +121,21 @@ def _severity(fields: Fields, title: str) -> Severity:
     raise UnreadableItem(f"invalid severity: {shown(stated[0])}")
 
 
+def _gravest(severity: Severity, item: Mapping[str, Any]) -> Severity:
+    """The severity, or a worse one that the item states as well."""
+    for name, value in other_values(item):
+        if plain_name(name) in _SEVERITY_NAMES:
+            try:
+                severity = min(severity, stated_severity(value), key=lambda each: each.priority)
+            except ValueError:
+                continue
+    return severity
+
+
 def findings_of(
     items: Iterable[Any], read: Callable[[Any], ClaimedFinding] = finding_of
 ) -> tuple[list[ClaimedFinding], list[str]]:
-    """The findings among some items, and the reasons why the others are none. Both are capped, and say so."""
+    """The findings among some items, and what could not be read of them or of others. Both are capped, and say so."""
     found: list[ClaimedFinding] = []
     reasons: list[str] = []
     unread = untold = 0
@@ -121,11 +143,14 @@ def findings_of(
         if len(found) >= MAX_FINDINGS:
             unread += 1
             continue
+        reason = ""
         try:
             found.append(read(item))
         except UnreadableItem as error:
+            reason = str(error)
+        if reason := invalid_json(flaw) if (flaw := _flaw_in(item)) else reason:
             if len(reasons) < _MAX_DROPPED:
-                reasons.append(f"{error} (finding {number:,})")
+                reasons.append(f"{reason} (finding {number:,})")
             else:
                 untold += 1
     if untold:
@@ -133,6 +158,12 @@ def findings_of(
     if unread:
         reasons.append(too_many(unread))
     return found, reasons
+
+
+def _flaw_in(item: Any) -> str:
+    """What is wrong with an item or one of its values, or nothing."""
+    values = item.values() if isinstance(item, Mapping) else ()
+    return next((flaw for value in (item, *values) if (flaw := flaw_of(value))), "")
 
 
 def answer_of(found: Sequence[ClaimedFinding], reasons: Sequence[str], *, is_cut: bool) -> ReviewAnswer | None:

@@ -9,11 +9,12 @@ _MAX_KEY_CHARACTERS = 100
 
 
 class FlawedObject(dict[str, Any]):
-    """An object of which a part is missing or in doubt."""
+    """An object of which a part is missing or in doubt. `others` are further values of keys that stand in it twice."""
 
-    def __init__(self, members: dict[str, Any], flaw: str) -> None:
+    def __init__(self, members: dict[str, Any], flaw: str, others: tuple[tuple[str, Any], ...] = ()) -> None:
         super().__init__(members)
         self.flaw = flaw
+        self.others = others
 
 
 class CutList(list[Any]):
@@ -32,6 +33,11 @@ class CutText(str):
 def flaw_of(value: object) -> str:
     """What is wrong with a value itself, or nothing."""
     return value.flaw if isinstance(value, FlawedObject | CutList | CutText) else ""
+
+
+def other_values(value: object) -> tuple[tuple[str, Any], ...]:
+    """What an object has a second time, by name; nothing for any other value."""
+    return value.others if isinstance(value, FlawedObject) else ()
 
 
 def duplicate_key(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from dataclasses import field
 from typing import Any
 
@@ -126,8 +125,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) == len(pairs):
         return value
-    counts = Counter(name for name, _ in pairs)
-    return FlawedObject(value, duplicate_key(next(name for name in counts if counts[name] > 1)))
+    first: dict[str, Any] = {}
+    others = []
+    for name, part in pairs:
+        if name in first:
+            others.append((name, part))
+        else:
+            first[name] = part
+    return FlawedObject(first, duplicate_key(others[0][0]), tuple(others))
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=refuse_constant)

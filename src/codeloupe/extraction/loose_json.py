@@ -14,9 +14,12 @@ from codeloupe.extraction.loose_tokens import (
     FENCES,
     QUOTES,
     LooseText,
+    Token,
+    bare_text_at,
     blank_end,
     key_at,
     plain_value_at,
+    poor_key_at,
     string_in_list,
     string_in_object,
     word_at,
@@ -25,6 +28,8 @@ from codeloupe.extraction.patterns import late
 from codeloupe.model.records import dataclass
 
 _MAX_CONTAINERS = 200_000
+# Of a key that stands in one object many times.
+_MAX_OTHERS = 100
 _BRACKET = late(r"[{}\[\]]")
 _WORD_CHARACTER = late(r"\w")
 _NEXT_IN_OBJECT = late(r'[{}\[\],]|"++|\\.|\n[ \t]{0,3}(?:```|~~~)|\n(?=\{)')
@@ -59,6 +64,7 @@ class _Frame:
     value: dict[str, Any] | list[Any]
     key: str | None = None
     flaw: str = ""
+    others: tuple[tuple[str, Any], ...] = ()
     has_container: bool = False
 
 
@@ -112,7 +118,7 @@ class _Reader:
         if isinstance(value, list):
             self._open_lists -= 1
         elif frame.flaw:
-            value = FlawedObject(value, frame.flaw)
+            value = FlawedObject(value, frame.flaw, frame.others)
         if self._stack:
             self._attach(value)
         else:
@@ -127,17 +133,19 @@ class _Reader:
         key = frame.key or ""
         if key in frame.value:
             frame.flaw = frame.flaw or duplicate_key(key)
+            frame.others = (*frame.others, (key, value)) if len(frame.others) < _MAX_OTHERS else frame.others
+            return
         frame.value[key] = value
 
     def _member(self, position: int) -> int:
         char = self._text[position]
         if char == "}":
             return self._close(position + 1)
-        if char == ",":
+        if char in ",;":
             return position + 1
-        if char == "]":
+        if char == "]" or (char == "{" and self._is_item()):
             return self._object_without_end(position)
-        key = key_at(self._text, position)
+        key = key_at(self._text, position) or poor_key_at(self._text, position)
         if key is None:
             return self._skip_member(position)
         self._stack[-1].key = key.value
@@ -150,11 +158,20 @@ class _Reader:
         if text[position] in "{[":
             return self._open(position)
         is_string = text[position] in QUOTES
-        token = string_in_object(self._source, position) if is_string else word_at(text, position)
+        members = self._stack[-1].value
+        known = members if isinstance(members, dict) else {}
+        if is_string:
+            token: Token | None = string_in_object(self._source, position, known)
+        else:
+            token = word_at(text, position) or bare_text_at(text, position)
         if token is None:
             return self._skip_member(position)
         self._attach(token.value)
         return token.end if token.clean else self._skip_member(token.end)
+
+    def _is_item(self) -> bool:
+        """Whether the open object stands in a list and has members: then a brace begins the next item."""
+        return len(self._stack) > 1 and isinstance(self._stack[-2].value, list) and bool(self._stack[-1].value)
 
     def _object_without_end(self, position: int) -> int:
         """A list ends where an object is open: the brace of the object is missing, so it is not whole."""
@@ -201,7 +218,7 @@ class _Reader:
             return self._close(position + 1)
         if char == "}":
             return self._list_without_end(position)
-        if char == ",":
+        if char in ",;":
             return position + 1
         if char in "{[":
             return self._open(position)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Container
 from math import isfinite
 from typing import Any
 
@@ -27,23 +28,59 @@ _BARE_KEY = r"[A-Za-z_$][\w$.-]{0,200}"
 _COMMENT = r"//|/\*|\#"
 KEY = rf"({_QUOTED_KEY}|{_BARE_KEY})\s*+:"
 _KEY = late(KEY)
+# A key that lacks a quote or its colon, with a value behind it.
+_POOR_KEY = late(
+    rf"""({_QUOTED_KEY})\s*+(?:=>?|:=)?\s*+(?=["'“‘{{\[\d-]|true\b|false\b|null\b)
+    | (["'“‘]?[A-Za-z_][\w-]{{0,60}}["'”’]?)\s*+[:=]>?\s*+(?=["'“‘{{\[\d-]|true\b|false\b|null\b)""",
+    re.VERBOSE,
+)
 _COMMENTS = r"(?:(?://|\#)[^\n]{0,300}\n|/\*[^*]{0,300}\*/)"
 # What may stand behind a value in an object. Without a comma, a comment must lead to the end or to a key, since code
 # that is quoted has comments too. The last alternative is a text that ends in the next key.
 _BEHIND_MEMBER = late(
     rf"""\s*+(?:
         {_COMMENTS}? \s*+ (?: [}}\]] | (?:{_QUOTED_KEY})\s*+: ) | ``` | ~~~ | \Z
-        | ,\s*+(?: {KEY} | [}}\]] | {_COMMENT} | ``` | ~~~ | (?:["'“][^"'”\n]{{0,200}})?\Z )
+        | ,\s*+(?: {KEY} | [}}\]] | {_COMMENT} | ``` | ~~~ | (?:["'“][^"'”\n]{{0,200}}["'”]?\s*+)?\Z )
     )""",
     re.VERBOSE,
+)
+_BARE_TEXT = late(
+    rf"""([^\s"'“”‘’{{}}\[\],:][^"'“”‘’{{}}\[\]\n]{{0,500}}+)["'”’](?=\s*+(?:[}}\]]|[,;]\s*+(?:{_QUOTED_KEY})\s*+:|\Z))"""
 )
 _BEHIND_WORD = late(rf"\s*+(?:[,}}\]]|(?:{_QUOTED_KEY})\s*+:|{_COMMENT}|```|~~~|\Z)")
 _CLOSING = {'"': '["]', "'": "[']", "“": '[“”"]', "”": '[“”"]', "‘": "[‘’']", "’": "[‘’']"}
 _CLOSERS = {quote: late(rf"{closing}|\\.?", re.DOTALL) for quote, closing in _CLOSING.items()}
 _CLOSERS_ON_LINE = {quote: late(rf"{closing}|\n|\\.?") for quote, closing in _CLOSING.items()}
-# Where a string with quotes in it that nobody escaped does not go on: at a fence, at a new document, and at what looks
-# like a further member or item, for then it may be another quote that is missing.
-_NEW_START = late(r"\n(?:\{|```|~~~)|[\"'”’]\s{0,3}(?::\s{0,3}[\"'“‘\[{\d]|,\s{0,3}[\"'“‘])")
+# Where a string with quotes in it that nobody escaped does not go on: at a fence and at a new document.
+_NEW_START = late(r"\n(?:\{|```|~~~)")
+_MAX_BLANKS = 40
+_MAX_SOUND_MEMBERS = 20
+# What stands behind the last value of an object, when that is one in a list or at the end of all.
+_BEHIND_LAST = late(r"\s*+\}\s*+(?:,\s*+\{|,?\s*+\]|\{|\}|```|~~~|\Z)")
+_BEHIND_ALL = late(r"""\s*+(?:```|~~~|,?\s*+(?:["'“][^"'”\n]{0,200}["'”]?\s*+)?\Z)""")
+_NEXT_KEY = late(
+    rf"""\s*+[,;]?\s*+{_COMMENTS}?\s*+(?:
+        ["'“‘]([A-Za-z][\w-]{{0,40}})(?:["'”’]\s*+(?:[:=]|(?=["'“‘\[{{\d]))|\s*+:\s*+["'“‘])
+        | ([A-Za-z][\w-]{{0,40}})["'”’]\s*+: )""",
+    re.VERBOSE,
+)
+# A key between two quotes of one string: then it is two strings.
+_INNER_KEY = late(
+    r"""[,;\n]\s*+(?:["'“‘]?([A-Za-z][\w-]{0,40})["'”’]?\s*+:|["'“‘]([A-Za-z][\w-]{0,40})["'”’]\s*+(?:=|(?=["'“‘])))"""
+)
+_REST_OF_KEY = late(r"([A-Za-z][\w-]{0,40})[\"'”’]\s*+:")
+_STRICT_KEY = late(r'\s*+,?\s*+"([^"\\\n]{1,60})"\s*+:\s*+')
+_VALUES = json.JSONDecoder()
+# The names that answers have for their fields.
+OUR_KEYS = frozenset(
+    (
+        *("file", "file_path", "filepath", "filename", "path", "location", "line", "lines", "line_start", "line_end"),
+        *("start_line", "end_line", "line_number", "quote", "evidence", "code", "snippet", "title", "headline"),
+        *("message", "description", "issue", "problem", "body", "details", "explanation", "category", "severity"),
+        *("priority", "confidence", "confidence_score", "suggestion", "suggested_fix", "replacement", "fix"),
+        *("recommendation", "rule", "rule_id", "findings", "issues", "verdict", "summary", "passed", "reason", "proof"),
+    )
+)
 _MAX_INNER_CHARACTERS = 20_000
 _ESCAPE = late(r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})|\\'|[\\\"]")
 _WORD = late(r"[^\s,:{}\[\]\"'“”‘’`]++")
@@ -56,13 +93,18 @@ _NOT_NUMBERS = {"nan", "infinity", "-infinity", "+infinity", "inf", "-inf"}
 class LooseText:
     """A text to read loosely.
 
-    `patience` is how often it is still tried to find the end of a string that holds quotes nobody escaped.
+    `patience` is how many characters may still be looked at to find the ends of strings that hold quotes which nobody
+    escaped.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.patience = 50
+        self.patience = 4 * len(text) + _MAX_INNER_CHARACTERS
         self.last_comment_end = text.rfind("*/")
+
+    def spend(self, characters: int) -> None:
+        """Take so much from the patience."""
+        self.patience -= characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +138,119 @@ def key_at(text: str, position: int) -> Token | None:
     return Token(decoded(key[1:-1]) if key[0] in QUOTES else key, match.end())
 
 
-def string_in_object(source: LooseText, position: int) -> Token:
+def poor_key_at(text: str, position: int) -> Token | None:
+    """The key of a member that lacks a quote or its colon, and where its value begins, or None."""
+    match = _POOR_KEY.match(text, position)
+    if match is None:
+        return None
+    name = (match[1] or match[2]).strip(QUOTES)
+    return Token(name, match.end()) if name.lower() in OUR_KEYS or match[1] else None
+
+
+def bare_text_at(text: str, position: int) -> Token | None:
+    """A text without its first quote, which ends before the next key or the end of the object, or None."""
+    match = _BARE_TEXT.match(text, position)
+    return Token(match[1].strip(), match.end()) if match else None
+
+
+def string_in_object(source: LooseText, position: int, known: Container[str] = ()) -> Token:
     """The string that begins here; its lines may end. One that does not end is a CutText.
 
-    A quote ends it only where the next thing fits: models forget to escape quotes. Where no quote fits, the first one
-    ends it and the token is not clean.
+    A quote ends it only where the next thing fits: models forget to escape quotes. Where what follows might as well be
+    quoted code, the string goes on to the next quote that surely ends it, if there is one. Where no quote fits, the
+    first one ends it and the token is not clean. `known` are the keys that the object has already.
     """
     text, closer = source.text, _CLOSERS[source.text[position]]
     start, first, limit = position + 1, -1, len(text)
     position = start
+    possible = None
     while (match := closer.search(text, position)) and match.start() <= limit:
         position = match.end()
         if match[0][0] == "\\":
             continue
-        if _BEHIND_MEMBER.match(text, position):
-            return Token(decoded(text[start : match.start()]), position)
+        if _surely_ends(text, position, known) or (possible is None and _BEHIND_ALL.match(text, position)):
+            break
+        if (end := _forgotten_end(text, start, match.start(), known)) is not None:
+            return Token(decoded(text[start:end]), match.start())
+        if possible is None and _BEHIND_MEMBER.match(text, position):
+            if _has_sound_members(text, position):
+                break
+            possible = match
         if first < 0:
             first, limit = match.start(), _inner_limit(source, match.start())
+    else:
+        match = possible
+    if (
+        match is not None
+        and match is not possible
+        and first >= 0
+        and _holds_key(text, (start, first, match.start()), known)
+    ):
+        match = possible
+    source.spend(position - start if first >= 0 else 0)
+    if match is not None:
+        return Token(decoded(text[start : match.start()]), match.end())
     if first < 0:
         return Token(CutText(decoded(text[start:])), len(text))
-    source.patience -= 1
     return Token(decoded(text[start:first]), first + 1, clean=bool(_BEHIND_WORD.match(text, first + 1)))
+
+
+def _surely_ends(text: str, position: int, known: Container[str]) -> bool:
+    """Whether what stands behind a quote can hardly be code: a key of ours, the end of an item."""
+    if _BEHIND_LAST.match(text, position):
+        return True
+    key = _NEXT_KEY.match(text, position)
+    return key is not None and _is_ours(key[1] or key[2], known)
+
+
+def _holds_key(text: str, span: tuple[int, int, int], known: Container[str]) -> bool:
+    """Whether a string that goes on behind its first quote would take in a member of its object.
+
+    What stands in braces of its own is code.
+    """
+    position, first, end = span
+    depth = 0
+    for found in _INNER_KEY.finditer(text, max(position, first - _MAX_BLANKS), end):
+        depth += text.count("{", position, found.start()) - text.count("}", position, found.start())
+        position = found.start()
+        key = found[1] or found[2]
+        is_quoted = text[found.start(1) - 1] in QUOTES if found[1] else False
+        if depth <= 0 and (is_quoted or _is_ours(key, known)):
+            return True
+    return False
+
+
+def _is_ours(key: str, known: Container[str]) -> bool:
+    return key.lower().replace("-", "_") in OUR_KEYS and key not in known
+
+
+def _forgotten_end(text: str, start: int, position: int, known: Container[str]) -> int | None:
+    """Where a string ends whose own quote was forgotten: before the comma or the line end in front of the next key."""
+    key = _REST_OF_KEY.match(text, position + 1)
+    if key is None or not _is_ours(key[1], known):
+        return None
+    before = text[max(start, position - _MAX_BLANKS) : position]
+    bare = before.rstrip()
+    if bare.endswith(","):
+        return position - len(before) + len(bare) - 1
+    return position - len(before) + len(bare) if "\n" in before[len(bare) :] else None
+
+
+def _has_sound_members(text: str, position: int) -> bool:
+    """Whether what stands behind a quote is strict JSON up to the end of the object, or to a key of ours."""
+    for _ in range(_MAX_SOUND_MEMBERS):
+        key = _STRICT_KEY.match(text, position)
+        if key is None:
+            return False
+        if key[1] in OUR_KEYS:
+            return True
+        try:
+            _, position = _VALUES.raw_decode(text, key.end())
+        except (ValueError, RecursionError):
+            return False
+        if _BEHIND_LAST.match(text, position):
+            return True
+    return False
 
 
 def _inner_limit(source: LooseText, position: int) -> int:

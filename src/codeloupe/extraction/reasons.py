@@ -9,6 +9,7 @@ NO_JSON = "invalid json: no JSON found"
 TRUNCATED_JSON = "invalid json: truncated"
 ONLY_REASONING = "invalid json: nothing but reasoning"
 _FAILED_RUN = "the run failed"
+_UNLISTED = "not every finding is listed"
 _MAX_QUOTED_CHARACTERS = 100
 
 
@@ -32,9 +33,19 @@ def failed_run(told: Any) -> str:
     return f"{_FAILED_RUN}: {shown(told)}"
 
 
+def unlisted(told: str) -> str:
+    """An answer tells, beside its list, of defects that are not in it."""
+    return f"{_UNLISTED}: {told}"
+
+
+def claims_defects(problem: str | None) -> bool:
+    """Whether a problem is that defects are claimed and not told."""
+    return bool(problem) and str(problem).startswith(_UNLISTED)
+
+
 def is_lasting(problem: str) -> bool:
     """Whether an answer with this problem is not whole, even where findings could be read beside it."""
-    return problem == TRUNCATED_JSON or problem.startswith(_FAILED_RUN)
+    return problem == TRUNCATED_JSON or problem.startswith((_FAILED_RUN, _UNLISTED))
 
 
 def shown(value: Any) -> str:

@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from codeloupe.extraction.alarm import is_alarming, is_unfinished
 from codeloupe.extraction.answer_object import answer_in
+from codeloupe.extraction.beside import sign_of_failure
 from codeloupe.extraction.bullets import read_bullets
 from codeloupe.extraction.clean_words import says_clean
 from codeloupe.extraction.envelopes import Walk, failure_in, final_results
+from codeloupe.extraction.fields import Fields, plain_name
 from codeloupe.extraction.flaws import flaw_of
 from codeloupe.extraction.json_values import JsonScan, JsonValue, scan_json
 from codeloupe.extraction.merging import merged
@@ -28,15 +31,22 @@ from codeloupe.extraction.reasons import (
     NO_JSON,
     ONLY_REASONING,
     TRUNCATED_JSON,
+    claims_defects,
+    failed_run,
     invalid_json,
     missing_field,
+    unlisted,
 )
 from codeloupe.extraction.review_comments import read_review_comments
 from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.records import dataclass
+from codeloupe.model.severity import Severity
 
 # A text in an envelope, in a text in an envelope, is as deep as programs go.
 _MAX_NESTED_TEXTS = 3
+_LONGEST_PLAIN_WORD = 20
+# What says in a message of a run how the answer ended.
+_ENDINGS = ("stop_reason", "finish_reason", "truncated", "incomplete", "is_truncated")
 _FENCE = late(r"[\s`~\ufeff]*+(?:json[c5]?\b)?[\s`~\ufeff]*+", re.IGNORECASE)
 
 
@@ -47,12 +57,38 @@ def read_review_answer(output: str, structured: Any = None, *, from_program: boo
     output of a linter, whose lines need no severity and may stand among others.
     """
     if structured is None:
-        return _answer(_read_text(output, from_program=from_program))
+        answer = _answer(_read_text(output, from_program=from_program))
+        return _as_programs_write(answer) if from_program else answer
     first = _answer(_read_structured(structured))
-    if first.problem is None:
+    if first.problem is None and first.findings:
         return first
+    if first.problem is None:
+        return _unless_told_in(output, first, from_program=from_program)
     second = _answer(_read_text(output, from_program=from_program))
     return second if second.problem is None or len(second.findings) > len(first.findings) else first
+
+
+def _as_programs_write(answer: ReviewAnswer) -> ReviewAnswer:
+    """The answer of a program, which may have no verdict, and nothing to say beyond a title."""
+    needless = (missing_field("verdict"), missing_field("body"))
+    return replace(answer, dropped=tuple(reason for reason in answer.dropped if not reason.startswith(needless)))
+
+
+def _unless_told_in(output: str, clean: ReviewAnswer, *, from_program: bool) -> ReviewAnswer:
+    """An answer that found nothing, unless the text beside it tells of findings."""
+    if not output.strip():
+        return clean
+    beside = _answer(_read_text(output, from_program=from_program))
+    if beside.findings or claims_defects(beside.problem):
+        return beside
+    return replace(clean, problem=_told_beside(output) or None)
+
+
+def _told_beside(text: str) -> str:
+    """Why a text around an answer without a grave finding makes it no clean one, or nothing."""
+    if is_alarming(text):
+        return unlisted("the words around the answer tell of a grave defect")
+    return failed_run("the words around the answer say that it is not whole") if is_unfinished(text) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +138,9 @@ def _read_said(text: str, *, from_program: bool, nested: int) -> _Reading:
     if not any(answer.findings for answer in answers):
         plain = _plain_answer(text, scan, is_all=not answers, from_program=from_program)
         answers.extend([plain] if plain else ())
+    is_grave = any(found.severity.at_least(Severity.HIGH) for answer in answers for found in answer.findings)
+    if answers and not is_grave and (told := _told_beside(_outside(text, scan.values))):
+        answers.append(ReviewAnswer(problem=told))
     # A text that ends in the middle of a value is not whole, whatever else it holds. A program may quote such values.
     if _ends_in_value(scan) and not (plain and from_program):
         answers.append(ReviewAnswer(problem=TRUNCATED_JSON))
@@ -144,7 +183,7 @@ def _read_value(value: Any, nested: int) -> _Reading:
     """What a value answers: itself, a value in it, or a text in it."""
     answers: list[ReviewAnswer] = []
     reason = missing_field("findings") if value and _holds_object(value) else ""
-    flaw, walk = "", Walk(value)
+    flaw, sign, walk = "", "", Walk(value)
     for part in walk:
         if isinstance(part, str):
             reading = _read_nested_text(part, nested)
@@ -155,13 +194,33 @@ def _read_value(value: Any, nested: int) -> _Reading:
             walk.take()
         elif answer := answer_in(part):
             answers.append(answer)
+            answers.extend(_told_in_texts(part, nested) if not answer.findings else ())
             walk.take()
         else:
             flaw = flaw or flaw_of(part)
+            sign = sign or _sign_around(part)
+    if answers and sign:
+        answers.append(ReviewAnswer(problem=sign))
     if answers and (missing := flaw or walk.left_out):
         # What is missing around an answer may have been another one.
         answers.append(ReviewAnswer(problem=invalid_json(missing)))
     return _Reading(answers, reason)
+
+
+def _told_in_texts(part: Any, nested: int) -> list[ReviewAnswer]:
+    """The findings in the texts that stand beside an empty list."""
+    texts = [text for text in part.values() if isinstance(text, str)] if isinstance(part, Mapping) and nested else []
+    readings = (_read_nested_text(text, nested) for text in texts if len(text) > _LONGEST_PLAIN_WORD)
+    return [answer for reading in readings for answer in reading.answers if answer.findings]
+
+
+def _sign_around(part: Any) -> str:
+    """What an envelope tells that makes the answer in it no whole one, or nothing. Messages of a run have states too."""
+    if not isinstance(part, Mapping):
+        return ""
+    fields = Fields(part)
+    told = {name: value for name, value in part.items() if "type" not in fields or plain_name(name) in _ENDINGS}
+    return sign_of_failure(told, is_clean=False) or ""
 
 
 def _read_nested_text(text: str, nested: int) -> _Reading:

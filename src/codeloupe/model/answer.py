@@ -57,10 +57,11 @@ class ReviewAnswer:
 
     @property
     def lost(self) -> str | None:
-        """Why the findings do not tell how bad it is, or None: one could not be read, and no other is grave."""
-        if not self.dropped or any(finding.severity.at_least(Severity.HIGH) for finding in self.findings):
-            return None
-        return f"not every finding could be read: {self.dropped[0]}"
+        """Why the findings do not tell how bad it is, or None.
+
+        One that could not be read may be the gravest, and those that could be may yet be refuted or suppressed.
+        """
+        return self.dropped[0] if self.dropped else None
 
 
 class Proof(StrEnum):

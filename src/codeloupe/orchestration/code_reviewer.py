@@ -17,7 +17,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest
-from codeloupe.orchestration.results import ReviewResult, counting, issue_of, joined, reasons_of
+from codeloupe.orchestration.results import ReviewResult, counting, issue_of, joined, reasons_of, worst_verdict
 from codeloupe.orchestration.running import ReviewFunction, Trouble, Voice, WarningSink, own_review, trouble_of
 from codeloupe.redaction import redact
 from codeloupe.report.json_v1 import render_json
@@ -153,6 +153,7 @@ def _result(reviews: Sequence[Review], trouble: Trouble | None, log_path: Path |
     issues = dict.fromkeys(issue_of(finding) for review in reviews for finding in counting(review))
     return ReviewResult(
         passed=trouble is None and all(review.passed for review in reviews),
+        verdict=worst_verdict(reviews, ended=trouble is None),
         issues=tuple(issues),
         parse_error=joined(reasons) or None,
         fatal_error=fatal or (trouble is not None and trouble.fatal),

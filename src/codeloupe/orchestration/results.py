@@ -10,7 +10,7 @@ from typing import Literal
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.records import dataclass
-from codeloupe.model.review import Review, claim_in_words
+from codeloupe.model.review import Review, Verdict, claim_in_words
 from codeloupe.model.severity import Severity
 
 _NAMED_REASONS = 5
@@ -35,11 +35,13 @@ class ReviewIssue:
 class ReviewResult:
     """Whether a change may go on. `parse_error` says what could not be reviewed, and is None when everything was.
 
+    `passed` follows `fail_on`; `verdict` is that of the review, the worst of several, and INCOMPLETE when none ended.
     `fatal_error` tells that trying again makes no sense. `review_log_path` is the JSON report of the review; of
     several commits, a list of their reports.
     """
 
     passed: bool
+    verdict: Verdict = Verdict.PASS
     issues: tuple[ReviewIssue, ...] = ()
     parse_error: str | None = None
     fatal_error: bool = False
@@ -74,6 +76,15 @@ def reasons_of(review: Review) -> list[str]:
     claims = (f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled)
     found = list(dict.fromkeys((*failed, *gaps, *claims)))
     return found or ([] if review.complete else ["not everything was reviewed"])
+
+
+_FROM_WORST = (Verdict.FAIL, Verdict.INCOMPLETE, Verdict.NEEDS_WORK, Verdict.PASS)
+
+
+def worst_verdict(reviews: Sequence[Review], *, ended: bool) -> Verdict:
+    """The worst verdict of some reviews; at best INCOMPLETE unless all of them ended."""
+    verdicts = {review.verdict for review in reviews} | ({Verdict.PASS} if ended else {Verdict.INCOMPLETE})
+    return next(verdict for verdict in _FROM_WORST if verdict in verdicts)
 
 
 def joined(reasons: Sequence[str]) -> str:

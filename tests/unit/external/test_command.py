@@ -165,10 +165,10 @@ def test_a_finding_that_cannot_be_read_is_told(edited: GitRepository) -> None:
     events: list[Event] = []
     odd = {"verdict": "FAIL", "findings": [*ANSWER["findings"], {"title": "odd", "file_path": "a.py", "priority": "7"}]}
     outcome = review(printing(json.dumps(odd)), edited, events=events)
-    assert (len(outcome.findings), outcome.units_failed) == (1, ())
-    [error] = outcome.errors
-    assert error.kind == "external_note"
-    assert [event.message for event in events if isinstance(event, Warned)] == [error.message]
+    assert (len(outcome.findings), failure(outcome)) == (1, "missing field: line_start (finding 2)")
+    notes = [error.message for error in outcome.errors if error.kind == "external_note"]
+    assert [event.message for event in events if isinstance(event, Warned)] == notes
+    assert "invalid severity: 7 (finding 2)" in notes[-1]
 
 
 def test_a_report_of_which_nothing_can_be_read_is_not_clean(edited: GitRepository) -> None:

@@ -53,6 +53,7 @@ def test_strict_json_is_read_as_it_is(text: str, value: object) -> None:
         ('{"a": "say "x" twice", "b": 2}', {"a": 'say "x" twice', "b": 2}),
         ('{"a": "f("x") # }]", "b": 2}', {"a": 'f("x") # }]', "b": 2}),
         ('[{"a": 1} {"b": 2}, ...]', [{"a": 1}, {"b": 2}]),
+        ('{"a": 1, "b" 2}', {"a": 1, "b": 2}),
         ('{"a": "\\ud83d\\ude00",}', {"a": "😀"}),
         ('{"a": 1\u00a0,}', {"a": 1}),
     ],
@@ -66,11 +67,10 @@ def test_broken_json_is_mended(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "value", "flaw"),
     [
-        ('{"a": 1, "a": 2}', {"a": 2}, "duplicate key: a"),
-        ('{"a": 1, "a": 2,}', {"a": 2}, "duplicate key: a"),
+        ('{"a": 1, "a": 2}', {"a": 1}, "duplicate key: a"),
+        ('{"a": 1, "a": 2,}', {"a": 1}, "duplicate key: a"),
         ('{"a": oops oops, "b": 2}', {"b": 2}, "unreadable from character 7 to 15"),
         ('{"a": 1, oops, "b": 2}', {"a": 1, "b": 2}, "unreadable from character 10 to 13"),
-        ('{"a": 1, "b" 2}', {"a": 1}, "unreadable from character 10 to 14"),
         ('{"a": 1, ...}', {"a": 1}, "unreadable from character 10 to 12"),
         ('{"a": "x, "b": "y"}', {"a": "x, "}, "unreadable from character 12 to 18"),
         ('{"a": "x" + y, "b": 1}', {"a": "x", "b": 1}, "unreadable from character 10 to 13"),
@@ -86,8 +86,8 @@ def test_a_bad_item_costs_that_item() -> None:
     assert isinstance(found, dict)
     assert [(item, flaw_of(item)) for item in found["a"]] == [
         ({"x": 1}, ""),
-        ({}, "unreadable from character 19 to 23"),
-        ({"x": 4}, "duplicate key: x"),
+        ({"x": 2}, ""),
+        ({"x": 3}, "duplicate key: x"),
         ({}, "stray text at character 45"),
         ({"x": 5}, ""),
     ]

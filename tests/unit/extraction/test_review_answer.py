@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -204,11 +205,16 @@ def test_one_bad_item_costs_that_item() -> None:
     assert answer.problem is None
 
 
-def test_an_item_with_a_key_twice_is_dropped_since_nobody_knows_which_is_meant() -> None:
+@pytest.mark.defect("V6")
+def test_an_item_with_a_key_twice_has_the_gravest_severity_and_the_answer_is_in_doubt() -> None:
     doubtful = '{"title": "x", "severity": "low", "severity": "critical"}'
     answer = read_review_answer(f'{{"findings": [{doubtful}, {json.dumps(ITEM)}]}}')
-    assert answer.findings == (FINDING,)
+    assert [(found.title, found.severity) for found in answer.findings] == [
+        ("x", Severity.CRITICAL),
+        (FINDING.title, FINDING.severity),
+    ]
     assert answer.dropped == ("invalid json: duplicate key: severity (finding 1)",)
+    assert answer.lost
 
 
 @pytest.mark.parametrize(
@@ -415,7 +421,14 @@ class TestSeveralAnswers:
 
 class TestStructured:
     def test_a_good_structured_value_counts_before_the_text(self) -> None:
-        assert read_review_answer(json.dumps([ITEM]), {"findings": []}) == ReviewAnswer()
+        other = json.dumps([{**ITEM, "title": "Another"}])
+        assert read_review_answer(other, {"findings": [ITEM]}).findings == (FINDING,)
+        assert read_review_answer("I am done.", {"findings": []}) == ReviewAnswer()
+
+    @pytest.mark.defect("T8")
+    def test_an_empty_one_is_not_clean_beside_a_text_that_tells_of_findings(self) -> None:
+        assert read_review_answer(json.dumps([ITEM]), {"findings": []}).findings == (FINDING,)
+        assert read_review_answer("A critical bug remains in a.py.", {"findings": []}).problem
 
     @pytest.mark.parametrize(
         "structured", [{}, {"a": 1}, 5, "x", "", [1], True, {"findings": [{"title": "x"}]}, object()]
@@ -472,7 +485,7 @@ class TestRepaired:
     def test_an_item_without_its_brace_is_not_whole(self) -> None:
         text = json.dumps({"findings": [ITEM, {**ITEM, "title": "B"}]})
         answer = read_review_answer(text.replace("}]}", "]}"))
-        assert answer.findings == (FINDING,)
+        assert answer.findings == (FINDING, replace(FINDING, title="B"))
         assert answer.dropped == ("invalid json: truncated (finding 2)",)
 
     def test_a_list_without_its_bracket_is_not_whole(self) -> None:

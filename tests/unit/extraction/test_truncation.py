@@ -1,4 +1,7 @@
-"""Every accepted form, cut behind every character: what was whole is read exactly, and nothing else is."""
+"""Every accepted form, cut behind every character: what was whole is read exactly, and nothing is invented.
+
+Of a finding that was cut, title and severity must be whole, or it is not read.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +59,21 @@ def check_every_cut(text: str, ends: list[int], expected: tuple[ClaimedFinding, 
     for length in range(len(text)):
         answer = read_review_answer(text[:length])
         complete = sum(end <= length for end in ends)
-        assert answer.findings == expected[:complete], (length, text[:length])
+        assert answer.findings[:complete] == expected[:complete], (length, text[:length])
+        check_begun(answer.findings[complete:], expected[complete:])
         if length < whole:
             assert answer.problem is not None, (length, text[:length])
         if complete < len(ends) and complete:
             assert answer.problem == TRUNCATED_JSON, (length, text[:length])
+
+
+def check_begun(more: tuple[ClaimedFinding, ...], expected: tuple[ClaimedFinding, ...]) -> None:
+    """At most one finding was begun, and what it has of the next one is exact."""
+    assert len(more) <= 1
+    for begun, whole in zip(more, expected[: len(more)], strict=True):
+        assert (begun.title, begun.severity) == (whole.title, whole.severity)
+        for name in ("file", "evidence", "category", "suggestion", "confidence", "line_start"):
+            assert getattr(begun, name) in (getattr(whole, name), None, ""), name
 
 
 def ends_of(text: str, pieces: list[str]) -> list[int]:
@@ -108,7 +121,9 @@ def test_lines_of_objects_cut_anywhere_keep_their_complete_findings() -> None:
     for length in range(len(text)):
         complete = sum(end <= length for end in ends_of(text, lines))
         answer = read_review_answer(text[:length])
-        assert answer.findings == form.expected(FINDINGS)[:complete]
+        expected = form.expected(FINDINGS)
+        assert answer.findings[:complete] == expected[:complete]
+        check_begun(answer.findings[complete:], expected[complete:])
         # Between two lines, and at the bare brace of the next, nothing shows that more was to come.
         if text[:length].endswith(("}", "\n", "\n{")) and complete:
             continue
