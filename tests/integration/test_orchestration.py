@@ -16,6 +16,7 @@ from codeloupe.config.files import ConfigText
 from codeloupe.config.loading import load_settings
 from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError
+from codeloupe.model.review import Verdict
 from codeloupe.orchestration import CodeReviewer, ReviewResult, WorkdirReviewer, make_reviewer
 from codeloupe.testing import Json, StandInServer
 from tests.children import assert_all_gone, recorded_pids, until_recorded
@@ -117,7 +118,7 @@ def test_at_its_time_limit_a_review_is_over_and_its_agent_is_gone(project: GitRe
         lambda seconds: asyncio.run(reviewer("main..HEAD", timeout=seconds)),
         ready=lambda _: bool(recorded_pids(tmp_path)),
     )
-    assert result == ReviewResult(passed=False, parse_error="timeout", fatal_error=False)
+    assert result == ReviewResult(passed=False, verdict=Verdict.INCOMPLETE, parse_error="timeout", fatal_error=False)
     pids = recorded_pids(tmp_path)
     assert len(pids) == 1
     assert_all_gone(pids)
@@ -145,7 +146,9 @@ def test_an_answer_that_cannot_be_read_is_named_in_both_shapes(project: GitRepos
     settings = Settings(reviewer_type="command", review_command=(str(program),), on_parse_error="pass")
     warnings: list[str] = []
     reviewer = CodeReviewer(project.path, settings=settings, on_review_warning=warnings.append)
-    assert asyncio.run(reviewer("main..HEAD")) == ReviewResult(passed=False, parse_error="missing field: findings")
+    assert asyncio.run(reviewer("main..HEAD")) == ReviewResult(
+        passed=False, verdict=Verdict.INCOMPLETE, parse_error="missing field: findings"
+    )
     assert "missing field: findings" in warnings
     result = asyncio.run(WorkdirReviewer(settings=settings).review(project.path, "main"))
     assert (result.passed, result.summary) == (True, "Failed to parse review output")
@@ -283,3 +286,66 @@ def _of_user(folder: Path, text: str) -> tuple[str, ...]:
 def test_every_public_name_is_in_the_guide() -> None:
     for name in ("CodeReviewer", "WorkdirReviewer", "make_reviewer", "make_workdir_reviewer", "on_review_warning"):
         assert name in GUIDE
+
+
+FORM: dict[str, Any] = {
+    "file_path": "fault.py",
+    "line_start": 5,
+    "line_end": 5,
+    "priority": 1,
+    "title": "[P1] The shell is asked",
+    "body": "The name reaches the shell.",
+}
+
+
+def _without(*names: str) -> dict[str, Any]:
+    return {key: value for key, value in FORM.items() if key not in names}
+
+
+@pytest.mark.requirement("V8")
+@pytest.mark.defect("T10")
+def test_answers_in_the_form_of_orchestrators_with_something_missing_never_pass_and_say_what(
+    project: GitRepository,
+) -> None:
+    fails, unread = Verdict.FAIL, Verdict.INCOMPLETE
+    nit = FORM | {"priority": 3}
+    answers: dict[str, tuple[Any, str, Verdict]] = {
+        "file": ({"verdict": "FAIL", "findings": [_without("file_path")]}, "missing field: file_path", unread),
+        "line": ({"verdict": "FAIL", "findings": [_without("line_start", "line_end")]}, "missing field: line", unread),
+        "title": ({"verdict": "FAIL", "findings": [_without("title")]}, "missing field: title", fails),
+        "body": ({"verdict": "FAIL", "findings": [_without("body")]}, "missing field: body", fails),
+        "verdict": ({"findings": [FORM]}, "missing field: verdict", fails),
+        "findings": ({"verdict": "PASS"}, "missing field: findings", unread),
+        "strange verdict": ({"verdict": "MAYBE", "findings": []}, "invalid verdict: MAYBE", unread),
+        "FAIL over a nit": ({"verdict": "FAIL", "findings": [nit]}, "verdict FAIL", unread),
+        "FAIL over nothing": ({"verdict": "FAIL", "findings": []}, "verdict FAIL", unread),
+    }
+    wrong = {}
+    for name, (answer, reason, verdict) in answers.items():
+        with StandInServer([Json(answer)]) as server:
+            settings = Settings(
+                reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1", verify=False
+            )
+            result = asyncio.run(make_reviewer(settings, repo=project.path)("HEAD~2..HEAD~1"))
+        told = result.parse_error or ""
+        if result.passed or result.fatal_error or not told.startswith(reason) or result.verdict is not verdict:
+            wrong[name] = result
+    assert wrong == {}
+
+
+@pytest.mark.defect("T10")
+def test_whole_answers_in_that_form_pass_by_what_fails(project: GitRepository) -> None:
+    ends = {}
+    for priority, stated in ((0, "FAIL"), (1, "FAIL"), (2, "NEEDS_WORK"), (3, "NEEDS_WORK")):
+        with StandInServer([Json({"verdict": stated, "findings": [FORM | {"priority": priority}]})]) as server:
+            settings = Settings(
+                reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1", verify=False
+            )
+            result = asyncio.run(make_reviewer(settings, repo=project.path)("HEAD~2..HEAD~1"))
+        ends[priority] = (result.passed, result.verdict.value, result.parse_error, len(result.issues))
+    assert ends == {
+        0: (False, "FAIL", None, 1),
+        1: (False, "FAIL", None, 1),
+        2: (True, "NEEDS_WORK", None, 1),
+        3: (True, "NEEDS_WORK", None, 1),
+    }

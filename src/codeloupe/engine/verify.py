@@ -104,8 +104,8 @@ class AbsentVerifier:
 
 
 def _is_wanted(finding: Finding, at_least: Severity) -> bool:
-    # What was verified in an earlier review and carried over is not asked about again.
-    is_known = bool(finding.verification) and finding.status is FindingStatus.OPEN
+    # What was verified in an earlier review and carried over is not asked about again, unless it keeps it from passing.
+    is_known = bool(finding.verification) and finding.status is FindingStatus.OPEN and finding.anchored
     is_claim = finding.source is not Source.ANALYSER
     return is_claim and finding.is_open and finding.severity.at_least(at_least) and not is_known
 

@@ -16,7 +16,8 @@ _ALARM = late(
     rf"\b(?:{_GRAVE}(?: [\w-]{{1,30}}){{0,3}} {_DEFECT}\b"
     rf"|{_DEFECT} (?:is|are|was|were) (?:{_GRAVE})\b"
     r"|(?:is|are|be) vulnerable to\b|(?:must|should|do|can) ?not be merged\b|do not merge\b|don't merge\b"
-    r"|must be fixed\b|needs? to be fixed\b|(?:remote|arbitrary) code execution\b|(?:sql|command|code|shell) injection\b"
+    r"|must be fixed\b|needs? to be fixed\b|(?:remote|arbitrary) code execution\b"
+    r"|(?:sql|command|code|shell) injection\b"
     r"|security vulnerabilit(?:y|ies)\b|security hole\b|hard-?coded (?:password|secret|credential|api key)s?\b"
     rf"|\[p[01]\]|\bp[01]\s?:|{_GRAVE}\s?:\s|severity\s?[:=]\s?(?:critical|high)\b)",
     re.IGNORECASE,
@@ -24,18 +25,22 @@ _ALARM = late(
 # A sentence with one of these speaks of what is not there, what was looked for, or what the change itself mends.
 _DENIAL = late(
     r"\b(?:no|not|none|never|without|zero|0|nothing|neither|nor|free of|isn't|aren't|don't see|didn't|doesn't|wasn't|"
-    r"couldn't|can't|cannot|unlikely|absence|absent|avoid\w*|prevent\w*|fix(?:es|ed|ing)?|resolv\w+|address\w*|mitigat\w+|"
-    r"remov\w+|eliminat\w+|protect\w*|guard\w*|look(?:ed|ing)? for|check(?:ed|ing)? for|search\w* for|scan\w* for|review\w* for|"
+    r"couldn't|can't|cannot|unlikely|absence|absent|avoid\w*|prevent\w*|fix(?:es|ed|ing)?|resolv\w+|"
+    r"address\w*|mitigat\w+|"
+    r"remov\w+|eliminat\w+|protect\w*|guard\w*|look(?:ed|ing)? for|check(?:ed|ing)? for|"
+    r"search\w* for|scan\w* for|review\w* for|"
     r"whether|if any|any|previous\w*|earlier|existing)\b",
     re.IGNORECASE,
 )
 # What denies something else: these still alarm.
 _ORDERS = late(r"\b(?:do not merge|don't merge|(?:must|should|can) ?not be merged|must be fixed)\b", re.IGNORECASE)
 _UNFINISHED = late(
-    r"\bto be continued\b|\bcontinued (?:in|below|next)\b|\b(?:output|response|answer|review|analysis) (?:was |is |has been )?"
+    r"\bto be continued\b|\bcontinued (?:in|below|next)\b|"
+    r"\b(?:output|response|answer|review|analysis) (?:was |is |has been )?"
     r"(?:truncated|cut off|incomplete|unfinished|interrupted)\b|\[(?:truncated|cut|continued|\.\.\.|…)\]"
     r"|\b(?:unable|not able) to (?:complete|finish|review|analy[sz]e|read|access)\b"
-    r"|\b(?:could not|couldn't|cannot|can't|did not|didn't) (?:complete|finish|review|analy[sz]e|read|access|load|open|see)\b"
+    r"|\b(?:could not|couldn't|cannot|can't|did not|didn't) "
+    r"(?:complete|finish|review|analy[sz]e|read|access|load|open|see)\b"
     r"|\b(?:token|context|output|length|rate) limit\b|\bran out of (?:time|tokens|space|budget)\b"
     r"|\bI (?:can't|cannot|can not|won't|am unable to|'m unable to) (?:help|assist|comply|continue|provide)\b"
     r"|\bonly (?:part|some) of (?:the|this)\b|\bpartial (?:review|answer|result)s?\b",

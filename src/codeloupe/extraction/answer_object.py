@@ -114,7 +114,7 @@ def _problem(
     if not answer.findings and answer.verdict not in (None, "PASS"):
         return f"verdict {answer.verdict} without findings"
     is_grave = any(finding.severity.at_least(Severity.HIGH) for finding in answer.findings)
-    if answer.verdict == "FAIL" and not is_grave and not answer.dropped and "consensus_verdict" not in fields:
+    if _as_verdict(fields.get("verdict")) == "FAIL" and not is_grave and not answer.dropped:
         return "verdict FAIL without a finding of high or above"
     told = contradiction(value, answer.findings)
     return None if told is None else unlisted(told)

@@ -54,7 +54,8 @@ _CLOSERS_ON_LINE = {quote: late(rf"{closing}|\n|\\.?") for quote, closing in _CL
 # Where a string with quotes in it that nobody escaped does not go on: at a fence and at a new document.
 _NEW_START = late(r"\n(?:\{|```|~~~)")
 _MAX_BLANKS = 40
-_MAX_SOUND_MEMBERS = 20
+_MAX_SOUND_MEMBERS = 5
+_COST_OF_MEMBERS = 500
 # What stands behind the last value of an object, when that is one in a list or at the end of all.
 _BEHIND_LAST = late(r"\s*+\}\s*+(?:,\s*+\{|,?\s*+\]|\{|\}|```|~~~|\Z)")
 _BEHIND_ALL = late(r"""\s*+(?:```|~~~|,?\s*+(?:["'“][^"'”\n]{0,200}["'”]?\s*+)?\Z)""")
@@ -99,7 +100,7 @@ class LooseText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.patience = 4 * len(text) + _MAX_INNER_CHARACTERS
+        self.patience = len(text) // 2 + _MAX_INNER_CHARACTERS
         self.last_comment_end = text.rfind("*/")
 
     def spend(self, characters: int) -> None:
@@ -168,26 +169,26 @@ def string_in_object(source: LooseText, position: int, known: Container[str] = (
         position = match.end()
         if match[0][0] == "\\":
             continue
-        if _surely_ends(text, position, known) or (possible is None and _BEHIND_ALL.match(text, position)):
+        if _surely_ends(text, position, known, is_first=possible is None):
             break
         if (end := _forgotten_end(text, start, match.start(), known)) is not None:
             return Token(decoded(text[start:end]), match.start())
         if possible is None and _BEHIND_MEMBER.match(text, position):
-            if _has_sound_members(text, position):
-                break
             possible = match
+            if _has_sound_members(source, position):
+                break
         if first < 0:
             first, limit = match.start(), _inner_limit(source, match.start())
     else:
         match = possible
-    if (
-        match is not None
-        and match is not possible
-        and first >= 0
-        and _holds_key(text, (start, first, match.start()), known)
-    ):
+    if match is not possible and first >= 0 and _holds_key(text, (start, first, match), known):
         match = possible
     source.spend(position - start if first >= 0 else 0)
+    return _string(text, start, first, match)
+
+
+def _string(text: str, start: int, first: int, match: re.Match[str] | None) -> Token:
+    """The string that ends with a match; without one at its first quote, or with the text where it has none."""
     if match is not None:
         return Token(decoded(text[start : match.start()]), match.end())
     if first < 0:
@@ -195,22 +196,24 @@ def string_in_object(source: LooseText, position: int, known: Container[str] = (
     return Token(decoded(text[start:first]), first + 1, clean=bool(_BEHIND_WORD.match(text, first + 1)))
 
 
-def _surely_ends(text: str, position: int, known: Container[str]) -> bool:
-    """Whether what stands behind a quote can hardly be code: a key of ours, the end of an item."""
-    if _BEHIND_LAST.match(text, position):
+def _surely_ends(text: str, position: int, known: Container[str], *, is_first: bool) -> bool:
+    """Whether what stands behind a quote can hardly be code: a key of ours, the end of an item, or of all."""
+    if _BEHIND_LAST.match(text, position) or (is_first and _BEHIND_ALL.match(text, position)):
         return True
     key = _NEXT_KEY.match(text, position)
     return key is not None and _is_ours(key[1] or key[2], known)
 
 
-def _holds_key(text: str, span: tuple[int, int, int], known: Container[str]) -> bool:
+def _holds_key(text: str, span: tuple[int, int, re.Match[str] | None], known: Container[str]) -> bool:
     """Whether a string that goes on behind its first quote would take in a member of its object.
 
     What stands in braces of its own is code.
     """
-    position, first, end = span
+    position, first, closing = span
+    if closing is None:
+        return False
     depth = 0
-    for found in _INNER_KEY.finditer(text, max(position, first - _MAX_BLANKS), end):
+    for found in _INNER_KEY.finditer(text, max(position, first - _MAX_BLANKS), closing.start()):
         depth += text.count("{", position, found.start()) - text.count("}", position, found.start())
         position = found.start()
         key = found[1] or found[2]
@@ -236,8 +239,15 @@ def _forgotten_end(text: str, start: int, position: int, known: Container[str]) 
     return position - len(before) + len(bare) if "\n" in before[len(bare) :] else None
 
 
-def _has_sound_members(text: str, position: int) -> bool:
-    """Whether what stands behind a quote is strict JSON up to the end of the object, or to a key of ours."""
+def _has_sound_members(source: LooseText, position: int) -> bool:
+    """Whether what stands behind a quote is strict JSON up to the end of the object, or to a key of ours.
+
+    Without patience it is taken for that.
+    """
+    text = source.text
+    if source.patience <= 0:
+        return True
+    source.spend(_COST_OF_MEMBERS)
     for _ in range(_MAX_SOUND_MEMBERS):
         key = _STRICT_KEY.match(text, position)
         if key is None:

@@ -6,6 +6,7 @@ that say nothing was found. Anything else is a problem with a name, never an emp
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from codeloupe.extraction.envelopes import Walk, failure_in, final_results
 from codeloupe.extraction.fields import Fields, plain_name
 from codeloupe.extraction.flaws import flaw_of
 from codeloupe.extraction.json_values import JsonScan, JsonValue, scan_json
+from codeloupe.extraction.listed_text import read_listed
 from codeloupe.extraction.merging import merged
 from codeloupe.extraction.message_lines import read_message_lines
 from codeloupe.extraction.patterns import late
@@ -45,6 +47,8 @@ from codeloupe.model.severity import Severity
 # A text in an envelope, in a text in an envelope, is as deep as programs go.
 _MAX_NESTED_TEXTS = 3
 _LONGEST_PLAIN_WORD = 20
+# JSON whose quotes were written as entities.
+_ENTITIES = late(r"[\[{]\s{0,20}&(?:quot|#34|#x22);")
 # What says in a message of a run how the answer ended.
 _ENDINGS = ("stop_reason", "finish_reason", "truncated", "incomplete", "is_truncated")
 _FENCE = late(r"[\s`~\ufeff]*+(?:json[c5]?\b)?[\s`~\ufeff]*+", re.IGNORECASE)
@@ -132,6 +136,9 @@ def _read_said(text: str, *, from_program: bool, nested: int) -> _Reading:
         return replace(
             reading, answers=[replace(one, repaired=one.repaired or not is_quoted) for one in reading.answers]
         )
+    if nested and _ENTITIES.search(text):
+        reading = _read_said(html.unescape(text), from_program=from_program, nested=nested - 1)
+        return replace(reading, answers=[replace(one, repaired=True) for one in reading.answers])
     scan = scan_json(text)
     reading = _read_values(scan.values, nested)
     answers, plain = list(reading.answers), None
@@ -215,7 +222,7 @@ def _told_in_texts(part: Any, nested: int) -> list[ReviewAnswer]:
 
 
 def _sign_around(part: Any) -> str:
-    """What an envelope tells that makes the answer in it no whole one, or nothing. Messages of a run have states too."""
+    """What an envelope tells that makes the answer in it no whole one, or nothing; messages have states too."""
     if not isinstance(part, Mapping):
         return ""
     fields = Fields(part)
@@ -239,6 +246,9 @@ def _plain_answer(text: str, scan: JsonScan, *, is_all: bool, from_program: bool
     has_json = bool(scan.values or scan.dangling)
     outside = _outside(text, scan.values) if has_json else text
     answer = read_bullets(outside, in_bold_only=has_json) or read_review_comments(outside)
+    if (answer is None or not answer.findings) and not from_program:
+        # Code that is quoted may look like JSON: where no answer is in it, it is a part of the text.
+        answer = read_listed(text if is_all else outside) or answer
     return answer or (read_message_lines(text, from_program=from_program) if is_all else None)
 
 

@@ -85,7 +85,7 @@ def _dismissed(finding: Finding) -> Finding:
 
 
 def _saw_everything(review: Review) -> bool:
-    """Whether all was reviewed: one that is incomplete for its unsettled claims alone was; a person settles those."""
+    """Whether all was reviewed, unsettled claims aside: those are for a person to settle."""
     return review.coverage.complete and (review.complete or bool(review.unsettled))
 
 

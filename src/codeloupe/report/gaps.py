@@ -35,7 +35,7 @@ _UNNAMED = Gap(GapKind.UNKNOWN, "the review", "not everything could be reviewed"
 
 
 def gaps_of(review: Review) -> tuple[Gap, ...]:
-    """Everything that makes the review incomplete, at least one if it is; claims for a person come first."""
+    """Everything that makes the review incomplete, claims for a person first; an incomplete one has at least one."""
     coverage = review.coverage
     claims = [
         Gap(GapKind.CLAIM, claim.file or "?", claim_in_words(claim), (claim.file,) if claim.file else ())

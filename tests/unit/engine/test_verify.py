@@ -231,3 +231,13 @@ def test_where_nobody_can_verify_that_is_said_as_soon_as_there_is_something_to_v
     assert error.message == "1 finding of high or above could not be verified: api cannot read the code"
     assert events == [Warned(error.message)]
     assert asyncio.run(absent.verify([LOW], task, events.append)).errors == ()
+
+
+@pytest.mark.defect("T4")
+def test_a_claim_without_a_place_is_settled_by_a_refutation_and_by_nothing_less(tmp_path: Path) -> None:
+    claim = finding(Severity.HIGH, anchored=False)
+    settled = {}
+    for proof in ("refuted", "unproven", "confirmed"):
+        outcome, _ = verify(ScriptedAgent([said(proof)]), [claim], make_task(tmp_path, FILES))
+        settled[proof] = not outcome.findings[0].is_unsettled(Severity.HIGH)
+    assert settled == {"refuted": True, "unproven": False, "confirmed": False}

@@ -1,0 +1,265 @@
+"""Answers that each claim one grave defect in some broken or hostile form, and clean ones that claim none.
+
+None of the first may ever pass, whatever is made of it; each of the second must, so that no caution goes too far.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+FILE = "app.py"
+LINE = 4
+QUOTE = "    return eval(text)"
+BEFORE = "def load(text):\n    return text\n"
+AFTER = "def load(text):\n    # As the caller wants it.\n    text = text.strip()\n    return eval(text)\n"
+GRAVE: dict[str, Any] = {
+    "file": FILE,
+    "line": LINE,
+    "quote": QUOTE,
+    "title": "Code of strangers is run",
+    "body": "eval runs whatever the text holds.",
+    "category": "security",
+    "severity": "critical",
+    "confidence": 0.9,
+}
+LOW: dict[str, Any] = {**GRAVE, "title": "A name could be clearer", "body": "A nit.", "severity": "low"}
+UNRATED = {name: value for name, value in GRAVE.items() if name != "severity"}
+FORM: dict[str, Any] = {
+    "file_path": FILE,
+    "line_start": LINE,
+    "line_end": LINE,
+    "priority": 0,
+    "title": "[P0] Code of strangers is run",
+    "body": "eval runs whatever the text holds.",
+}
+CLEAN = '{"findings": []}'
+
+
+def _answer(*findings: Any, **more: Any) -> str:
+    return json.dumps({"findings": list(findings), **more})
+
+
+def _with(**changes: Any) -> dict[str, Any]:
+    return {**GRAVE, **changes}
+
+
+def _without(*names: str) -> dict[str, Any]:
+    return {name: value for name, value in GRAVE.items() if name not in names}
+
+
+_PLAIN = _answer(GRAVE)
+_INDENTED = json.dumps({"findings": [GRAVE]}, indent=2)
+_BULLET = (
+    f"- **Severity:** CRITICAL\n- **Description:** Code of strangers is run\n- **Evidence:** {FILE}:{LINE} - {QUOTE}\n"
+)
+
+_UNDER_OTHER_KEYS = {
+    f"empty list beside {name}": _answer(**{name: [GRAVE]})
+    for name in (
+        *("Findings", "FINDINGS", "critical_issues", "criticalIssues", "issues_found", "blocking", "blockers"),
+        *("must_fix", "security_issues", "vulnerabilities", "bugs", "problems", "defects", "other", "additional"),
+        *("high_priority", "results", "comments", "review_comments", "P0", "new", "x", "remaining_findings"),
+    )
+}
+_SIGNS = {
+    f"empty list beside {json.dumps(sign)}": _answer(**sign)
+    for sign in (
+        {"truncated": True},
+        {"Truncated": "yes"},
+        {"incomplete": True},
+        {"partial": True},
+        {"status": "failed"},
+        {"Status": "PARTIAL"},
+        {"status": "error"},
+        {"status": "timed out"},
+        {"error": "context length exceeded"},
+        {"errors": ["could not read app.py"]},
+        {"stop_reason": "max_tokens"},
+        {"finish_reason": "length"},
+        {"continued": True},
+        {"complete": False},
+        {"verdict": "FAIL"},
+        {"passed": False},
+        {"approved": False},
+        {"decision": "request changes"},
+        {"recommendation": "do not merge"},
+        {"score": 12},
+        {"risk_level": "critical"},
+        {"critical": 1},
+        {"summary": {"critical": 1, "high": 0, "low": 0}},
+        {"stats": {"total_findings": 2}},
+        {"counts": {"bySeverity": {"Critical": 1}}},
+        {"has_issues": True},
+        {"summary": "1 critical issue found: eval runs what strangers write."},
+        {"summary": "The new load() is vulnerable to code injection and must be fixed."},
+        {"notes": "To be continued in the next message."},
+    )
+}
+_BROKEN_JSON = {
+    "unescaped quotes": _PLAIN.replace('"    return eval(text)"', '"    return eval("x", {"a": "b"})"'),
+    "single quotes": str({"findings": [GRAVE]}),
+    "smart quotes": _PLAIN.replace('"', "”"),
+    "trailing commas": _PLAIN.replace("}]", ",},]"),
+    "no commas": _INDENTED.replace('",\n', '"\n'),
+    "comments": _INDENTED.replace('"title"', '// the title\n "title"'),
+    "bare keys": _INDENTED.replace('"title":', "title:").replace('"severity":', "severity:"),
+    "missing brace": _PLAIN.replace("}]", "]"),
+    "missing end": _PLAIN[:-2],
+    "cut in the body": _PLAIN[: _PLAIN.index("eval runs") + 4],
+    "cut in the severity": _PLAIN[: _PLAIN.index("critical") + 4],
+    "cut in the first key": '{"findings": [{"fi',
+    "NaN": _PLAIN.replace("0.9", "NaN"),
+    "raw line ends": _PLAIN.replace("eval runs", "eval\nruns"),
+    "a key twice": _PLAIN.replace('"severity": "critical"', '"severity": "low", "severity": "critical"'),
+    "the list twice": f'{{"findings": [{json.dumps(GRAVE)}], "findings": []}}',
+    "the list twice, clean first": f'{{"findings": [], "findings": [{json.dumps(GRAVE)}]}}',
+    "a missing colon": _PLAIN.replace('"title": ', '"title" '),
+    "a missing quote": _PLAIN.replace('"title": "', '"title": '),
+    "semicolons": _PLAIN.replace('", "', '"; "'),
+}
+_ENVELOPES = {
+    "a fence and prose": f"Here is my review.\n\n```json\n{_INDENTED}\n```\n\nLet me know.",
+    "an open fence": f"```json\n{_INDENTED}",
+    "a string of JSON": json.dumps(_PLAIN),
+    "a list in a string": json.dumps({"findings": json.dumps([GRAVE])}),
+    "JSON in the summary": _answer(summary=_PLAIN),
+    "bullets in the summary": _answer(summary=_BULLET),
+    "lines of objects": "\n".join(json.dumps(item) for item in (LOW, GRAVE)),
+    "a bare list": json.dumps([GRAVE]),
+    "a bare object": json.dumps(GRAVE),
+    "an object of its own": json.dumps({"review": {"result": {"findings": [GRAVE]}}}),
+    "the result of a program": json.dumps({"type": "result", "is_error": False, "result": _PLAIN}),
+    "a failed run": json.dumps({"type": "result", "is_error": True, "result": CLEAN}),
+    "a cut message": json.dumps({"stop_reason": "max_tokens", "content": [{"type": "text", "text": CLEAN}]}),
+    "a tool call": f'<tool_call>{{"name": "report", "arguments": {_PLAIN}}}</tool_call>',
+    "entities": html.escape(_PLAIN),
+    "only a thought": f"<think>It must be reported: {_PLAIN}",
+    "a thought, then the finding": f"<think>Nothing here, {CLEAN}</think>{_PLAIN}",
+    "a mark in front": f"\ufeff{_PLAIN}",
+    "many nested lists": json.dumps({"findings": [[[GRAVE]]]}),
+}
+_SHAPES = {
+    "by file": json.dumps({"findings": {FILE: [_without("file")]}}),
+    "by file at the top": json.dumps({FILE: [_without("file")]}),
+    "by file and line": json.dumps({"findings": {f"{FILE}:{LINE}": _without("file", "line")}}),
+    "by severity": json.dumps({"findings": {"critical": [UNRATED], "low": []}}),
+    "by severity at the top": json.dumps({"critical": [UNRATED], "high": []}),
+    "by number": json.dumps({"findings": {"1": GRAVE}}),
+    "texts by severity": _answer(critical_issues=[f"{FILE}:{LINE} runs the code of strangers"]),
+    "texts for findings": _answer(f"critical: {FILE}:{LINE} runs the code of strangers"),
+    "no severity": _answer(UNRATED),
+    "no severity under another key": _answer(extra=[UNRATED]),
+    "a severity nobody knows": _answer(_with(severity="apocalyptic")),
+    "a severity as an object": _answer(_with(severity={"level": "critical"})),
+    "a severity as a list": _answer(_with(severity=["critical"])),
+    "P0": _answer(_with(severity="P0")),
+    "a spelled out priority": _answer(_with(severity="Priority 0 (critical)")),
+    "decorated": _answer(_with(severity="🔴 **CRITICAL**")),
+    "blocker": _answer(_with(severity="Blocker")),
+    "the form with a verdict": json.dumps({"verdict": "FAIL", "findings": [FORM]}),
+    "the form without a verdict": json.dumps({"findings": [FORM]}),
+    "the form without a file": json.dumps(
+        {"verdict": "FAIL", "findings": [{name: value for name, value in FORM.items() if name != "file_path"}]}
+    ),
+    "a verdict that fails over a nit": json.dumps({"verdict": "FAIL", "findings": [{**FORM, "priority": 3}]}),
+    "a verdict nobody knows": json.dumps({"verdict": "MAYBE", "findings": []}),
+    "a list of nulls": '{"findings": [null]}',
+    "a number for the list": '{"findings": 1}',
+    "words for the list": '{"findings": "eval runs the code of strangers in app.py"}',
+    "null for the list": '{"findings": null}',
+    "no title": _answer(_without("title", "body")),
+    "a title as a list": _answer(_with(title=["Code of strangers is run"], body=None)),
+    "the answer is the finding": json.dumps({**GRAVE, "findings": []}),
+    "a nit and a finding apart": json.dumps({"findings": [LOW], "critical": [UNRATED]}),
+    "SARIF": json.dumps(
+        {
+            "version": "2.1.0",
+            "runs": [{"tool": {"driver": {"name": "x"}}, "results": [{"level": "error", "message": {"text": "eval"}}]}],
+        }
+    ),
+}
+_PLACES = {
+    "another quote": _answer(_with(quote="    return eval(user_input)")),
+    "another quote without a line": _answer(_with(quote="eval(user_input)", line=None)),
+    "no quote": _answer(_without("quote")),
+    "no quote and a line beyond the file": _answer(_with(quote="", line=9000)),
+    "no line and no quote": _answer(_without("quote", "line")),
+    "no place at all": _answer(_without("quote", "line", "file")),
+    "another file": _answer(_with(file="other.py")),
+    "a file outside": _answer(_with(file="../../etc/passwd")),
+    "a line of another kind": _answer(_with(line="the fourth", quote="")),
+    "the quote of a diff": _answer(_with(quote=f"@@ -1 +1 @@\n+{QUOTE}")),
+    "a quote cut in a word": _answer(_with(quote="return ev", line=LINE)),
+    "a quote of two lines apart": _answer(_with(quote="def load(text):\n    return eval(text)")),
+}
+_TEXTS = {
+    "bullets": _BULLET,
+    "clean JSON, then bullets": f"{CLEAN}\n\n{_BULLET}",
+    "a comment as codex prints it": f"- [P0] Code of strangers is run — {FILE}:{LINE}-{LINE}\n  eval runs it.\n",
+    "a message": f"{FILE}:{LINE}:5: critical: eval runs the code of strangers",
+    "a table": f"| Severity | File | Line | Issue |\n|---|---|---|---|\n| critical | {FILE} | {LINE} | eval |\n",
+    "clean JSON, then a table": f"{CLEAN}\n\n| Severity | File | Bug |\n|---|---|---|\n| critical | {FILE} | eval |\n",
+    "a numbered list": f"1. [CRITICAL] {FILE}:{LINE} - eval runs the code of strangers\n",
+    "headings": f"## [CRITICAL] Code of strangers is run\n\n`{FILE}:{LINE}`\n\n```\n{QUOTE}\n```\n",
+    "XML": f"<r><finding><severity>critical</severity><title>eval</title><file>{FILE}</file></finding></r>",
+    "YAML": f"findings:\n  - severity: critical\n    title: Code is run\n    file: {FILE}\n    line: {LINE}\n",
+    "CSV": f"severity,file,line,title\ncritical,{FILE},{LINE},Code of strangers is run\n",
+    "prose": f"There is a critical vulnerability in {FILE}: eval runs the code of strangers.",
+    "praise, then a finding": f"No issues found.\n\n{_PLAIN}",
+    "nothing, but": "No critical issues found, but the eval in load() is vulnerable to code injection.",
+    "a grave document, then a clean one": f"{_PLAIN}\n\nCorrected:\n\n{CLEAN}",
+    "a clean document, then a grave one": f"{CLEAN}\n\nWait, I overlooked this:\n\n{_PLAIN}",
+    "a grave document, then a quoted result": f'{_PLAIN}\n{{"type": "result", "result": "{{}}"}}',
+    "prose that contradicts its JSON": f"The critical bug in {FILE} runs the code of strangers.\n```json\n{CLEAN}\n```",
+    "an unfinished review": f"I could not review app.py, the diff was too long.\n{CLEAN}",
+    "a refusal": "I cannot help with this request.",
+    "nothing": " \n",
+    "an empty object": "{}",
+    "what was asked": "Findings as JSON, please.",
+}
+
+GRAVE_ANSWERS: dict[str, str] = {
+    **_UNDER_OTHER_KEYS,
+    **_SIGNS,
+    **_BROKEN_JSON,
+    **_ENVELOPES,
+    **_SHAPES,
+    **_PLACES,
+    **_TEXTS,
+}
+
+# What these claim must not be lost when the model, asked to say it again, says that there is nothing.
+CLAIMING: tuple[str, ...] = (
+    *_UNDER_OTHER_KEYS,
+    *("unescaped quotes", "missing brace", "a key twice", "the list twice", "cut in the body", "entities"),
+    *("by file", "by severity", "texts by severity", "no severity", "a severity nobody knows", "no title"),
+    *("another quote", "no place at all", "XML", "CSV", "a table", "headings", "a numbered list", "prose"),
+    *("prose that contradicts its JSON", "a grave document, then a clean one", "the form without a file"),
+    *('empty list beside {"critical": 1}', 'empty list beside {"has_issues": true}', 'empty list beside {"score": 12}'),
+)
+
+CLEAN_ANSWERS: dict[str, str] = {
+    "the list": CLEAN,
+    "a bare list": "[]",
+    "a fence": f"```json\n{CLEAN}\n```",
+    "a fence and prose": f"I looked at every hunk.\n\n```json\n{CLEAN}\n```\n",
+    "denials around": f"I checked for critical bugs and security vulnerabilities and found none.\n{CLEAN}",
+    "words": "No issues found.",
+    "praise": "LGTM. No problems found in the code.",
+    "the form": '{"verdict": "PASS", "findings": []}',
+    "passed": '{"passed": true, "summary": "It reads well.", "issues": []}',
+    "a summary": _answer(summary="Adds load(). No critical issues, nothing to report."),
+    "a summary of what is mended": _answer(summary="Fixes a critical bug in load()."),
+    "counts of nothing": _answer(summary={"critical": 0, "high": 0, "total_findings": 0}),
+    "states of a whole answer": _answer(status="completed", truncated=False, error=None, complete=True, errors=[]),
+    "a good score": _answer(score=95, confidence=0.8),
+    "files that were read": _answer(files_reviewed=[{"file": FILE, "summary": "adds load"}], lines_reviewed=4),
+    "strengths": _answer(strengths=["Small functions"], suggestions=["Consider a docstring"]),
+    "empty lists beside": _answer(critical_issues=[], blockers=[], warnings=None),
+    "an envelope": json.dumps({"type": "result", "is_error": False, "stop_reason": "end_turn", "result": CLEAN}),
+    "a thought before": f"<think>Is this a critical bug? It is not.</think>{CLEAN}",
+    "other keys": json.dumps({"Findings": [], "Summary": "Fine."}),
+    "a nit": _answer(LOW),
+}
