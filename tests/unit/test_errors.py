@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+import codeloupe
 from codeloupe import errors
+from codeloupe.cli.main import main
 from codeloupe.errors import (
     AnalyserFailed,
     CodeloupeError,
@@ -91,3 +94,20 @@ def test_an_optional_part_is_added_by_what_installed_the_program(
     assert errors.install_command("api") == "pip install 'codeloupe[api]'"
     (tmp_path / "pipx_metadata.json").touch()
     assert errors.install_command("api") == "pipx inject codeloupe 'codeloupe[api]'"
+
+
+@pytest.mark.defect("L4")
+def test_a_hint_names_parameters_in_the_library_and_options_in_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CodeloupeError) as raised:
+        asyncio.run(codeloupe.review(repo=tmp_path))
+    assert (
+        raised.value.hint == "run codeloupe in a checkout, give repo=DIR, or review a diff with DiffScope(NAME, DATA)"
+    )
+    assert main(["review", "--repo", str(tmp_path)]) == 2
+    assert "give --repo DIR, or review a diff with --diff-file FILE" in capsys.readouterr().err
+    assert (
+        CodeloupeError("x", hint="git fetch --deepen=1; --fresh; --fresher").hint
+        == "git fetch --deepen=1; fresh=True; --fresher"
+    )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from codeloupe import __version__
 from codeloupe.cli import boundary
 from codeloupe.cli.parser import Parser, sentence
-from codeloupe.errors import CodeloupeError
+from codeloupe.errors import CodeloupeError, hints_for_the_program
 
 
 class Verb(NamedTuple):
@@ -118,6 +118,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    with hints_for_the_program():
+        return _run_to_exit_code(words)
+
+
+def _run_to_exit_code(words: list[str]) -> int:
     try:
         return _dispatch(words)
     except CodeloupeError as error:

@@ -67,8 +67,8 @@ class Crew:
         """Whether a session of an agent can be resumed."""
         own = self._own(name)
         if own is not None:
-            return _resumes(own)
-        return name in self.built_in and self.keeps_sessions and _resumes(self.make(name))
+            return own.limits.resume
+        return name in self.built_in and self.keeps_sessions and self.make(name).limits.resume
 
     def called(self, agent: Agent) -> str:
         """As the caller calls one of its agents, of which two may have the same name of their own; else its name."""
@@ -129,11 +129,6 @@ class Asking:
 
     def _critics(self, gate: GateDefinition, stage: StageDefinition) -> tuple[Agent, ...]:
         return self._crew.chain(gate.agent or stage.agent)
-
-
-def _resumes(agent: Agent) -> bool:
-    """Whether it can go on from a session that stays as it is: a stage that fails again begins there again."""
-    return agent.limits.resume and agent.limits.fork
 
 
 def _payable(request: AgentRequest, agents: Sequence[Agent]) -> AgentRequest:

@@ -153,7 +153,8 @@ def test_a_crash_of_a_vendors_library_keeps_its_message_and_its_trace(
 def test_a_service_that_only_fails_is_left_alone_after_a_while(tmp_path: Path) -> None:
     agent = ScriptedAgent([Crashed("boom", agent="scripted")])
     outcome, _ = review(make_reviewer(agent, units_at_once=2), make_task(tmp_path, MANY))
-    assert 20 <= len(agent.requests) < 25
+    # The third failure in a row opens the circuit; one more unit may be under way then.
+    assert 3 <= len(agent.requests) <= 4
     assert len(outcome.units_failed) == 30
 
 

@@ -117,7 +117,7 @@ def test_the_names_that_the_first_version_gave_are_known() -> None:
     )
     names = first_names(found, context=lambda _: _ORDERS)
     assert {one.line_start: names[one.fingerprint] for one in found} == {
-        1: "ce909893e460924679f39b6773df9767",
+        None: "ce909893e460924679f39b6773df9767",
         6: "8f45c865b510e9d53a2050e3fdd417b9",
         7: "966a1451a8fd1627a075d9385c21985b",
         9: "7261c866a2c38dc6ae79a558b7834a25",

@@ -225,7 +225,7 @@ def test_a_branch_named_head_does_not_make_head_ambiguous(committed: GitReposito
 def test_head_before_the_first_commit_is_an_error_that_names_the_scopes_that_work(repository: GitRepository) -> None:
     with pytest.raises(NotARepository, match="no commits yet") as caught:
         _resolve(repository, "HEAD")
-    assert "--staged" in caught.value.hint
+    assert "StagedScope()" in caught.value.hint
     assert asyncio.run(read_head(_open(repository.path))) == Head(None, None)
 
 

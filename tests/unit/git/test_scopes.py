@@ -112,7 +112,7 @@ def test_without_a_base_branch_nothing_is_reviewed_silently(tmp_path: Path, comp
         repository.git("update-ref", f"refs/{company}", sha)
     with pytest.raises(RevisionError, match="no base branch to compare with") as caught:
         _resolve(repository.path, DefaultScope())
-    assert "--base REF" in caught.value.hint
+    assert "BaseScope(REF)" in caught.value.hint
 
 
 @pytest.mark.parametrize(

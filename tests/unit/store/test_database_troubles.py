@@ -146,7 +146,7 @@ def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(path: Pa
             connection.execute("UPDATE results SET payload = x'00'")
         with pytest.raises(StoreError, match="the result k in the database .* cannot be read") as caught:
             ledger.get("k")
-        assert "--fresh" in caught.value.hint
+        assert "fresh=True" in caught.value.hint
         ledger.put("k", result("again"))
         found = ledger.get("k")
         assert found is not None
