@@ -137,7 +137,7 @@ def _missing(fields: Fields, items: list[Any]) -> list[str]:
         place = place_of(item)
         needed = (
             ("title", item.text("title", "headline", "message", "description", "issue", "problem", most=1)),
-            ("body", item.text("body", "message", "description", "details", "explanation", "comment", most=1)),
+            ("body", item.get("body", "message", "description", "details", "explanation", "comment") is not None),
             ("file_path", place.file),
             ("line_start", place.line_start or place.quote),
         )

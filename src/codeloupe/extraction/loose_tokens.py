@@ -57,7 +57,7 @@ _MAX_BLANKS = 40
 _MAX_SOUND_MEMBERS = 5
 _COST_OF_MEMBERS = 500
 # What stands behind the last value of an object, when that is one in a list or at the end of all.
-_BEHIND_LAST = late(r"\s*+\}\s*+(?:,\s*+\{|,?\s*+\]|\{|\}|```|~~~|\Z)")
+_BEHIND_LAST = late(r"""\s*+\}\s*+(?:,\s*+(?:\{|"[^"\n]{0,60}"\s*+:)|,?\s*+\]|\{|\}|```|~~~|\Z)""")
 _BEHIND_ALL = late(r"""\s*+(?:```|~~~|,?\s*+(?:["'“][^"'”\n]{0,200}["'”]?\s*+)?\Z)""")
 _NEXT_KEY = late(
     rf"""\s*+[,;]?\s*+{_COMMENTS}?\s*+(?:
@@ -67,10 +67,11 @@ _NEXT_KEY = late(
 )
 # A key between two quotes of one string: then it is two strings.
 _INNER_KEY = late(
-    r"""[,;\n]\s*+(?:["'“‘]?([A-Za-z][\w-]{0,40})["'”’]?\s*+:|["'“‘]([A-Za-z][\w-]{0,40})["'”’]\s*+(?:=|(?=["'“‘])))"""
+    r"""[,;\n]\s*+(?:(["'“‘])([^"'“”‘’\n]{0,60})["'”’]\s*+(?::|=|(?=["'“‘]))|["'“‘]?([A-Za-z][\w-]{0,40})["'”’]?\s*+:)"""
 )
 _REST_OF_KEY = late(r"([A-Za-z][\w-]{0,40})[\"'”’]\s*+:")
-_STRICT_KEY = late(r'\s*+,?\s*+"([^"\\\n]{1,60})"\s*+:\s*+')
+_STRICT_KEY = late(r'\s*+,?\s*+"((?:[^"\\\n]|\\.){0,200})"\s*+:\s*+')
+_TRAILING_COMMA = late(r"\s*+,\s*+\}")
 _VALUES = json.JSONDecoder()
 # The names that answers have for their fields.
 OUR_KEYS = frozenset(
@@ -171,7 +172,7 @@ def string_in_object(source: LooseText, position: int, known: Container[str] = (
             continue
         if _surely_ends(text, position, known, is_first=possible is None):
             break
-        if (end := _forgotten_end(text, start, match.start(), known)) is not None:
+        if possible is None and (end := _forgotten_end(text, start, match.start(), known)) is not None:
             return Token(decoded(text[start:end]), match.start())
         if possible is None and _BEHIND_MEMBER.match(text, position):
             possible = match
@@ -216,9 +217,8 @@ def _holds_key(text: str, span: tuple[int, int, re.Match[str] | None], known: Co
     for found in _INNER_KEY.finditer(text, max(position, first - _MAX_BLANKS), closing.start()):
         depth += text.count("{", position, found.start()) - text.count("}", position, found.start())
         position = found.start()
-        key = found[1] or found[2]
-        is_quoted = text[found.start(1) - 1] in QUOTES if found[1] else False
-        if depth <= 0 and (is_quoted or _is_ours(key, known)):
+        is_member = found[1] and text[found.end() - 1] == ":"
+        if depth <= 0 and (is_member or _is_ours(found[2] or found[3] or "", known)):
             return True
     return False
 
@@ -258,9 +258,9 @@ def _has_sound_members(source: LooseText, position: int) -> bool:
             _, position = _VALUES.raw_decode(text, key.end())
         except (ValueError, RecursionError):
             return False
-        if _BEHIND_LAST.match(text, position):
+        if _BEHIND_LAST.match(text, position) or _TRAILING_COMMA.match(text, position):
             return True
-    return False
+    return True
 
 
 def _inner_limit(source: LooseText, position: int) -> int:

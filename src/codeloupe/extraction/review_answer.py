@@ -246,7 +246,8 @@ def _plain_answer(text: str, scan: JsonScan, *, is_all: bool, from_program: bool
     has_json = bool(scan.values or scan.dangling)
     outside = _outside(text, scan.values) if has_json else text
     answer = read_bullets(outside, in_bold_only=has_json) or read_review_comments(outside)
-    if (answer is None or not answer.findings) and not from_program:
+    is_read = answer is not None and (answer.findings or answer.problem == TRUNCATED_JSON)
+    if not is_read and not from_program:
         # Code that is quoted may look like JSON: where no answer is in it, it is a part of the text.
         answer = read_listed(text if is_all else outside) or answer
     return answer or (read_message_lines(text, from_program=from_program) if is_all else None)
