@@ -166,7 +166,7 @@ def sources(count: int) -> dict[str, str]:
     names = [f"part{number}/module{number}.py" for number in range(count)]
     return {
         name: "".join(
-            f"def work_{name[4]}_{n}(items):\n    return [item * {n} for item in items]\n\n\n" for n in range(45)
+            f"def work_{name[4]}_{n}(items):\n    return [item * {n} for item in items]\n\n\n" for n in range(80)
         )
         for name in names
     }
@@ -232,7 +232,7 @@ class Troubled:
     ("agent", "severity", "verdict", "exit_code", "seconds"),
     [
         ("codex", "high", "FAIL", 1, 4.0),
-        ("agent_sdk", "medium", "NEEDS_WORK", 3, 14.0),
+        ("agent_sdk", "medium", "INCOMPLETE", 3, 14.0),
         ("claude_cli", "critical", "FAIL", 1, 14.0),
     ],
 )
@@ -378,7 +378,7 @@ def test_ten_calls_at_a_time_pass_a_limit_by_less_than_one_answer(repository: Gi
     repository.commit()
     repository.git("checkout", "--quiet", "-b", "many")
     for number in range(12):
-        repository.write(f"part{number}/module{number}.py", "".join(f"value_{row} = {row}\n" for row in range(120)))
+        repository.write(f"part{number}/module{number}.py", "".join(f"value_{row} = {row}\n" for row in range(300)))
     repository.commit()
     # Reported as a service would, and not what the stand-in was really sent.
     each = TokenUsage(input_tokens=1_600, output_tokens=177)

@@ -108,7 +108,7 @@ def test_the_text_shows_place_code_reason_and_verdict(project: GitRepository) ->
     ended = codeloupe("review", cwd=project.path)
     assert ended.exit_code == 1
     for words in ("a.py", "os.system('echo ' + name)", "FAIL", "not an AI review"):
-        assert words in ended.stdout, ended.stdout
+        assert words in " ".join(ended.stdout.split()), ended.stdout
     # Progress goes to stderr, in plain lines.
     assert ended.stderr
     assert "\x1b" not in ended.stdout + ended.stderr

@@ -138,7 +138,7 @@ def test_a_program_that_is_killed_in_mid_request_costs_its_commit_alone(tmp_path
         assert sweep.child.returncode == 3
         assert server.count(auxiliary=False) == 3
     assert [commit["sha"] for commit in document["commits"]] == names
-    assert [commit["verdict"] for commit in document["commits"]] == ["LEAVE", None, "LEAVE"]
+    assert [commit["verdict"] for commit in document["commits"]] == ["LEAVE", "INCOMPLETE", "LEAVE"]
     failed = document["commits"][1]
     assert (failed["reviewed"], failed["findings"]) == (False, [])
     assert "crashed" in failed["failure"]

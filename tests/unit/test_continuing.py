@@ -132,7 +132,8 @@ def test_what_could_not_be_read_of_an_answer_is_told_again(rounds: Rounds) -> No
     rounds.finder.bad_items = True
     first, second = rounds.review(), rounds.review()
     kinds = [[error.kind for error in one.errors] for one in (first, second)]
-    assert kinds[0] == kinds[1] == ["dropped_finding"]
+    assert kinds[0] == kinds[1] == ["dropped_finding", "invalid_answer"]
+    assert not second.complete
 
 
 def test_the_same_hunk_a_second_time_in_a_file_is_asked_about(rounds: Rounds) -> None:

@@ -36,9 +36,10 @@ def test_one_that_still_cannot_be_read_leaves_the_unit_unreviewed_and_the_others
     assert "schwerwiegend" in failed.reason
 
 
-def test_beside_a_grave_finding_it_costs_only_itself(tmp_path: Path) -> None:
+def test_beside_a_grave_finding_it_is_a_gap_too_since_that_one_may_be_refuted(tmp_path: Path) -> None:
     agent = ScriptedAgent([answer(GRAVE, {**SMALL, "severity": "schwerwiegend"})])
     outcome = review(agent, tmp_path)
-    assert len(agent.requests) == 1
-    assert ([found.title for found in outcome.findings], outcome.units_failed) == (["grave"], ())
-    assert [error.kind for error in outcome.errors] == ["dropped_finding"]
+    assert len(agent.requests) == 2
+    assert [found.title for found in outcome.findings] == ["grave"]
+    assert outcome.unreviewed == {"a.py"}
+    assert "dropped_finding" in {error.kind for error in outcome.errors}

@@ -178,7 +178,8 @@ def test_without_a_try_to_merge_it_is_compared_with_the_default_branch(forge: Fo
     forge.open(forge.work.git("rev-parse", "topic").decode().strip(), merge=False)
     clone = forge.clone(tmp_path / "clone", str(forge.bare))
     with fetched("7", clone) as pull_request:
-        assert " against main (" in pull_request.scope.description
+        assert " against main, which is assumed, (" in pull_request.scope.description
+        assert pull_request.scope.assumed_base == "main"
         assert [file.path for file in change_of(pull_request).files] == ["shop/average.py"]
 
 

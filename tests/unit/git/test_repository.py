@@ -101,7 +101,7 @@ def test_the_inside_of_git_is_no_working_tree(committed: GitRepository, below: s
 def test_outside_of_any_repository_the_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NotARepository, match="is not inside a git repository") as caught:
         _open(tmp_path)
-    assert "--diff-file" in caught.value.hint
+    assert "DiffScope" in caught.value.hint
 
 
 def test_a_start_that_is_no_directory_is_refused(committed: GitRepository) -> None:
