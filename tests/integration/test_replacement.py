@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from codeloupe.report.format_names import FORMAT_NAMES
 from codeloupe.testing import Json, StandInServer
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -73,3 +78,50 @@ def test_new_code_for_exactly_the_quoted_lines_is_kept_and_nothing_else(reposito
     expected = {title: case[2] for title, case in CASES.items()}
     for document in (first, again):
         assert {finding["title"]: finding["replacement"] for finding in document["findings"]} == expected
+
+
+GUARD = "    if not prices:\n        raise ValueError(prices)\n    return literal_eval(prices)"
+ADVICE = "Parse the text instead:\n    from ast import literal_eval\n    if prices:\n        literal_eval(prices)"
+
+
+@pytest.mark.defect("U1")
+def test_a_fix_of_any_length_is_code_with_its_indentation_in_every_format(
+    repository: GitRepository, tmp_path: Path
+) -> None:
+    repository.write("README.md", "a shop\n")
+    repository.commit()
+    repository.write("shop.py", CODE)
+    found = {"file": "shop.py", "line": 4, "quote": "    return eval(prices)", "replacement": GUARD}
+    about = {"title": "Runs text", "body": "It fails.", "category": "security", "severity": "high"}
+    answer = Json({"findings": [found | about | {"suggestion": ADVICE}]})
+    files = {name: tmp_path / f"report.{name}" for name in FORMAT_NAMES}
+    outputs = [word for name, path in files.items() for word in ("--format", name, "-o", str(path))]
+    with StandInServer(reply=lambda _request: answer) as server:
+        variables = {
+            "ANTHROPIC_API_KEY": "made-up-" + "for-tests",
+            "CODELOUPE_API_MODEL": "anthropic:claude-stand-in",
+            "CODELOUPE_API_BASE_URL": server.url,
+        }
+        words = ("review", "--uncommitted", "--reviewer", "api", "--lanes", "agent", "--no-verify", *outputs)
+        codeloupe(*words, cwd=repository.path, environment=variables)
+    written = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    text = unescape(re.sub("<[^>]+>", "", written["html"]))
+    plus = "".join(f"       + {row[4:]}\n" for row in GUARD.split("\n"))
+    expected = {
+        "text": (written["text"], [plus, "         if prices:\n             literal_eval(prices)\n"]),
+        "html": (text, [GUARD, "if prices:\n    literal_eval(prices)"]),
+        "markdown": (
+            written["markdown"],
+            [f"```python\n{GUARD}\n```", "    if prices:\n        literal_eval(prices)\n```"],
+        ),
+        "junit": (unescape(written["junit"]), [GUARD, "    if prices:\n        literal_eval(prices)"]),
+        "github": (written["github"], [GUARD.replace("\n", "%0A"), "    if prices:%0A        literal_eval(prices)"]),
+    }
+    assert {name: part for name, (whole, parts) in expected.items() for part in parts if part not in whole} == {}
+    (diagnostic,) = json.loads(written["rdjson"])["diagnostics"]
+    assert diagnostic["suggestions"] == [{"range": {"start": {"line": 4}, "end": {"line": 4}}, "text": GUARD}]
+    assert "    if prices:\n        literal_eval(prices)\n```" in diagnostic["message"]
+    (result,) = json.loads(written["sarif"])["runs"][0]["results"]
+    (change,) = result["fixes"][0]["artifactChanges"][0]["replacements"]
+    assert (change["deletedRegion"], change["insertedContent"]) == ({"startLine": 4, "endLine": 4}, {"text": GUARD})
+    assert "    if prices:\n        literal_eval(prices)" in result["message"]["text"]

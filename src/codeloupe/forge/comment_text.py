@@ -11,8 +11,8 @@ from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, Opinion
 from codeloupe.model.review import Review
 from codeloupe.redaction import redact
-from codeloupe.report.markdown_finding import SEVERITY_SIGNS, labelled, title_line
-from codeloupe.report.replacement import exact_replacement
+from codeloupe.report.markdown_finding import SEVERITY_SIGNS, fix_block, labelled, title_line
+from codeloupe.report.replacement import fenced, fix_of
 from codeloupe.report.sanitise_markdown import code_span, markdown_line, markdown_prose
 from codeloupe.report.standing import origin_of
 from codeloupe.report.wording import counted
@@ -79,9 +79,11 @@ def fitted_body(body: str) -> str:
 
 
 def _fix(finding: Finding, place: Place) -> str:
-    edit = exact_replacement(finding) if place.takes_edit else None
+    fix = fix_of(finding)
+    edit = fix.edit if place.takes_edit else None
     if edit is None or (edit.line_start, edit.line_end) != (place.first, place.last):
-        return labelled("Fix", finding.suggestion or "")
+        return fix_block(finding)
     runs = re.findall(r"`+", edit.text)
     fence = "`" * max(3, max(map(len, runs), default=0) + 1)
-    return f"{fence}suggestion\n{edit.text}\n{fence}"
+    block = f"{fence}suggestion\n{edit.text}\n{fence}"
+    return "\n\n".join(part for part in (labelled("Fix", fenced(fix.words)), block) if part)

@@ -17,7 +17,7 @@ _LONGEST_LINE = 1_000
 
 
 def redacted(finding: Finding) -> Finding:
-    """The finding without secrets. What was masked in a suggestion, or cut off it, keeps it from being an edit."""
+    """The finding without secrets. What was masked in a fix, or cut off it, keeps it from being an edit."""
     suppression = finding.suppression
     return replace(
         finding,
@@ -25,6 +25,7 @@ def redacted(finding: Finding) -> Finding:
         body=_text(finding.body),
         evidence=_text(finding.evidence),
         suggestion=None if finding.suggestion is None else _text(finding.suggestion),
+        replacement=None if finding.replacement is None else _text(finding.replacement),
         verification=_text(finding.verification),
         suppression=None if suppression is None else replace(suppression, reason=_line(suppression.reason)),
     )

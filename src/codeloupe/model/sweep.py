@@ -54,10 +54,14 @@ class CommitVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One step of a test-first plan: `red` writes a failing test, `green` mends, `refactor` cleans."""
+    """One step of a test-first plan: `red` writes a failing test, `green` mends, `refactor` cleans.
+
+    `code` is the new code of the lines that the step is about, where it is known.
+    """
 
     phase: str
     text: str
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from codeloupe.model.answer import Proof
 from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
 from codeloupe.report.page import BOLD, DIM, Page, prose
-from codeloupe.report.source_line import source_lines
+from codeloupe.report.replacement import fenced, fix_of
+from codeloupe.report.source_line import code_lines, source_lines
 
 SEVERITY_STYLES = {
     Severity.CRITICAL: "bold red",
@@ -26,6 +27,7 @@ _LONGEST_TITLE = 1_000
 _LONGEST_PROSE = 6_000
 _PROSE_LINES = 40
 _LOOKS_NAMED = 4
+_SHORTEST_FENCE = 3
 # So much of a fingerprint tells findings apart; the verbs that take one take its beginning.
 _DIGITS = 12
 _HISTORY = {"open": "still open from an earlier review", "regressed": "back after it was fixed"}
@@ -44,7 +46,7 @@ def finding_lines(page: Page, finding: Finding) -> list[Text]:
             indent=_INDENT,
         ),
         *_labelled(page, "Why", finding.body, style=BOLD),
-        *_labelled(page, "Fix", finding.suggestion or "", style="bold green"),
+        *_fix(page, finding),
         *_verification(page, finding),
     ]
 
@@ -85,7 +87,7 @@ def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
 
 
 def _labelled(page: Page, label: str, text: str, *, style: str) -> list[Text]:
-    """Prose behind a label, wrapped under itself; what is endless is cut, and the cut is said."""
+    """Prose beside a label, wrapped under itself; what is endless is cut, and the cut is said."""
     shown = page.clean(text[:_LONGEST_PROSE].strip(), keep_newlines=True, longest=_LONGEST_PROSE)
     if not shown:
         return []
@@ -96,6 +98,42 @@ def _labelled(page: Page, label: str, text: str, *, style: str) -> list[Text]:
         note = Text(f"{page.signs.more} cut here; the JSON report has it whole", style=DIM)
         lines = [*lines[:_PROSE_LINES], *page.wrap(note, indent=_INDENT + _LABEL_CELLS)]
     return lines
+
+
+def _fix(page: Page, finding: Finding) -> list[Text]:
+    """Advice behind the label, its code as code; then the new code for the quoted lines, each line behind a `+`."""
+    fix = fix_of(finding)
+    lines: list[Text] = []
+    for block, is_code in _blocks(fenced(fix.words[:_LONGEST_PROSE])):
+        if is_code:
+            lines += code_lines(page, block, sign=" ", style="", indent=_INDENT + _LABEL_CELLS)
+        else:
+            lines += _labelled(page, "" if lines else "Fix", block, style="bold green")
+    if len(fix.words) > _LONGEST_PROSE:
+        note = Text(f"{page.signs.more} cut here; the JSON report has it whole", style=DIM)
+        lines += page.wrap(note, indent=_INDENT + _LABEL_CELLS)
+    if fix.code.strip():
+        lines += code_lines(page, fix.code, sign="+", style="green", indent=_INDENT + _LABEL_CELLS)
+    if lines and not lines[0].plain.startswith(f"{' ' * _INDENT}Fix"):
+        return [Text.assemble(" " * _INDENT, ("Fix", "bold green")), *lines]
+    return lines
+
+
+def _blocks(words: str) -> list[tuple[str, bool]]:
+    """The text in pieces, each with whether it is code."""
+    blocks: list[tuple[str, bool]] = []
+    rows: list[str] = []
+    fence = ""
+    for row in words.split("\n"):
+        mark = row.strip()
+        opening = mark[: len(mark) - len(mark.lstrip(mark[0]))] if mark[:1] in ("`", "~") else ""
+        if (fence and mark == fence) or (not fence and len(opening) >= _SHORTEST_FENCE):
+            blocks.append(("\n".join(rows), bool(fence)))
+            rows, fence = [], "" if fence else opening
+        else:
+            rows.append(row)
+    blocks.append(("\n".join(rows), bool(fence)))
+    return [block for block in blocks if block[0].strip()]
 
 
 def _verification(page: Page, finding: Finding) -> list[Text]:

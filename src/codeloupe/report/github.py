@@ -17,6 +17,7 @@ from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.report.gaps import Gap, errors_beside_gaps, gaps_of
 from codeloupe.report.outcome import blocks, outcome_of
+from codeloupe.report.replacement import fix_of
 from codeloupe.report.sanitise_github import command
 from codeloupe.report.sanitise_plain import is_inside
 from codeloupe.report.standing import Standing, check_name, counts_in_words, standing_so
@@ -76,12 +77,14 @@ def _level(review: Review, finding: Finding) -> Level:
 def _finding(finding: Finding, level: Level) -> _Annotation:
     placed = finding.first_line > 0
     place = "" if placed else " This could not be placed in the code."
-    fix = f"\nFix: {finding.suggestion}" if finding.suggestion else ""
+    fix = fix_of(finding)
+    parts = [part for part in (fix.words.strip("\n"), fix.code) if part.strip()]
+    advice = "\n".join(["", f"Fix: {parts[0]}", *parts[1:]]) if fix.words.strip() else "\n".join(["", "Fix:", *parts])
     title = " ".join(finding.title.split()) or check_name(finding)
     return _Annotation(
         level=level,
         title=f"{finding.severity.label} P{finding.severity.priority}: {title}"[:_LONGEST_TITLE],
-        message=f"{finding.body or title}{place}{fix}",
+        message=f"{finding.body or title}{place}{advice if parts else ''}",
         file=finding.file if is_inside(finding.file) else "",
         line=finding.first_line if placed else 0,
         end_line=max(finding.first_line, finding.last_line) if placed else 0,

@@ -10,14 +10,17 @@ from codeloupe.model.answer import Proof
 from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
 from codeloupe.report.html_code import Excerpts
+from codeloupe.report.html_highlight import highlighted
 from codeloupe.report.html_markup import Child, Html, element, joined
 from codeloupe.report.html_prose import inline, prose
+from codeloupe.report.replacement import fenced, fix_of
 from codeloupe.report.shown_diff import ShownDiff
 from codeloupe.report.standing import Standing, check_name, origin_of, standing_of, why_not_counted
 from codeloupe.report.wording import place_in_words
 
 _LONGEST_TITLE = 600
 _LONGEST_TAG = 200
+_LONGEST_CODE = 20_000
 
 
 class Cards:
@@ -78,7 +81,7 @@ def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
         None if counted else element("p", inline(why_not_counted(finding)), class_="aside"),
         excerpts.table(finding),
         element("div", prose(finding.body), class_="prose") if finding.body.strip() else None,
-        _labelled("Fix", finding.suggestion or "", kind="fix"),
+        _fix(finding),
         _verification(finding) if counted else None,
         _tags(finding),
         class_=f"finding {finding.severity.label}{'' if counted else ' closed'}",
@@ -109,6 +112,26 @@ def _lines(finding: Finding) -> Child:
 def _labelled(label: str, words: str, *, kind: str) -> Html | None:
     shown = prose(words)
     return element("div", element("h4", label), shown, class_=f"labelled prose {kind}") if shown else None
+
+
+def _fix(finding: Finding) -> Html | None:
+    """The advice, and the new code for the quoted lines with a button that copies it."""
+    fix = fix_of(finding)
+    words = prose(fenced(fix.words))
+    rows = [
+        joined((highlighted(part, path=finding.file) for part in row.split("\t")), between="\t")
+        for row in fix.code[:_LONGEST_CODE].split("\n")
+    ]
+    code = element("pre", joined(rows, between="\n"), class_="new", tabindex=0) if fix.code.strip() else None
+    if words is None and code is None:
+        return None
+    button = copy_button("Copy the fix") if code else None
+    return element("div", element("h4", "Fix", button), words, code, class_="labelled prose fix")
+
+
+def copy_button(label: str) -> Html:
+    """A button that copies what stands beside it; shown only where the script runs."""
+    return element("button", "Copy", type="button", class_="copy", aria_label=label, hidden=True)
 
 
 def _verification(finding: Finding) -> Html | None:

@@ -18,6 +18,7 @@ from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.report.gaps import errors_beside_gaps, gaps_of
 from codeloupe.report.outcome import blocks, outcome_of
+from codeloupe.report.replacement import fix_of
 from codeloupe.report.sanitise_plain import is_inside, plain_code, plain_line, plain_path, plain_text
 from codeloupe.report.standing import Standing, check_name, counts_in_words, origin_of, standing_of, why_not_counted
 from codeloupe.report.wording import place_in_words, reviewer_in_words
@@ -127,13 +128,16 @@ def _finding(review: Review, finding: Finding, path: str) -> _Case:
 
 
 def _details(finding: Finding, title: str) -> str:
-    suggestion = plain_text(finding.suggestion or "", longest=_LONGEST_TEXT)
+    fix = fix_of(finding)
+    words = plain_code(fix.words.strip("\n").rstrip(), longest=_LONGEST_TEXT)
+    code = plain_code(fix.code, longest=_LONGEST_TEXT)
     verification = plain_text(finding.verification, longest=_LONGEST_TEXT)
     parts = [
         f"{plain_line(place_in_words(finding), longest=_LONGEST_TEXT)}: {title}",
         plain_code(finding.evidence.rstrip("\n"), longest=_LONGEST_TEXT),
         plain_text(finding.body, longest=_LONGEST_TEXT),
-        f"Fix: {suggestion}" if suggestion else "",
+        f"Fix: {words}" if words else "Fix:" if code else "",
+        code,
         f"Verification: {verification}" if verification else "",
         plain_line(", ".join(origin_of(finding)), longest=_LONGEST_TEXT),
     ]

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
+from codeloupe.report.replacement import fenced, fix_of
 from codeloupe.report.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 from codeloupe.report.standing import check_name, origin_of, why_not_counted
 from codeloupe.report.wording import place_in_words
@@ -17,6 +18,7 @@ _LONGEST_PROSE = 6_000
 _LONGEST_NOTE = 600
 _LONGEST_CODE_LINE = 500
 _MOST_CODE_LINES = 20
+_MOST_FIX_LINES = 60
 _LANGUAGES = {
     ".bash": "bash",
     ".c": "c",
@@ -64,7 +66,7 @@ def finding_block(finding: Finding) -> str:
         f"{code_span(place_in_words(finding)[:_LONGEST_PATH])}{lines}",
         _code(finding),
         markdown_prose(finding.body, longest=_LONGEST_PROSE),
-        labelled("Fix", finding.suggestion or ""),
+        fix_block(finding),
         labelled("Verification", finding.verification.strip(": \n")),
         " · ".join(markdown_line(part, longest=_LONGEST_NOTE) for part in origin_of(finding)),
     ]
@@ -93,6 +95,15 @@ def labelled(label: str, text: str) -> str:
     return f"**{label}:**\n\n{prose}" if prose[0] in "`-*" or prose[:1].isdigit() else f"**{label}:** {prose}"
 
 
+def fix_block(finding: Finding) -> str:
+    """The advice, then the new code for the quoted lines; nothing without either."""
+    fix = fix_of(finding)
+    words = labelled("Fix", fenced(fix.words))
+    if not fix.code.strip():
+        return words
+    return f"{words or '**Fix:**'}\n\n{_code_block(fix.code, finding.file, most=_MOST_FIX_LINES)}"
+
+
 def _severity(finding: Finding) -> str:
     return f"{SEVERITY_SIGNS[finding.severity]} {finding.severity.label} P{finding.severity.priority}"
 
@@ -100,9 +111,13 @@ def _severity(finding: Finding) -> str:
 def _code(finding: Finding) -> str:
     if not finding.evidence.strip():
         return ""
-    rows = finding.evidence.rstrip("\n").split("\n")
+    return _code_block(finding.evidence, finding.file, most=_MOST_CODE_LINES)
+
+
+def _code_block(code: str, path: str, *, most: int) -> str:
+    rows = code.rstrip("\n").split("\n")
     shown = [row if len(row) <= _LONGEST_CODE_LINE else f"{row[:_LONGEST_CODE_LINE]}…" for row in rows]
-    rest = len(rows) - _MOST_CODE_LINES
+    rest = len(rows) - most
     more = [f"… {rest:,} more lines"] if rest > 0 else []
-    language = _LANGUAGES.get(PurePosixPath(finding.file).suffix.lower(), "")
-    return markdown_code("\n".join([*shown[:_MOST_CODE_LINES], *more]), language=language)
+    language = _LANGUAGES.get(PurePosixPath(path).suffix.lower(), "")
+    return markdown_code("\n".join([*shown[:most], *more]), language=language)

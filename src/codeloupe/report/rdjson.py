@@ -14,9 +14,9 @@ from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.report.gaps import Gap, GapKind, gaps_of
-from codeloupe.report.replacement import exact_replacement
+from codeloupe.report.replacement import fenced, fix_of
 from codeloupe.report.sanitise import json_document
-from codeloupe.report.sanitise_markdown import markdown_line, markdown_prose
+from codeloupe.report.sanitise_markdown import markdown_code, markdown_line, markdown_prose
 from codeloupe.report.sanitise_plain import is_inside, plain_path
 from codeloupe.report.standing import Standing, check_name, standing_of
 
@@ -53,11 +53,11 @@ def _diagnostics(review: Review) -> list[dict[str, Any]]:
 
 
 def _finding(review: Review, finding: Finding) -> dict[str, Any]:
-    replacement = exact_replacement(finding)
+    replacement = fix_of(finding).edit
     unsettled = finding.is_unsettled(review.policy.fail_on)
     lesser = standing_of(finding) is Standing.UNPLACED and not unsettled
     diagnostic: dict[str, Any] = {
-        "message": _message(finding, with_fix=replacement is None),
+        "message": _message(finding),
         "location": _location(finding),
         "severity": "INFO" if lesser else _SEVERITIES[finding.severity],
         "code": {"value": check_name(finding)},
@@ -68,14 +68,18 @@ def _finding(review: Review, finding: Finding) -> dict[str, Any]:
     return diagnostic
 
 
-def _message(finding: Finding, *, with_fix: bool) -> str:
+def _message(finding: Finding) -> str:
     title = markdown_line(finding.title, longest=_LONGEST_TITLE) or check_name(finding)
-    fix = markdown_prose(finding.suggestion or "", longest=_LONGEST_TEXT) if with_fix else ""
+    fix = fix_of(finding)
+    words = markdown_prose(fenced(fix.words), longest=_LONGEST_TEXT)
+    # An edit is a suggestion of its own.
+    code = markdown_code(fix.code[:_LONGEST_TEXT]) if fix.code.strip() and fix.edit is None else ""
+    advice = "\n\n".join(part for part in (words, code) if part)
     unplaced = standing_of(finding) is Standing.UNPLACED
     parts = [
         f"{title} ({finding.severity.label})",
         markdown_prose(finding.body, longest=_LONGEST_TEXT),
-        f"Fix:\n{fix}" if fix else "",
+        f"Fix:\n{advice}" if advice else "",
         "This could not be placed in the code." if unplaced else "",
     ]
     return "\n\n".join(part for part in parts if part)

@@ -8,8 +8,8 @@ from typing import Any
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import SuppressionKind
-from codeloupe.report.replacement import Replacement, exact_replacement
-from codeloupe.report.sanitise_plain import plain_line, plain_text
+from codeloupe.report.replacement import Replacement, fix_of
+from codeloupe.report.sanitise_plain import plain_code, plain_line, plain_text
 from codeloupe.report.sarif_places import artifact, location
 from codeloupe.report.standing import Standing, check_name, standing_of, why_not_counted
 
@@ -49,7 +49,7 @@ def result(finding: Finding, *, index: int, with_history: bool) -> dict[str, Any
         whole["suppressions"] = [_suppression(finding, why)]
     if with_history:
         whole["baselineState"] = _BASELINE_STATES[finding.status]
-    replacement = exact_replacement(finding)
+    replacement = fix_of(finding).edit
     if replacement is not None:
         whole["fixes"] = [_fix(finding, replacement)]
     whole["properties"] = _properties(finding)
@@ -57,14 +57,17 @@ def result(finding: Finding, *, index: int, with_history: bool) -> dict[str, Any
 
 
 def message(finding: Finding) -> str:
-    """What is wrong, why, and the fix when that is in words."""
+    """What is wrong, why, and the fix as far as it is no edit."""
     title = plain_line(finding.title, longest=_LONGEST_TITLE) or check_name(finding)
-    in_words = None if exact_replacement(finding) else finding.suggestion
-    suggestion = plain_text(in_words or "", longest=_LONGEST_TEXT)
+    fix = fix_of(finding)
+    code = plain_code(fix.code, longest=_LONGEST_TEXT) if fix.edit is None else ""
+    advice = "\n\n".join(
+        part for part in (plain_code(fix.words.strip("\n").rstrip(), longest=_LONGEST_TEXT), code) if part
+    )
     parts = [
         title,
         plain_text(finding.body, longest=_LONGEST_TEXT),
-        f"Fix: {suggestion}" if suggestion else "",
+        f"Fix: {advice}" if advice else "",
         _NO_PLACE if standing_of(finding) is Standing.UNPLACED else "",
     ]
     # Viewers make a link of `[words](address)`.

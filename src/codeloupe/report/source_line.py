@@ -40,6 +40,20 @@ def source_lines(page: Page, evidence: str, *, first_line: int | None, style: st
     return lines
 
 
+def code_lines(page: Page, code: str, *, sign: str, style: str, indent: int) -> list[Text]:
+    """Code line by line behind a sign, its indentation kept but for what all lines share; cut to the page."""
+    rows = code.strip("\n").rstrip().split("\n")
+    shown = rows[:_LINES_SHOWN_VERBOSE]
+    room = max(page.width - indent - len(sign) - 1, 8)
+    lines = [
+        Text.assemble(" " * indent, (f"{sign} {page.cut(page.clean(row), room)}".rstrip(), style))
+        for row in _dedented([_expanded(row) for row in shown])
+    ]
+    if len(rows) > len(shown):
+        lines.append(Text(f"{' ' * indent}{page.signs.more} {len(rows) - len(shown):,} more lines", style=DIM))
+    return lines
+
+
 def _expanded(row: str) -> str:
     """The row without its line end, tabs as spaces; of an endless row, only what a page could ever show."""
     return row[:_LONGEST_LINE].rstrip("\r").expandtabs(_TAB_CELLS)

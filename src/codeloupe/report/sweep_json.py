@@ -63,7 +63,7 @@ def _commit(reviewed: CommitReview) -> dict[str, Any]:
         "reviewed": reviewed.reviewed,
         "failure": reviewed.failure or None,
         "findings": [_finding(finding, whole) for finding, whole in findings],
-        "plan": [{"phase": step.phase, "text": step.text} for step in reviewed.plan],
+        "plan": [{"phase": step.phase, "text": step.text, "code": step.code or None} for step in reviewed.plan],
         "review": _review(review, document) if review is not None else None,
     }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import indent
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep
+from codeloupe.report.replacement import fenced, fix_of
 from codeloupe.report.sanitise import without_log_commands
 from codeloupe.report.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 from codeloupe.report.sweep_words import (
@@ -108,6 +110,10 @@ def _section(reviewed: CommitReview) -> Iterator[str]:
         yield ""
         for number, step in enumerate(reviewed.plan, start=1):
             yield f"{number}. **{step.phase}**: {markdown_line(step.text, longest=_LONGEST_LINE)}"
+            if step.code:
+                yield ""
+                yield indent(markdown_code(step.code[:_LONGEST_TEXT]), "   ")
+                yield ""
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -130,11 +136,17 @@ def _finding(finding: Finding) -> Iterator[str]:
     if finding.body.strip():
         yield ""
         yield markdown_prose(finding.body, longest=_LONGEST_TEXT)
-    if finding.suggestion and finding.suggestion.strip():
+    fix = fix_of(finding)
+    parts = (
+        markdown_prose(fenced(fix.words), longest=_LONGEST_TEXT),
+        markdown_code(fix.code[:_LONGEST_TEXT]) if fix.code.strip() else "",
+    )
+    if any(parts):
         yield ""
         yield "**Fix**"
+    for part in filter(None, parts):
         yield ""
-        yield markdown_prose(finding.suggestion, longest=_LONGEST_TEXT)
+        yield part
     if finding.verification:
         yield ""
         yield f"**Verified**: {markdown_line(finding.verification, longest=_LONGEST_LINE)}"

@@ -11,6 +11,7 @@ from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep, CommitVerdict
 from codeloupe.report.finding_text import counts_by_severity, finding_in_short, finding_lines
 from codeloupe.report.page import BOLD, DIM, NARROWEST, Page, print_lines
+from codeloupe.report.source_line import code_lines
 from codeloupe.report.sweep_words import (
     NOTHING,
     SHORT_SHA,
@@ -145,6 +146,8 @@ def _plan(page: Page, reviewed: CommitReview) -> list[Text]:
             lines += page.wrap(Text(page.clean(step.text)), indent=_INDENT + _PHASE_CELLS, first=first)
         else:
             lines += [first, *page.wrap(Text(page.clean(step.text)), indent=_INDENT)]
+        if step.code:
+            lines += code_lines(page, step.code, sign="+", style="green", indent=_INDENT + _PHASE_CELLS)
     return lines
 
 

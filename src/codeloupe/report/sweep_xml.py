@@ -8,6 +8,7 @@ from codeloupe import __version__
 from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.model.usage import Usage
+from codeloupe.report.replacement import fix_of
 from codeloupe.report.sanitise import without_log_commands
 from codeloupe.report.sanitise_plain import plain_code, plain_line, plain_path, plain_text
 from codeloupe.report.sweep_words import description_of, evidence_of, expert_of, findings_of, verdict_in_words
@@ -79,7 +80,10 @@ def _commit(parent: Element, reviewed: CommitReview) -> None:
         _finding(findings, finding)
     plan = SubElement(element, "plan")
     for step in reviewed.plan:
-        _line(plan, "step", step.text).set("phase", step.phase)
+        written = _line(plan, "step", step.text)
+        written.set("phase", step.phase)
+        if step.code:
+            SubElement(written, "code").text = plain_code(step.code, longest=_LONGEST_TEXT)
 
 
 def _finding(parent: Element, finding: Finding) -> None:
@@ -103,7 +107,9 @@ def _finding(parent: Element, finding: Finding) -> None:
     SubElement(element, "evidence").text = plain_path(evidence_of(finding))
     SubElement(element, "quote").text = plain_code(finding.evidence, longest=_LONGEST_TEXT)
     if finding.suggestion:
-        SubElement(element, "suggestion").text = plain_text(finding.suggestion, longest=_LONGEST_TEXT)
+        SubElement(element, "suggestion").text = plain_code(finding.suggestion, longest=_LONGEST_TEXT)
+    if code := fix_of(finding).code:
+        SubElement(element, "replacement").text = plain_code(code, longest=_LONGEST_TEXT)
     if finding.verification:
         _line(element, "verification", finding.verification)
 

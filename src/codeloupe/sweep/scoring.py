@@ -56,7 +56,9 @@ def _red_and_green(finding: Finding) -> Iterator[PlanStep]:
     yield PlanStep("red", f"Write a test that fails because of this: {_sentence(finding.title)} ({place})")
     lines = (finding.suggestion or "").strip().splitlines()
     hint = f" Suggested: {lines[0][:_LONGEST_HINT]}" if len(lines) == 1 else ""
-    yield PlanStep("green", f"Change {place} until it passes, and no more.{hint}")
+    code = finding.replacement or ""
+    offer = " New code for these lines:" if code else ""
+    yield PlanStep("green", f"Change {place} until it passes, and no more.{hint}{offer}", code)
 
 
 def _sentence(text: str) -> str:

@@ -119,3 +119,16 @@ def test_a_review_says_in_a_sentence_what_it_is(opinion: Opinion, count: int, wo
     body = review_body(opinion, count, head=FIRST, marker=MARKER)
     assert MARKER.read(body) == Mark(MarkKind.REVIEW, FIRST)
     assert words in body
+
+
+@pytest.mark.defect("U1")
+def test_new_code_of_any_length_is_one_edit_beside_its_advice() -> None:
+    code = "if value_4:\n    value_4 = compute(4)\nelse:\n    raise ValueError(4)"
+    about = finding(4, suggestion="Check for zero first.", replacement=code)
+    body = body_of(about)
+    assert fences(body) == [("suggestion", f"{code}\n")]
+    assert "**Fix:** Check for zero first." in body
+    shown = body_of(about, takes_edit=False)
+    assert fences(shown) == [("python", f"{code}\n")]
+    masked = body_of(finding(4, replacement='value_4 = "[redacted]"'))
+    assert "suggestion" not in {info for info, _ in fences(masked)}

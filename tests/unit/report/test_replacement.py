@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.report.replacement import Replacement, exact_replacement
+from codeloupe.report.replacement import Replacement, exact_replacement, fenced, fix_of
+from codeloupe.sweep.scoring import plan_of
 from tests.unit.report.examples import finding
 
 NEW = "    cursor.execute(query, name)"
@@ -85,3 +86,53 @@ def test_tabs_are_kept() -> None:
 )
 def test_a_quote_that_is_not_exactly_the_lines_is_not_replaced(changes: dict[str, object]) -> None:
     assert exact_replacement(finding(suggestion=f"```suggestion\n{NEW}\n```", **changes)) is None
+
+
+@pytest.mark.defect("U1")
+def test_given_code_replaces_the_quote_at_any_length_and_only_where_it_can_be_seen() -> None:
+    longer = "    if name:\n        cursor.execute(query, name)\n    else:\n        return"
+    edits = {
+        longer: Replacement(42, 42, longer),
+        f"{longer}\n": Replacement(42, 42, longer),
+        "pass": Replacement(42, 42, "pass"),
+        "    x()\u202e": None,
+        "    x()\x1b[31m": None,
+        '    x("[redacted]")': None,
+        "    cursor.execute(query + name)": None,
+    }
+    for code, edit in edits.items():
+        assert exact_replacement(finding(replacement=code, suggestion="Guard it.")) == edit, code
+    shown = fix_of(finding(replacement="    x()\u202e", suggestion="Guard it."))
+    assert (shown.words, shown.code, shown.edit) == ("Guard it.", "", None)
+    apart = fix_of(finding(replacement=longer, suggestion=None, line_end=43))
+    assert (apart.words, apart.code, apart.edit) == ("", longer, None)
+
+
+@pytest.mark.defect("U1")
+def test_lines_of_code_in_advice_are_set_as_code_and_sentences_and_lists_are_not() -> None:
+    code = [
+        "if x:\n    return y\nelse:\n    return z",
+        "def f(a):\n\n    return a",
+        "    a = 1\n    b = 2",
+        "if err != nil {\n\treturn err\n}",
+        "foo(bar)\n  .baz()",
+    ]
+    for text in code:
+        assert fenced(text) == f"```\n{text}\n```"
+        assert fenced(f"Write this:\n{text}\nThen test it.") == f"Write this:\n```\n{text}\n```\nThen test it."
+    for text in (
+        "Use a parameter.",
+        "Wrap it in a loop.\nThen go on.",
+        "- do a\n  more of a\n- do b",
+        "1. first\n   and more\n2. second",
+        "```\n    x = 1\n```",
+        "Close it,\nsince it leaks.",
+    ):
+        assert fenced(text) == text
+
+
+@pytest.mark.defect("U1")
+def test_the_plan_of_a_commit_holds_the_new_code() -> None:
+    longer = "    if name:\n        cursor.execute(query, name)"
+    _, green, _ = plan_of([finding(replacement=longer, suggestion=None)])
+    assert green.code == longer
