@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -90,3 +91,68 @@ def test_reviewed_text_is_no_command_to_a_ci_system_in_any_format(repository: Gi
         ended = codeloupe(*words, cwd=repository.path, environment={"GITHUB_ACTIONS": "true"})
         assert "shop.py" in ended.stdout
         assert obeyed.search(ended.stdout) is None
+
+
+SHOP = "import os\n\n\ndef run(name):\n    try:\n        return eval(name)\n    except:\n        return 0\n"
+
+
+@pytest.mark.defect("U2")
+def test_the_worst_comes_first_and_the_next_commands_work_as_they_are_printed(repository: GitRepository) -> None:
+    repository.write("README.md", "a shop\n")
+    repository.commit()
+    repository.write("shop.py", SHOP)
+    words = ("review", "--reviewer", "offline", "--quiet")
+    shown = codeloupe(*words, cwd=repository.path).stdout
+    titles = re.findall(r"(?m)^  (CRITICAL|HIGH|MEDIUM|LOW) P[0-3]  ", shown)
+    assert titles == ["HIGH", "MEDIUM", "LOW"]
+    ids = re.findall(r"(?m)^  shop\.py:\d+ .* id ([0-9a-f]{8})$", shown)
+    assert len(set(ids)) == 3
+    commands = re.findall(r"(?m)^(?:Next)? +\w[\w ]+?  +codeloupe (.*)$", shown)
+    assert [command.split()[:2] for command in commands] == [
+        ["history", "dismiss"],
+        ["baseline", "add"],
+        ["history", "render"],
+    ]
+    endings = [codeloupe(*command.split(), cwd=repository.path) for command in commands]
+    assert [ended.exit_code for ended in endings] == [0, 0, 1], [ended.stderr for ended in endings]
+    assert (repository.path / "review.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    concise = codeloupe(*words, "--format", "concise", cwd=repository.path).stdout
+    assert ids[0] not in concise
+    assert concise.splitlines()[0].startswith("shop.py:7: medium: ")
+
+
+@pytest.mark.defect("U2")
+def test_no_command_is_named_that_could_not_find_the_review(project: GitRepository, tmp_path: Path) -> None:
+    words = ("review", "--commit", "HEAD", "--reviewer", "offline", "--quiet")
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    named = codeloupe(*words, "--repo", str(project.path), cwd=elsewhere).stdout
+    *_, last = re.findall(r"(?m)  codeloupe (.*)$", named)
+    assert codeloupe(*shlex.split(last), cwd=elsewhere).exit_code == 1
+    assert (elsewhere / "review.html").exists()
+    unsaved = codeloupe(*words, cwd=project.path, environment={"CODELOUPE_KEEP_HISTORY": "false"}).stdout
+    assert "FAIL" in unsaved
+    for shown in (unsaved, codeloupe("demo", cwd=elsewhere).stdout):
+        assert "codeloupe history" not in shown
+        assert "codeloupe baseline" not in shown
+
+
+@pytest.mark.defect("U2")
+def test_concise_is_one_line_a_finding_then_gaps_then_the_verdict(repository: GitRepository) -> None:
+    repository.write("README.md", "a shop\n")
+    repository.commit()
+    repository.write("shop.py", SHOP)
+    repository.write("broken.py", "def broken(:\n")
+    words = ("review", "--reviewer", "offline", "--quiet", "--format")
+    found = codeloupe(*words, "json", cwd=repository.path).json()["findings"]
+    *lines, verdict = codeloupe(*words, "concise", cwd=repository.path).stdout.splitlines()
+    expected = {
+        f"{one['file']}:{one['line_start']}: {one['severity']}: {one['title']}"
+        f" [{one['rule']}] ({one['fingerprint'][:8]})"
+        for one in found
+    }
+    assert set(lines) == expected
+    steps = ["critical", "high", "medium", "low"]
+    order = [steps.index(line.split(": ")[1]) for line in lines]
+    assert order == sorted(order)
+    assert verdict.startswith("FAIL: ")

@@ -95,7 +95,8 @@ def _run(
             return lambda output: _render_preview(preview, output, arguments)
         review, change = _review(scope, loaded, context, arguments)
         ended.append(review.exit_code)
-        return lambda output: FORMATS[output.format](review, _layout(output, arguments, change))
+        saved_in = _saved_in(scope, arguments, here=here) if settings.keep_history else None
+        return lambda output: FORMATS[output.format](review, _layout(output, arguments, change, saved_in=saved_in))
 
     deliver(outputs, make, quiet=arguments.quiet)
     return ended[0]
@@ -164,13 +165,22 @@ def _resumed(usage: Usage) -> str:
     return f"resumed: {usage.cached:,} of {counted(asked, 'answer', 'answers')} came from the ledger"
 
 
-def _layout(output: Output, arguments: argparse.Namespace, change: Change | None) -> Layout:
+def _saved_in(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path) -> str | None:
+    """The repository in whose history the review is, as a command names it; None where no command would find it."""
+    is_fetched = arguments.repo != here
+    if isinstance(scope, DiffScope) or is_fetched:
+        return None
+    return "" if here == Path() else str(here)
+
+
+def _layout(output: Output, arguments: argparse.Namespace, change: Change | None, *, saved_in: str | None) -> Layout:
     look = look_of(arguments.color, to_file=output.path is not None)
     return Layout(
         width=look.width,
         color=look.color,
         ascii_only=look.ascii_only,
         verbose=arguments.verbose,
+        saved_in=saved_in,
         diff=None if change is None else ShownDiff({file.path: file for file in change.files}, redact),
     )
 

@@ -13,6 +13,7 @@ from codeloupe.model.severity import Severity
 from codeloupe.report.page import BOLD, DIM, Page, prose
 from codeloupe.report.replacement import fenced, fix_of
 from codeloupe.report.source_line import code_lines, source_lines
+from codeloupe.report.standing import short_id
 
 SEVERITY_STYLES = {
     Severity.CRITICAL: "bold red",
@@ -79,7 +80,8 @@ def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
     place.append(f"{path}:{finding.line_start}" if finding.first_line > 0 else path, style="cyan")
     if finding.last_line > finding.first_line > 0:
         place.append(f" to {finding.line_end}", style=DIM)
-    parts = [note, f"fingerprint {finding.fingerprint[:_DIGITS]}" if page.verbose and finding.fingerprint else ""]
+    identity = f"id {short_id(finding)}" if finding.fingerprint else ""
+    parts = [note, f"fingerprint {finding.fingerprint[:_DIGITS]}" if page.verbose and identity else identity]
     shown = Text(page.clean(f" {page.signs.bullet} ".join(part for part in parts if part)), style=DIM)
     if place.cell_len + 2 + shown.cell_len <= page.measure:
         return [Text.assemble(place, "  ", shown)]

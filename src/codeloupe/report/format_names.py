@@ -2,6 +2,7 @@
 
 FORMAT_NAMES = (
     "text",
+    "concise",
     "json",
     "sarif",
     "markdown",

@@ -15,6 +15,8 @@ class Layout:
     """How a format for people lays out its text; a format for programs does not look at it.
 
     `diff` lets a format show findings among the lines around them, where the change is at hand.
+    `saved_in` is the repository in whose history the review is, as a command names it (empty for the one here); None
+    when it is in none, so that no command can find it.
     """
 
     width: int = 100
@@ -22,6 +24,7 @@ class Layout:
     ascii_only: bool = False
     verbose: bool = False
     diff: ShownDiff | None = None
+    saved_in: str | None = None
 
 
 Render = Callable[[Review, Layout], str]
@@ -30,8 +33,18 @@ Render = Callable[[Review, Layout], str]
 def _text(review: Review, layout: Layout) -> str:
     # The library that lays out text takes longer to load than most formats to render.
     text: str = import_module("codeloupe.report.text").render_text(
-        review, width=layout.width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only
+        review,
+        width=layout.width,
+        color=layout.color,
+        verbose=layout.verbose,
+        ascii_only=layout.ascii_only,
+        saved_in=layout.saved_in,
     )
+    return text
+
+
+def _concise(review: Review, layout: Layout) -> str:
+    text: str = import_module("codeloupe.report.concise").render_concise(review, ascii_only=layout.ascii_only)
     return text
 
 
@@ -52,6 +65,7 @@ def _by(module: str, function: str) -> Render:
 
 FORMATS: Mapping[str, Render] = {
     "text": _text,
+    "concise": _concise,
     "json": _by("json_v1", "render_json"),
     "sarif": _by("sarif", "render_sarif"),
     "markdown": _by("markdown", "render_markdown"),

@@ -20,7 +20,15 @@ from codeloupe.report.gaps import errors_beside_gaps, gaps_of
 from codeloupe.report.outcome import blocks, outcome_of
 from codeloupe.report.replacement import fix_of
 from codeloupe.report.sanitise_plain import is_inside, plain_code, plain_line, plain_path, plain_text
-from codeloupe.report.standing import Standing, check_name, counts_in_words, origin_of, standing_of, why_not_counted
+from codeloupe.report.standing import (
+    Standing,
+    check_name,
+    counts_in_words,
+    origin_of,
+    standing_of,
+    why_not_counted,
+    worst_first,
+)
 from codeloupe.report.wording import place_in_words, reviewer_in_words
 
 _LONGEST_LINE = 500
@@ -107,7 +115,9 @@ def _file_suites(review: Review) -> list[tuple[str, list[_Case]]]:
     by_file: dict[str, list[Finding]] = defaultdict(list)
     for finding in review.findings:
         by_file[plain_path(finding.file) or _NO_FILE].append(finding)
-    return [(path, [_finding(review, finding, path) for finding in by_file[path]]) for path in sorted(by_file)]
+    return [
+        (path, [_finding(review, finding, path) for finding in worst_first(by_file[path])]) for path in sorted(by_file)
+    ]
 
 
 def _finding(review: Review, finding: Finding, path: str) -> _Case:

@@ -18,7 +18,7 @@ from codeloupe.report.replacement import fenced, fix_of
 from codeloupe.report.sanitise import json_document
 from codeloupe.report.sanitise_markdown import markdown_code, markdown_line, markdown_prose
 from codeloupe.report.sanitise_plain import is_inside, plain_path
-from codeloupe.report.standing import Standing, check_name, standing_of
+from codeloupe.report.standing import Standing, check_name, standing_of, worst_first
 
 _SOURCE = {"name": "codeloupe"}
 _SEVERITIES = {Severity.CRITICAL: "ERROR", Severity.HIGH: "ERROR", Severity.MEDIUM: "WARNING", Severity.LOW: "INFO"}
@@ -49,7 +49,7 @@ def _diagnostics(review: Review) -> list[dict[str, Any]]:
     gaps = [
         diagnostic for gap in gaps_of(review) if gap.kind is not GapKind.CLAIM for diagnostic in _gap(gap, severity)
     ]
-    return [*gaps, *(_finding(review, finding) for finding in review.findings if finding.is_open)]
+    return [*gaps, *(_finding(review, finding) for finding in worst_first(review.findings) if finding.is_open)]
 
 
 def _finding(review: Review, finding: Finding) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import SuppressionKind
+from codeloupe.report.sanitise_plain import plain_line
 from codeloupe.report.wording import counted
 
 _SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
 _LOOKS_NAMED = 4
+_ID_DIGITS = 8
 
 
 class Standing(StrEnum):
@@ -34,10 +36,19 @@ def standing_of(finding: Finding) -> Standing:
     return Standing.REFUTED if refuted else Standing.SET_ASIDE
 
 
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """By severity, then by place."""
+    return sorted(findings, key=lambda f: (f.severity.priority, f.file, f.first_line, f.last_line, f.title))
+
+
+def short_id(finding: Finding) -> str:
+    """So much of the fingerprint that `history dismiss` and `baseline add` know the finding; empty without one."""
+    return plain_line(finding.fingerprint[:_ID_DIGITS], longest=_ID_DIGITS)
+
+
 def standing_so(findings: Iterable[Finding], standing: Standing) -> list[Finding]:
     """Those that stand so, the worst first, then by place."""
-    chosen = (finding for finding in findings if standing_of(finding) is standing)
-    return sorted(chosen, key=lambda f: (f.severity.priority, f.file, f.first_line, f.title))
+    return worst_first(finding for finding in findings if standing_of(finding) is standing)
 
 
 def why_not_counted(finding: Finding) -> str:
@@ -85,6 +96,7 @@ def origin_of(finding: Finding) -> list[str]:
         _HISTORY.get(finding.status, ""),
         _confidence(finding.confidence),
         f"commit {finding.commit_sha[:10]}" if finding.commit_sha else "",
+        f"id {short_id(finding)}" if finding.fingerprint else "",
     ]
     return list(dict.fromkeys(part for part in parts if part))
 

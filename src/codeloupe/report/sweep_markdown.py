@@ -10,6 +10,7 @@ from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.report.replacement import fenced, fix_of
 from codeloupe.report.sanitise import without_log_commands
 from codeloupe.report.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
+from codeloupe.report.standing import worst_first
 from codeloupe.report.sweep_words import (
     NOTHING,
     SHORT_SHA,
@@ -102,7 +103,7 @@ def _section(reviewed: CommitReview) -> Iterator[str]:
     if reviewed.failure:
         yield ""
         yield f"Could not be reviewed: {markdown_line(reviewed.failure, longest=_LONGEST_LINE)}"
-    for finding in findings_of(reviewed):
+    for finding in worst_first(findings_of(reviewed)):
         yield from _finding(finding)
     if reviewed.plan:
         yield ""

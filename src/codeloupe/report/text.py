@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -14,20 +14,30 @@ from codeloupe.model.suppression import SuppressionKind
 from codeloupe.report.coverage_text import not_reviewed_lines
 from codeloupe.report.finding_text import counts_by_severity, finding_in_short, finding_lines
 from codeloupe.report.page import BOLD, DIM, NARROWEST, Page, print_lines
-from codeloupe.report.verdict_text import closing_lines
+from codeloupe.report.standing import worst_first
+from codeloupe.report.verdict_text import closing_lines, next_lines
 from codeloupe.report.wording import duration, reviewer_in_words
 
 _BLANK = Text("")
 _SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
 
 
-def render_text(review: Review, *, width: int, color: bool, verbose: bool = False, ascii_only: bool = False) -> str:
-    """The report for a person, in lines of at most `width` cells (only `path:line` may be longer, to stay whole).
+def render_text(
+    review: Review,
+    *,
+    width: int,
+    color: bool,
+    verbose: bool = False,
+    ascii_only: bool = False,
+    saved_in: str | None = None,
+) -> str:
+    """The report for a person, in lines of at most `width` cells (`path:line` and commands stay whole).
 
-    Without `color` there is no escape sequence in it; with `ascii_only` no character outside ASCII.
+    With `saved_in`, the repository in whose history it is, it ends with the next commands. Without `color` there is no
+    escape sequence in it; with `ascii_only` no character outside ASCII.
     """
     page = Page(width=max(width, NARROWEST), color=color, verbose=verbose, ascii_only=ascii_only)
-    return print_lines(page, report_lines(page, review))
+    return print_lines(page, [*report_lines(page, review), *next_lines(page, review, saved_in=saved_in)])
 
 
 def report_lines(page: Page, review: Review) -> list[Text]:
@@ -69,8 +79,7 @@ def _files(page: Page, findings: Sequence[Finding]) -> list[list[Text]]:
 
 
 def _file(page: Page, path: str, findings: list[Finding]) -> list[Text]:
-    ordered = sorted(findings, key=lambda f: (f.first_line, f.severity.priority, f.last_line, f.title))
-    blocks = [finding_lines(page, finding) for finding in ordered]
+    blocks = [finding_lines(page, finding) for finding in worst_first(findings)]
     return [*_heading(page, page.clean(path), counts_by_severity(findings)), *_spaced(blocks)]
 
 
@@ -93,7 +102,7 @@ def _is_merely_unplaced(finding: Finding, review: Review) -> bool:
 
 def _without_place(page: Page, findings: Sequence[Finding]) -> list[Text]:
     """Lesser findings whose quote is not in the file: listed apart, since they never block."""
-    return _unplaced(page, "Without a place", "could not be placed in the code; never block", _by_severity(findings))
+    return _unplaced(page, "Without a place", "could not be placed in the code; never block", worst_first(findings))
 
 
 def _unplaced(page: Page, title: str, note: str, findings: Sequence[Finding]) -> list[Text]:
@@ -126,12 +135,8 @@ def _in_short(page: Page, title: str, findings: Sequence[Finding], *, note_of: C
     """Findings that count for nothing: what, where, and why they do not."""
     if not findings:
         return []
-    blocks = [finding_in_short(page, finding, note=note_of(finding)) for finding in _by_severity(findings)]
+    blocks = [finding_in_short(page, finding, note=note_of(finding)) for finding in worst_first(findings)]
     return [*_heading(page, title, Text("not counted", style=DIM)), *(line for block in blocks for line in block)]
-
-
-def _by_severity(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda f: (f.severity.priority, f.file, f.first_line, f.title))
 
 
 def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:

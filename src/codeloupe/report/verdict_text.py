@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.text import Text
 
 from codeloupe.model.finding import FindingStatus
@@ -11,6 +13,7 @@ from codeloupe.report.coverage_text import is_piece, skipped_in_words
 from codeloupe.report.finding_text import counts_by_severity
 from codeloupe.report.outcome import NOTHING, Tone, outcome_of
 from codeloupe.report.page import DIM, Page
+from codeloupe.report.standing import short_id, worst_first
 from codeloupe.report.wording import counted, duration, spent_in_words
 
 _LABEL_CELLS = 10
@@ -59,6 +62,26 @@ def closing_lines(page: Page, review: Review) -> list[Text]:
             else _headline(page, page.badge(word, end.style), end.why)
         ),
         *(line for label, value in rows if value.plain for line in _row(page, label, value)),
+    ]
+
+
+def next_lines(page: Page, review: Review, *, saved_in: str | None) -> list[Text]:
+    """What to do about the worst open finding: the commands, each whole on its line. None for a review not saved."""
+    opened = worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
+    if saved_in is None or not opened:
+        return []
+    finding = next((one for one in opened if one.can_block), opened[0])
+    repo = f" --repo {shlex.quote(saved_in)}" if saved_in else ""
+    commands = [
+        ("dismiss", f"codeloupe history dismiss {short_id(finding)}{repo} --reason WHY"),
+        ("accept", f"codeloupe baseline add {short_id(finding)}{repo} --reason WHY"),
+        ("see all", f"codeloupe history render last{repo} --format html -o review.html"),
+    ]
+    return [
+        Text.assemble(
+            (f"{'' if number else 'Next':<{_LABEL_CELLS}}", DIM), f"{label:<{_LABEL_CELLS}}", page.clean(command)
+        )
+        for number, (label, command) in enumerate(commands)
     ]
 
 

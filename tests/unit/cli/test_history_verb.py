@@ -239,7 +239,7 @@ class TestRender:
         save(1)
         with pytest.raises(UsageError, match="'pdf' is not a format") as caught:
             run("render", "last", "--format", "pdf")
-        assert "the formats are text, json" in caught.value.hint
+        assert "the formats are text, concise, json" in caught.value.hint
         with pytest.raises(UsageError, match="--fail-on: not a severity: 'worst'"):
             run("render", "last", "--fail-on", "worst")
 

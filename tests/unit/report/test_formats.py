@@ -21,6 +21,7 @@ from tests.unit.report.examples import finding, review
 # What a format says of a review that is not whole, and of none that is.
 INCOMPLETE_MARKS = {
     "text": "INCOMPLETE",
+    "concise": "INCOMPLETE",
     "json": '"complete": false',
     "sarif": '"executionSuccessful": false',
     "markdown": "INCOMPLETE",

@@ -62,7 +62,8 @@ def test_the_first_line_names_an_agent_its_model_and_why() -> None:
     assert lines_of(unknown)[0] == "Review by new-thing: asked for"
 
 
-def test_files_come_by_worst_severity_then_path_and_findings_by_line() -> None:
+@pytest.mark.defect("U2")
+def test_files_come_by_worst_severity_then_path_and_findings_by_severity() -> None:
     text = render_text(
         review(
             finding(file="a.py", severity=Severity.LOW, line_start=1, title="a-1"),
@@ -74,7 +75,7 @@ def test_files_come_by_worst_severity_then_path_and_findings_by_line() -> None:
         width=80,
         color=False,
     )
-    order = ["z-90", "z-100", "m-5", "a-1", "b-5"]
+    order = ["z-100", "z-90", "m-5", "a-1", "b-5"]
     assert sorted(order, key=text.index) == order
     assert "1 critical, 1 low" in text
 
