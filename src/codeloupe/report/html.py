@@ -27,6 +27,7 @@ from codeloupe.report.shown_diff import ShownDiff
 from codeloupe.report.standing import Standing, standing_so
 
 _MOST_FINDINGS = 2_000
+_MOST_UNFOLDED = 50
 _ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24' fill='none' stroke='%236366f1' "
     "stroke-width='2.5' stroke-linecap='round'%3E%3Cpath d='M10 3a7 7 0 1 0 0 14a7 7 0 1 0 0-14M15.5 15.5L21 21'/%3E"
@@ -52,6 +53,7 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
             class_="layout",
         ),
         help_dialog(),
+        element("p", id="said", role="status", class_="unseen"),
         trusted_block("script", _asset("report.js")),
     )
     page = element("html", _head(review), body, lang="en")
@@ -60,7 +62,7 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
 
 def _report(review: Review, diff: ShownDiff | None, *, left_out: int) -> Html:
     found = review.findings
-    cards = Cards(diff)
+    cards = Cards(diff, folded=len(found) > _MOST_UNFOLDED)
     unplaced = "Their quotes are not in the code, so no line is known."
     closed = "Suppressed, dismissed or fixed; not counted."
     more = f"{left_out:,} more findings are left out here; the JSON report has them all."
@@ -70,7 +72,8 @@ def _report(review: Review, diff: ShownDiff | None, *, left_out: int) -> Html:
         all_counts(review),
         gaps_panel(review),
         element("p", more, class_="gaps") if left_out else None,
-        element("p", "No finding is left by the filter.", id="nothing-left", hidden=True),
+        element("p", "No finding matches the filter.", id="nothing-left", hidden=True),
+        element("button", "Open all files", type="button", id="unfold") if len(found) > _MOST_UNFOLDED else None,
         *_by_file(standing_so(found, Standing.OPEN), cards),
         cards.of_kind("Without a place", unplaced, standing_so(found, Standing.UNPLACED)),
         cards.of_kind("Refuted", "Shown to be wrong; not counted.", standing_so(found, Standing.REFUTED)),

@@ -47,7 +47,7 @@ class Excerpts:
             rest = f"… {counted(len(rows) - _MOST_ROWS, 'more line', 'more lines')}"
             shown.append(element("tr", element("td", colspan=3 if around else 2, class_="rest", data_note=rest)))
         table = element("table", element("tbody", joined(shown)), class_="code diff" if around else "code")
-        return element("div", table, class_="excerpt", tabindex=0, role="region", aria_label="Code")
+        return element("div", table, class_="excerpt", tabindex=0, role="group", aria_label="Code")
 
     def _around(self, finding: Finding) -> list[_Row]:
         """The lines of the hunk around the finding; none when it is not in one, or when a secret is near."""

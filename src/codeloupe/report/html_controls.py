@@ -9,12 +9,14 @@ from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
 from codeloupe.report.html_finding import expert_of
 from codeloupe.report.html_markup import Html, element, joined
+from codeloupe.report.standing import Standing, standing_of
 
 _KEYS = (
     (("j", "k"), "next and previous finding"),
     (("/",), "search"),
     (("1", "2", "3", "4"), "only critical, high, medium, low"),
     (("x",), "clear the filter"),
+    (("o",), "open or fold all files"),
     (("t",), "light or dark"),
     (("?",), "these keys"),
 )
@@ -34,11 +36,13 @@ def top_bar() -> Html:
 
 
 def filter_panel(findings: Sequence[Finding]) -> Html:
-    """Search, severities, files and experts, with the number of findings of each."""
-    by_severity = Counter(finding.severity for finding in findings)
-    by_expert = Counter(map(expert_of, findings))
+    """Search, severities, experts and files, with the number of open findings of each; then what is listed apart."""
+    counting = [finding for finding in findings if standing_of(finding) is Standing.OPEN]
+    by_severity = Counter(finding.severity for finding in counting)
+    by_expert = Counter(map(expert_of, counting))
+    by_standing = Counter(map(standing_of, findings))
     by_file: dict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
+    for finding in counting:
         by_file[finding.file or "?"].append(finding)
     severities = [
         _choice("severity", step.label, element("span", str(by_severity[step]), class_="count"), label=step.label)
@@ -50,17 +54,23 @@ def filter_panel(findings: Sequence[Finding]) -> Html:
         _choice("expert", name, element("span", str(count), class_="count"))
         for name, count in sorted(by_expert.items(), key=lambda item: (-item[1], item[0]))
     ]
+    standings = [
+        _choice("standing", name.value, element("span", str(by_standing[name]), class_="count"))
+        for name in Standing
+        if by_standing[name]
+    ]
     return element(
         "aside",
         element("input", type="search", id="search", placeholder="Search findings", aria_label="Search findings"),
         element(
             "p",
-            element("output", f"{len(findings)} of {len(findings)}", id="shown"),
+            element("output", f"{len(counting)} of {len(counting)}", id="shown"),
             element("button", "Clear", type="button", id="clear", hidden=True),
             class_="tally",
         ),
         _group("Severity", severities),
         _group("Expert", experts),
+        _group("Status", standings) if len(standings) > 1 else None,
         _group("File", files),
         id="filters",
         class_="filters",

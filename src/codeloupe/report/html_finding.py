@@ -15,7 +15,7 @@ from codeloupe.report.html_markup import Child, Html, element, joined
 from codeloupe.report.html_prose import inline, prose
 from codeloupe.report.replacement import fenced, fix_of
 from codeloupe.report.shown_diff import ShownDiff
-from codeloupe.report.standing import Standing, check_name, origin_of, standing_of, why_not_counted
+from codeloupe.report.standing import Standing, check_name, origin_of, standing_of, why_not_counted, worst_first
 from codeloupe.report.wording import place_in_words
 
 _LONGEST_TITLE = 600
@@ -26,27 +26,31 @@ _LONGEST_CODE = 20_000
 class Cards:
     """Makes the cards of one page, each with a name of its own, and puts them together."""
 
-    def __init__(self, diff: ShownDiff | None) -> None:
+    def __init__(self, diff: ShownDiff | None, *, folded: bool) -> None:
+        self._folded = folded
         self._excerpts = Excerpts(diff)
         self._names: Counter[str] = Counter()
 
     def of_file(self, path: str, findings: Sequence[Finding]) -> Html:
-        """The findings of one file, by line, under its name."""
-        ordered = sorted(findings, key=lambda f: (f.first_line, f.severity.priority, f.last_line, f.title))
+        """The findings of one file, the worst first, under its name."""
         folder, slash, name = path.rpartition("/")
         heading = element(
             "h2", element("span", f"{folder}{slash}", class_="folder") if slash else None, element("bdi", name or "?")
         )
-        return self._section(joined([heading, severity_counts(findings)]), ordered, kind="file")
+        return self._section(joined([heading, severity_counts(findings)]), worst_first(findings), kind="file")
 
     def of_kind(self, title: str, note: str, findings: Sequence[Finding]) -> Html | None:
         """Findings of a kind that is listed apart, with a word on why; None without any."""
-        heading = joined([element("h2", title), element("p", note, class_="note")])
+        heading = joined([element("h2", title), element("span", note, class_="note")])
         return self._section(heading, findings, kind="file apart") if findings else None
 
     def _section(self, heading: Html, findings: Sequence[Finding], *, kind: str) -> Html:
         cards = joined(_card(finding, self._excerpts, name=self._name(finding)) for finding in findings)
-        return element("section", element("header", heading), cards, class_=kind, data_group=True)
+        if self._folded:
+            inside = element("details", element("summary", heading), cards)
+        else:
+            inside = joined([element("header", heading), cards])
+        return element("section", inside, class_=kind, data_group=True)
 
     def _name(self, finding: Finding) -> str:
         """A name that stays as long as the finding does; those that would share one are numbered."""
@@ -77,7 +81,13 @@ def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
     return element(
         "article",
         _head(finding, name),
-        element("p", element("span", place_in_words(finding), class_="path"), _lines(finding), class_="place"),
+        element(
+            "p",
+            element("span", place_in_words(finding), class_="path"),
+            _lines(finding),
+            copy_button("Copy the path"),
+            class_="place",
+        ),
         None if counted else element("p", inline(why_not_counted(finding)), class_="aside"),
         excerpts.table(finding),
         element("div", prose(finding.body), class_="prose") if finding.body.strip() else None,
@@ -90,6 +100,7 @@ def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
         data_severity=finding.severity.label,
         data_file=finding.file or "?",
         data_expert=expert_of(finding),
+        data_standing=standing_of(finding).value,
     )
 
 
@@ -126,12 +137,12 @@ def _fix(finding: Finding) -> Html | None:
     if words is None and code is None:
         return None
     button = copy_button("Copy the fix") if code else None
-    return element("div", element("h4", "Fix", button), words, code, class_="labelled prose fix")
+    return element("div", element("h4", "Fix"), words, code, button, class_="labelled prose fix")
 
 
 def copy_button(label: str) -> Html:
     """A button that copies what stands beside it; shown only where the script runs."""
-    return element("button", "Copy", type="button", class_="copy", aria_label=label, hidden=True)
+    return element("button", "Copy", type="button", class_="copy", title=label, aria_label=label)
 
 
 def _verification(finding: Finding) -> Html | None:

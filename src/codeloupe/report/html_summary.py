@@ -17,16 +17,20 @@ _GAPS_OPEN = 8
 _MOST_FILES = 12
 _MOST_ITEMS = 2_000
 _SHORT_SHA = 10
+_SHORTEST_SHA = 7
 
 
 def verdict_panel(review: Review) -> Html:
     """The word, why, what was reviewed and by whom."""
     outcome = outcome_of(review)
     scope = review.scope
-    ends = " → ".join(sha[:_SHORT_SHA] for sha in (scope.base, scope.head) if sha)
+    shas = [sha for sha in (scope.base, scope.head) if sha]
+    # Many descriptions name them already.
+    known = all(sha[:_SHORTEST_SHA] in scope.description for sha in shas)
+    ends = "" if known else " → ".join(sha[:_SHORT_SHA] for sha in shas)
     return element(
         "section",
-        element("p", outcome.word, class_="word"),
+        element("h1", outcome.word, class_="word"),
         element("p", f"{outcome.why[:1].upper()}{outcome.why[1:]}.", class_="why"),
         element(
             "p",
@@ -47,12 +51,16 @@ def numbers(review: Review) -> Html:
         element(
             "div",
             element("dt", step.label),
-            element("dd", f"{counts[step]:,}"),
+            element("dd", _value(f"{counts[step]:,}")),
             class_=f"number {step.label}{'' if counts[step] else ' none'}",
         )
         for step in Severity
     ]
     return element("dl", joined(steps), _coverage(review), _spent(review), class_="numbers")
+
+
+def _value(words: str) -> Html:
+    return element("span", words, class_="value")
 
 
 def _coverage(review: Review) -> Html:
@@ -64,9 +72,12 @@ def _coverage(review: Review) -> Html:
     return element(
         "div",
         element("dt", "reviewed"),
-        element("dd", words),
-        element("progress", value=done, max=total, aria_label=f"{words} reviewed"),
-        element("p", failed, class_="note bad") if failed else None,
+        element(
+            "dd",
+            _value(words),
+            element("progress", value=done, max=total, aria_label=f"{words} reviewed"),
+            element("p", failed, class_="note bad") if failed else None,
+        ),
         class_=f"number wide{'' if review.complete else ' gap'}",
     )
 
@@ -77,8 +88,7 @@ def _spent(review: Review) -> Html:
     return element(
         "div",
         element("dt", "took"),
-        element("dd", took),
-        element("p", spent, class_="note") if spent else None,
+        element("dd", _value(took), element("p", spent, class_="note") if spent else None),
         class_="number wide",
     )
 

@@ -34,7 +34,7 @@ ANYTHING = st.text(st.characters(exclude_categories=()))
 TAGS = frozenset(
     [
         *("html", "head", "meta", "title", "link", "style", "body", "header", "a", "svg", "path", "span", "button"),
-        *("div", "aside", "input", "p", "output", "h2", "h3", "h4", "bdi", "main", "section", "article", "table"),
+        *("div", "aside", "input", "p", "output", "h1", "h2", "h3", "h4", "bdi", "main", "section", "article", "table"),
         *("tbody", "tr", "td", "ul", "li", "code", "strong", "b", "pre", "dl", "dt", "dd", "progress", "details"),
         *("summary", "footer", "dialog", "kbd", "script"),
     ]

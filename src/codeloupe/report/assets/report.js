@@ -8,8 +8,11 @@
   const search = byId("search");
   const panel = byId("filters");
   const dialog = byId("keys");
-  const chosen = { severity: new Set(), file: new Set(), expert: new Set() };
+  const folds = groups.map((group) => group.querySelector("details")).filter(Boolean);
+  const chosen = { severity: new Set(), file: new Set(), expert: new Set(), standing: new Set() };
   const words = new Map();
+  const FEW = 50;
+  let wasFiltered = false;
   let current = null;
 
   root.classList.add("scripted");
@@ -38,23 +41,45 @@
     return words.get(card);
   };
 
+  // The counts of the filters are those of open findings, so they choose among these until a status is chosen.
+  const counts = (card) => (chosen.standing.size ? chosen.standing.has(card.dataset.standing) : card.dataset.standing === "open");
+  const isChosen = () => Object.values(chosen).some((values) => values.size > 0);
+
   const matches = (card, sought) =>
+    (!isChosen() || counts(card)) &&
     Object.entries(chosen).every(([kind, values]) => values.size === 0 || values.has(card.dataset[kind])) &&
     sought.every((word) => textOf(card).includes(word));
 
+  const unfold = (isOpen) => {
+    for (const fold of folds) fold.open = isOpen;
+    nameFolds();
+  };
+
+  const nameFolds = () => {
+    const button = byId("unfold");
+    if (button) button.textContent = folds.every((fold) => fold.open) ? "Fold all files" : "Open all files";
+  };
+
+  const switchFolds = () => unfold(!folds.every((fold) => fold.open));
+
   const filter = () => {
     const sought = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const isFiltered = sought.length > 0 || isChosen();
+    const total = cards.filter(counts).length;
     let count = 0;
+    let visible = 0;
     for (const card of cards) {
       card.hidden = !matches(card, sought);
-      count += card.hidden ? 0 : 1;
+      visible += card.hidden ? 0 : 1;
+      count += card.hidden || !counts(card) ? 0 : 1;
     }
+    if (isFiltered !== wasFiltered || visible <= FEW) unfold(isFiltered && visible <= FEW);
+    wasFiltered = isFiltered;
     for (const group of groups) group.hidden = !group.querySelector("article.finding:not([hidden])");
-    byId("shown").textContent = `${count} of ${cards.length}`;
-    const isFiltered = sought.length > 0 || Object.values(chosen).some((values) => values.size > 0);
+    byId("shown").textContent = `${count} of ${total}`;
     byId("clear").hidden = !isFiltered;
-    byId("open-filters").textContent = isFiltered ? `Filter: ${count} of ${cards.length}` : "Filter";
-    byId("nothing-left").hidden = count > 0 || cards.length === 0;
+    byId("open-filters").textContent = isFiltered ? `Filter: ${count} of ${total}` : "Filter";
+    byId("nothing-left").hidden = visible > 0 || cards.length === 0;
     if (current && current.hidden) mark(null);
   };
 
@@ -78,6 +103,8 @@
     current = card;
     if (!card) return;
     card.classList.add("current");
+    const fold = card.closest("details");
+    if (fold) fold.open = true;
     card.focus({ preventScroll: true });
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     card.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
@@ -105,6 +132,34 @@
     mark(card);
   };
 
+  const copied = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      // Pages from some places may not use the clipboard this way.
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      const isDone = document.execCommand("copy");
+      area.remove();
+      return isDone;
+    }
+  };
+
+  const copy = async (button) => {
+    const source = button.parentElement.querySelector(".path, pre.new");
+    const said = (await copied(source.textContent)) ? "Copied" : "Not copied";
+    button.focus();
+    button.textContent = said;
+    byId("said").textContent = said;
+    setTimeout(() => {
+      button.textContent = "Copy";
+      byId("said").textContent = "";
+    }, 1500);
+  };
+
   const severities = ["critical", "high", "medium", "low"];
   const keys = {
     j: () => step(1),
@@ -115,6 +170,7 @@
       search.select();
     },
     x: clear,
+    o: switchFolds,
     t: switchTheme,
     "?": showKeys,
   };
@@ -154,6 +210,13 @@
       card.classList.add("current");
     });
   }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button.copy");
+    if (button) copy(button);
+  });
+  for (const fold of folds) fold.addEventListener("toggle", nameFolds);
+  addEventListener("beforeprint", () => unfold(true));
+  if (byId("unfold")) byId("unfold").addEventListener("click", switchFolds);
   search.addEventListener("input", filter);
   byId("clear").addEventListener("click", clear);
   byId("theme").addEventListener("click", switchTheme);
