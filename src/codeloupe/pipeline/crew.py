@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from codeloupe.errors import BudgetExhausted, ConfigError
-from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.pipeline_definition import GateDefinition, PipelineDefinition, StageDefinition
 from codeloupe.model.records import dataclass
 from codeloupe.pipeline.definition_problems import did_you_mean
@@ -96,6 +96,11 @@ class Asking:
             # A session that cannot be forked is resumed itself: to refuse it would lose what it knows.
             forks = request.fork_session and all(each.limits.fork for each in agents)
             asked = replace(request, model=request.model or self._crew.model, fork_session=forks)
+            if asked.permission_mode.may_write and not any(each.limits.writes for each in agents):
+                # A stage may write unless its file says otherwise; of an agent that only answers, the answer is enough.
+                asked = replace(asked, permission_mode=PermissionMode.DONT_ASK)
+                result = await self._called(stage.name, asked, agents, emit)
+                return replace(result, notes=(*result.notes, f"{result.agent} cannot change files, so it only read"))
             return await self._called(stage.name, asked, agents, emit)
 
         return ask
