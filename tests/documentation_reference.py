@@ -53,7 +53,7 @@ that names what was probably meant.
 Keys marked with * are yours alone. They decide what runs on your machine and where keys go, and the file of a
 repository that sets one is refused. Of an untrusted change the repository's file is read from the base branch.
 
-`CODELOUPE_HOME` is no setting: it names the folder for history, ledger and runs, which is otherwise
+`CODELOUPE_HOME` is not a setting: it names the folder for history, ledger and runs, which is otherwise
 `~/.local/state/codeloupe` (or below `XDG_STATE_HOME`).
 """
 

@@ -78,7 +78,7 @@ async def choose_seats(
         first = next((seat.info.type for seat in seats if seat.agents), None)
         seats.append(await _seat(name, settings, calls or AgentCalls(), first=first, needs_agent=needs_agent))
     if "offline" in settings.lanes and all(seat.info.type != "offline" for seat in seats):
-        seats.append(_offline_seat("its own lane, as the settings ask"))
+        seats.append(_offline_seat("beside the agent, as configured"))
     return tuple(seats)
 
 
@@ -87,11 +87,11 @@ async def _seat(name: str, settings: Settings, calls: AgentCalls, *, first: str 
         case "auto":
             return await _best_seat(settings, calls, first=first, needs_agent=needs_agent)
         case "offline":
-            return _offline_seat("asked for")
+            return _offline_seat("as requested")
         case "command" | "cerberus":
-            return Seat(ReviewerInfo(type=name, why="asked for"))
+            return Seat(ReviewerInfo(type=name, why="as requested"))
         case _:
-            return Seat(_info(name, "asked for", settings, first=first), (calls.agent(name, settings),))
+            return Seat(_info(name, "as requested", settings, first=first), (calls.agent(name, settings),))
 
 
 async def _best_seat(settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> Seat:
@@ -147,7 +147,7 @@ def _info(name: str, why: str, settings: Settings, *, first: str | None) -> Revi
     model = _model(name, settings, settings.model if is_meant else None)
     if settings.model is not None and not is_meant:
         asked = "its own default model" if model is None else model
-        why = f"{why}; asked for {asked}, since {settings.model} is meant for {first}"
+        why = f"{why}; uses {asked}, since {settings.model} is meant for {first}"
     return ReviewerInfo(type=name, why=why, model=model)
 
 

@@ -115,7 +115,7 @@ def _check_origin(review: Review, target: Target) -> None:
     """What a job of a fork left behind may claim anything: it must be about the commit that GitHub says it ran on."""
     if target.head and review.scope.head != target.head:
         raise UsageError(
-            f"the review is of another commit than {target.head[:12]}, on which the finished workflow ran",
+            f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran",
             hint="publish the report of that workflow, and review the head of the pull request in it",
         )
 
@@ -158,7 +158,7 @@ def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
             "no token for GitHub is set", hint="set GITHUB_TOKEN or GH_TOKEN, or give --app-id and --app-key FILE"
         )
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ForgeRefused("the token for GitHub holds characters that no token has", hint="set GITHUB_TOKEN anew")
+        raise ForgeRefused("the token for GitHub holds characters that no token has", hint="set GITHUB_TOKEN again")
     return TokenLogin(token)
 
 

@@ -107,7 +107,7 @@ def _references(node: Any) -> Iterator[str]:
 def _unique_items(_validator: Any, wanted: bool, items: Any, _schema: Any) -> Iterator[Any]:  # noqa: FBT001 - given
     """Unlike the one it replaces, this takes linear time for objects too."""
     if wanted and isinstance(items, list) and len({_hashable(item) for item in items}) < len(items):
-        yield _late("jsonschema").ValidationError("items stand in it more than once")
+        yield _late("jsonschema").ValidationError("items occur in it more than once")
 
 
 def _hashable(value: Any) -> Any:

@@ -358,7 +358,7 @@ class TestTrends:
     @pytest.fixture
     def lived(self, history: History) -> History:
         """Two weeks and a pause: three findings in the first, of which one was fixed and one came back."""
-        codex = ReviewerInfo("codex", "asked for")
+        codex = ReviewerInfo("codex", "as requested")
         history.save(record(1, named("f1"), named("f2"), named("f3", expert="tests"), named("r", status=REFUTED)))
         history.save(record(2, named("f1", status=FIXED), named("f2", status=FIXED), named("f3", status=OPEN)))
         history.save(record(21, named("f2"), named("f4", expert=None), reviewer=codex))

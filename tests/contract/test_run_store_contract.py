@@ -87,9 +87,9 @@ class TestStates:
     def test_a_name_that_leads_elsewhere_is_none(self, store: RunStore, name: str) -> None:
         store.create(run(1))
         for word in ("load", "directory", "journal"):
-            with pytest.raises(RunNotFound, match="is no name of a run"):
+            with pytest.raises(RunNotFound, match="is not a valid run name"):
                 getattr(store, word)(name)
-        with pytest.raises(RunNotFound, match="is no name of a run"):
+        with pytest.raises(RunNotFound, match="is not a valid run name"):
             store.create(run(1, run_id=name))
 
     @pytest.mark.parametrize("name", ["a", "A1", "20260314-091200-4f2a", "article_3.b", "0" * 32, "a" * 100])

@@ -112,7 +112,7 @@ def test_a_report_in_a_file_is_published_and_a_moved_head_is_not(
     pull.push(SECOND, FILES)
     moved = publish(server, tmp_path, *words)
     assert moved.exit_code == 3
-    assert moved.stderr.startswith("codeloupe: octo/demo#1 is at 222222222222, the review is of 111111111111")
+    assert moved.stderr.startswith("codeloupe: octo/demo#1 is at 222222222222, the review is for 111111111111")
     assert "hint:" in moved.stderr
 
 

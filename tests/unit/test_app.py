@@ -47,7 +47,7 @@ def test_the_first_events_tell_who_reviews_and_why(project: GitRepository) -> No
     settings = Settings(reviewer_type="offline", keep_history=False)
     asyncio.run(review(repo=project.path, settings=settings, emit=events.append))
     assert isinstance(events[0], ReviewerChosen)
-    assert events[0].reviewer.why.endswith("asked for")
+    assert events[0].reviewer.why.endswith("as requested")
 
 
 def test_what_the_baseline_holds_does_not_count_unless_the_change_brought_it_and_is_not_trusted(

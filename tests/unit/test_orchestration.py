@@ -44,7 +44,7 @@ from codeloupe.orchestration import (
 from tests.repository import GitRepository
 
 SETTINGS = Settings(reviewer_type="offline")
-INFO = ReviewerInfo(type="agent_sdk", why="asked for")
+INFO = ReviewerInfo(type="agent_sdk", why="as requested")
 FINDING = Finding(
     file="a.py",
     line_start=3,

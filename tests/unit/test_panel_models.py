@@ -19,19 +19,19 @@ def models(**settings: Any) -> dict[str, tuple[str | None, str]]:
 
 def test_a_named_model_goes_to_the_first_reviewer_and_to_those_of_its_vendor() -> None:
     found = models(reviewers=("claude_cli", "agent_sdk", "codex", "gemini"), model="opus")
-    assert found["claude_cli"] == ("opus", "asked for")
-    assert found["agent_sdk"] == ("opus", "asked for")
-    told = "asked for; asked for its own default model, since opus is meant for claude_cli"
+    assert found["claude_cli"] == ("opus", "as requested")
+    assert found["agent_sdk"] == ("opus", "as requested")
+    told = "as requested; uses its own default model, since opus is meant for claude_cli"
     assert found["codex"] == found["gemini"] == (None, told)
 
 
 def test_a_reviewer_that_asks_no_model_is_not_the_one_that_a_model_is_meant_for() -> None:
     found = models(reviewers=("offline", "codex"), model="gpt-5")
-    assert found["codex"] == ("gpt-5", "asked for")
+    assert found["codex"] == ("gpt-5", "as requested")
     assert found["offline"][0] is None
 
 
-@pytest.mark.parametrize(("named", "why"), [(None, "asked for"), ("gpt-5", "since gpt-5 is meant for codex")])
+@pytest.mark.parametrize(("named", "why"), [(None, "as requested"), ("gpt-5", "since gpt-5 is meant for codex")])
 def test_a_reviewer_keeps_the_model_that_the_settings_have_for_it_alone(named: str | None, why: str) -> None:
     own = {"api_model": "openai:small", "agent_sdk_reviewer_model": "haiku"}
     found = models(reviewers=("codex", "api", "agent_sdk"), model=named, **own)
@@ -40,4 +40,4 @@ def test_a_reviewer_keeps_the_model_that_the_settings_have_for_it_alone(named: s
 
 
 def test_without_a_named_model_nothing_is_told_of_models() -> None:
-    assert set(models(reviewers=("agent_sdk", "codex")).values()) == {(None, "asked for")}
+    assert set(models(reviewers=("agent_sdk", "codex")).values()) == {(None, "as requested")}

@@ -128,7 +128,7 @@ class ApiAgent:
     def _target(self, name: str | None) -> Target:
         """Where the model of this name is asked. Raises InvalidRequest when that cannot be told."""
         if not name:
-            raise InvalidRequest(f"{NAME} was not told which model to ask", agent=NAME, hint=_CHOOSE)
+            raise InvalidRequest(f"{NAME} does not know which model to ask", agent=NAME, hint=_CHOOSE)
         own = self._own_vendor()
         vendor, model = _split(name)
         vendor = vendor or own

@@ -44,11 +44,13 @@ class _Kind(NamedTuple):
 _NOT_LOGGED_IN = _Kind(
     NotLoggedIn, "has no key that the service accepts, or no credit left", "{set_key} to a key that is valid"
 )
-_LIMITED = _Kind(RateLimited, "was told that there were too many requests", "wait a while, or use another agent")
+_LIMITED = _Kind(RateLimited, "sent too many requests", "wait a while, or use another agent")
 _OVERLOADED = _Kind(Overloaded, "found the service overloaded or failing", "try again later, or another model")
 _UNREACHED = _Kind(ConnectionFailed, "got no usable reply from {url}", "check the network, the proxy and api_base_url")
 _TOO_LONG = _Kind(PromptTooLong, "was given a prompt that is too long for {model}", "send less at once")
-_WRONG = _Kind(InvalidRequest, "was told that the request is wrong", "check the model, which was {model}, and {url}")
+_WRONG = _Kind(
+    InvalidRequest, "sent a request that the service rejected", "check the model, which was {model}, and {url}"
+)
 _SILENT = _Kind(
     TimedOut, "got nothing from {url} for {idle_seconds:g} s", "raise the limit of silence, or ask a faster model"
 )
@@ -87,7 +89,7 @@ _BY_NAME = {
 _BY_ENDING = {
     "length": _Kind(OutputInvalid, "was cut off in the middle of its answer", "ask for a shorter answer"),
     "content_filter": _REFUSED,
-    "error": _Kind(OutputInvalid, "was told that the model failed in its answer", "try again, or another model"),
+    "error": _Kind(OutputInvalid, "got an error from the model", "try again, or another model"),
 }
 
 

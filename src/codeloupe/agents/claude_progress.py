@@ -155,7 +155,7 @@ class Progress:
 
     def _note_fallback(self, event: Mapping[str, Any]) -> None:
         models = text_of(event.get("original_model")), text_of(event.get("fallback_model"))
-        why = text_of(event.get("trigger")) or "no reason was told"
+        why = text_of(event.get("trigger")) or "no reason was given"
         self._notes.append(f"{self._agent} switched from the model {models[0]} to {models[1]}: {why}")
 
     def _note_quota(self, info: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ class Kind:
 
 
 NOT_LOGGED_IN = Kind(NotLoggedIn, "has no login that the service accepts, or no credit")
-LIMITED = Kind(RateLimited, "was told that there were too many requests, or that a quota has ended", "wait a while")
+LIMITED = Kind(RateLimited, "sent too many requests, or used up a quota", "wait a while")
 OVERLOADED = Kind(Overloaded, "found the service overloaded or failing", "try again later, or another model")
 UNREACHED = Kind(
     ConnectionFailed,
@@ -58,7 +58,7 @@ EMPTY = Kind(OutputInvalid, "ended well, but its answer is empty", "ask again, o
 REFUSED = Kind(
     Refused, "was refused an answer by the model or its safeguards", "rephrase the request, or ask another model"
 )
-INVALID = Kind(InvalidRequest, "was told that the request is wrong")
+INVALID = Kind(InvalidRequest, "sent a request that the service rejected")
 TOO_OLD = Kind(NotInstalled, "does not know a flag that keeps it safe: it is too old")
 WITHOUT_NODE = Kind(NotInstalled, "needs Node.js, which is not on the PATH", "install Node.js 20 or newer")
 

@@ -157,7 +157,7 @@ def _waited_too_long(purchase: Purchase) -> TimedOut:
     return TimedOut(
         f"somebody else is asking {purchase.agent} the same, and did not end within {patience}",
         agent=purchase.agent,
-        hint="wait for it, give more time, or ask anew",
+        hint="wait for it, give more time, or ask again",
         attempts=0,
     )
 

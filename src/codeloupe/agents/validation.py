@@ -101,7 +101,10 @@ def _names(request: AgentRequest) -> _Problems:
             yield f"{name} is {value[:80]!r}", "a name has no spaces, does not begin with '-' and is at most 200 long"
     for tool in request.tools or ():
         if not _TOOL.fullmatch(tool):
-            yield f"{tool[:80]!r} is no name of a tool", "name tools as the agent does, such as Read or Bash(git log:*)"
+            yield (
+                f"{tool[:80]!r} is not the name of a tool",
+                "name tools as the agent does, such as Read or Bash(git log:*)",
+            )
 
 
 def _abilities(request: AgentRequest, limits: AgentLimits, agent: str) -> _Problems:

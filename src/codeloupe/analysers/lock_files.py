@@ -243,7 +243,7 @@ def _finding(path: str, remarks: Sequence[_Remark], lines: Sequence[str], added:
         reviewer=NAME,
         source=Source.ANALYSER,
         rule=first.rule,
-        suggestion="Make the lock file anew with the package manager, and compare.",
+        suggestion="Regenerate the lock file with the package manager, and compare.",
     )
 
 

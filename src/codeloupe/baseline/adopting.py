@@ -75,7 +75,7 @@ def _named(review: str, findings: Sequence[Finding], word: str) -> Finding:
 def _with_prefix(findings: Sequence[Finding], word: str) -> list[Finding]:
     prefix = word.strip().lower()
     if not _PREFIX.fullmatch(prefix):
-        what = f"{word!r} is no fingerprint, which has digits and the letters a to f, and no place such as a.py:12"
+        what = f"{word!r} is neither a fingerprint (digits and the letters a to f) nor a place such as a.py:12"
         raise UsageError(what, hint=_where(findings))
     if len(prefix) < SHORTEST_PREFIX:
         hint = f"give at least {SHORTEST_PREFIX} characters of the fingerprint"

@@ -131,7 +131,7 @@ class _Parser:
         for entry in entries:
             line = first.setdefault(entry.key, entry.line)
             if line != entry.line:
-                self._problem(entry.line, f"the same fingerprint and file stand on line {line}", "keep one of the two")
+                self._problem(entry.line, f"the same fingerprint and file are on line {line}", "keep one of the two")
 
     def _list_of_entries(self) -> Iterator[BaselineEntry]:
         start = next(self._events)
@@ -159,7 +159,7 @@ class _Parser:
                 self._unknown_key(key, tuple(FIELDS))
                 return
             if key.text in seen:
-                self._problem(key.line, f"{key.text}: stands twice in this entry", "keep one of the two")
+                self._problem(key.line, f"{key.text}: is given twice in this entry", "keep one of the two")
             seen.add(key.text)
             self._take_field(key.text, values)
 

@@ -27,7 +27,9 @@ def configure(parser: Parser) -> None:
     actions = parser.add_commands(dest="action")
     run_parser = actions.add_parser("run", help="ask an agent", description="Ask an agent and print its answer.")
     _configure_run(run_parser)
-    listing = actions.add_parser("list", help="show which agents are here", description="Show which agents are here.")
+    listing = actions.add_parser(
+        "list", help="show which agents are available", description="Show which agents are here."
+    )
     add_json_option(listing)
 
 

@@ -70,7 +70,7 @@ def _terms(arguments: argparse.Namespace) -> Terms:
         parse_reason(reason)
     except ValueError as error:
         hint = f"say in a few words why these findings do not count, in at most {LONGEST_TEXT:,} characters"
-        raise UsageError("--reason says nothing, or too much", hint=hint) from error
+        raise UsageError("--reason is empty or too long", hint=hint) from error
     if len(owner) > LONGEST_TEXT:
         raise UsageError("--owner is too long", hint="give a name")
     return Terms(reason=reason, owner=owner, expires=_expires(arguments.expires))
@@ -82,9 +82,9 @@ def _expires(word: str | None) -> date | None:
     try:
         day = parse_date(word.strip())
     except ValueError as error:
-        raise UsageError(f"--expires: {word!r} is no date", hint="write it as YYYY-MM-DD") from error
+        raise UsageError(f"--expires: {word!r} is not a date", hint="write it as YYYY-MM-DD") from error
     if day < _today():
-        raise UsageError(f"--expires: {day} is over already", hint="give today or a later day")
+        raise UsageError(f"--expires: {day} is in the past", hint="give today or a later day")
     return day
 
 

@@ -19,7 +19,7 @@ A comment in the code does the same for one place, on the line or above it, and 
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `baseline` to its parser."""
-    parser.description = "Keep the list of findings that are known and do not count."
+    parser.description = "Maintain the list of known findings that do not count."
     parser.epilog = _EPILOG
     verbs = parser.add_commands(dest="action")
     for name, (add_options, about) in _VERBS.items():
@@ -62,7 +62,7 @@ def _add_where(parser: argparse.ArgumentParser, *, what: str = "a saved review")
 
 
 _VERBS = {
-    "add": (_add_add, "add findings of a review to the known ones"),
+    "add": (_add_add, "add findings of a review to the baseline"),
     "list": (_add_list, "show the entries, with the expired and unused ones marked"),
     "prune": (_add_prune, "remove the entries that have expired or are unused"),
 }

@@ -43,29 +43,34 @@ def _add_choosing(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--since", metavar="DATE", help="from then on, such as '1 hour ago' or 2024-05-31")
     group.add_argument("--until", metavar="DATE", help="up to then")
     group.add_argument("--branch", metavar="B", help="of this branch")
-    group.add_argument("--author", metavar="A", help="by somebody whose name or mail has this text in it")
-    group.add_argument("--max", metavar="N", type=int, help="the newest N at most")
-    group.add_argument("--merges", action="store_true", help="look into merges: each commit by itself")
+    group.add_argument("--author", metavar="A", help="by authors whose name or email contains this text")
+    group.add_argument("--max", metavar="N", type=int, help="at most the newest N")
+    group.add_argument("--merges", action="store_true", help="review the commits inside merges one by one")
 
 
 def _add_reviewing(group: argparse._ArgumentGroup) -> None:
     add_asking_options(group)
     group.add_argument(
-        "--verify", action=argparse.BooleanOptionalAction, help="try to refute critical and high findings"
+        "--verify", action=argparse.BooleanOptionalAction, help="verify critical and high findings before they count"
     )
-    group.add_argument("--untrusted", action="store_true", help="strangers' commits: believe nothing they say")
+    group.add_argument(
+        "--untrusted", action="store_true", help="treat the commits as hostile: ignore their settings and guidance"
+    )
 
 
 def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--timeout", metavar="SECONDS", type=float, help="for each call (default: 300)")
     add_spending_options(group)
-    group.add_argument("--fresh", action="store_true", help="ask again what was answered before")
+    group.add_argument("--fresh", action="store_true", help="ignore saved answers and ask again")
 
 
 def _add_judging(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--strict", action="store_true", help="exit 1 for a finding of high or critical")
+    group.add_argument("--strict", action="store_true", help="exit 1 if there is a high or critical finding")
     group.add_argument(
-        "--on-incomplete", metavar="fail|pass", choices=["fail", "pass"], help="exit 3 or 0 if not all was reviewed"
+        "--on-incomplete",
+        metavar="fail|pass",
+        choices=["fail", "pass"],
+        help="exit 3 or 0 if something was not reviewed",
     )
 
 
@@ -82,7 +87,7 @@ def _add_showing(group: argparse._ArgumentGroup) -> None:
     add_color_option(group)
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr")
-    loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the result")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the result")
 
 
 def query_of(arguments: argparse.Namespace) -> CommitQuery:

@@ -29,7 +29,7 @@ def run(history: SqliteHistory, arguments: argparse.Namespace) -> int:
     """Dismiss, take back, or list. Raises UsageError for a finding that nobody saw, and without a reason."""
     identity = here(history, arguments)()
     if arguments.fingerprint is None and (arguments.undo or arguments.reason is not None):
-        raise UsageError("nothing says which finding is meant", hint=_WHERE)
+        raise UsageError("no finding was named", hint=_WHERE)
     if arguments.fingerprint is None:
         write_result(_listed(history, identity))
     elif arguments.undo:
@@ -42,7 +42,7 @@ def run(history: SqliteHistory, arguments: argparse.Namespace) -> int:
 def _dismissed(history: SqliteHistory, identity: RepositoryIdentity, word: str, reason: str | None) -> str:
     why = " ".join((reason or "").split())
     if not why or len(why) > _LONGEST_REASON:
-        what = "why it does not count must be said" if not why else f"the reason is longer than {_LONGEST_REASON:,}"
+        what = "a reason is required" if not why else f"the reason is longer than {_LONGEST_REASON:,}"
         raise UsageError(what, hint='add --reason "what makes it no defect"')
     prefix = _prefix(word)
     found = history.fingerprints(prefix, repositories=identity.names, limit=_MOST_LISTED + 1)
@@ -86,7 +86,7 @@ def _listed(history: SqliteHistory, identity: RepositoryIdentity) -> str:
 def _prefix(word: str) -> str:
     prefix = word.strip().lower()
     if not _FINGERPRINT.fullmatch(prefix) or len(prefix) < _SHORTEST_PREFIX:
-        what = f"{word!r} is no fingerprint: at least {_SHORTEST_PREFIX} digits and letters a to f"
+        what = f"{word!r} is not a fingerprint: it needs at least {_SHORTEST_PREFIX} digits and letters a to f"
         raise UsageError(what, hint=_WHERE)
     return prefix
 
@@ -94,7 +94,7 @@ def _prefix(word: str) -> str:
 def _only(word: str, found: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(found))
     if len(distinct) > 1:
-        raise UsageError(f"{word!r} is the beginning of several: {', '.join(distinct)}", hint="give more of one")
+        raise UsageError(f"{word!r} matches several: {', '.join(distinct)}", hint="give more digits")
     return distinct[0]
 
 

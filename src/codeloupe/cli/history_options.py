@@ -13,7 +13,7 @@ _ID = "an id, the beginning of one (4 characters or more), or `last`"
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `history` to its parser."""
-    parser.description = "Look at saved reviews, judge them anew, compare them, see trends."
+    parser.description = "Show, compare and re-judge saved reviews; see trends."
     verbs = parser.add_commands(dest="action")
     for name, (add_options, about) in _VERBS.items():
         add_options(verbs.add_parser(name, help=about, description=sentence(about)))
@@ -50,7 +50,7 @@ def _add_render(parser: argparse.ArgumentParser) -> None:
         "--on-incomplete",
         metavar="fail|pass",
         choices=["fail", "pass"],
-        help="exit 3 or 0 if not all was reviewed (default: as reviewed)",
+        help="exit 3 or 0 if something was not reviewed (default: as reviewed)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write the result to a file")
     parser.add_argument("-v", "--verbose", action="store_true", help="name every skipped file and fingerprint")
@@ -108,6 +108,6 @@ _VERBS = {
     "render": (_add_render, "a saved review in any format, judged by another policy if asked"),
     "compare": (_add_compare, "what is new, still open, fixed or back between two reviews"),
     "trends": (_add_trends, "findings, share fixed, cost and time, as a table and a plot"),
-    "dismiss": (_add_dismiss, "let a finding not count from now on, or list those that do not"),
+    "dismiss": (_add_dismiss, "dismiss a finding so that it no longer counts, or list dismissed ones"),
     "prune": (_add_prune, "remove old entries"),
 }

@@ -46,7 +46,7 @@ def run(history: SqliteHistory, arguments: argparse.Namespace) -> int:
 def _render_sweep(history: SqliteHistory, sweep_id: str, arguments: argparse.Namespace) -> int:
     if arguments.format not in SWEEP_FORMATS:
         raise UsageError(
-            f"{sweep_id[:SHORT_ID]} is a sweep, and {arguments.format!r} is no format of one",
+            f"{sweep_id[:SHORT_ID]} is a sweep, and {arguments.format!r} is not a format for one",
             hint=f"the formats are {', '.join(SWEEP_FORMATS)}; a review of one of its commits has all others",
         )
     fail_on = _severity(arguments.fail_on, "--fail-on")

@@ -17,7 +17,7 @@ from codeloupe.report.sanitise import terminal
 from codeloupe.runtime import preview
 
 _ABOUT = """\
-Review what a commit or a push brings, from a git hook or from pre-commit. Options of `codeloupe review` may follow.
+Review what a commit or a push adds, from a git hook or from pre-commit. Options of `codeloupe review` may follow.
 
   pre-commit   what is staged
   pre-push     what the remote does not have yet of each pushed ref

@@ -40,7 +40,7 @@ VERBS = {
         options="codeloupe.cli.commits_options",
     ),
     "agent": Verb(
-        "codeloupe.cli.agent", "ask a coding agent, or list those that are here", options="codeloupe.cli.agent_options"
+        "codeloupe.cli.agent", "ask a coding agent, or list the available ones", options="codeloupe.cli.agent_options"
     ),
     "pipeline": Verb(
         "codeloupe.cli.pipeline",
@@ -49,20 +49,20 @@ VERBS = {
     ),
     "history": Verb(
         "codeloupe.cli.history",
-        "show, compare and judge anew what was reviewed",
+        "show, compare and re-judge saved reviews",
         options="codeloupe.cli.history_options",
     ),
     "baseline": Verb(
         "codeloupe.cli.baseline",
-        "keep the list of findings that do not count",
+        "maintain the list of known findings that do not count",
         options="codeloupe.cli.baseline_options",
     ),
     "publish": Verb(
         "codeloupe.cli.publish", "post a saved review on a pull request", options="codeloupe.cli.publish_options"
     ),
-    "hook": Verb("codeloupe.cli.hook", "review what a commit or a push brings, from a hook of git"),
+    "hook": Verb("codeloupe.cli.hook", "review what a commit or a push adds, from a git hook"),
     "demo": Verb("codeloupe.cli.demo", "review a small faulty change, to see what it looks like"),
-    "doctor": Verb("codeloupe.cli.doctor", "tell what is installed, what is missing and who would review"),
+    "doctor": Verb("codeloupe.cli.doctor", "show what is installed, what is missing and who would review"),
     "config": Verb("codeloupe.cli.config", "write, show and check the configuration"),
     "completion": Verb("codeloupe.cli.completion", "print a completion script for a shell"),
     "version": Verb("codeloupe.cli.version", "print the version"),
@@ -73,7 +73,7 @@ _EPILOG = """\
 first steps:
   codeloupe demo                  see a review of a small faulty change
   codeloupe review                this branch and what is uncommitted
-  codeloupe review --staged       what the next commit would hold
+  codeloupe review --staged       what the next commit would contain
 
 exit codes:
   0    passed, and everything was reviewed

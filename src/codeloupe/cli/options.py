@@ -54,16 +54,21 @@ def add_scope_options(parser: Parser) -> None:
     parser.takes_paths = True
     group = parser.add_argument_group("what to review (default: this branch and its working tree against its base)")
     group.add_argument(
-        "words", nargs="*", metavar="A..B|PATH", help="B against A; A...B: B since it left A; only these files"
+        "words",
+        nargs="*",
+        metavar="A..B|PATH",
+        help="compare A to B; A...B: changes on B since the merge base; or review only these files",
     )
-    group.add_argument("--uncommitted", action="store_true", help="what is not committed, untracked files too")
-    group.add_argument("--staged", action="store_true", help="the index: what the next commit would hold")
-    group.add_argument("--base", metavar="REF", help="the working tree since it left REF; of --pr: what it goes to")
+    group.add_argument("--uncommitted", action="store_true", help="uncommitted changes, including untracked files")
+    group.add_argument("--staged", action="store_true", help="staged changes: what the next commit would contain")
+    group.add_argument(
+        "--base", metavar="REF", help="compare with the merge base with REF; with --pr: its target branch"
+    )
     group.add_argument("--commit", metavar="SHA", help="one commit against its first parent")
     group.add_argument("--pr", metavar="N|URL", help="a pull request, or OWNER/NAME#N: fetched, never trusted")
     group.add_argument("--diff-file", metavar="FILE", help="a diff made elsewhere; - is standard input")
     group.add_argument("--include", metavar="GLOB", action="append", help="only files that match (may be repeated)")
-    group.add_argument("--exclude", metavar="GLOB", action="append", help="no files that match (may be repeated)")
+    group.add_argument("--exclude", metavar="GLOB", action="append", help="skip files that match (may be repeated)")
 
 
 def scope_of(arguments: argparse.Namespace) -> ScopeRequest:

@@ -45,7 +45,7 @@ def add_output_options(group: argparse._ArgumentGroup) -> None:
         type=Path,
         action=_AddFile,
         dest="outputs",
-        help="a file for the format before",
+        help="write the preceding format to this file",
     )
 
 
@@ -55,7 +55,7 @@ def outputs_of(arguments: argparse.Namespace) -> tuple[Output, ...]:
     places = [output.path for output in outputs]
     if len(set(places)) < len(places):
         raise UsageError(
-            "two formats would go to the same place", hint="give each its own file: --format sarif -o a.sarif"
+            "two formats would be written to the same place", hint="give each its own file: --format sarif -o a.sarif"
         )
     return outputs
 

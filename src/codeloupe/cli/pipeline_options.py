@@ -41,7 +41,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_resume(parser: argparse.ArgumentParser) -> None:
     _add_run_name(parser)
     parser.add_argument("--retry", metavar="STAGE", help="have a stage tried again that waits or failed")
-    parser.add_argument("--note", metavar="TEXT", default="", help="with --retry: what its next attempt is told")
+    parser.add_argument("--note", metavar="TEXT", default="", help="with --retry: feedback for its next attempt")
     parser.add_argument(
         "--accept-changes", action="store_true", help="go on though the pipeline's files have changed since it began"
     )
@@ -112,10 +112,10 @@ def _add_run_name(parser: argparse.ArgumentParser) -> None:
 
 _VERBS = {
     "run": (_add_run, "run a pipeline"),
-    "resume": (_add_resume, "go on with a run that was interrupted, or that a person answered"),
+    "resume": (_add_resume, "continue a run that was interrupted or is waiting for an answer that came"),
     "status": (_add_status, "show one run as a tree"),
     "list": (_add_list, "show all runs, the newest first"),
-    "validate": (_add_validate, "check pipelines' files, at no cost"),
+    "validate": (_add_validate, "check pipeline files, at no cost"),
     "approve": (_add_answer, "say yes to a stage that waits for a person"),
     "reject": (_add_answer, "say no to a stage that waits for a person"),
     "schema": (_add_schema, "print the JSON Schema of a pipeline's file"),

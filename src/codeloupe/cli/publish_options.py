@@ -27,7 +27,7 @@ def configure(parser: Parser) -> None:
     places = parser.add_commands(dest="place")
     github = places.add_parser(
         "github",
-        help="post it on a pull request of GitHub",
+        help="post it on a GitHub pull request",
         description="Post a saved review on a pull request of GitHub.",
         epilog=_EPILOG,
     )

@@ -84,7 +84,7 @@ def _run(
     loaded = tell_notes(run_to_end(app.configure(scope, repo=arguments.repo, flags=flags)), quiet=arguments.quiet)
     if loaded.origins["untrusted"].kind is OriginKind.SITUATION and not arguments.quiet:
         why = terminal(str(loaded.origins["untrusted"]))
-        print(f"codeloupe: the change is not trusted, {why}: settings and guidance are the base's", file=sys.stderr)
+        print(f"codeloupe: the change is not trusted, {why}: settings and guidance come from the base", file=sys.stderr)
     settings = loaded.settings
     ended: list[int] = []
 
@@ -159,9 +159,9 @@ def _mode(arguments: argparse.Namespace) -> ProgressMode:
 def _resumed(usage: Usage) -> str:
     asked = usage.requests + usage.cached
     if not asked:
-        return "there was nothing to ask an agent"
+        return "no agent call was needed"
     if not usage.cached:
-        return "nothing of this review was in the ledger, so it was made anew"
+        return "nothing of this review was in the ledger, so everything was asked again"
     return f"resumed: {usage.cached:,} of {counted(asked, 'answer', 'answers')} came from the ledger"
 
 

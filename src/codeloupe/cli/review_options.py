@@ -36,27 +36,29 @@ def add_asking_options(group: argparse._ArgumentGroup) -> None:
         "--effort",
         metavar="low|medium|high",
         choices=["low", "medium", "high"],
-        help="smaller pieces find more, and cost more",
+        help="higher effort finds more and costs more",
     )
 
 
 def add_spending_options(group: argparse._ArgumentGroup) -> None:
     """How much may be asked and spent."""
     group.add_argument("--concurrency", metavar="N", type=int, help="calls at a time (default: 5)")
-    group.add_argument("--max-budget-usd", metavar="USD", type=float, help="stop before it costs more")
-    group.add_argument("--max-tokens", metavar="N", type=int, help="stop before it takes more tokens")
-    group.add_argument("--max-requests", metavar="N", type=int, help="stop before it takes more calls")
+    group.add_argument("--max-budget-usd", metavar="USD", type=float, help="stop before the cost exceeds this")
+    group.add_argument("--max-tokens", metavar="N", type=int, help="stop before using more tokens")
+    group.add_argument("--max-requests", metavar="N", type=int, help="stop before making more calls")
     group.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens, within --timeout")
 
 
 def _add_reviewing(group: argparse._ArgumentGroup) -> None:
     add_asking_options(group)
-    group.add_argument("--experts", metavar="A,B", help="a look for each checklist, such as security")
-    group.add_argument("--passes", metavar="N", type=int, help="look N times; what is seen again ranks first")
+    group.add_argument("--experts", metavar="A,B", help="one review for each checklist, such as security")
     group.add_argument(
-        "--verify", action=argparse.BooleanOptionalAction, help="try to refute critical and high findings"
+        "--passes", metavar="N", type=int, help="review N times; findings seen more than once rank first"
     )
-    group.add_argument("--lanes", metavar="A,B", help="agent, offline or both, side by side")
+    group.add_argument(
+        "--verify", action=argparse.BooleanOptionalAction, help="verify critical and high findings before they count"
+    )
+    group.add_argument("--lanes", metavar="A,B", help="run agent, offline or both in parallel")
     group.add_argument("--context-file", metavar="FILE", help="what the change is for; - is standard input")
 
 
@@ -64,18 +66,25 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--timeout", metavar="SECONDS", type=float, help="for each call and each analyser")
     add_spending_options(group)
     ledger = group.add_mutually_exclusive_group()
-    ledger.add_argument("--resume", action="store_true", help="go on with an interrupted review")
-    ledger.add_argument("--fresh", action="store_true", help="ask again what was answered before")
+    ledger.add_argument("--resume", action="store_true", help="continue an interrupted review")
+    ledger.add_argument("--fresh", action="store_true", help="ignore saved answers and ask again")
     ledger.add_argument("--since-last", action="store_true", help="only what the last review has not seen")
 
 
 def _add_judging(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--fail-on", metavar="SEVERITY", help="exit 1 from this one on (default: high)")
-    group.add_argument("--min-severity", metavar="SEVERITY", help="show from this one on (default: low)")
+    group.add_argument("--fail-on", metavar="SEVERITY", help="exit 1 at or above this severity (default: high)")
     group.add_argument(
-        "--on-incomplete", metavar="fail|pass", choices=["fail", "pass"], help="exit 3 or 0 if not all was reviewed"
+        "--min-severity", metavar="SEVERITY", help="show findings at or above this severity (default: low)"
     )
-    group.add_argument("--untrusted", action="store_true", help="a stranger's change: believe nothing it says")
+    group.add_argument(
+        "--on-incomplete",
+        metavar="fail|pass",
+        choices=["fail", "pass"],
+        help="exit 3 or 0 if something was not reviewed",
+    )
+    group.add_argument(
+        "--untrusted", action="store_true", help="treat the change as hostile: ignore its settings and guidance"
+    )
 
 
 def _add_showing(group: argparse._ArgumentGroup) -> None:
@@ -85,7 +94,7 @@ def _add_showing(group: argparse._ArgumentGroup) -> None:
     loudness = group.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr, name skipped files")
     loudness.add_argument("--debug", action="store_true", help="log prompts and answers, without secrets")
-    loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the result")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the result")
 
 
 def flags_of(arguments: argparse.Namespace) -> dict[str, object]:

@@ -140,7 +140,7 @@ def _read_experts(value: object) -> Mapping[str, Mapping[str, object]]:
 def _wrong_name(name: str) -> Iterator[Mistake]:
     # What is wrong is the key itself, not what stands behind it.
     if name == _RESERVED_NAME:
-        yield Mistake(f"`{name}` stands for the experts of an ordinary review", (name,), found=False)
+        yield Mistake(f"`{name}` means the experts of an ordinary review", (name,), found=False)
         return
     try:
         NAME.read(name)

@@ -16,7 +16,7 @@ def json_schema() -> dict[str, Any]:
     return {
         "$schema": _DIALECT,
         "title": "codeloupe configuration",
-        "description": "Settings of codeloupe, as they stand in codeloupe.yaml.",
+        "description": "Settings of codeloupe, as written in codeloupe.yaml.",
         "type": "object",
         "properties": {
             key: {**kind_of(key).schema, "default": defaults[key], "description": description_of(key)} for key in KEYS

@@ -176,7 +176,7 @@ _ABOUT = {
     ),
     "lanes": _About(
         names_of("agent", "offline", least=1),
-        "What runs: agent is the chosen reviewer, offline are the analysers beside it.",
+        "What runs: agent (the chosen reviewer), offline (the analysers), or both.",
     ),
     "effort": _About(
         one_of(*(effort.value for effort in Effort), meaning=Effort),
@@ -190,17 +190,19 @@ _ABOUT = {
         "Checklists of your own for `experts`: by name, each with a focus, and perhaps description, brief, "
         "sceptical_of, do_not_flag, paths and severity_guide.",
     ),
-    "experts_folder": _About(_SOME_TEXT, "A folder of this machine with more checklists, one YAML file each."),
+    "experts_folder": _About(_SOME_TEXT, "A folder on this machine with more checklists, one YAML file each."),
     "commit_experts": _About(
         COMMIT_EXPERTS,
         "Which checklists a sweep over commits uses, by the category of a commit: bug_fix, feature, refactor, "
         "test_change, documentation, chore or other. A category that is not named keeps its own.",
     ),
-    "instructions": _About(INSTRUCTIONS, "What the reviewer is told about files that match some patterns."),
+    "instructions": _About(INSTRUCTIONS, "Instructions to the reviewer for files that match some patterns."),
     "guidance": _About(BOOLEAN, "Tell the reviewer what REVIEW.md, AGENTS.md and CLAUDE.md nearest to a file say."),
     "keep_history": _About(BOOLEAN, "Save each review on this machine, so that the next one knows what is new."),
-    "passes": _About(PASSES, "Look this many times, in different orders; what is seen again ranks higher."),
-    "verify": _About(BOOLEAN, "Try to refute each critical and high finding, with an agent that can read the code."),
+    "passes": _About(PASSES, "Review this many times, in different orders; findings seen more than once rank higher."),
+    "verify": _About(
+        BOOLEAN, "Verify each critical and high finding: an agent that can read the code tries to refute it."
+    ),
     "max_file_bytes": _About(WHOLE_NUMBER, "Skip files larger than this many bytes."),
     "max_file_lines": _About(WHOLE_NUMBER, "Skip files with more changed lines than this."),
     "timeout_seconds": _About(SECONDS, "End an analyser after this many seconds."),
@@ -222,7 +224,8 @@ _ABOUT = {
         "code are ignored, and whatever was not read makes the review incomplete (see `accept_unread`).",
     ),
     "agents": _About(
-        _AGENTS, "Which agents to ask, in this order: the next one when one is not here, not logged in or out of quota."
+        _AGENTS,
+        "Which agents to ask, in this order: the next one if one is not installed, not logged in or out of quota.",
     ),
     "model": _About(_SOME_TEXT, "The model to ask for. Not set: the agent's own default."),
     "agent_timeout_seconds": _About(SECONDS, "End an agent call after this many seconds, all attempts together."),
@@ -237,7 +240,7 @@ _ABOUT = {
     "max_requests": _About(_LIMIT, "Stop before a run makes more agent calls than this."),
     "wait_for_quota": _About(BOOLEAN, "Wait until a quota opens again, if it does within the time of the call."),
     "keep_sessions": _About(
-        BOOLEAN, "Let agents keep their sessions on this machine, so that a call can go on with one."
+        BOOLEAN, "Let agents keep their sessions on this machine, so that a call can continue one."
     ),
     "mask_prompts": _About(BOOLEAN, "Mask secrets of known forms in what is sent to agents."),
     "claude_path": _About(_SOME_TEXT, "The claude program. Not set: found on the PATH."),

@@ -30,7 +30,7 @@ _EXPLANATIONS = (
     _Explanation("tab character", "a tab is used for indentation", "indent with spaces"),
     _Explanation(
         "mapping values are not allowed",
-        "a `:` stands where no key can be",
+        "there is a `:` where no key can be",
         "put a value that holds `: ` in quotes; check colon and indentation of this line and the one above",
     ),
     _Explanation("',' or ']'", "this `[` is not closed", "add the missing `]` or `,`", at_start=True),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from codeloupe.extraction.json_values import scan_json
 from codeloupe.model.change import Hunk
 
-QUOTED_ANSWER = "invalid answer: it stands in the change itself"
+QUOTED_ANSWER = "invalid answer: it is part of the change itself"
 ECHOED_QUESTION = "invalid answer: it repeats the question"
 _SHORTEST_LINE_OF_A_QUESTION = 80
 _WORDS = re.compile(r"\b(?!json\b)\w", re.IGNORECASE)

@@ -108,7 +108,7 @@ class _Values:
             except ValueError as error:
                 raise self._refusal(key, str(error)) from error
             if severity in guide:
-                raise self._refusal(key, f"{severity.label} stands here twice")
+                raise self._refusal(key, f"{severity.label} is given twice")
             guide[severity] = self._line(key, words)
         return MappingProxyType({severity.label: guide[severity] for severity in Severity if severity in guide})
 

@@ -86,7 +86,7 @@ class _Shelf:
             if name == DEFAULT or not _NAME.fullmatch(name):
                 raise ConfigError(
                     f"experts: {name[:60]!r} cannot be the name of an expert",
-                    hint=f"use letters, digits, - and _; `{DEFAULT}` stands for the experts of an ordinary review",
+                    hint=f"use letters, digits, - and _; `{DEFAULT}` means the experts of an ordinary review",
                 )
 
     def definition(self, name: str) -> Definition:

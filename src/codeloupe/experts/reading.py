@@ -116,7 +116,7 @@ class _Document:
             if not isinstance(key, str):
                 raise self._refusal(event, "a key here is not a word", "write `key: value`")
             if key in mapping:
-                raise self._refusal(event, f"the key {key[:60]!r} stands here twice", "keep one of the two")
+                raise self._refusal(event, f"the key {key[:60]!r} is given twice", "keep one of the two")
             mapping[key] = value
         return mapping
 

@@ -99,14 +99,14 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for name, item in pairs:
         if name in value:
-            raise ValueError(f"the key {name[:_MAX_NAME_CHARACTERS]!r} stands in one object more than once")
+            raise ValueError(f"the key {name[:_MAX_NAME_CHARACTERS]!r} occurs more than once in one object")
         value[name] = item
     return value
 
 
 def refuse_constant(name: str) -> Any:
     """Raises ValueError for NaN and its like."""
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def refuse_unsound(value: Any) -> None:

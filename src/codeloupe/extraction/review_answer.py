@@ -91,7 +91,7 @@ def _unless_told_in(output: str, clean: ReviewAnswer, *, from_program: bool) -> 
 def _told_beside(text: str) -> str:
     """Why a text around an answer without a grave finding makes it no clean one, or nothing."""
     if is_alarming(text):
-        return unlisted("the words around the answer tell of a grave defect")
+        return unlisted("the words around the answer describe a serious defect")
     return failed_run("the words around the answer say that it is not whole") if is_unfinished(text) else ""
 
 

@@ -63,7 +63,7 @@ def review_body(opinion: Opinion, comments: int, *, head: str, marker: Marker) -
         Opinion.REQUEST_CHANGES: "findings block this change",
     }[opinion]
     told = "; ".join(part for part in (said, new) if part) or "reviewed"
-    words = f"{told[:1].upper()}{told[1:]} at {code_span(head[:_SHORT_COMMIT])}. The summary comment tells the whole."
+    words = f"{told[:1].upper()}{told[1:]} at {code_span(head[:_SHORT_COMMIT])}. The summary comment has the details."
     return f"{marker.line(Mark(MarkKind.REVIEW, head))}\n**codeloupe**: {words}"
 
 

@@ -66,7 +66,7 @@ def make_plan(review: Review, pull_request: PullRequest, *, marker: Marker, opti
 
 
 def check_current(review: Review, pull_request: PullRequest) -> None:
-    """Raise unless the review is of the newest commit of an open pull request.
+    """Raise unless the review is for the newest commit of an open pull request.
 
     UsageError for a review of no commit, HeadMoved for one of another commit, ForgeError for a closed pull request.
     """
@@ -78,7 +78,7 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
         )
     if reviewed != pull_request.head:
         raise HeadMoved(
-            f"{name} is at {pull_request.head[:_SHORT_COMMIT]}, the review is of {reviewed[:_SHORT_COMMIT]};"
+            f"{name} is at {pull_request.head[:_SHORT_COMMIT]}, the review is for {reviewed[:_SHORT_COMMIT]};"
             " nothing was posted",
             hint=_how_to_meet(reviewed, pull_request),
         )
@@ -89,7 +89,7 @@ def check_current(review: Review, pull_request: PullRequest) -> None:
 def _how_to_meet(reviewed: str, pull_request: PullRequest) -> str:
     if reviewed == pull_request.merge_commit:
         return (
-            "the review is of GitHub's trial merge; review the head itself: in GitHub Actions give actions/checkout"
+            "the review is for GitHub's trial merge; review the head itself: in GitHub Actions give actions/checkout"
             " the ref github.event.pull_request.head.sha"
         )
     return "review the newest commit; a run for it may be under way"

@@ -50,7 +50,7 @@ def _why(error: Exception) -> str:
     """In words for people: what the interpreter says of a wrong kind is about its own affairs."""
     if isinstance(error, KeyError):
         return f"{error} is missing"
-    return str(error)[:200] if isinstance(error, ValueError) else "a value in it is of another kind"
+    return str(error)[:200] if isinstance(error, ValueError) else "a value in it has the wrong type"
 
 
 def _review(document: Document) -> Review:
@@ -196,7 +196,7 @@ def _optional_text(document: Document, key: str) -> str | None:
 def _number(document: Document, key: str) -> int:
     value = document[key]
     if type(value) is not int or not -1 <= value <= _LARGEST_NUMBER:
-        raise TypeError(f"{key} is no number that can be")
+        raise TypeError(f"{key} is not a possible number")
     return value
 
 
@@ -208,7 +208,7 @@ def _amount(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError("an amount is no number")
+        raise TypeError("an amount is not a number")
     try:
         amount = float(value)
     except OverflowError:

@@ -140,7 +140,7 @@ def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
         text.line_end(position)
     looks_counted = text.data.startswith((b"+", b"-", b" ", b"\\"), position)
     if looks_counted and not begins_name_lines(text, position) and not _ends_mail(text, position):
-        raise text.refusal(position, "this line stands behind the last one that the hunk header counts")
+        raise text.refusal(position, "this line comes after the last one that the hunk header counts")
 
 
 def _ends_mail(text: DiffText, position: int) -> bool:

@@ -86,7 +86,7 @@ def _read_header(text: DiffText, position: int) -> tuple[_Header, int]:
         label, value = match[1].decode("ascii"), match[2]
         form = _FORMS.get("mode" if label.endswith(" mode") else label)
         if label in fields or (form is not None and form.fullmatch(value) is None):
-            raise text.refusal(position, "this header line is malformed or stands here twice")
+            raise text.refusal(position, "this header line is malformed or is given twice")
         fields[label] = value
         position = match.end()
     if position < text.size:

@@ -135,5 +135,5 @@ def _check_markers(text: DiffText, start: int, *, end: int) -> None:
         later = _ENDED_SIDES.get(data[line]) if start <= line <= position else None
         after = text.line_end(position + 1)
         if later is None or markers > _MOST_MARKERS or any(data.find(kind, after, end) >= 0 for kind in later):
-            raise text.refusal(position + 1, "this marker does not stand behind the last line of a file")
+            raise text.refusal(position + 1, "this marker does not come after the last line of a file")
         position = data.find(b"\n\\", after, end)

@@ -83,7 +83,7 @@ def parse_remote(text: str, root: Path) -> RemoteAddress:
     if not text.isprintable() or not text or len(text) > _LONGEST or text.startswith("-"):
         raise _refused_remote("cannot be used")
     if re.match(r"[A-Za-z0-9+.-]+::", text):
-        raise _refused_remote("names a program of its own")
+        raise _refused_remote("names its own program")
     if "://" in text:
         return _of_remote_url(text)
     head, colon, _ = text.partition(":")

@@ -36,7 +36,7 @@ def remote_failure(address: RemoteAddress, verb: str, completed: Completed) -> C
     # Of an ssh server that cannot be reached git also says that it hung up, and that there may be no such repository.
     if _any(_NO_COMMIT, said):
         return RevisionError(
-            f"{address.name} does not give out a commit that was asked for",
+            f"{address.name} does not offer a commit that was requested",
             hint="the pull request may have moved just now: try again; --base must be a commit that the remote has",
         )
     if _any(_NOT_THERE, said):
@@ -60,7 +60,7 @@ def _login_failure(address: RemoteAddress, said: str) -> UsageError | None:
     host = address.name.partition("/")[0]
     if address.protocol == "ssh" and _any(_SSH_LOGIN, said):
         return UsageError(
-            f"{host} refused the ssh login: it takes no key that this user's ssh has at hand",
+            f"{host} refused the ssh login: it accepts none of this user's ssh keys",
             hint=f"load a key (ssh-add), or {CHECK_OUT}",
         )
     if _any(_LOGIN, said):

@@ -205,7 +205,7 @@ class GitWorkspaceStore:
         if inner or place.is_relative_to(precious[0]):
             raise WorkspaceError(
                 f"{directory} cannot be a workspace: it would be emptied, and with it {(inner or precious)[0]}",
-                hint="name a directory of its own",
+                hint="name a separate directory",
             )
 
     def _locked(self, directory: Path) -> asyncio.Lock:

@@ -134,7 +134,9 @@ def _read_context(file: Path | str | None, voice: Voice) -> str:
         return ""
     path = Path(file)
     if not path.is_file():
-        raise UsageError(f"the context file {path} is not there or is no file", hint="give the path of a text file")
+        raise UsageError(
+            f"the context file {path} does not exist or is not a file", hint="give the path of a text file"
+        )
     try:
         with path.open("rb") as stream:
             content = stream.read(_CONTEXT_BYTES + 1)

@@ -66,7 +66,7 @@ def _check_names(stages: Stages, complaints: Complaints) -> None:
         name = _name_of(stage)
         if name is not None and first.setdefault(name, position) != position:
             what = f"stage {first[name] + 1} is called {quote(name)} too"
-            complaints.add(("stages", position, "name"), what, "give each stage a name of its own")
+            complaints.add(("stages", position, "name"), what, "give each stage its own name")
 
 
 def _check_needs(stages: Stages, complaints: Complaints) -> None:
@@ -82,7 +82,7 @@ def _check_needs(stages: Stages, complaints: Complaints) -> None:
                 what = f"there is no stage {quote(needed)}"
                 complaints.add(place, what, nearest(needed, names, otherwise="name a stage of this file"))
             elif needed in seen:
-                complaints.add(place, f"{quote(needed)} stands here twice", "keep one of the two")
+                complaints.add(place, f"{quote(needed)} is given twice", "keep one of the two")
             elif own is not None:
                 needs[own].append(needed)
             seen.add(needed)

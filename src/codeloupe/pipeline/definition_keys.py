@@ -97,7 +97,7 @@ _STAGE_KEYS = {
     "step": described(FILE, "A file with what the stage has to do."),
     "needs": described(STAGE_NAMES, "The stages whose work it builds on. Stages that need nothing begin at once."),
     "inputs": described(
-        one_or_more(NAME, "a list of names of inputs"), "Which inputs of the pipeline it is told. Not given: all."
+        one_or_more(NAME, "a list of names of inputs"), "Which inputs of the pipeline it gets. Not given: all."
     ),
     **_SHARED,
     "output_schema": described(

@@ -57,7 +57,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     whole = dict(pairs)
     if len(whole) < len(pairs):
         counted = Counter(key for key, _ in pairs)
-        raise ValueError(f"the key {quote(max(counted, key=counted.__getitem__))} stands twice in one object")
+        raise ValueError(f"the key {quote(max(counted, key=counted.__getitem__))} occurs twice in one object")
     return whole
 
 

@@ -45,7 +45,7 @@ def _table(findings: Sequence[Finding], room: Room) -> str:
 
 
 def _closed(title: str, findings: Sequence[Finding]) -> str:
-    return _section(f"## {title}\n\nThese count for nothing.\n\n", findings, short_item, room=_CLOSED, between="\n")
+    return _section(f"## {title}\n\nThese do not count.\n\n", findings, short_item, room=_CLOSED, between="\n")
 
 
 def _section(

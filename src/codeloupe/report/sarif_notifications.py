@@ -14,7 +14,7 @@ _ERROR = "problem"
 _PATHLESS = "finding-without-file"
 _SKIPPED = "file-left-out"
 NOTIFICATION_KINDS = {
-    GapKind.CLAIM.value: "A grave claim could be neither placed in the code nor refuted.",
+    GapKind.CLAIM.value: "A critical or high claim could be neither placed in the code nor refuted.",
     GapKind.UNIT.value: "A piece of the change could not be reviewed.",
     GapKind.FILE.value: "A file of the change could not be reviewed.",
     GapKind.UNKNOWN.value: "Not everything could be reviewed.",

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from codeloupe.model.usage import Usage
 
 _MINUTE_SECONDS = 60
-_OFFLINE_PROMISE = "lint, security and hygiene, not an AI review"
+_OFFLINE_PROMISE = "lint, security and hygiene; not an AI review"
 _REVIEWER_NAMES = {
     "offline": "Offline review",
     "agent_sdk": "Claude Agent SDK review",
@@ -41,7 +41,7 @@ def reviewer_in_words(reviewer: ReviewerInfo) -> str:
     """Which reviewer and why, as one sentence; the offline one never passes for an AI review."""
     model = f" with {reviewer.model}" if reviewer.model else ""
     why = f": {reviewer.why}" if reviewer.why else ""
-    promise = f" — {_OFFLINE_PROMISE}" if reviewer.type == "offline" and "not an AI review" not in reviewer.why else ""
+    promise = f" ({_OFFLINE_PROMISE})" if reviewer.type == "offline" and "not an AI review" not in reviewer.why else ""
     return f"{_reviewer_name(reviewer.type)}{model}{why}{promise}"
 
 
@@ -71,7 +71,7 @@ def spent_in_words(usage: Usage) -> str:
     calls = counted(usage.requests, "call", "calls")
     ledger = f" ({usage.cached:,} more from the ledger)" if usage.cached else ""
     if not usage.requests:
-        return f"no call bought, {counted(usage.cached, 'answer', 'answers')} from the ledger"
+        return f"no new calls, {counted(usage.cached, 'answer', 'answers')} from the ledger"
     tokens = f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"
     return f"{calls}{ledger}, {tokens}, {_cost(usage)}"
 

@@ -10,7 +10,7 @@ from codeloupe.errors import StoreError
 _PRIMARY_CODE = 0xFF
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 _START_ANEW = (
-    "move it away, together with the files beside it that begin with its name; it will be made anew, without the"
+    "move it away, together with the files beside it that begin with its name; a new one will be created, without the"
     " saved reviews, the dismissals and the finished calls that it held"
 )
 _ELSEWHERE = "give write access to it, or set CODELOUPE_HOME to another directory"

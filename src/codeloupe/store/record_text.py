@@ -73,7 +73,7 @@ def _entries(value: Mapping[Any, Any], *, in_utc: bool) -> dict[str, Any]:
 
 def _name(name: object) -> str:
     if type(name) is not str:
-        raise TypeError(f"{name!r} is no name that can be stored")
+        raise TypeError(f"{name!r} cannot be stored as a name")
     return name
 
 

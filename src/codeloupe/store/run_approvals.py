@@ -43,7 +43,7 @@ def _taken(stage: str, approvals: int) -> Approval:
     except Unreadable as error:
         raise UnfitFile(f"the word on {stage!r} cannot be read ({error})") from error
     except UnfitFile as error:
-        raise UnfitFile(f"the word on {stage!r} is no file that can be read") from error
+        raise UnfitFile(f"the word on {stage!r} is not a readable file") from error
     finally:
         with contextlib.suppress(OSError):  # whatever cannot be removed has lost its name
             os.unlink(ours, dir_fd=approvals)

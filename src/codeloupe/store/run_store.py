@@ -169,7 +169,7 @@ class DirectoryRunStore:
     def _path(self, run_id: str) -> Path:
         if not _RUN_ID.fullmatch(run_id):
             raise RunNotFound(
-                f"{run_id!r} is no name of a run: it has letters, digits, '-', '_' and '.', and begins with none of"
+                f"{run_id!r} is not a valid run name: it has letters, digits, '-', '_' and '.', and begins with none of"
                 " the last three",
                 hint=_LIST,
             )

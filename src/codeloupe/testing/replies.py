@@ -71,7 +71,7 @@ class Status:
     """
 
     code: int
-    message: str = "The stand-in server was told to fail."
+    message: str = "The stand-in server fails on request."
     retry_after: float | None = field(default=None, kw_only=True)
     type: str | None = field(default=None, kw_only=True)
     headers: Mapping[str, str] = field(default_factory=dict, kw_only=True)

@@ -193,7 +193,7 @@ class TestAnswersInText:
             ('{"findings": [', "no JSON that can be read"),
             ('{"findings": [{}]}', "at $.findings[0]: 'line' is a required property"),
             ('Here: {"findings": 3}', "at $.findings: 3 is not of type 'array'"),
-            ('{"findings": [], "findings": []}', "'findings' stands in one object more than once"),
+            ('{"findings": [], "findings": []}', "'findings' occurs more than once in one object"),
             ("[" * 5000, "levels deep"),
         ],
     )

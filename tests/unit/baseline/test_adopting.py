@@ -34,8 +34,8 @@ def test_a_finding_is_named_by_its_place() -> None:
     [
         ("22222", "'22222' is too short for a fingerprint", "at least 6 characters"),
         ("abcdef", "no finding of the review is 'abcdef'", "its findings are 11111111aaaa2222 a.py:3 built from text;"),
-        ("eval", "'eval' is no fingerprint", "its findings are"),
-        ("", "'' is no fingerprint", "its findings are"),
+        ("eval", "'eval' is neither a fingerprint", "its findings are"),
+        ("", "'' is neither a fingerprint", "its findings are"),
         ("a.py:99", "no finding of the review is 'a.py:99'", "its findings are"),
         ("a.py:x", "no finding of the review is 'a.py:x'", "its findings are"),
         ("a.py:²", "no finding of the review is 'a.py:²'", "its findings are"),

@@ -86,11 +86,11 @@ def test_adopting_an_incomplete_review_says_so(repository: GitRepository, capsys
     [
         (["add", "--reason", "x"], "fingerprints and --all are both missing"),
         (["add", ONE, "--all", "--reason", "x"], "fingerprints and --all exclude each other"),
-        (["add", ONE, "--reason", " "], "--reason says nothing"),
-        (["add", ONE, "--reason", "x" * 5000], "--reason says nothing, or too much"),
+        (["add", ONE, "--reason", " "], "--reason is empty"),
+        (["add", ONE, "--reason", "x" * 5000], "--reason is empty or too long"),
         (["add", ONE, "--reason", "x", "--owner", "x" * 5000], "--owner is too long"),
-        (["add", ONE, "--reason", "x", "--expires", "soon"], "--expires: 'soon' is no date"),
-        (["add", ONE, "--reason", "x", "--expires", "2000-01-01"], "--expires: 2000-01-01 is over already"),
+        (["add", ONE, "--reason", "x", "--expires", "soon"], "--expires: 'soon' is not a date"),
+        (["add", ONE, "--reason", "x", "--expires", "2000-01-01"], "--expires: 2000-01-01 is in the past"),
         (["add", "abcdef", "--reason", "x"], "no finding of"),
     ],
 )

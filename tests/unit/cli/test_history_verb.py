@@ -358,16 +358,16 @@ class TestDismiss:
     @pytest.mark.parametrize(
         ("words", "told"),
         [
-            (("0123456789ab",), "must be said"),
-            (("0123456789ab", "--reason", " "), "must be said"),
+            (("0123456789ab",), "a reason is required"),
+            (("0123456789ab", "--reason", " "), "a reason is required"),
             (("0123456789ab", "--reason", "x" * 1001), "longer than"),
-            (("012345", "--reason", "x"), "beginning of several"),
+            (("012345", "--reason", "x"), "matches several"),
             (("fedcba9876", "--reason", "x"), "no saved finding of repository"),
-            (("0123", "--reason", "x"), "is no fingerprint"),
-            (("nothing%", "--reason", "x"), "is no fingerprint"),
+            (("0123", "--reason", "x"), "is not a fingerprint"),
+            (("nothing%", "--reason", "x"), "is not a fingerprint"),
             (("0123456789ab", "--undo"), "is not dismissed"),
-            (("--undo",), "nothing says which finding is meant"),
-            (("--reason", "x"), "nothing says which finding is meant"),
+            (("--undo",), "no finding was named"),
+            (("--reason", "x"), "no finding was named"),
         ],
     )
     def test_what_cannot_be_dismissed_is_told_in_words(

@@ -31,7 +31,7 @@ from tests.endings import comes_to_pass
 from tests.unit.report.examples import finding
 
 EVENTS: list[Event] = [
-    ReviewerChosen(ReviewerInfo("offline", "asked for")),
+    ReviewerChosen(ReviewerInfo("offline", "as requested")),
     StageStarted("reading", "the change"),
     StageStarted("analysing", "12 files"),
     LaneFinished("ruff", 3, 0.42),
@@ -101,7 +101,7 @@ def shown(mode: ProgressMode, *events: Event, stream: TextIO | None = None) -> s
 
 def test_plain_mode_writes_one_line_for_each_event() -> None:
     assert shown(ProgressMode.PLAIN, *EVENTS).split("\n") == [
-        "codeloupe: Offline review: asked for — lint, security and hygiene, not an AI review",
+        "codeloupe: Offline review: as requested (lint, security and hygiene; not an AI review)",
         "codeloupe: Reading the change",
         "codeloupe: Analysing 12 files",
         "codeloupe: ruff done in 0.4 s, 3 findings",

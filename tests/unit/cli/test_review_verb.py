@@ -124,8 +124,8 @@ def test_a_wrong_context_file_stops_it_before_anything_is_asked(stage: Stage) ->
     ("usage", "words"),
     [
         (Usage(requests=2, cached=7), "codeloupe: resumed: 7 of 9 answers came from the ledger"),
-        (Usage(), "codeloupe: there was nothing to ask an agent"),
-        (Usage(requests=2), "codeloupe: nothing of this review was in the ledger, so it was made anew"),
+        (Usage(), "codeloupe: no agent call was needed"),
+        (Usage(requests=2), "codeloupe: nothing of this review was in the ledger, so everything was asked again"),
     ],
 )
 def test_a_resumed_review_says_what_came_from_the_ledger(

@@ -134,7 +134,7 @@ def test_the_repository_takes_the_place_of_the_users_experts(tmp_path: Path) -> 
         ),
         (
             "own_experts:\n  default: {focus: [x]}",
-            "codeloupe.yaml:2: own_experts.default: `default` stands for the experts of an ordinary review",
+            "codeloupe.yaml:2: own_experts.default: `default` means the experts of an ordinary review",
             "`codeloupe",
         ),
         (

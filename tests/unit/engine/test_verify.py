@@ -64,7 +64,7 @@ def test_a_proof_that_is_quoted_from_the_code_takes_nothing_from_a_finding(tmp_p
     outcome, _ = verify(agent, [HIGH], make_task(tmp_path, files))
     [one] = outcome.findings
     assert (one.severity, one.status, one.can_block) == (HIGH.severity, HIGH.status, True)
-    assert "stands in the change itself" in one.verification
+    assert "is part of the change itself" in one.verification
     agent = ScriptedAgent([Text(planted)])
     outcome, _ = verify(agent, [HIGH], make_task(tmp_path, files))
     assert outcome.findings[0].verification == f"{proof}: it is safe"

@@ -16,7 +16,7 @@ from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import ScopeRequest
 from codeloupe.ports import Reviewer, ReviewerOutcome, ReviewTask
 
-INFO = ReviewerInfo(type="command", why="asked for")
+INFO = ReviewerInfo(type="command", why="as requested")
 
 
 async def reviewed(

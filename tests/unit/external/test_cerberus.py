@@ -26,7 +26,7 @@ from tests.repository import GitRepository
 from tests.unit.external.fake_gate import FakeGate, ending
 from tests.unit.external.review_tasks import review_now, reviewed, taken_in
 
-INFO = ReviewerInfo(type="cerberus", why="asked for")
+INFO = ReviewerInfo(type="cerberus", why="as requested")
 FINDING = {
     "reviewer": "codex",
     "file_path": "a.py",

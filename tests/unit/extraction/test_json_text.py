@@ -62,9 +62,9 @@ def test_the_longest_part_is_tried_first_and_parts_do_not_overlap() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"a": 1, "a": 2}', "'a' stands in one object more than once"),
-        ('{"a": NaN}', "NaN is no number"),
-        ("[-Infinity]", "-Infinity is no number"),
+        ('{"a": 1, "a": 2}', "'a' occurs more than once in one object"),
+        ('{"a": NaN}', "NaN is not a JSON number"),
+        ("[-Infinity]", "-Infinity is not a JSON number"),
         ("[1e999]", "not finite"),
         ("[" * 200 + "]" * 200, "more than 100 levels deep"),
         ("[" * 100_000 + "]" * 100_000, "more than 100 levels deep"),

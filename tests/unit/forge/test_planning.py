@@ -38,7 +38,7 @@ def lines(made: Plan) -> list[tuple[str, int | None, int]]:
 
 class TestTheHead:
     def test_a_review_of_another_commit_is_not_posted(self) -> None:
-        with pytest.raises(HeadMoved, match="is at 222222222222, the review is of 111111111111; nothing was posted"):
+        with pytest.raises(HeadMoved, match="is at 222222222222, the review is for 111111111111; nothing was posted"):
             plan(review(finding()), pull_request(head=SECOND))
 
     def test_a_review_of_the_trial_merge_says_how_to_review_the_head(self) -> None:

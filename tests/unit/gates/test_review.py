@@ -42,7 +42,7 @@ def outcome(*findings: Finding, **more: Any) -> Review:
     fields: dict[str, Any] = {
         "review_id": "1",
         "scope": Scope(ScopeKind.RANGE, "a", "b", "a..b"),
-        "reviewer": ReviewerInfo("offline", "asked for"),
+        "reviewer": ReviewerInfo("offline", "as requested"),
         "verdict": Verdict.PASS,
         "complete": True,
         "exit_code": 0,

@@ -75,8 +75,8 @@ def test_a_note_that_does_not_say_which_file_is_binary_is_refused() -> None:
 def test_a_line_that_only_looks_like_the_end_of_a_mail_is_refused() -> None:
     mail = b'Content-Type: multipart/mixed; boundary="----2.39"\n\n' + _GIT + _HUNK
     assert len(parse_diff(mail + b"\n------2.39--\n")) == 1
-    assert "behind the last one" in _refusal(mail + b"\n------2.40--\n").message
-    assert "behind the last one" in _refusal(_GIT + _HUNK + b"\n------2.39--\n").message
+    assert "after the last one" in _refusal(mail + b"\n------2.40--\n").message
+    assert "after the last one" in _refusal(_GIT + _HUNK + b"\n------2.39--\n").message
 
 
 def test_a_diff_in_utf_16_is_refused_with_the_option_that_helps() -> None:
@@ -130,12 +130,12 @@ def test_an_unmerged_path_is_refused(repository: GitRepository) -> None:
         (9, _GIT + _HUNK[:-2], "middle of a line"),
         (9, _GIT + b"@@ -1,2 +1,4 @@\n one\n-two\n+2\n+3\n"[:-3], "cut off"),
         (7, _GIT + b"@@ -1,2 +1,3 @@\n one\nno prefix\n+2\n", "does not fit"),
-        (8, _GIT + b"@@ -1,2 +1,1 @@\n one\n-two\n+2\n+3\n", "behind the last one"),
-        (9, _GIT + b"@@ -1,2 +1,2 @@\n one\n-two\n+2\n+3\n", "behind the last one"),
-        (10, _GIT + b"@@ -1,2 +1,2 @@\n one\n-two\n+2\n\n+3\n", "behind the last one"),
-        (9, _GIT + b"@@ -1,2 +1,2 @@\n one\n-two\n+2\n four\n", "behind the last one"),
-        (10, _GIT + _HUNK + b"-- \n", "behind the last one"),
-        (10, _GIT + _HUNK + b"--\n" + _GIT + _HUNK, "behind the last one"),
+        (8, _GIT + b"@@ -1,2 +1,1 @@\n one\n-two\n+2\n+3\n", "after the last one"),
+        (9, _GIT + b"@@ -1,2 +1,2 @@\n one\n-two\n+2\n+3\n", "after the last one"),
+        (10, _GIT + b"@@ -1,2 +1,2 @@\n one\n-two\n+2\n\n+3\n", "after the last one"),
+        (9, _GIT + b"@@ -1,2 +1,2 @@\n one\n-two\n+2\n four\n", "after the last one"),
+        (10, _GIT + _HUNK + b"-- \n", "after the last one"),
+        (10, _GIT + _HUNK + b"--\n" + _GIT + _HUNK, "after the last one"),
         (8, _GIT + b"@@ -1,3 +1 @@\n one\n-two\n+2\n+3\n", "does not fit"),
         (10, _GIT + _HUNK + b"@@ -2,1 +4,1 @@\n-a\n+b\n", "overlaps"),
         (10, _GIT + _HUNK + b"@@ -5,1 +2,1 @@\n-a\n+b\n", "overlaps"),

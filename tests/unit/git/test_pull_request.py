@@ -319,7 +319,7 @@ def test_a_commit_that_the_server_does_not_have_is_told_in_words(forge: Forge, t
     with PullServer(forge.root) as server:
         error = refusal(f"{server.url}/owner/shop/pull/7", tmp_path, base="1" * 40)
     assert isinstance(error, RevisionError)
-    assert "does not give out a commit" in error.message
+    assert "does not offer a commit" in error.message
 
 
 def test_mistakes_are_told_with_the_way_out(forge: Forge, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_what_fits_is_taken(tmp_path: Path, name: str, content: str | bytes) -> 
     [
         ("a.json", '{"title": 7}', "at $.title: 7 is not of type 'string'"),
         ("a.json", "{}", "at $: 'title' is a required property"),
-        ("a.json", '{"title": "x", "tags": [{"a": 1}, {"a": 1.0}]}', "items stand in it more than once"),
+        ("a.json", '{"title": "x", "tags": [{"a": 1}, {"a": 1.0}]}', "items occur in it more than once"),
         ("a.json", '{"title": ', "it is no JSON: line 1"),
         ("a.json", "", "it is no JSON: line 1"),
         ("a.json", '{"title": NaN}', "NaN is no value of JSON"),

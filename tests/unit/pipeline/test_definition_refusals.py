@@ -81,7 +81,7 @@ WRONG_STAGES = [
     ("output_schema: none.json", "output_schema: none.json: no such file", ""),
     ("output_schema: step.md", "step.md: expected a file that ends in .json, .yaml or .yml", ""),
     ("output_schema: broken.json", "broken.json: not valid JSON: line 2", ""),
-    ("output_schema: twice.json", "twice.json: not valid JSON: the key 'type' stands twice", ""),
+    ("output_schema: twice.json", "twice.json: not valid JSON: the key 'type' occurs twice", ""),
     ("output_schema: twice.yaml", "twice.yaml: line 2: type: already given on line 1", ""),
     ("output_schema: list.json", "list.json: expected a JSON object", ""),
     ("output_schema: nan.json", "nan.json: not valid JSON: NaN is no value of JSON", ""),
@@ -197,7 +197,7 @@ def test_many_ways_to_one_stage_are_no_circle(tmp_path: Path) -> None:
 def test_two_stages_of_one_name_and_a_need_that_stands_twice_are_refused(tmp_path: Path) -> None:
     text = "name: a\nstages:\n  - {name: x, step: step.md}\n  - {name: x, step: step.md}\n"
     assert "pipeline.yaml:4: stage x: name: stage 1 is called 'x' too" in refusal(tmp_path, text).message
-    assert "needs: entry 2: 'a' stands here twice" in refusal(tmp_path, stages(a="", b="a, a")).message
+    assert "needs: entry 2: 'a' is given twice" in refusal(tmp_path, stages(a="", b="a, a")).message
 
 
 @pytest.mark.parametrize("line", ["timeout: 1:30", "gate: {kind: critic, timeout: 10:20}"])

@@ -48,7 +48,7 @@ def test_no_changes_are_told_in_short() -> None:
 
 
 def test_the_offline_reviewer_never_passes_for_an_ai_review() -> None:
-    for why in ("", "nothing else is installed", "ruff — lint, security and hygiene, not an AI review"):
+    for why in ("", "nothing else is installed", "ruff (lint, security and hygiene; not an AI review)"):
         text = render_text(review(reviewer=ReviewerInfo("offline", why)), width=200, color=False)
         assert text.startswith("Offline review")
         assert lines_of(text)[0].count("not an AI review") + lines_of(text)[1].count("not an AI review") == 1
@@ -58,8 +58,8 @@ def test_the_first_line_names_an_agent_its_model_and_why() -> None:
     chosen = ReviewerInfo("agent_sdk", "installed and logged in", "some-model")
     text = render_text(review(reviewer=chosen), width=100, color=False)
     assert lines_of(text)[0] == "Claude Agent SDK review with some-model: installed and logged in"
-    unknown = render_text(review(reviewer=ReviewerInfo("new-thing", "asked for")), width=100, color=False)
-    assert lines_of(unknown)[0] == "Review by new-thing: asked for"
+    unknown = render_text(review(reviewer=ReviewerInfo("new-thing", "as requested")), width=100, color=False)
+    assert lines_of(unknown)[0] == "Review by new-thing: as requested"
 
 
 @pytest.mark.defect("U2")
@@ -172,9 +172,9 @@ def test_a_finding_that_is_not_new_says_what_it_was_before(status: FindingStatus
 
 
 def test_several_reviewers_are_named_together() -> None:
-    several = ReviewerInfo("agent_sdk+codex+offline", "asked for")
+    several = ReviewerInfo("agent_sdk+codex+offline", "as requested")
     text = render_text(review(reviewer=several), width=100, color=False)
-    assert lines_of(text)[0] == "Review by agent_sdk, codex and offline: asked for"
+    assert lines_of(text)[0] == "Review by agent_sdk, codex and offline: as requested"
 
 
 def test_where_a_finding_comes_from_is_told_beside_its_place() -> None:

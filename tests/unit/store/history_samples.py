@@ -129,7 +129,7 @@ def sweep_record(number: int, *commits: CommitReview, **changes: Any) -> SweepRe
     sweep = CommitSweep(
         sweep_id=identifier(number),
         description="since 24 hours ago",
-        reviewer=ReviewerInfo("codex", "asked for"),
+        reviewer=ReviewerInfo("codex", "as requested"),
         commits=commits,
         summary=f"{len(commits)} commits reviewed",
         exit_code=0,

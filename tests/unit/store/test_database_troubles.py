@@ -55,7 +55,7 @@ def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, content: bytes)
     error = trouble(path)
     assert "is not a database" in error.message
     assert "move it away" in error.hint
-    assert "made anew" in error.hint
+    assert "a new one will be created" in error.hint
     assert path.read_bytes() == content
 
 

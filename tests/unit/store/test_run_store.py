@@ -302,7 +302,7 @@ class TestList:
             "00000004": "has no state",
             "00000005": "holds the state of another, '00000006'",
             "00000007": "run.json is not a regular file",
-            "a file": "is no name of a run",
+            "a file": "is not a valid run name",
             "empty": "the run empty has no state",
             "link": "it is not a directory",
         }

@@ -1,0 +1,70 @@
+"""Help, messages, reports and pages say things as a native speaker would write them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Phrases of an earlier version, each with what is written instead.
+BANNED = {
+    r"tried to be refuted": "are verified before they count",
+    r"\basked for —|; asked for\b": "as requested",
+    r"its own lane|as the settings ask": "beside the agent, as configured",
+    r"\b(?:was|were|is|are) told\b": "say who says what to whom",
+    r"\bin words\b": "as text",
+    r"\bstands? (?:behind|here|twice|in one|in it|where)\b": "is, comes after, occurs",
+    r"\b(?:is|are|was) (?:of another|of GitHub's)\b|the review is of\b": "is for",
+    r"\bfrom this one on\b": "at or above",
+    r"\banew\b": "again",
+    r"\bhas at hand\b": "has",
+    r"counts? for nothing": "does not count",
+    r"\bis no (?:fingerprint|date|number|format|name|file|directory|severity)\b": "is not a",
+    r"\b[Gg]rave\b": "critical or high",
+    r"would hold\b": "would contain",
+}
+# What agents are asked is measured, and not changed for its style.
+PROMPTS = re.compile(
+    r"/(?:agents/gemini_prompt|extraction/alarm|engine/(?:prompt|verify|guidance)|experts/|pipeline/stage_prompt|gates/|agents/conversation)"
+)
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Every string of a module that is no docstring."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+@pytest.mark.defect("U8")
+def test_no_message_or_page_holds_a_phrase_that_nobody_would_write() -> None:
+    texts = [
+        (f"{path.relative_to(ROOT)}:{number}", text)
+        for path in sorted((ROOT / "src/codeloupe").rglob("*.py"))
+        if not PROMPTS.search(path.as_posix())
+        for number, text in messages(path)
+    ]
+    texts += [
+        (f"{page.relative_to(ROOT)}:{number}", line)
+        for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1)
+    ]
+    assert len(texts) > 5_000
+    wrong = [
+        f"{place}: {match[0]!r}; better: {better}"
+        for place, text in texts
+        for pattern, better in BANNED.items()
+        if (match := re.search(pattern, text))
+    ]
+    assert wrong == []
