@@ -22,8 +22,8 @@ def lines_of(text: str) -> list[str]:
 def test_a_review_with_one_finding_reads_from_reviewer_to_verdict() -> None:
     text = render_text(review(finding()), width=80, color=False)
     assert text == (
-        "Offline review: ruff, ast-grep, detect-secrets — lint, security and hygiene, not\n"
-        "an AI review\n"
+        "Offline review: ruff, ast-grep, detect-secrets (lint, security and hygiene; not\n"
+        "an AI review)\n"
         "topic against main\n"
         "\n"
         "app/db.py ─────────────────────────────────────────────────────────────── 1 high\n"
@@ -275,7 +275,7 @@ def test_no_line_of_a_report_is_a_command_to_a_ci_system() -> None:
             Usage(requests=1, input_tokens=7, output_tokens=1, cost_usd=0.0012),
             "1 call, 7 tokens in, 1 out, $0.0012",
         ),
-        (Usage(cached=1), "no call bought, 1 answer from the ledger"),
+        (Usage(cached=1), "no new calls, 1 answer from the ledger"),
         (Usage(requests=2, unknown_costs=2), "2 calls, 0 tokens in, 0 out, cost unknown"),
         (
             Usage(requests=3, cost_usd=1.5, unknown_costs=1),
