@@ -105,11 +105,11 @@ def in_other_places() -> list[dict[str, Any]]:
     return [{**FINDING, "file": place, "quote": "root:x:0:0", "severity": "critical"} for place in places]
 
 
-def test_findings_in_other_places_are_kept_unanchored_and_do_not_block(project: GitRepository) -> None:
+def test_grave_findings_in_other_places_are_kept_unanchored_and_never_pass(project: GitRepository) -> None:
     with StandInServer(reply=lambda _request: Json({"findings": in_other_places()})) as server:
         ended = review(server, project)
     document = ended.json()
-    assert ended.exit_code == 0, ended.stderr
+    assert (ended.exit_code, document["verdict"]) == (3, "INCOMPLETE"), ended.stderr
     assert document["findings"]
     assert not any(finding["anchored"] for finding in document["findings"])
     assert "root:x:0:0:root" not in ended.stdout

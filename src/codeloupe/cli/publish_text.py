@@ -13,7 +13,6 @@ from codeloupe.model.publication import (
     Opinion,
     Publication,
     StatusKind,
-    SummaryChange,
     WithoutComment,
 )
 from codeloupe.redaction import redact
@@ -64,8 +63,7 @@ def _lines(publication: Publication) -> Iterator[str]:
         yield f"  {_OPINIONS[opinion]}"
     if withdrawn := plan.withdrawn if publication.dry_run else publication.withdrawn:
         yield f"  {counted(len(withdrawn), 'earlier opinion', 'earlier opinions')} withdrawn"
-    is_told = publication.summary is SummaryChange.NOT_WRITTEN and publication.problems
-    if not publication.dry_run and not is_told:
+    if not publication.dry_run:
         yield f"  summary {publication.summary.value}{_status(publication)}"
     yield from (f"  {note}" for note in plan.notes)
 

@@ -72,7 +72,7 @@ def flags_of(program: FakeProgram) -> list[str]:
 def test_a_plain_request_is_started_read_only_and_closed_to_the_repository(tmp_path: Path, work: Path) -> None:
     program = FakeProgram(tmp_path, ANSWER)
     assert run(program, request("Look.", working_dir=work)).output == "hello from the stand-in"
-    assert flags_of(program) == ["exec", "--json", "--ignore-rules", "--skip-git-repo-check", "--ephemeral", "-"]
+    assert flags_of(program) == ["exec", "--json", "--ignore-rules", "--skip-git-repo-check", "-"]
     settings = settings_of(program)
     assert settings["sandbox_mode"] == "read-only"
     assert settings["approval_policy"] == "never"

@@ -305,7 +305,7 @@ def test_without_a_default_branch_the_caller_has_to_say_what_to_compare_with(for
     (forge.bare / "HEAD").write_text("ref: refs/heads/none\n")
     error = refusal("7", clone)
     assert "does not tell what the pull request is to be compared with" in error.message
-    assert "give base a commit" in error.hint
+    assert "give base the branch it goes to" in error.hint
     assert files_of("7", clone, base="main") == ["shop/average.py"]
 
 

@@ -228,10 +228,8 @@ def test_strict_sees_what_the_settings_would_hide(tmp_path: Path) -> None:
     assert [one.severity for one in outcome.commits[0].review.findings] == [Severity.HIGH]
 
 
-@pytest.mark.parametrize(("revision", "model"), [("main~1..main", None), ("main", "of the branch")])
-def test_without_trust_no_settings_come_from_commits_that_may_be_the_same_strangers(
-    tmp_path: Path, revision: str, model: str | None
-) -> None:
+@pytest.mark.parametrize(("revision", "model"), [("main~1..main", ""), ("main", "of the branch")])
+def test_without_trust_no_settings_come_from_before_the_commits(tmp_path: Path, revision: str, model: str) -> None:
     settings = "untrusted: true\nmodel: {0}\n"
     commits = [
         Made(message="base", files={"codeloupe.yaml": settings.format("of the base")}),
@@ -239,7 +237,7 @@ def test_without_trust_no_settings_come_from_commits_that_may_be_the_same_strang
     ]
     make_commits(tmp_path / "two", commits)
     loaded = asyncio.run(configure(scope_of(CommitQuery(revision=revision)), repo=tmp_path / "two"))
-    assert loaded.settings.model == model
+    assert (loaded.settings.model or "") == model
 
 
 @pytest.mark.requirement("D7")
