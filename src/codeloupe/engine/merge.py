@@ -29,7 +29,7 @@ _Group = list[Finding]
 def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings with duplicates joined, in order of file and line.
 
-    A joined finding has the severity of most of its members (of two that are as common, the worse one), the fullest
+    A joined finding has the worst severity of its members, the fullest
     text, the narrowest place, all names in `seen_by`, and `agreement` says how many looks saw it. A look is not
     believed to report one defect twice: its own findings are joined only when they are nearly identical. What an
     analyser found stays an analyser's finding, and at least as severe and as open as the analyser has it.
@@ -121,10 +121,8 @@ def _looks(finding: Finding) -> tuple[str, ...]:
 
 
 def _severity(group: _Group) -> Severity:
-    votes = Counter(finding.severity for finding in group)
-    voted = min(votes, key=lambda severity: (-votes[severity], severity.priority))
-    exact = (finding.severity for finding in group if finding.source is Source.ANALYSER)
-    return min((voted, *exact), key=lambda severity: severity.priority)
+    """The worst that anybody says: a grave claim is refuted by a verification, not outvoted."""
+    return min((finding.severity for finding in group), key=lambda severity: severity.priority)
 
 
 def _most_common(words: Sequence[str]) -> str:

@@ -65,13 +65,13 @@ class TestOneDefect:
         assert merged.seen_by == tuple(sorted(looks))
         assert merged.agreement == 3
 
-    def test_has_the_severity_of_most_and_of_two_the_worse(self) -> None:
+    def test_has_the_worst_severity_that_anybody_says(self) -> None:
         low, high, critical = (
             injection(look, severity=severity)
             for look, severity in (("a", Severity.LOW), ("b", Severity.HIGH), ("c", Severity.CRITICAL))
         )
         assert merge_findings([low, high])[0].severity is Severity.HIGH
-        assert merge_findings([low, replace(low, seen_by=("d",)), critical])[0].severity is Severity.LOW
+        assert merge_findings([low, replace(low, seen_by=("d",)), critical])[0].severity is Severity.CRITICAL
         assert merge_findings([low, high, critical])[0].severity is Severity.CRITICAL
 
     def test_has_the_fullest_text_and_the_narrowest_place(self) -> None:
