@@ -136,6 +136,7 @@ def check_xml(text: str) -> None:
 
 CHECKS: dict[str, Callable[[str], Any]] = {
     "text": check_text,
+    "concise": check_text,
     "json": check_json,
     "sarif": check_sarif,
     "markdown": check_markdown,

@@ -323,3 +323,36 @@ def test_a_clock_that_was_ahead_once_does_not_make_a_review_the_last_for_ever(
     assert only(third)["status"] == "open"
     listed = json.loads(run(project, "history", "list", "--json", home=home).stdout)
     assert [entry["id"] for entry in listed["entries"]][:2] == [third.json()["review_id"], second.json()["review_id"]]
+
+
+@pytest.mark.defect("T5")
+def test_what_an_analyser_found_stays_open_where_its_quote_cannot_be_searched_for(
+    server: StandInServer, project: GitRepository
+) -> None:
+    project.write("deploy.py", 'KEY = "AKIA' + "QYLPMN5HFIQR7" + 'XYA"\nTOKEN = "gh' + "p_" + "x1Y2z3A4b5" * 4 + '"\n')
+    project.write("broken.py", "x = 1\ny = (\n\n\n")
+    project.commit()
+    first = offline(project)
+    found = {one["rule"] for one in first.json()["findings"]}
+    assert {"aws-access-key", "github-token"} <= found
+    silent = asked(server, project)
+    assert silent.exit_code == 1
+    assert {one["rule"] for one in silent.json()["findings"] if one["status"] == "open"} == found
+
+
+@pytest.mark.defect("T19")
+def test_a_dismissed_line_that_is_there_three_times_now_is_reviewed(
+    server: StandInServer, model: Model, project: GitRepository
+) -> None:
+    line = "    total = total / len(items)\n"
+    project.write("mean.py", f"def mean(total, items):\n{line}    print(total)\n")
+    project.commit()
+    model.says((("Division by zero", "It fails for no items."), "high"), quote=line.rstrip())
+    model.findings = [one | {"file": "mean.py", "line": 2} for one in model.findings]
+    first = asked(server, project)
+    assert shown(first) == [("Division by zero", "new", "high")]
+    for one in first.json()["findings"]:
+        run(project, "history", "dismiss", one["fingerprint"], "--reason", "never empty")
+    project.write("mean.py", "def mean(total, items):\n" + f"{line}    print(total)\n" * 3)
+    project.commit()
+    assert asked(server, project, "--fresh").exit_code in (0, 1)

@@ -319,7 +319,7 @@ def test_a_context_file_that_is_not_there_does_not_pass(tmp_path: Path) -> None:
     script = Script(outcome())
     result, _ = ask(script, context_file=tmp_path / "context.md")
     assert (result.passed, result.fatal_error, script.calls) == (False, True, [])
-    assert "is not there" in (result.parse_error or "")
+    assert "does not exist" in (result.parse_error or "")
 
 
 def test_a_long_context_is_cut_and_that_is_told(tmp_path: Path) -> None:

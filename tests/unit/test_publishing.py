@@ -437,7 +437,7 @@ class TestWhichPullRequest:
         self, server: GitHubServer, tmp_path: Path
     ) -> None:
         event = event_file(tmp_path / "event", **self.workflow_run(SECOND))
-        with pytest.raises(UsageError, match="another commit than 222222222222"):
+        with pytest.raises(UsageError, match="a commit other than 222222222222"):
             self.run(server, self.request(tmp_path, pull_request="1"), GITHUB_EVENT_PATH=str(event))
         assert not server.requests
 

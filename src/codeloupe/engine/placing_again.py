@@ -20,6 +20,8 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.ports import ReviewTask
 
 # A shorter quote may stand in another file by chance.
+# What stands in evidence where a secret was.
+_MASKS = (MASK, "********")
 _FEWEST_TELLING_CHARACTERS = 12
 # Only a hostile file has more lines that read the same and findings about each.
 _MOST_ALIKE = 60
@@ -57,7 +59,8 @@ class PlacesOfNow:
         if any(file.new_path is None and file.old_path == finding.file for file in self._task.change.files):
             return True
         if self._reader.read(finding.file) is not None:
-            return True
+            # A masked secret or a blank line cannot be searched for, so not to find it says nothing.
+            return bool(finding.evidence.strip()) and not any(mask in finding.evidence for mask in _MASKS)
         tree = None if self._task.tree_is_partial else self._task.tree
         return tree is not None and finding.file not in self._task.without_content and _is_absent(tree, finding.file)
 
@@ -101,7 +104,11 @@ class PlacesOfNow:
             standing = [index for index in indices if findings[index].status is not FindingStatus.FIXED]
             for group in (standing, [index for index in indices if index not in standing]):
                 lines = sorted({findings[index].first_line for index in group})
-                if text is None or (len(lines) <= 1 and len(places) <= 1 and self._is_quoted(path, evidence, places)):
+                if (
+                    text is None
+                    or not group
+                    or (len(lines) <= 1 and len(places) <= 1 and self._is_quoted(path, evidence, places))
+                ):
                     continue
                 if not places and not standing:
                     continue

@@ -251,7 +251,7 @@ def test_a_service_that_is_not_there_is_a_failed_connection(api: str) -> None:
 
 
 def test_an_address_that_is_none_is_a_wrong_request() -> None:
-    with pytest.raises(InvalidRequest, match="wrong"):
+    with pytest.raises(InvalidRequest, match="a request that the service rejected"):
         ask(ApiAgent("local", base_url="nowhere", environment={}))
 
 

@@ -72,7 +72,7 @@ def test_what_could_decide_and_was_not_kept_is_an_error_and_never_a_pass() -> No
     before = saved(hidden=2, keeps_hidden=False, min_severity=HIGH)
     with pytest.raises(UsageError, match="2 findings below high were not kept.*fail_on=medium") as caught:
         judged(before, Policy(fail_on=MEDIUM))
-    assert "--min-severity medium" in caught.value.hint
+    assert "min_severity medium" in caught.value.hint
     assert judged(before, Policy(fail_on=Severity.CRITICAL)).hidden_findings == 2
     assert judged(before, Policy(fail_on=HIGH, min_severity=LOW)).hidden_findings == 2
 
