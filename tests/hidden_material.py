@@ -147,6 +147,12 @@ FILES: Mapping[str, bytes] = {
     "gif.js": b"GIF89a=1;\n" + LINE.encode() + b"//\0\n",
     "jpeg.js": b"\xff\xd8\xff\xfe" + struct.pack(">H", len(LINE) + 2) + LINE.encode() + b"\xff\xd9",
     "bitmap.bmp": b"BM" + struct.pack("<IIII", 90, 0, 54, 40) + LINE.encode() + b"\0\n",
+    "sound.sh": b"RIFF"
+    + struct.pack("<I", 12 + len(LINE))
+    + b"WAVEdata"
+    + struct.pack("<I", len(LINE))
+    + LINE.encode(),
+    "chunk.sh": png((b"teXt", b"\n" + LINE.encode())),
     "sound.wav": b"RIFF" + struct.pack("<I", 4 + len(LINE)) + b"WAVE" + LINE.encode() + b"\0\n",
     "icon.ico": b"\0\0\1\0\1\0" + SCRIPT.encode() * 3,
     "film.mp4": b"\0\0\0\x18ftypisom" + SCRIPT.encode() * 3 + b"\0\n",

@@ -321,9 +321,42 @@ def _reason_by_whole(file: FileChange, content: bytes, rules: SelectionRules) ->
     if encoding is not None:
         return _reason_by_encoding(file, content, encoding, rules)
     kind = kind_of_content(content) if file.binary else None
+    if kind in (SkipReason.MEDIA, SkipReason.FONT) and not _is_kept_as_media(file):
+        return rules.skipped(
+            file.path, SkipReason.BINARY, "by its content media or a font, but not by its name or mode"
+        )
     return None if kind is None else rules.skipped(file.path, kind, _WHAT.get(kind, ""))
 
 
+def _is_kept_as_media(file: FileChange) -> bool:
+    """Whether nobody would run it: a picture or a sound can be a valid script at the same time."""
+    suffix = PurePosixPath(file.path).suffix.lower().lstrip(".")
+    return suffix in _MEDIA_SUFFIXES and file.new_mode != "100755"
+
+
+_MEDIA_SUFFIXES = frozenset(
+    (
+        *(
+            "aac",
+            "aif",
+            "aiff",
+            "avi",
+            "avif",
+            "bmp",
+            "cur",
+            "eot",
+            "flac",
+            "gif",
+            "heic",
+            "heif",
+            "icns",
+            "ico",
+            "jpeg",
+        ),
+        *("jpg", "m4a", "m4v", "mid", "mkv", "mov", "mp3", "mp4", "mpeg", "mpg", "oga", "ogg", "ogv", "opus", "otf"),
+        *("png", "tif", "tiff", "ttc", "ttf", "wav", "webm", "webp", "woff", "woff2"),
+    )
+)
 _WHAT = {SkipReason.BINARY: "neither text nor of a known format"}
 
 
