@@ -62,10 +62,6 @@ _NO_TEXT_METHODS = frozenset(
         "is_relative_to",
     ]
 )
-_OTHER_TYPES = ("json", "plain", "csv", "image", "octet", "pdf", "xml", "javascript", "event-stream")
-# Before version 5 their parser resolves entities unless it is told not to.
-_LXML_READERS = frozenset({"fromstring", "parse", "XML", "iterparse", "fromstringlist"})
-_SAFE_LOADERS = ("SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader")
 _WITHOUT_CHANCE = frozenset({"seed", "getstate", "setstate", "SystemRandom", "Random", "shuffle"})
 _MOST_HELPERS = 6
 

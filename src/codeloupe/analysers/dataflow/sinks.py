@@ -29,37 +29,10 @@ from codeloupe.analysers.dataflow.values import (
 )
 
 UNSAFE_PARSER = "<parser that resolves entities>"
-_NO_TEXT_METHODS = frozenset(
-    [
-        "isdigit",
-        "isalpha",
-        "isalnum",
-        "isnumeric",
-        "isdecimal",
-        "isidentifier",
-        "startswith",
-        "endswith",
-        "count",
-        "find",
-        "index",
-        "rfind",
-        "rindex",
-        "exists",
-        "is_file",
-        "is_dir",
-        "keys_count",
-        "hexdigest",
-        "digest",
-        "__len__",
-        "is_relative_to",
-    ]
-)
 _OTHER_TYPES = ("json", "plain", "csv", "image", "octet", "pdf", "xml", "javascript", "event-stream")
 # Before version 5 their parser resolves entities unless it is told not to.
 _LXML_READERS = frozenset({"fromstring", "parse", "XML", "iterparse", "fromstringlist"})
 _SAFE_LOADERS = ("SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader")
-_WITHOUT_CHANCE = frozenset({"seed", "getstate", "setstate", "SystemRandom", "Random", "shuffle"})
-_MOST_HELPERS = 6
 
 
 class Arguments:
