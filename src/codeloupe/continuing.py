@@ -127,9 +127,11 @@ async def begin_round(
     """
     plain = Round(terms=terms_of(intake, seats, settings), has_agents=any(seat.agents for seat in seats))
     kind = intake.change.scope.kind
-    if not settings.keep_history or kind not in _GOING_ON:
+    if not settings.keep_history or (since_last and kind not in _GOING_ON):
         why = "this kind of change has no earlier reviews" if settings.keep_history else "no history is kept"
         return replace(plain, notes=(f"{why}, so all of it is reviewed",) if since_last else ())
+    if kind not in _GOING_ON:
+        return await _first_round(plain, floor, intake)
     try:
         past = await _past(floor, intake)
         tree = _tree(intake, floor.repo)
@@ -140,6 +142,15 @@ async def begin_round(
     if since_last:
         return _since_last(plain, past, settings)
     return _next_round(plain, past, _Now(intake, tuple(seats), settings, tree), fresh=fresh)
+
+
+async def _first_round(plain: Round, floor: Floor, intake: Intake) -> Round:
+    """A change that is looked at by itself: what a person dismissed does not count in it either."""
+    try:
+        past = await _past(floor, intake)
+    except CodeloupeError:
+        return plain  # there is no repository or no history to ask, so nothing is dismissed
+    return replace(plain, place=past.place, earlier=replace(past.rounds(), is_first=True) if past.dismissed else None)
 
 
 def _tree(intake: Intake, repo: Path) -> Path | None:
@@ -164,6 +175,8 @@ async def _past(floor: Floor, intake: Intake) -> _Past:
             else replace(one, finding=history.finding(one.fingerprint, repositories=names))
             for one in history.dismissals(names)
         )
+        if scope.kind not in _GOING_ON:
+            return _Past(None, None, dismissed, names, place, floor.calls.opened_history)
         # A pull request keeps its number; one in a fork may have the same commits and is another.
         is_named = scope.kind is ScopeKind.PULL_REQUEST
         commits = frozenset[str]() if is_named else await commits_of_work(floor.repo, scope, place)

@@ -5,6 +5,7 @@ Reviews, sweeps and pipelines load with their first use: an agent call needs non
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.pipelines import Pipeline, RunOptions
 
+# A caller who sets no logging up hears nothing from us: events and results say all there is to say.
+logging.getLogger("codeloupe").addHandler(logging.NullHandler())
 _NO_INPUTS: Mapping[str, str] = MappingProxyType({})
 
 

@@ -356,3 +356,15 @@ def test_a_dismissed_line_that_is_there_three_times_now_is_reviewed(
     project.write("mean.py", "def mean(total, items):\n" + f"{line}    print(total)\n" * 3)
     project.commit()
     assert asked(server, project, "--fresh").exit_code in (0, 1)
+
+
+@pytest.mark.defect("T7")
+def test_a_dismissal_holds_for_one_commit_a_range_and_a_diff_too(project: GitRepository) -> None:
+    words: list[tuple[str, ...]] = [("--commit", "HEAD"), ("HEAD~1..HEAD",), ("--diff-file", "change.diff")]
+    change = project.git("diff", "HEAD~1..HEAD")
+    first = offline(project, "--commit", "HEAD")
+    assert first.exit_code == 1
+    for one in first.json()["findings"]:
+        run(project, "history", "dismiss", one["fingerprint"], "--reason", "only our own folders")
+    project.write("change.diff", change)
+    assert {scope: offline(project, *scope).exit_code for scope in words} == dict.fromkeys(words, 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +184,22 @@ def test_what_a_request_was_given_is_copied_and_not_followed(tmp_path: Path) -> 
     labels.clear()
     assert dict(request.context) == {"the plan": "build"}
     assert dict(request.labels) == {"step": "1"}
+
+
+@pytest.mark.defect("L7")
+def test_a_caller_without_logging_hears_nothing_of_an_answer_that_cannot_be_read(repository: GitRepository) -> None:
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    repository.write("a.py", "x = 2\n")
+    client = (
+        "import asyncio, sys, codeloupe\n"
+        "from codeloupe.testing import ScriptedAgent, Text\n"
+        "async def main():\n"
+        "    async with codeloupe.Runtime(agents=[ScriptedAgent([Text('no findings in this form')])]) as runtime:\n"
+        "        review = await runtime.review(codeloupe.UncommittedScope(), repo=sys.argv[1])\n"
+        "    sys.exit(0 if review.verdict is codeloupe.Verdict.INCOMPLETE else 9)\n"
+        "asyncio.run(main())\n"
+    )
+    command = (sys.executable, "-c", client, str(repository.path))
+    ended = subprocess.run(command, cwd=repository.path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
