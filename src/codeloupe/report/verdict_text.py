@@ -6,6 +6,7 @@ import shlex
 
 from rich.text import Text
 
+from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Coverage, Review
@@ -72,9 +73,11 @@ def next_lines(page: Page, review: Review, *, saved_in: str | None) -> list[Text
         return []
     finding = next((one for one in opened if one.can_block), opened[0])
     repo = f" --repo {shlex.quote(saved_in)}" if saved_in else ""
+    # The baseline of a single commit is the one that the commit has: no entry made now would be in it.
+    accept = [("accept", f"codeloupe baseline add {short_id(finding)}{repo} --reason WHY")]
     commands = [
         ("dismiss", f"codeloupe history dismiss {short_id(finding)}{repo} --reason WHY"),
-        ("accept", f"codeloupe baseline add {short_id(finding)}{repo} --reason WHY"),
+        *(accept if review.scope.kind is not ScopeKind.COMMIT else ()),
         ("see all", f"codeloupe history render last{repo} --format html -o review.html"),
     ]
     return [
