@@ -143,10 +143,10 @@ async def _verified(plan: ReviewPlan, outcome: ReviewerOutcome, emit: EventSink)
         _log.warning("the findings could not be verified", exc_info=True)
         told = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {type(error).__name__}: {error}")
         return replace(outcome, errors=(*outcome.errors, told))
-    became = {finding.fingerprint: finding for finding in verification.findings}
+    became = iter(verification.findings)
     return replace(
         outcome,
-        findings=tuple(became.get(finding.fingerprint, finding) for finding in outcome.findings),
+        findings=tuple(finding if finding.source is Source.ANALYSER else next(became) for finding in outcome.findings),
         errors=(*outcome.errors, *verification.errors),
         usage=outcome.usage.plus(verification.usage),
     )
