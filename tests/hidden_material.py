@@ -206,6 +206,19 @@ FILES: Mapping[str, bytes] = {
     "mode.sh": b"#!/bin/sh\necho\n" + LINE.encode(),
     "renamed-to.sh": _PADDING.encode() + LINE.encode(),
 }
+# Moved, and no line of them changed.
+MOVES: Mapping[str, str] = {
+    "docs/notes.txt": "conftest.py",
+    "docs/job.txt": ".github/workflows/job.yml",
+    "docs/hooks/a.yml": ".github/hooks/a.yml",
+    "docs/Makefile": "Makefile",
+    "docs/lib.py": "docs/sitecustomize.py",
+    "docs/plain.txt": "bin/run",
+    "samples/x.py": "plugins/x.py",
+    "docs/lock.txt": "locked/package-lock.json",
+}
+# In these only the mode changed.
+MADE_EXECUTABLE = ("docs/tool.txt", "docs/tool")
 # Of these there is no content that an analyser could see: that they were touched is all.
 HARMLESS = frozenset((".gitattributes",))
 
@@ -214,11 +227,19 @@ def plant(repository: GitRepository) -> None:
     """Commit the base on main and, on `change`, every hidden file, a submodule and a file in place of a link."""
     for name, content in BEFORE.items():
         repository.write(name, content)
+    for name in (*MOVES, *MADE_EXECUTABLE):
+        moved = npm_lock("registry.evil.example") if name == "docs/lock.txt" else f"{_PADDING}# {name}\n{LINE}"
+        repository.write(name, moved)
     (repository.path / "link.sh").symlink_to("mode.sh")
     repository.commit("base")
     repository.checkout("change", new=True)
     for name, content in FILES.items():
         repository.write(name, content, executable=name == "mode.sh")
+    for name, target in MOVES.items():
+        (repository.path / target).parent.mkdir(parents=True, exist_ok=True)
+        (repository.path / name).rename(repository.path / target)
+    for name in MADE_EXECUTABLE:
+        (repository.path / name).chmod(0o755)
     repository.remove("renamed-from.sh")
     repository.remove("link.sh")
     repository.write("link.sh", SCRIPT)
@@ -397,6 +418,7 @@ def _diff(*lines: str) -> Plan:
 
 
 _INDEX = "index 1111111..2222222 100644"
+_RENAME = ("similarity index 100%", "rename from docs/a.txt", "rename to conftest.py")
 CHANGES: Mapping[str, Plan] = {
     **{
         plan.__name__: plan
@@ -427,6 +449,10 @@ CHANGES: Mapping[str, Plan] = {
         *("index 1111111..2222222 160000", "--- a/lib", "+++ b/lib", "@@ -1 +1 @@"),
         *(f"-Subproject commit {'1' * 40}", f"+Subproject commit {'2' * 40}"),
     ),
+    "a move in a diff": _diff("diff --git a/docs/a.txt b/conftest.py", *_RENAME),
+    "a mode in a diff": _diff("diff --git a/run b/run", "old mode 100644", "new mode 100755"),
+    "a diff that shows nothing": _diff("diff --git a/run b/run", _INDEX),
+    "a new file that is not shown": _diff("diff --git a/a.sh b/a.sh", "new file mode 100755", "index 0000000..2222222"),
     "a lock file in a diff": _diff(
         "diff --git a/yarn.lock b/yarn.lock",
         *(_INDEX, "--- a/yarn.lock", "+++ b/yarn.lock", "@@ -1 +1 @@", "-a", "+b"),

@@ -21,12 +21,13 @@ from codeloupe.continuing import begin_round
 from codeloupe.demo.repository import make_repository
 from codeloupe.diagnosis import DiagnosisPlace, diagnose
 from codeloupe.engine.asking import Transcript
+from codeloupe.engine.bare_changes import with_and_without_lines
 from codeloupe.engine.lanes import joined_info
 from codeloupe.engine.path_choice import literal_pattern, nearest_path
 from codeloupe.engine.plan import plan_units
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
 from codeloupe.engine.runner import ReviewPlan, run_review
-from codeloupe.engine.selection import Selection, with_and_without_lines
+from codeloupe.engine.selection import Selection
 from codeloupe.engine.tokens import tokens_of
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.engine import private_directory

@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from codeloupe.engine.bare_changes import shown_whole, to_be_read, with_marked
 from codeloupe.engine.encodings import encoding_of
 from codeloupe.engine.path_choice import no_such_files, unmatched
 from codeloupe.engine.selection import (
@@ -221,6 +222,8 @@ async def settle(
 
     Without a `root` contents come from git, and only of those files that the diff does not show well enough.
     """
+    whole = to_be_read(selection.files, rules)
+    selection = replace(selection, files=with_marked(selection.files, whole))
     if root is not None:
         contents = {file.path: known for file in selection.files if (known := _content(root, file)) is not None}
     else:
@@ -231,9 +234,9 @@ async def settle(
             for file in opaque
             if (blob := blobs.get(file.new_blob or "")) is not None
         }
-    selection = select_by_content(selection, contents, rules)
-    selection = replace(selection, files=await _decoded(selection.files, contents, root, repository))
-    return await _with_lock_files(selection, rules, root, repository)
+    selection = select_by_content(selection, contents, rules, whole)
+    files = await _decoded(selection.files, contents, root, repository, whole)
+    return await _with_lock_files(replace(selection, files=files), rules, root, repository)
 
 
 async def _blobs(repository: Repository | None, names: Iterable[str | None]) -> dict[str, bytes]:
@@ -244,14 +247,16 @@ async def _blobs(repository: Repository | None, names: Iterable[str | None]) -> 
 
 
 async def _decoded(
-    files: tuple[FileChange, ...], contents: Mapping[str, FileContent], root: Path | None, repository: Repository | None
+    files: tuple[FileChange, ...],
+    contents: Mapping[str, FileContent],
+    root: Path | None,
+    repository: Repository | None,
+    shown: frozenset[str],
 ) -> tuple[FileChange, ...]:
-    """The files with text in UTF-8, whatever they are written in; so is their content below `root`."""
+    """The files with text in UTF-8, also below `root`; all lines of those in `shown` are added ones."""
     wholes = {path: content.whole for path, content in contents.items() if content.whole is not None}
-    if not wholes:
-        return files
     blobs = await _blobs(repository, (file.old_blob for file in files if file.path in wholes and file.old_path))
-    shown: list[FileChange] = []
+    results: list[FileChange] = []
     for file in files:
         whole = wholes.get(file.path)
         decoded = (
@@ -259,8 +264,9 @@ async def _decoded(
         )
         if decoded is not None and root is not None and (place := place_of(root, file.path)) is not None:
             place.write_bytes(decoded[1])
-        shown.append(file if decoded is None else decoded[0])
-    return tuple(shown)
+        in_text, text = decoded or (file, whole or b"")
+        results.append(shown_whole(file, text) if file.path in shown else in_text)
+    return tuple(results)
 
 
 async def _with_lock_files(

@@ -16,7 +16,7 @@ from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change
 from codeloupe.model.scope import DefaultScope
-from tests.hidden_material import CHANGES, FILES, HARMLESS, plant
+from tests.hidden_material import CHANGES, FILES, HARMLESS, MADE_EXECUTABLE, MOVES, plant
 from tests.hostile_repository import plain_git
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -120,7 +120,8 @@ def test_a_work_tree_elsewhere_is_not_looked_at(forked: GitRepository, tmp_path:
     assert _default_change(forked.path) == before
 
 
-_HIDDEN_FILES = [name for name in (*FILES, "module", "link.sh") if name not in HARMLESS]
+_ALL_FILES = (*FILES, *MOVES.values(), *MADE_EXECUTABLE, "module", "link.sh")
+_HIDDEN_FILES = [name for name in _ALL_FILES if name not in HARMLESS]
 
 
 def _reviewed(repository: GitRepository, *words: str) -> tuple[int, str, dict[str, Any]]:

@@ -70,10 +70,16 @@ def review_lock_files(
             unread[file.path] = "it is a symbolic link" if file.is_symlink else "only its diff is known"
             continue
         try:
-            found += review_lock_file(file.path, blobs.get(file.old_blob or ""), content, file.added_line_numbers())
+            old = blobs.get(file.old_blob or "") if _had_its_name(file) else None
+            found += review_lock_file(file.path, old, content, file.added_line_numbers())
         except ValueError as error:
             unread[file.path] = f"it could not be read: {error}"
     return tuple(found), unread
+
+
+def _had_its_name(file: FileChange) -> bool:
+    """Whether it was a lock file before: by another name it pinned nothing."""
+    return PurePosixPath(file.old_path or "").name == PurePosixPath(file.path).name
 
 
 def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[int]) -> tuple[Finding, ...]:

@@ -233,7 +233,7 @@ class _Run:
 def _in_no_unit(task: ReviewTask, units: Sequence[Unit]) -> list[str]:
     """Changed files that no unit has: a plan has none, and were there one, it must not look reviewed."""
     planned = {file for unit in units for file in unit.files}
-    changed = dict.fromkeys(file.path for file in task.files if any(hunk.body for hunk in file.hunks))
+    changed = dict.fromkeys(file.path for file in task.files if not file.is_bare)
     return [file for file in changed if file not in planned]
 
 

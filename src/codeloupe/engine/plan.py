@@ -76,7 +76,7 @@ class _Planner:
     """Plans one change."""
 
     def __init__(self, files: Sequence[FileChange], target: int, experts: Sequence[Expert]) -> None:
-        self._files = tuple(file for file in files if any(hunk.body for hunk in file.hunks))
+        self._files = tuple(file for file in files if not file.is_bare)
         self._target = target
         most = int(target * MOST_FILL)
         self._pieces = [

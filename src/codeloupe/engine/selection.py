@@ -7,7 +7,7 @@ class, and the settings in force say whether that class may stay unread.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -39,6 +39,11 @@ from codeloupe.model.review import NEVER_READ, SkippedFile, SkipReason
 HEAD_BYTES = 4096
 
 _MINIFIED_LINE_BYTES = 5_000
+# In SHA-1 and in SHA-256.
+_EMPTY_BLOBS = (
+    "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+    "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
+)
 # So long a word does not come about by chance in text of any language.
 _LEAST_HIDDEN_BYTES = 24
 # What git keeps of a file whose content lies elsewhere, as the specification of Git LFS has it.
@@ -150,13 +155,23 @@ def _unless_excluded(skip: SkippedFile, globs: Globs) -> SkippedFile:
     return skip if unwanted is None else SkippedFile(skip.file, SkipReason.EXCLUDED, unwanted)
 
 
-def select_by_content(selection: Selection, contents: Mapping[str, FileContent], rules: SelectionRules) -> Selection:
-    """Narrow a selection by the new content of its files, where that is known."""
+def select_by_content(
+    selection: Selection,
+    contents: Mapping[str, FileContent],
+    rules: SelectionRules,
+    whole: frozenset[str] = frozenset(),
+) -> Selection:
+    """Narrow a selection by the new content of its files, where that is known; of those in `whole` nothing else is."""
     kept: list[FileChange] = []
     skipped = list(selection.skipped)
     for file in selection.files:
         content = contents.get(file.path)
-        reason = _reason_by_content(file, content, rules) if content else _reason_by_rows(file, rules)
+        if file.is_bare and file.path not in whole:
+            reason = None
+        elif content is None and file.is_bare:
+            reason = rules.skipped(file.path, SkipReason.NOT_SHOWN, "only its name or mode is known, and no content")
+        else:
+            reason = _reason_by_content(file, content, rules) if content else _reason_by_rows(file, rules)
         if reason is None:
             kept.append(file)
         else:
@@ -185,23 +200,6 @@ def _as_text(old: bytes | None, file: FileChange) -> bytes:
     return (old if encoding is None else in_utf8(old, encoding)) or old
 
 
-def with_and_without_lines(files: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
-    """Files with changed lines, and those without: they belong to the change, and there is nothing in them to read."""
-    read, bare = list[FileChange](), list[FileChange]()
-    for file in files:
-        (read if any(hunk.body for hunk in file.hunks) else bare).append(file)
-    return tuple(read), tuple(SkippedFile(file.path, SkipReason.NOTHING_TO_READ, _what_happened(file)) for file in bare)
-
-
-def _what_happened(file: FileChange) -> str:
-    if file.status in (FileStatus.ADDED, FileStatus.DELETED):
-        return f"{file.status.value}, an empty file"
-    changed_mode = file.old_mode and file.new_mode and file.old_mode != file.new_mode
-    mode = f"its mode is {file.new_mode} instead of {file.old_mode}" if changed_mode else ""
-    moved = f"{file.status.value} from {file.old_path}" if file.old_path != file.new_path else ""
-    return ", ".join(part for part in (moved, mode) if part) or "no line of it is changed"
-
-
 def _reason_by_diff(file: FileChange, rules: SelectionRules, globs: Globs) -> SkippedFile | None:
     if (unwanted := globs.unwanted(file.path)) is not None:
         return rules.skipped(file.path, SkipReason.EXCLUDED, unwanted)
@@ -210,15 +208,12 @@ def _reason_by_diff(file: FileChange, rules: SelectionRules, globs: Globs) -> Sk
     by_name = _reason_by_name(file.path, rules)
     if by_name is not None and rules.believes(by_name.reason):
         return by_name
-    if file.binary and _is_unshown(file):
+    if _is_unshown(file):
         return _not_shown(file, rules)
     if file.binary and file.status in (FileStatus.ADDED, FileStatus.DELETED) and file.hunks:
         kind = _reason_by_whole(file, _whole_by_diff(file), rules)
         if kind is not None:
             return kind
-    if not file.hunks and file.old_path and not rules.believe_content and _was_left_out(file.old_path, rules, globs):
-        detail = f"{file.status.value} from {file.old_path}, which no review looks at"
-        return rules.skipped(file.path, SkipReason.UNREADABLE, detail)
     changed = file.added + file.deleted
     if changed > rules.max_file_lines:
         detail = f"{changed:,} changed lines, the limit is {rules.max_file_lines:,} (max_file_lines)"
@@ -239,9 +234,11 @@ def _not_shown(file: FileChange, rules: SelectionRules) -> SkippedFile:
     return replace(skip, accepted=False) if is_gap else skip
 
 
-def _was_left_out(path: str, rules: SelectionRules, globs: Globs) -> bool:
+def was_left_out(path: str, rules: SelectionRules) -> bool:
+    """Whether no review looks at a file of this name."""
     by_name = _reason_by_name(path, rules)
-    return globs.unwanted(path) is not None or (by_name is not None and rules.believes(by_name.reason))
+    unwanted = Globs(rules.include, rules.exclude).unwanted(path)
+    return unwanted is not None or (by_name is not None and rules.believes(by_name.reason))
 
 
 def _reason_by_name(name: str, rules: SelectionRules) -> SkippedFile | None:
@@ -270,8 +267,17 @@ def _may_hide_code(file: FileChange) -> bool:
 def _is_unshown(file: FileChange) -> bool:
     """Whether it has other content of which no line is known: a diff from elsewhere may only say that it differs."""
     # A type change deletes the one file and adds the other: only the latter is there now.
-    is_shown = any(hunk.new_lines or file.status is not FileStatus.TYPE_CHANGED for hunk in file.hunks)
-    return not is_shown and (file.old_blob is None or file.old_blob != file.new_blob)
+    if any(hunk.new_lines or file.status is not FileStatus.TYPE_CHANGED for hunk in file.hunks):
+        return False
+    if file.binary:
+        return file.old_blob is None or file.old_blob != file.new_blob
+    contents = [blob for blob in (file.old_blob, file.new_blob) if blob and not _is_empty_blob(blob)]
+    return file.old_blob != file.new_blob and bool(contents)
+
+
+def _is_empty_blob(name: str) -> bool:
+    """Whether it is git's name for no content, or for no object; it may be cut short."""
+    return not name.strip("0") or any(empty.startswith(name) for empty in _EMPTY_BLOBS)
 
 
 def _whole_by_diff(file: FileChange) -> bytes:
@@ -301,6 +307,10 @@ def _reason_by_content(file: FileChange, content: FileContent, rules: SelectionR
             return by_kind
     if content.size > rules.max_file_bytes:
         detail = f"{content.size:,} bytes, the limit is {rules.max_file_bytes:,} (max_file_bytes)"
+        return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
+    lines = whole.count(b"\n") if whole is not None and file.is_bare else 0
+    if lines > rules.max_file_lines:
+        detail = f"{lines:,} lines, the limit is {rules.max_file_lines:,} (max_file_lines)"
         return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
     if content.size == len(content.head) and _LFS_POINTER.fullmatch(content.head):
         return rules.skipped(file.path, SkipReason.LFS_POINTER, _IN_LFS)

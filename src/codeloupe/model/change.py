@@ -115,6 +115,11 @@ class FileChange:
         return self.counts[1] if self.counts else sum(hunk.deleted for hunk in self.hunks)
 
     @property
+    def is_bare(self) -> bool:
+        """Whether no line of it is changed: it is empty, or has only another name or mode."""
+        return not any(hunk.body for hunk in self.hunks)
+
+    @property
     def is_symlink(self) -> bool:
         """Whether the new side (or the old side of a deleted file) is a symbolic link."""
         return (self.new_mode or self.old_mode) == SYMLINK_MODE

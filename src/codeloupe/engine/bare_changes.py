@@ -1,0 +1,87 @@
+"""Files of which no line changed: moved, copied, or with another mode. Pure.
+
+Of a trusted change there is nothing in them to read. A stranger can make code of a text by its name or its mode, so an
+untrusted change has them read whole under their new name. A folder that moves with its many files is spared that: each
+keeps its name and its mode, and none gets to where tools look for what they run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from codeloupe.engine.encodings import with_compared_texts
+from codeloupe.engine.selection import SelectionRules, was_left_out
+from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.model.review import SkippedFile, SkipReason
+
+# Fewer files are read in no time, and for few tokens.
+_FILES_OF_A_FOLDER = 10
+_EXECUTABLE = "100755"
+
+
+def with_and_without_lines(files: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
+    """Files with changed lines, and those without: they belong to the change, and there is nothing in them to read."""
+    read, bare = list[FileChange](), list[FileChange]()
+    for file in files:
+        (bare if file.is_bare else read).append(file)
+    return tuple(read), tuple(SkippedFile(file.path, SkipReason.NOTHING_TO_READ, _what_happened(file)) for file in bare)
+
+
+def _what_happened(file: FileChange) -> str:
+    if file.status in (FileStatus.ADDED, FileStatus.DELETED):
+        return f"{file.status.value}, an empty file"
+    changed_mode = file.old_mode and file.new_mode and file.old_mode != file.new_mode
+    mode = f"its mode is {file.new_mode} instead of {file.old_mode}" if changed_mode else ""
+    moved = f"{file.status.value} from {file.old_path}" if file.old_path != file.new_path else ""
+    return ", ".join(part for part in (moved, mode) if part) or "no line of it is changed"
+
+
+def to_be_read(files: Sequence[FileChange], rules: SelectionRules) -> frozenset[str]:
+    """Which files without changed lines are to be read whole: none of a trusted change."""
+    if rules.believe_content:
+        return frozenset()
+    bare = [file for file in files if file.new_path and file.status is not FileStatus.ADDED and file.is_bare]
+    folders = Counter(_folders(file) for file in bare if _stays_as_it_was(file, rules))
+    return frozenset(
+        file.path
+        for file in bare
+        if (file.old_path != file.new_path or _may_run_now(file))
+        and not (_stays_as_it_was(file, rules) and folders[_folders(file)] >= _FILES_OF_A_FOLDER)
+    )
+
+
+def with_marked(files: Sequence[FileChange], whole: frozenset[str]) -> tuple[FileChange, ...]:
+    """The files; of those in `whole` nothing is known yet, as of one that git takes for binary."""
+    return tuple(replace(file, binary=True) if file.path in whole else file for file in files)
+
+
+def _may_run_now(file: FileChange) -> bool:
+    return file.new_mode != file.old_mode and file.new_mode in (None, _EXECUTABLE)
+
+
+def _stays_as_it_was(file: FileChange, rules: SelectionRules) -> bool:
+    """Whether a file that was reviewed moves to a folder like its old one: not hidden, nor the top."""
+    if file.status is not FileStatus.RENAMED or _may_run_now(file) or file.is_symlink:
+        return False
+    if was_left_out(file.old_path or "", rules):
+        return False
+    old, new = PurePosixPath(file.old_path or ""), PurePosixPath(file.path)
+    hidden = [[part for part in path.parts if part.startswith(".")] for path in (old, new)]
+    return old.name == new.name and hidden[0] == hidden[1] and (len(new.parts) > 1 or len(old.parts) == 1)
+
+
+def _folders(file: FileChange) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which folder became which, as high up as the two paths differ."""
+    old, new = PurePosixPath(file.old_path or "").parts, PurePosixPath(file.path).parts
+    same = 0
+    while same < min(len(old), len(new)) and old[-1 - same] == new[-1 - same]:
+        same += 1
+    return old[: len(old) - same], new[: len(new) - same]
+
+
+def shown_whole(file: FileChange, text: bytes) -> FileChange:
+    """The file with all of its lines as added ones."""
+    return replace(with_compared_texts(file, b"", text), binary=False)
