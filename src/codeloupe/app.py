@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from codeloupe.answers import Answers
@@ -27,12 +28,12 @@ from codeloupe.engine.path_choice import literal_pattern, nearest_path
 from codeloupe.engine.plan import plan_units
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
 from codeloupe.engine.runner import ReviewPlan, run_review
-from codeloupe.engine.selection import Selection
+from codeloupe.engine.selection import Selection, wanted_only
 from codeloupe.engine.tokens import tokens_of
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.engine import private_directory
 from codeloupe.git.guidance import guidance_changed
-from codeloupe.git.pushing import pushed_ranges
+from codeloupe.git.pushing import pushed_ranges, read_pushed
 from codeloupe.git.repository import Repository, find_root, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope, unknown_word
 from codeloupe.git.snapshot import list_files, list_head_files
@@ -44,7 +45,15 @@ from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStart
 from codeloupe.model.preview import Preview, PreviewFile
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import NOT_INCLUDED, Review, ReviewError, SkippedFile, SkipReason
-from codeloupe.model.scope import DefaultScope, DiffScope, FetchedScope, PushedRange, PushedRef, ScopeRequest
+from codeloupe.model.scope import (
+    DefaultScope,
+    DiffScope,
+    FetchedScope,
+    PushedRange,
+    PushedRef,
+    RangeScope,
+    ScopeRequest,
+)
 from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.ports import EventSink
@@ -153,11 +162,13 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             must_match=True,
         ) as taken:
             intake = replace(taken, selection=_unless_empty(taken.selection, wish))
+            if isinstance(request, RangeScope) and request.commits:
+                intake = await _with_each_commit(intake, request.commits, wish)
             emit(ChangeRead(intake.change))
             round_ = await begin_round(
                 intake, seats, chosen, floor=wish.floor, fresh=wish.fresh, since_last=wish.since_last
             )
-            told = (*_told_before(request, intake, chosen), *round_.errors)
+            told = (*_assumed_base(request), *_changed_rules(intake, chosen), *_unused_guidance(intake), *round_.errors)
             for note in (*(error.message for error in told), *round_.notes, *_partial_tree(intake, seats)):
                 emit(Warned(note))
             plan = ReviewPlan(
@@ -168,7 +179,7 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
                 policy=policy_of(chosen),
                 baseline=await read_baseline(_believed(intake, chosen), repo=repo, trusted=not chosen.untrusted),
                 earlier=round_.earlier,
-                beforehand=intake.lock_findings,
+                beforehand=intake.beforehand,
             )
             outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
             offline = _went_offline(seats) if intake.change.files else ()
@@ -189,8 +200,20 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             )
 
 
-def _told_before(request: ScopeRequest, intake: Intake, settings: Settings) -> tuple[ReviewError, ...]:
-    return (*_assumed_base(request), *_changed_rules(intake, settings), *_unused_guidance(intake))
+async def _with_each_commit(intake: Intake, commits: Sequence[str], wish: ReviewWish) -> Intake:
+    """The intake with the secrets that single commits of a push hold; what cannot be searched is a gap."""
+    rules = rules_of(wish.settings)
+    read = await read_pushed(await open_repository(wish.floor.repo), commits)
+    searched = await import_module("codeloupe.analysers.history_secrets").search_commits(
+        [(one.commit.sha, wanted_only(one.change, rules)) for one in read if one.change is not None],
+        intake.selection.files,
+        trusted=not wish.settings.untrusted,
+        timeout_seconds=wish.settings.timeout_seconds,
+    )
+    failed = [(f"commit {one.commit.sha[:12]}", one.problem) for one in read if one.change is None]
+    gaps = (rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in (*failed, *searched.failed))
+    selection = replace(intake.selection, skipped=(*intake.selection.skipped, *gaps))
+    return replace(intake, selection=selection, beforehand=(*intake.beforehand, *searched.findings))
 
 
 def _partial_tree(intake: Intake, seats: Sequence[Seat]) -> tuple[str, ...]:
@@ -250,9 +273,8 @@ def _changed_rules(intake: Intake, settings: Settings) -> tuple[ReviewError, ...
 
 async def new_in_push(refs: Sequence[PushedRef], *, remote: str, repo: Path | str = ".") -> tuple[PushedRange, ...]:
     """What a push of these refs would bring to a remote. Raises RevisionError for a ref that is not here."""
-    settings = (await configure(DefaultScope(), repo=Path(repo))).settings
-    repository = await open_repository(Path(repo))
-    return await pushed_ranges(repository, refs, remote=remote, base_branch=settings.base_branch)
+    base = (await configure(DefaultScope(), repo=Path(repo))).settings.base_branch
+    return await pushed_ranges(await open_repository(Path(repo)), refs, remote=remote, base_branch=base)
 
 
 async def patterns_of(
@@ -360,8 +382,7 @@ def _prompt_tokens(units: Sequence[Unit]) -> int:
 
 async def doctor(*, repo: Path | str = ".", settings: Settings) -> Diagnosis:
     """What is here, what is missing, and who would review."""
-    calls = AgentCalls()
-    seats = await choose_seats(settings, calls)
+    seats = await choose_seats(settings, calls := AgentCalls())
     agents = [agent_to_check(name, settings, calls) for name in AGENT_NAMES]
     return await diagnose(
         default_analysers(),

@@ -62,7 +62,7 @@ class Intake:
     `without_content` names selected files of which only the diff is known. `tree` is the whole reviewed tree, when it
     was asked for and is known; it may be the same directory as `snapshot`, or the user's own working tree. Of a very
     large one it is the part around the change, and `tree_is_partial`.
-    `lock_findings` are what was found in lock files, which no reviewer gets. `believed` is the commit whose guidance
+    `beforehand` is what was found in lock files, which no reviewer gets. `believed` is the commit whose guidance
     and baseline hold for an untrusted change, where one is known.
     """
 
@@ -74,7 +74,7 @@ class Intake:
     intent: Intent = Intent()
     guidance: tuple[GuidanceFile, ...] = ()
     unused_guidance: tuple[GuidanceFile, ...] = ()
-    lock_findings: tuple[Finding, ...] = ()
+    beforehand: tuple[Finding, ...] = ()
     believed: str | None = None
     repository: Repository | None = None
     tree_is_partial: bool = False
@@ -186,7 +186,7 @@ async def take_in(  # noqa: PLR0913 - each is a choice of its own, by name
             intent=intent,
             guidance=tuple(one for one in guidance if not one.unused),
             unused_guidance=tuple(one for one in guidance if one.unused),
-            lock_findings=settled.lock_findings,
+            beforehand=settled.lock_findings,
             believed=believed,
             tree_is_partial=tree == snapshot.root and snapshot.is_partial,
             moment_of=moments_in(repository, sides),
@@ -361,7 +361,7 @@ async def _from_diff(request: DiffScope, repo: Path, wanted: _Wanted) -> AsyncIt
             intent=Intent(context=wanted.context),
             guidance=tuple(one for one in guidance if not one.unused),
             unused_guidance=tuple(one for one in guidance if one.unused),
-            lock_findings=settled.lock_findings,
+            beforehand=settled.lock_findings,
             repository=repository,
         )
 

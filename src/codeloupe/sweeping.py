@@ -318,7 +318,7 @@ class _Sweep:
                 verifier=self.panel.verifier(),
                 policy=_policy(self.settings),
                 baseline=self.rules.baseline,
-                beforehand=intake.lock_findings,
+                beforehand=intake.beforehand,
             )
             return await self._run(plan, assignment.commit)
 

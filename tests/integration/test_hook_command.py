@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hidden_material import LINE, TOKEN
 from tests.program import PROGRAM
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -43,10 +44,15 @@ def branch(project: GitRepository, name: str, code: str, start: str = "main") ->
     project.git("commit", "--quiet", "--no-verify", "--message", name)
 
 
+def pushing(project: GitRepository, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = project._environment()
+    words = ("git", "push", *words)
+    return subprocess.run(words, cwd=project.path, env=environment, check=False, text=True, capture_output=True)
+
+
 def push(project: GitRepository, *words: str) -> bool:
     """Whether a push went through, with the hook in place."""
-    environment = project._environment()
-    return subprocess.run(("git", "push", *words), cwd=project.path, env=environment, check=False).returncode == 0
+    return pushing(project, *words).returncode == 0
 
 
 def remote_refs(project: GitRepository) -> set[str]:
@@ -70,6 +76,38 @@ def test_what_is_pushed_is_reviewed_and_not_what_is_checked_out(project: GitRepo
     assert push(project, "origin", "--delete", "good")
     assert push(project, "origin", "main:refs/heads/again")
     assert remote_refs(project) == {"refs/heads/main", "refs/heads/again"}
+
+
+def test_each_pushed_commit_is_searched_for_secrets_and_a_merge_too(project: GitRepository) -> None:
+    def commit(text: str | None) -> None:
+        project.write("shop/key.py", text) if text else project.remove("shop/key.py")
+        project.git("add", "--all")
+        project.git("commit", "--quiet", "--no-verify", "--message", "a key" if text else "no key")
+
+    branch(project, "side", CLEAN)
+    branch(project, "feat", CLEAN)
+    commit(LINE)
+    commit(None)
+    branch(project, "merged", CLEAN)
+    project.git("merge", "--no-commit", "--no-ff", "--quiet", "side")
+    commit(LINE)
+    commit(None)
+    for name in ("feat", "merged"):
+        shown = pushing(project, "origin", name).stdout
+        assert "GitHub token" in shown
+        assert TOKEN not in shown
+    assert remote_refs(project) == {"refs/heads/main"}
+
+
+def test_what_git_noted_of_a_remote_long_ago_is_not_believed(project: GitRepository) -> None:
+    branch(project, "feat", FAULTY)
+    project.git("push", "--quiet", "--no-verify", "origin", "feat")
+    remote = project.git("remote", "get-url", "origin").decode().strip()
+    subprocess.run(("git", "--git-dir", remote, "branch", "--quiet", "-D", "feat"), check=True)
+    assert project.git("rev-parse", "origin/feat")
+    assert not push(project, "origin", "feat")
+    assert not push(project, "origin", "feat:refs/heads/other")
+    assert remote_refs(project) == {"refs/heads/main"}
 
 
 def test_a_forced_push_and_the_first_push_of_a_history_are_reviewed(project: GitRepository, tmp_path: Path) -> None:

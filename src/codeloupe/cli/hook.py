@@ -42,8 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     split = next((at for at, word in enumerate(arguments.words) if word.startswith("-")), len(arguments.words))
     from_git, options = arguments.words[:split], arguments.words[split:]
     start, end = os.environ.get("PRE_COMMIT_FROM_REF"), os.environ.get("PRE_COMMIT_TO_REF")
+    remote = from_git[0] if from_git else os.environ.get("PRE_COMMIT_REMOTE_NAME", "")
     if start and end:
-        return _reviewed(f"{start}...{end}", options)
+        pushed = PushedRef(end, end, start if start.strip("0") else None)
+        (new,) = run_to_end(app.new_in_push((pushed,), remote=remote))
+        return _reviewed(f"{start}...{end}", options, new.commits if arguments.kind == "pre-push" else ())
     if arguments.kind == "pre-commit":
         if not run_to_end(preview(StagedScope())).files:
             raise UsageError("nothing is staged, so nothing was reviewed", hint="stage a change, or give both refs")
@@ -56,9 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
                 hint="give both refs: pre-commit run codeloupe --from-ref origin/main --to-ref HEAD",
             )
         return _reviewed("", options)
-    return _review_push(
-        refs, remote=from_git[0] if from_git else os.environ.get("PRE_COMMIT_REMOTE_NAME", ""), options=options
-    )
+    return _review_push(refs, remote=remote, options=options)
 
 
 def _pushed_refs() -> tuple[PushedRef, ...] | None:
@@ -75,7 +76,7 @@ def _parsed(lines: str) -> tuple[PushedRef, ...]:
     rows = [line.split(" ") for line in lines.splitlines()]
     if any(len(row) != _FIELDS_OF_A_LINE for row in rows):
         raise UsageError("standard input is not what git gives to a pre-push hook", hint="let git start the hook")
-    return tuple(PushedRef(name, _object(local), _object(remote)) for name, local, _ref, remote in rows)
+    return tuple(PushedRef(name, _object(local), _object(remote), ref) for name, local, ref, remote in rows)
 
 
 def _object(name: str) -> str | None:
@@ -95,9 +96,10 @@ def _review_ref(pushed: PushedRange, options: list[str]) -> int:
     if pushed.range is None:
         print(f"codeloupe: {terminal(pushed.ref)}: nothing to review, {pushed.why}", file=sys.stderr)
         return 0
-    return _reviewed(pushed.range, options)
+    return _reviewed(pushed.range, options, pushed.commits)
 
 
-def _reviewed(scope: str, options: list[str]) -> int:
+def _reviewed(scope: str, options: list[str], commits: tuple[str, ...] = ()) -> int:
     words = ["review", *([scope] if scope else []), "--quiet", *options]
-    return review(build_parser(["review"]).parse_args(words, argparse.Namespace(command_line=words)))
+    arguments = argparse.Namespace(command_line=words, pushed_commits=commits)
+    return review(build_parser(["review"]).parse_args(words, arguments))

@@ -81,7 +81,7 @@ def scope_of(arguments: argparse.Namespace) -> ScopeRequest:
     if len(ranges) > 1:
         raise UsageError(f"{ranges[0]} and {ranges[1]} are two ranges", hint="give one of them")
     if ranges:
-        asked["A..B"] = RangeScope(ranges[0])
+        asked["A..B"] = RangeScope(ranges[0], getattr(arguments, "pushed_commits", ()))
     arguments.guessed = [word for word in arguments.words if word not in ranges]
     if arguments.uncommitted:
         asked["--uncommitted"] = UncommittedScope()

@@ -140,6 +140,12 @@ def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
     return Selection(tuple(kept), tuple(skipped), tuple(locks))
 
 
+def wanted_only(change: Change, rules: SelectionRules) -> Change:
+    """The change without the files that the user leaves out."""
+    globs = Globs(rules.include, rules.exclude)
+    return replace(change, files=tuple(file for file in change.files if globs.unwanted(file.path) is None))
+
+
 def _out_of_reach(change: Change, rules: SelectionRules) -> Iterator[SkippedFile]:
     for name, why in change.unreadable:
         yield rules.skipped(name, SkipReason.UNREADABLE, why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from codeloupe.errors import GitFailed, RevisionError
@@ -15,7 +15,7 @@ from codeloupe.git.repository import Repository, resolve
 from codeloupe.model.commit import Commit
 from codeloupe.model.sweep import CommitQuery
 
-__all__ = ["CommitQuery", "list_commits"]
+__all__ = ["CommitQuery", "list_commits", "list_named_commits"]
 
 # NUL ends each field: no author, subject or body can hold one.
 _FORMAT = "%H%x00%P%x00%an%x00%ae%x00%at%x00%s%x00%b%x00"
@@ -39,22 +39,30 @@ async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Comm
     limits = tuple(_limits(query))
     since = None if query.since is None else _checked_date(query.since)
     revisions = await _revisions(repository, query.revision)
-    # A file name may hold anything but NUL, so what begins a record must not be guessable.
-    mark = secrets.token_hex(16)
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         place = in_engine(git_dir)
-        form = f"--format=tformat:{mark}{_FORMAT}"
-        words = ("log", *DIFF_FLAGS, "-z", "--numstat", "--diff-merges=first-parent", "--no-show-signature", form)
-        chosen = (*limits, *_at_most(query), "--end-of-options", *revisions, "--")
-        names = b""
-        if since is not None:
-            recent = await _since(place, since, *limits, "--end-of-options", *revisions, "--")
-            names = b"\n".join(recent[: query.max_count])
-            if not names:
-                return ()
-            chosen = ("--no-walk=unsorted", "--stdin")
-        output = await git(place, *words, *chosen, stdin=names)
-    return tuple(_parse(output, mark.encode("ascii")))
+        if since is None:
+            return await _log(place, *limits, *_at_most(query), "--end-of-options", *revisions, "--")
+        recent = await _since(place, since, *limits, "--end-of-options", *revisions, "--")
+        return await _named(place, recent[: query.max_count])
+
+
+async def list_named_commits(repository: Repository, names: Sequence[str]) -> tuple[Commit, ...]:
+    """The commits of these names, in their order."""
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        return await _named(in_engine(git_dir), [name.encode("ascii") for name in names])
+
+
+async def _named(place: Place, names: Sequence[bytes]) -> tuple[Commit, ...]:
+    return await _log(place, "--no-walk=unsorted", "--stdin", stdin=b"\n".join(names)) if names else ()
+
+
+async def _log(place: Place, *chosen: str, stdin: bytes = b"") -> tuple[Commit, ...]:
+    # A file name may hold anything but NUL, so what begins a record must not be guessable.
+    mark = secrets.token_hex(16)
+    form = f"--format=tformat:{mark}{_FORMAT}"
+    words = ("log", *DIFF_FLAGS, "-z", "--numstat", "--diff-merges=first-parent", "--no-show-signature", form)
+    return tuple(_parse(await git(place, *words, *chosen, stdin=stdin), mark.encode("ascii")))
 
 
 async def _since(place: Place, date: str, *words: str) -> list[bytes]:

@@ -31,9 +31,14 @@ class BaseScope:
 
 @dataclass(frozen=True, slots=True)
 class RangeScope:
-    """`A..B` (B against A) or `A...B` (B against the merge base of both); an empty side is HEAD."""
+    """`A..B` (B against A) or `A...B` (B against the merge base of both); an empty side is HEAD.
+
+    Each of `commits` is searched for secrets by itself too: what one of them adds and another removes again is part of
+    what is pushed, and does not show between the two ends.
+    """
 
     text: str
+    commits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +100,22 @@ ScopeRequest = (
 
 @dataclass(frozen=True, slots=True)
 class PushedRef:
-    """One ref of a push: its name here, its commit here and at the remote; None for a side that has none."""
+    """One ref of a push: its name here, its commit here and at the remote; None for a side that has none.
+
+    `remote_name` is its name at the remote, such as refs/heads/main, where that is known.
+    """
 
     name: str
     local: str | None
     remote: str | None
+    remote_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PushedRange:
-    """What is new of one ref, as a range; without a range nothing is, and `why` says so."""
+    """What is new of one ref, as a range and its commits; without a range nothing is, and `why` says so."""
 
     ref: str
     range: str | None
     why: str = ""
+    commits: tuple[str, ...] = ()
