@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,7 +56,7 @@ async def diagnose(
 
 
 def _check_state(directory: Path) -> Check:
-    """Whether history, ledger and runs can be kept. Nothing is made here: a first review makes the folder.
+    """Whether history, ledger and runs can be kept. Nothing that stays is made here: a first review makes the folder.
 
     A database that is there is opened, as a review opens it, and looked through.
     """
@@ -81,8 +82,17 @@ def _is_writable(folder: Path) -> bool:
             continue
         except (OSError, ValueError):  # a name that no file can have, or one below a file
             return False
-        return place.is_dir() and os.access(place, os.R_OK | os.W_OK | os.X_OK)
+        return place.is_dir() and os.access(place, os.R_OK | os.W_OK | os.X_OK) and _can_be_added_to(place)
     return False
+
+
+def _can_be_added_to(folder: Path) -> bool:
+    """Whether a folder can be made there. Permissions do not tell: a file system may be full, or take none."""
+    try:
+        Path(tempfile.mkdtemp(prefix=".codeloupe-doctor-", dir=folder)).rmdir()
+    except OSError:
+        return False
+    return True
 
 
 async def _check_git() -> Check:

@@ -47,12 +47,11 @@ def _ignore(_event: Event | AgentEvent) -> None:
 async def check_settings(settings: Settings, *, repo: Path | None) -> None:
     """Raises ConfigError, which lists all that a run under these settings would stumble over.
 
-    With a `repo` that includes what the settings mean there: its base branch, and its baseline.
+    With a `repo` that includes what the settings mean there: its base branch, its files, and its baseline.
     """
     from codeloupe import panel, sweeping
     from codeloupe.baseline.file import read_working_file
     from codeloupe.config.files import repository_root
-    from codeloupe.git.repository import find_base_branch, open_repository
 
     checks: dict[str, Callable[[], object]] = {
         "experts": lambda: panel.experts_of(settings),
@@ -73,15 +72,33 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
             check()
         except UsageError as error:
             note(key, error)
-    try:
-        if repo is not None and settings.base_branch is not None:
-            await find_base_branch(await open_repository(repo), settings.base_branch)
-    except NotARepository:
-        pass  # there is nothing yet that could be compared
-    except UsageError as error:
-        note("base_branch", error)
+    for key, named in (("base_branch", settings.base_branch), ("include", settings.include)):
+        try:
+            await _check_in(repo, named)
+        except UsageError as error:
+            note(key, error)
     if found:
         raise ConfigError("\n".join(found), hint="; ".join(dict.fromkeys(hint for hint in found.values() if hint)))
+
+
+async def _check_in(repo: Path | None, named: str | tuple[str, ...] | None) -> None:
+    """Raises UsageError for a base branch, or an include pattern, of which there is nothing in the repository."""
+    from codeloupe.engine.path_choice import no_such_files, unmatched
+    from codeloupe.git.repository import find_base_branch, open_repository
+    from codeloupe.git.snapshot import list_files, list_head_files
+
+    if repo is None or not named:
+        return
+    try:
+        repository = await open_repository(repo)
+        if isinstance(named, str):
+            await find_base_branch(repository, named)
+            return
+    except NotARepository:
+        return  # there is nothing yet that could be compared
+    names = [*await list_files(repository, None), *await list_head_files(repository)]
+    for pattern in unmatched(named, names):
+        raise no_such_files(pattern, names, where="")
 
 
 class Runtime:

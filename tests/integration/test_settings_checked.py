@@ -25,6 +25,8 @@ WRONG = {
     "reviewer_type: command": "review_command",
     "reviewers: [offline, command]": "review_command",
     "base_branch: no-such-branch": "no-such-branch",
+    "include: ['scr/**']": "did you mean src/**?",
+    "include: [src/, 'nowhere/*.py']": "nowhere",
     "experts: [nope]\nreviewer_type: command": "review_command names none",
 }
 
@@ -32,6 +34,7 @@ WRONG = {
 @pytest.mark.defect("V14")
 def test_validate_finds_what_a_run_would_stumble_over(repository: GitRepository) -> None:
     repository.write("a.py", "x = 1\n")
+    repository.write("src/b.py", "x = 1\n")
     repository.commit()
     missing: list[str] = []
     for text, words in WRONG.items():
@@ -40,7 +43,10 @@ def test_validate_finds_what_a_run_would_stumble_over(repository: GitRepository)
         if ended.exit_code != 2 or words not in ended.stderr:
             missing.append(f"{text!r}: {ended.exit_code} {ended.stderr}")
     assert missing == []
-    repository.write("codeloupe.yaml", "experts: [default, security]\ncommit_experts: {chore: [tests]}\nfail_on: P2\n")
+    repository.write(
+        "codeloupe.yaml",
+        "include: ['src/**', '*.yaml']\nexperts: [default, security]\ncommit_experts: {chore: [tests]}\nfail_on: P2\n",
+    )
     ended = codeloupe("config", "validate", cwd=repository.path)
     assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "codeloupe.yaml: valid\n", "")
 
@@ -149,7 +155,7 @@ def test_doctor_praises_no_store_that_it_has_not_opened(tmp_path: Path) -> None:
         if "✘" not in line or ended.exit_code != 3 or "to mend it:" not in ended.stdout:
             praised.append(f"{broken.__name__}: {ended.exit_code} {line}")
     assert praised == []
-    for place in ("/dev/null/nowhere", str(tmp_path / ("long" * 100) / "x")):
+    for place in ("/dev/null/nowhere", "/proc/nowhere", str(tmp_path / ("long" * 100) / "x")):
         assert codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": place}).exit_code == 3
     good = tmp_path / "good"
     with Database(good / DATABASE_NAME) as database:
@@ -157,3 +163,14 @@ def test_doctor_praises_no_store_that_it_has_not_opened(tmp_path: Path) -> None:
     ended = codeloupe("doctor", cwd=tmp_path, environment={"CODELOUPE_HOME": str(good)})
     assert (ended.exit_code, f"✔ state           {good}" in ended.stdout) == (0, True)
     assert [path.name for path in good.iterdir()] == [DATABASE_NAME]
+
+
+@pytest.mark.defect("V14")
+def test_doctor_reports_settings_that_cannot_be_used_and_looks_at_the_rest(repository: GitRepository) -> None:
+    for text, words in (("fail_on: [\n", "codeloupe.yaml"), ("experts: [nope]\n", "'nope'")):
+        repository.write("codeloupe.yaml", text)
+        ended = codeloupe("doctor", cwd=repository.path)
+        (line,) = [line for line in ended.stdout.splitlines() if " settings " in line]
+        assert (ended.exit_code, "✘" in line, words in ended.stdout) == (3, True, True)
+        assert "detect-secrets" in ended.stdout
+        assert "A review here would be" in ended.stdout

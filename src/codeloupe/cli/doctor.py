@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 
 from codeloupe import app
 from codeloupe.cli.options import add_json_option, add_repo_option, is_ascii_only, wrapped
 from codeloupe.cli.running import run_to_end, set_up_logging, tell_notes
 from codeloupe.cli.writing import write_result
+from codeloupe.config.schema import Settings
+from codeloupe.errors import ConfigError
 from codeloupe.model.diagnosis import Check, Diagnosis
 from codeloupe.report.sanitise import terminal
+from codeloupe.runtime import check_settings
 
 _NOT_HEALTHY = 3
 
@@ -25,10 +29,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look at everything; exit 0 when a review can run, 3 when something it needs is missing."""
     set_up_logging(verbose=False)
-    settings = tell_notes(run_to_end(app.configure(repo=arguments.repo)), quiet=False).settings
+    settings, wrong = _settings(arguments.repo)
     diagnosis = run_to_end(app.doctor(repo=arguments.repo, settings=settings))
+    diagnosis = replace(diagnosis, checks=(*diagnosis.checks, *wrong))
     write_result(_as_json(diagnosis) if arguments.json else _as_text(diagnosis))
     return 0 if diagnosis.healthy else _NOT_HEALTHY
+
+
+def _settings(repo: Path) -> tuple[Settings, tuple[Check, ...]]:
+    """The settings in force, and what is wrong with them: where they cannot be read, the defaults are in force."""
+    settings = Settings()
+    try:
+        settings = tell_notes(run_to_end(app.configure(repo=repo)), quiet=False).settings
+        run_to_end(check_settings(settings, repo=repo))
+    except ConfigError as error:
+        return settings, (Check("codeloupe", "settings", ok=False, detail=error.message, hint=error.hint),)
+    return settings, ()
 
 
 def _as_text(diagnosis: Diagnosis) -> str:

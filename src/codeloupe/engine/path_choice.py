@@ -32,11 +32,11 @@ def literal_pattern(path: str) -> str:
     return "/" + re.sub(_WILD, lambda found: f"[{found[0]}]", path)
 
 
-def no_such_files(pattern: str, names: Sequence[str]) -> UsageError:
-    """The error for a pattern that fits no file of the repository, before or after the change."""
+def no_such_files(pattern: str, names: Sequence[str], *, where: str = ", before or after the change") -> UsageError:
+    """The error for a pattern that fits no file of the repository, by default before or after the change."""
     meant = nearest_pattern(pattern, names)
     hint = f"did you mean {meant}?" if meant else "`git ls-files` shows the files there are"
-    return UsageError(f"no file of the repository matches {pattern!r}, before or after the change", hint=hint)
+    return UsageError(f"no file of the repository matches {pattern!r}{where}", hint=hint)
 
 
 def nearest_pattern(pattern: str, names: Sequence[str]) -> str | None:
