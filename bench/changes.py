@@ -57,6 +57,6 @@ def make_change(root: Path, *, files: int, lines: int) -> None:
     git(root, "commit", "--quiet", "--message=the change")
 
 
-def git(root: Path, *words: str) -> bytes:
+def git(root: Path, *words: str, stdin: bytes = b"") -> bytes:
     """Plain git in a repository of our own."""
-    return subprocess.run((*_GIT, *words), cwd=root, capture_output=True, check=True).stdout
+    return subprocess.run((*_GIT, *words), cwd=root, input=stdin, capture_output=True, check=True).stdout

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.changes import git
 from bench.lifelike import LARGE, SMALL, branch_diff, make_lifelike_change
 from bench.own_cpu import WatchedAgent
 from bench.prompt_tokens import lines_not_sent, times_sent, tokens_in, tokens_sent
@@ -34,6 +35,13 @@ _MOST_CPU_SECONDS = {"small": 0.8, "large": 2.0}
 _TIMES = {"small": 3, "large": 1}
 _WALL_TIMES = 5
 _FOUND = 1
+_MANY_FILES = 50_000
+_MOST_LARGE_TREE = 2.0
+_WAYS = {
+    "offline": ("offline", "main...HEAD"),
+    "claude_cli": ("claude_cli", "main...HEAD"),
+    "claude_cli, untrusted": ("claude_cli", "main...HEAD", "--untrusted"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,7 @@ def rows() -> Iterator[BenchRow]:
         yield from _wall(small)
         for change in changes:
             yield _own_cpu(change)
+        yield from _large_tree(Path(directory) / "many")
 
 
 def _tokens(change: _Change) -> Iterator[BenchRow]:
@@ -130,6 +139,46 @@ def _own_cpu(change: _Change) -> BenchRow:
     detail = f"{spent.own_seconds:.2f} s beside {spent.agent_seconds:.1f} s of {spent.agent_calls} claude calls"
     name = f"own CPU of reviewing the {change.name} change / {most:g} s"
     return BenchRow(name, detail, spent.own_seconds / most, 1.0)
+
+
+def _large_tree(root: Path) -> Iterator[BenchRow]:
+    """One changed file of very many: by CPU, since that is all that differs, without what the claude program takes."""
+    root.mkdir()
+    git(root, "init", "--quiet", "--template=", "--initial-branch=main")
+    git(root, "fast-import", "--quiet", stdin=b"".join(_many_files()))
+    git(root, "checkout", "--quiet", "work")
+    change = _Change("large tree", root, b"")
+    spent: dict[str, float] = {}
+    with StandInServer(reply=_nothing) as server:
+        for name, words in _WAYS.items():
+            agent = WatchedAgent(str(find("claude")), change.new_home())
+            variables = _for_claude(server, str(agent.path)) | _surroundings(change.new_home())
+            asks = name != "offline"
+            runs = (
+                agent.run(_command(*words), cwd=root, environment=variables, must_ask=asks)
+                for _ in range(_TIMES["small"])
+            )
+            spent[name] = min(runs).own_seconds
+    offline = spent.pop("offline")
+    for name, seconds in spent.items():
+        title = f"review of one file of {_MANY_FILES:,}, {name} / offline"
+        yield BenchRow(title, f"{seconds:.2f} s / {offline:.2f} s of own CPU", seconds / offline, _MOST_LARGE_TREE)
+
+
+def _many_files() -> Iterator[bytes]:
+    """The files for `git fast-import`: all on main, and one changed on the branch work."""
+
+    def commit(branch: str, time: int) -> bytes:
+        return b"commit refs/heads/%s\ncommitter a <a@b.example> %d +0000\ndata 1\nx\n" % (branch.encode(), time)
+
+    def file(number: int, content: bytes) -> bytes:
+        name = b"p%03d/m%02d/f%d.py" % (number // 500, number // 25 % 20, number)
+        return b"M 100644 inline %s\ndata %d\n%s\n" % (name, len(content), content)
+
+    yield commit("main", 1_700_000_000)
+    for number in range(_MANY_FILES):
+        yield file(number, b"def f(x):\n    return x + %d\n" % number)
+    yield commit("work", 1_700_000_100) + b"from refs/heads/main\n" + file(7, b"def f(x):\n    return x * 7\n")
 
 
 def _review(
