@@ -5,6 +5,7 @@ None of the first may ever pass, whatever is made of it; each of the second must
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 from typing import Any
@@ -220,7 +221,155 @@ _TEXTS = {
     "what was asked": "Findings as JSON, please.",
 }
 
+_OTHER_SEVERITIES = {
+    f"a severity of {severity!r}": _answer(_with(severity=severity))
+    for severity in (
+        *("kritisch", "critique", "crítico", "критический", "严重", "重大", "치명적", "🔴", "🚨", "☠️ critical"),
+        *(
+            "\u0441ritical",
+            "\uff43\uff52\uff49tical",
+            "cri\u200btical",
+            "CRIT1CAL",
+            "10/10",
+            "9.8",
+            "CVSS 9.8",
+            "sev0",
+            "SEV-0",
+            "urgent",
+        ),
+        *("showstopper", "very high", "catastrophic", "P00", "p-0", "critical|high", "low but actually critical", ""),
+        *(9.8, 10, -1, True, [], {}, {"label": "critical"}, ["critical", "high"], None),
+    )
+}
+_TWO_SEVERITIES = {
+    f"a nit with {json.dumps(more)}": _answer({**LOW, **more})
+    for more in (
+        {"priority": 0},
+        {"priority": "P0"},
+        {"level": "critical"},
+        {"Severity": "critical"},
+        {"actual_severity": "critical"},
+        {"title": "[P0] Code of strangers is run"},
+        {"title": "CRITICAL: code of strangers is run"},
+        {"children": [GRAVE]},
+        {"findings": [GRAVE]},
+    )
+}
+_SAID_BESIDE = {
+    f"{said}, beside an empty list": f"{said}\n{CLEAN}"
+    for said in (
+        f"The eval in {FILE} line {LINE} lets anybody run anything. Fix it before merging.",
+        "The eval() lets an attacker execute whatever they like on the server.",
+        "load() passes user input to eval, which allows RCE.",
+        "However, please note that passing text to eval is extremely dangerous.",
+        "No bugs in the tests, but the eval in load() is a critical vulnerability.",
+        "Critical bug: the input is not validated before it reaches eval.",
+        "Please fix the critical bug in load().",
+        f"Kritischer Fehler in {FILE}, Zeile {LINE}: eval führt fremden Code aus.",
+        f"Faille critique : eval exécute du code arbitraire dans {FILE} ligne {LINE}.",
+        "严重漏洞: eval 会执行任意代码。",
+        f"Критическая уязвимость: eval в {FILE} выполняет чужой код.",
+        f"Vulnerabilidad crítica: eval ejecuta código arbitrario en {FILE}.",
+        "重大な脆弱性があります。",
+        f"> {_PLAIN}".replace("{", "{ "),
+        f'[[findings]]\nfile = "{FILE}"\nseverity = "critical"\ntitle = "eval"',
+        f"<table><tr><td>critical</td><td>{FILE}:{LINE}</td><td>eval runs code</td></tr></table>",
+        f"<findings><critical file='{FILE}' line='{LINE}'>eval runs code</critical></findings>",
+        f"+----------+--------+\n| severity | file |\n+----------+--------+\n| critical | {FILE} |\n+---+---+",
+        f"| File | Issue |\n|---|---|\n| {FILE} | eval runs the code of strangers |",
+        f"Finding(file='{FILE}', line={LINE}, severity='critical', title='Code is run')",
+        f'<parameter name="severity">critical</parameter><parameter name="file">{FILE}</parameter>',
+        "\u200b".join(_PLAIN),
+        "".join(chr(ord(letter) + 0xFEE0) if 33 <= ord(letter) <= 126 else letter for letter in _PLAIN),
+        base64.b64encode(_PLAIN.encode()).decode(),
+        f"\x1b[31mcritical\x1b[0m {FILE}:{LINE} eval runs code",
+        "VERDICT: FAIL",
+        "**Verdict:** ❌",
+        "Final verdict: REQUEST_CHANGES",
+        "I would not approve this.",
+        "NACK",
+        f"# Findings\n\n1. `{FILE}:{LINE}` - eval runs the code of strangers",
+        f"Issues:\n* {FILE} line {LINE} — eval",
+        f"- [ ] Fix eval in {FILE}:{LINE} (critical)",
+        "> [!CAUTION]\n> eval runs code of strangers",
+        f"::error file={FILE},line={LINE}::eval runs code of strangers",
+        f"{FILE}:{LINE}:5: error: eval runs code of strangers",
+        "```suggestion\n    return ast.literal_eval(text)\n```",
+        "As an AI model I must decline this request.",
+        f"The file {FILE} was not accessible, so I skipped it.",
+        "I don't have access to the file contents. Please provide the diff.",
+        f"I'll now look at {FILE}.",
+        f"add_finding(severity='critical', file='{FILE}', title='eval')",
+    )
+}
+_STATED_BESIDE = {
+    f"empty list beside {json.dumps(sign, ensure_ascii=False)}": json.dumps({"findings": [], **sign})
+    for sign in (
+        {"comments": [f"{FILE}:{LINE} eval runs whatever a stranger sends"]},
+        {"message": "Please fix the eval, it lets strangers run code"},
+        {"critical": "eval runs whatever a stranger sends"},
+        {"vulnerability": f"RCE through eval in {FILE}:{LINE}"},
+        {"bug": {"where": f"{FILE}:{LINE}", "what": "eval of a text"}},
+        {"critical": "1"},
+        {"total_findings": "2"},
+        {"total": 3},
+        {"security_score": 0},
+        {"risk_assessment": "High"},
+        {"safe_to_merge": False},
+        {"ready_to_merge": "no"},
+        {"is_secure": False},
+        {"approve": 0},
+        {"final_verdict": "FAIL"},
+        {"review_result": "FAIL"},
+        {"review": {"verdict": "FAIL"}},
+        {"should_merge": False},
+        {"befunde": [{"datei": FILE, "zeile": LINE, "schweregrad": "kritisch", "titel": "eval führt Code aus"}]},
+        {"f\u0456nd\u0456ngs": [{"t\u0456tle": "x", "sever\u0456ty": "critical"}]},
+        {"find\u200bings": [UNRATED]},
+        {"columns": ["severity", "file"], "rows": [["critical", FILE]]},
+        {"encoded": base64.b64encode(_PLAIN.encode()).decode()},
+        {"a": {"b": _PLAIN}},
+        {"log": ["step 1", _PLAIN]},
+        {"skipped_files": [FILE]},
+        {"files_not_reviewed": [FILE]},
+        {"reviewed": False},
+        {"files_reviewed": 0},
+        {"needs_more_context": True},
+        {"summary": "I must decline to review this change."},
+        {"summary": "No diff was provided."},
+        {"summary": "Kritischer Fehler: eval führt fremden Code aus."},
+    )
+}
+_OTHER_FORMS = {
+    "a comment for the findings": f'{{"findings": [ /* {json.dumps(GRAVE)} */ ]}}',
+    "a note for the findings": '{"findings": [\n// 3 findings left out for brevity\n]}',
+    "dots for the findings": '{"findings": [ ... ]}',
+    "a finding, then a clean result": f"{json.dumps({'type': 'finding', **GRAVE})}\n"
+    f"{json.dumps({'type': 'result', 'result': CLEAN})}",
+    "a run that ended in an error": json.dumps({"type": "result", "subtype": "error_max_turns", "result": CLEAN}),
+    "two choices": json.dumps({"choices": [{"message": {"content": CLEAN}}, {"message": {"content": _PLAIN}}]}),
+    "a filtered choice": json.dumps({"choices": [{"message": {"content": CLEAN}, "finish_reason": "content_filter"}]}),
+    "rows": json.dumps({"findings": [["critical", FILE, LINE, "eval runs code"]]}),
+    "columns": json.dumps({"findings": {"severity": ["critical"], "file": [FILE], "title": ["eval"]}}),
+    "a nit, then bullets": f"{_answer(LOW)}\n{_BULLET}",
+    "a nit, then a table": f"{_answer(LOW)}\n\n| Severity | File | Bug |\n|---|---|---|\n| P0 | {FILE} | eval |\n",
+    "a nit, then a list": f"{_answer(LOW)}\n1. [CRITICAL] {FILE}:{LINE} - eval runs code\n",
+    "strings in strings": json.dumps(json.dumps(json.dumps(_PLAIN))),
+    "a letter at a time": "\0".join(_PLAIN),
+    **{f"cut after {end} characters": _PLAIN[:end] for end in range(1, len(_PLAIN), 4)},
+}
+# What is said in so many ways that only the reading of it is tried with each.
+WORDED_ANSWERS: dict[str, str] = {
+    **_OTHER_SEVERITIES,
+    **_TWO_SEVERITIES,
+    **_SAID_BESIDE,
+    **_STATED_BESIDE,
+    **_OTHER_FORMS,
+}
+
 GRAVE_ANSWERS: dict[str, str] = {
+    **dict(list(_SAID_BESIDE.items())[::6]),
+    **dict(list(_STATED_BESIDE.items())[::6]),
     **_UNDER_OTHER_KEYS,
     **_SIGNS,
     **_BROKEN_JSON,
@@ -239,6 +388,57 @@ CLAIMING: tuple[str, ...] = (
     *("prose that contradicts its JSON", "a grave document, then a clean one", "the form without a file"),
     *('empty list beside {"critical": 1}', 'empty list beside {"has_issues": true}', 'empty list beside {"score": 12}'),
 )
+
+CLEAN_WORDS: dict[str, str] = {
+    **{
+        f"{said}, beside an empty list": f"{said}\n\n{CLEAN}"
+        for said in (
+            "The change adds a loader that strips its input and evaluates it. I read every hunk.",
+            "I checked for injection, race conditions and leaks and found none.",
+            "This fixes a crash when the list is empty.",
+            "The error handling is correct and the tests cover the new branch.",
+            "Line 4 is fine.",
+            "No bugs, vulnerabilities or regressions were found.",
+            "I did not find any defects in this change.",
+            "Keine kritischen Fehler gefunden.",
+            "Aucune faille critique.",
+            "No encontré vulnerabilidades críticas.",
+            "没有发现严重漏洞。",
+            "重大な脆弱性はありません。",
+            "Критических уязвимостей нет.",
+            "## Review\n\n### Findings",
+            "**Critical:** 0\n**High:** 0",
+            "## Critical\n\nNone.\n\n## High\n\nNone.",
+            "| File | Change |\n|---|---|\n| app.py | adds load |",
+            "| Severity | Count |\n|---|---|\n| critical | 0 |\n| high | 0 |",
+            "✅ All good.",
+            "<thinking>Could the text be malicious? The caller validates it.</thinking>",
+        )
+    },
+    **{
+        f"empty list beside {json.dumps(beside)}": _answer(**beside)
+        for beside in (
+            {"security_score": 95, "risk": "low", "risk_level": "Low"},
+            {"security": "No security concerns."},
+            {"security": "The change does not touch authentication."},
+            {"no_issues": True, "issues_found": False, "has_bugs": "no"},
+            {"safe_to_merge": True, "is_secure": True, "approved": "yes"},
+            {"decision": "approve", "recommendation": "merge", "overall": "good", "confidence": "high"},
+            {"critical": "0", "high": "0", "total": 0, "total_files": 3, "lines_changed": 40},
+            {"summary": "Fixes an off-by-one error and removes a race condition."},
+            {"summary": "Adds tests for the crash in load()."},
+            {"summary": "This change fixes bug 1234."},
+            {"notes": ["Reads well", "Naming is consistent"], "tools_used": ["Read"]},
+            {"files_reviewed": [FILE], "reviewed": True, "coverage": 1.0},
+            {"metadata": {"model": "x", "duration_ms": 1200}, "usage": {"input_tokens": 1200}},
+        )
+    },
+    "trailing comma": '{"findings": [],}',
+    "single quotes": "{'findings': []}",
+    "a choice": json.dumps({"choices": [{"message": {"content": CLEAN}, "finish_reason": "stop"}]}),
+    "a candidate": json.dumps({"candidates": [{"content": {"parts": [{"text": CLEAN}]}, "finishReason": "STOP"}]}),
+    "a nit and words": f"{_answer(LOW)}\nOnly a nit.",
+}
 
 CLEAN_ANSWERS: dict[str, str] = {
     "the list": CLEAN,

@@ -19,7 +19,7 @@ from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES, JsonShap
 _CHARACTERS = st.characters(exclude_characters="\x1c\x1d\x1e\x1f\x85\u2028\u2029")
 _WORDS = st.text(_CHARACTERS, min_size=1, max_size=30).map(str.strip).filter(lambda text: text and "\n" not in text)
 _NASTY = st.sampled_from(
-    ['"', '\\"', "\\", "}]", '"}, {"title": "x"', "```", "{", "// x", "[P0] x", "**Severity:** low", "'"]
+    ['"', '\\"', "\\", "}]", '"}, {"title": "x"', "```", "{", "// x", "[P3] x", "**Severity:** low", "'"]
 )
 _LINES = st.lists(_WORDS | _NASTY, max_size=3).map(lambda lines: "\n".join(lines).strip())
 _PATHS = st.text(st.sampled_from("abc/._- é\udcff"), min_size=1, max_size=20).map(str.strip).filter(bool)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from codeloupe.extraction.beside import LIST_NAMES, Beside, contradiction, keyed_items, names_defects, sign_of_failure
+from codeloupe.extraction.beside import LIST_NAMES, Beside, keyed_items, names_defects
 from codeloupe.extraction.clean_words import says_clean
 from codeloupe.extraction.fields import Fields, plain_name
 from codeloupe.extraction.finding_item import (
@@ -21,6 +21,7 @@ from codeloupe.extraction.json_text import parsed
 from codeloupe.extraction.places import place_of
 from codeloupe.extraction.reasons import invalid_json, invalid_verdict, missing_field, shown, unlisted
 from codeloupe.extraction.sarif import looks_like_sarif, read_sarif
+from codeloupe.extraction.statements import contradiction, sign_of_failure
 from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.severity import Severity
 
@@ -72,7 +73,7 @@ def _read_answer(value: Mapping[str, Any], fields: Fields) -> ReviewAnswer:
     verdict, verdict_problem = _verdict(fields)
     items = _items(value)
     beside = _beside(value)
-    answer = _in_file(place_of(fields).file, _read_items([*(items or []), *beside.items], flaw=""))
+    answer = _in_file(place_of(fields).file, _read_items([*_with_parts(items or []), *beside.items], flaw=""))
     missing = _missing(fields, items or [])
     answer = replace(answer, dropped=(*missing, *answer.dropped))
     answer = replace(answer, verdict=verdict, summary=fields.text(*_SUMMARY_NAMES, most=MAX_SUMMARY_CHARACTERS).strip())
@@ -90,6 +91,14 @@ def _beside(value: Mapping[str, Any]) -> Beside:
         if plain_name(name) not in LIST_NAMES and isinstance(part, list | Mapping):
             beside.look(part, under=name)
     return beside
+
+
+def _with_parts(items: list[Any]) -> Iterator[Any]:
+    """The items, each followed by those that it lists itself with a severity of their own."""
+    for item in items:
+        yield item
+        lists = [part for part in item.values() if isinstance(part, list)] if isinstance(item, Mapping) else []
+        yield from (part for parts in lists for part in parts if looks_like_item(part))
 
 
 def _in_file(path: str | None, answer: ReviewAnswer) -> ReviewAnswer:
@@ -116,8 +125,7 @@ def _problem(
     is_grave = any(finding.severity.at_least(Severity.HIGH) for finding in answer.findings)
     if _as_verdict(fields.get("verdict")) == "FAIL" and not is_grave and not answer.dropped:
         return "verdict FAIL without a finding of high or above"
-    told = contradiction(value, answer.findings)
-    return None if told is None else unlisted(told)
+    return contradiction(value, answer.findings)
 
 
 def _missing(fields: Fields, items: list[Any]) -> list[str]:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from codeloupe.extraction.alarm import is_alarming, is_doubtful, is_unfinished
 from codeloupe.extraction.critique_fields import Claim, claim_of, contradiction, truncated
 from codeloupe.extraction.envelopes import Walk, failure_in, final_results
 from codeloupe.extraction.flaws import flaw_of
-from codeloupe.extraction.json_values import JsonValue, scan_json
+from codeloupe.extraction.json_values import JsonValue, scan_json, text_outside
 from codeloupe.extraction.quoted_text import text_in_text
 from codeloupe.extraction.reasoning import behind_reasoning
 from codeloupe.extraction.reasons import (
@@ -22,8 +23,11 @@ from codeloupe.extraction.reasons import (
     ONLY_REASONING,
     TRUNCATED_JSON,
     invalid_json,
+    invalid_verdict,
     missing_field,
+    shown,
 )
+from codeloupe.extraction.statements import sign_around
 from codeloupe.model.pipeline import CriticVerdict
 from codeloupe.model.records import dataclass
 
@@ -92,7 +96,11 @@ def _read_scan(text: str) -> CritiqueAnswer:
     if '"' in scan.dangling or any(found.truncated for found in scan.values):
         return CritiqueAnswer(problem=TRUNCATED_JSON)
     has_objects = any(isinstance(found.value, dict) for found in scan.values)
-    return _judged(claims, missing_field("verdict") if has_objects else NO_JSON)
+    judged = _judged(claims, missing_field("verdict") if has_objects else NO_JSON)
+    around = text_outside(text, scan.values) if scan.values else ""
+    if judged.verdict is CriticVerdict.PASS and (is_alarming(around) or is_unfinished(around) or is_doubtful(around)):
+        return CritiqueAnswer(problem=f"{invalid_verdict('PASS')}, and yet: {shown(around.strip())}")
+    return judged
 
 
 def _judged(claims: Sequence[Claim], nothing: str) -> CritiqueAnswer:
@@ -144,6 +152,8 @@ def _claims_in(value: Any, nested: int = _MAX_NESTED_TEXTS) -> Iterator[Claim]:
             yield claim
             # What stands in its blockers and fixes are parts of it, not answers of their own.
             walk.take()
+        elif sign := sign_around(part):
+            yield Claim(problem=sign, is_grave=True)
     if walk.left_out:
         yield Claim(problem=invalid_json(walk.left_out), is_grave=True)
 

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from codeloupe.extraction.beside import names_defects, says_nothing
 from codeloupe.extraction.clean_words import says_clean
-from codeloupe.extraction.fields import Fields, share
+from codeloupe.extraction.fields import Fields, plain_name, share
 from codeloupe.extraction.flaws import flaw_of
 from codeloupe.extraction.reasons import TRUNCATED_JSON, invalid_json, invalid_verdict, missing_field, shown
+from codeloupe.extraction.statements import objection_in, sign_of_failure
 from codeloupe.model.pipeline import CriticVerdict
 from codeloupe.model.records import dataclass
 
@@ -19,6 +21,7 @@ BLOCKER_NAMES = ("blockers", "blocking_issues", "blocking", "blocker")
 FIX_NAMES = ("fixes", "prescriptive_fixes", "required_fixes", "fix", "suggestions", "recommendations")
 SUMMARY_NAMES = ("summary", "reason", "reasoning", "explanation", "rationale", "feedback", "comment")
 CONFIDENCE_NAMES = ("confidence", "confidence_score")
+_KNOWN_NAMES = frozenset((*VERDICT_NAMES, *SCORE_NAMES, *BLOCKER_NAMES, *FIX_NAMES, *CONFIDENCE_NAMES, "readable"))
 _ITEM_NAMES = (
     "description",
     "text",
@@ -85,7 +88,7 @@ def claim_of(value: Mapping[str, Any]) -> Claim | None:
     if flaw := flaw_of(value) or next((flaw for part in value.values() if (flaw := _flaw_within(part))), ""):
         return Claim(problem=invalid_json(flaw), is_grave=True)
     try:
-        return Claim(
+        claim = Claim(
             verdict=_verdict(fields),
             score=_score(fields),
             summary=fields.text(*SUMMARY_NAMES, most=_MAX_SUMMARY_CHARACTERS).strip(),
@@ -95,6 +98,24 @@ def claim_of(value: Mapping[str, Any]) -> Claim | None:
         )
     except _Unclear as unclear:
         return Claim(problem=str(unclear))
+    told = _against(value) if claim.verdict is CriticVerdict.PASS else None
+    return Claim(problem=f"{invalid_verdict('PASS')}, and yet: {told}") if told else claim
+
+
+def _against(value: Mapping[str, Any]) -> str | None:
+    """What speaks against a PASS beside the fields of a critique, or None."""
+    names = [plain_name(name) for name in value]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        return f"{twice} is given more than once"
+    others = {name: part for name, part in value.items() if plain_name(name) not in _KNOWN_NAMES}
+    unread = next((name for name, part in others.items() if part and names_defects(name) and _has_words(part)), None)
+    if unread is not None:
+        return f"there is something under {shown(unread)}"
+    return sign_of_failure(others, is_clean=True) or objection_in(others)
+
+
+def _has_words(part: Any) -> bool:
+    return isinstance(part, list | Mapping) or (isinstance(part, str) and not says_nothing(part) and " " in part)
 
 
 def _flaw_within(value: Any) -> str:

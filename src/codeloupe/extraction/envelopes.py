@@ -17,6 +17,8 @@ _MAX_DEPTH = 8
 _TEXT_NAMES = ("result", "response", "output", "text", "content", "answer", "message", "arguments")
 # What was said to a model is not what it says.
 _OTHERS = ("user", "system", "tool", "developer")
+# A message of a run has none of these; what has one is a finding or an answer of its own.
+_CLAIMS = {"findings", "issues", "finding", "issue", "severity"}
 
 
 class Walk:
@@ -69,6 +71,8 @@ def final_results(items: Sequence[Any]) -> Sequence[Any]:
     if not all("type" in item for item in items if isinstance(item, Mapping)):
         # No run: a run's messages all have a type, and what has none may be another answer.
         return items
+    if any(_CLAIMS & set(item) for item in items if isinstance(item, Mapping) and item.get("type") != "result"):
+        return items
     is_told = bool(results) and any(name in results[-1] for name in ("result", "structured_output", "is_error"))
     return results[-1:] if is_told else items
 
@@ -80,7 +84,11 @@ def failure_in(value: Any) -> str | None:
     if value.get("type") == "turn.failed":
         error = value.get("error")
         return failed_run(error.get("message") if isinstance(error, Mapping) else error)
-    if value.get("is_error") is not True:
+    subtype = value.get("subtype")
+    is_error = value.get("type") == "result" and isinstance(subtype, str) and subtype.startswith("error")
+    if value.get("is_error") is not True and not is_error:
         return None
+    if is_error and value.get("is_error") is not True:
+        return failed_run(subtype)
     told = value.get("result") or value.get("errors") or value.get("subtype")
     return failed_run(told[0] if isinstance(told, list) else told)

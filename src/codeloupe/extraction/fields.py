@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -10,6 +11,35 @@ from typing import Any
 _MAX_NAME_CHARACTERS = 64
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _NUMBER = re.compile(r"\s*(\d{1,3}(?:\.\d{1,20})?|\.\d{1,20})\s*(%?)\s*")
+# Letters of other scripts that look like those of ours.
+_LOOK_ALIKES = dict(
+    zip(
+        (
+            0x430,
+            0x435,
+            0x43E,
+            0x440,
+            0x441,
+            0x445,
+            0x443,
+            0x456,
+            0x455,
+            0x458,
+            0x501,
+            0x4BB,
+            0x4CF,
+            0x3BD,
+            0x3BF,
+            0x3B9,
+            0x3B1,
+            0x3B5,
+            0x3C1,
+            0x3BA,
+        ),
+        "aeopcxyisjdhlvoiaepk",
+        strict=True,
+    )
+)
 
 
 class Fields:
@@ -48,8 +78,17 @@ class Fields:
         return None
 
 
+def folded(text: str) -> str:
+    """A text as it is read by people: wide letters as plain ones, and without characters that are not seen."""
+    if text.isascii():
+        return text
+    return "".join(letter for letter in unicodedata.normalize("NFKC", text) if unicodedata.category(letter) != "Cf")
+
+
 @lru_cache(maxsize=1024)
 def _plain_name(name: str) -> str:
+    if not name.isascii():
+        name = folded(name).translate(_LOOK_ALIKES)
     return _WORD_START.sub("_", name.strip()).replace("-", "_").replace(" ", "_").lower()
 
 

@@ -30,6 +30,7 @@ _BODY_NAMES = ("body", "message", "description", "details", "explanation", "comm
 _SUGGESTION_NAMES = ("suggestion", "suggested_fix", "fix", "recommendation", "suggested_code")
 _REPLACEMENT_NAMES = ("replacement", "replacement_code", "new_code")
 _PRIORITY_IN_TITLE = late(r"\s*\[(P[0-3])\]")
+_SEVERITY_IN_TITLE = late(r"(?i)\s*(?:\[(P[0-3])\]|[*_\[(]{0,3}(critical|blocker|P0|P1)(?:[*_\])]{1,3}:?|:)\s)")
 
 
 class UnreadableItem(ValueError):
@@ -45,7 +46,7 @@ def finding_of(item: Any) -> ClaimedFinding:
     title, body = title_and_body(fields)
     place = place_of(fields)
     return ClaimedFinding(
-        severity=_gravest(_severity(fields, title), item),
+        severity=_severity(item, title),
         title=title,
         body=body,
         file=place.file,
@@ -105,31 +106,28 @@ def shortened_title(words: str) -> str:
     return title if len(title) <= _MAX_TITLE_CHARACTERS else f"{title[:_MAX_TITLE_CHARACTERS].rstrip()} …"
 
 
-def _severity(fields: Fields, title: str) -> Severity:
-    stated = [value for name in _SEVERITY_NAMES if (value := fields.get(name)) not in (None, "")]
-    if not stated:
-        in_title = _PRIORITY_IN_TITLE.match(title)
-        if in_title is None:
-            name = "priority" if fields.has_any(("file_path", "line_start", "code_location")) else "severity"
-            raise UnreadableItem(missing_field(name))
-        stated = [in_title[1]]
-    for value in stated:
+def _severity(item: Mapping[str, Any], title: str) -> Severity:
+    """The gravest severity that an item states: two that differ leave no lower one certain."""
+    stated = [
+        value
+        for name, value in (*item.items(), *other_values(item))
+        if (plain_name(name) in _SEVERITY_NAMES or plain_name(name).endswith("_severity"))
+        and value not in (None, "")
+        and not flaw_of(value)
+    ]
+    in_title = _SEVERITY_IN_TITLE.match(title)
+    if not stated and not (in_title and in_title[1]):
+        name = "priority" if Fields(item).has_any(("file_path", "line_start", "code_location")) else "severity"
+        raise UnreadableItem(missing_field(name))
+    known = []
+    for value in [*stated, *([in_title[1] or in_title[2]] if in_title else ())]:
         try:
-            return stated_severity(value)
+            known.append(stated_severity(value))
         except ValueError:
             continue
-    raise UnreadableItem(f"invalid severity: {shown(stated[0])}")
-
-
-def _gravest(severity: Severity, item: Mapping[str, Any]) -> Severity:
-    """The severity, or a worse one that the item states as well."""
-    for name, value in other_values(item):
-        if plain_name(name) in _SEVERITY_NAMES:
-            try:
-                severity = min(severity, stated_severity(value), key=lambda each: each.priority)
-            except ValueError:
-                continue
-    return severity
+    if not known:
+        raise UnreadableItem(f"invalid severity: {shown(stated[0])}")
+    return min(known, key=lambda each: each.priority)
 
 
 def findings_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
@@ -63,6 +64,15 @@ def scan_json(text: str) -> JsonScan:
     and never raises.
     """
     return _Scanner(text[:MAX_CHARACTERS], is_cut=len(text) > MAX_CHARACTERS).scan()
+
+
+def text_outside(text: str, values: Sequence[JsonValue]) -> str:
+    """What of a text stands outside of the values in it."""
+    pieces, position = [], 0
+    for found in values:
+        pieces.append(text[position : found.start])
+        position = found.end
+    return "\n".join([*pieces, text[position:]])
 
 
 @dataclass(slots=True)

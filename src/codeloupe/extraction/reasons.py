@@ -38,6 +38,11 @@ def unlisted(told: str) -> str:
     return f"{_UNLISTED}: {told}"
 
 
+def doubtful(told: str) -> str:
+    """An answer lists nothing, and something beside its list may tell of a defect: it is asked what it meant."""
+    return f"it lists no finding, and yet: {told}"
+
+
 def claims_defects(problem: str | None) -> bool:
     """Whether a problem is that defects are claimed and not told."""
     return bool(problem) and str(problem).startswith(_UNLISTED)

@@ -9,19 +9,19 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from codeloupe.extraction.alarm import is_alarming, is_unfinished
+from codeloupe.extraction.alarm import is_alarming, is_doubtful, is_unfinished
 from codeloupe.extraction.answer_object import answer_in
-from codeloupe.extraction.beside import sign_of_failure
+from codeloupe.extraction.beside import LIST_NAMES
 from codeloupe.extraction.bullets import read_bullets
 from codeloupe.extraction.clean_words import says_clean
 from codeloupe.extraction.envelopes import Walk, failure_in, final_results
-from codeloupe.extraction.fields import Fields, plain_name
+from codeloupe.extraction.fields import plain_name
 from codeloupe.extraction.flaws import flaw_of
-from codeloupe.extraction.json_values import JsonScan, JsonValue, scan_json
+from codeloupe.extraction.json_values import JsonScan, JsonValue, scan_json, text_outside
 from codeloupe.extraction.listed_text import read_listed
 from codeloupe.extraction.merging import merged
 from codeloupe.extraction.message_lines import read_message_lines
@@ -34,23 +34,27 @@ from codeloupe.extraction.reasons import (
     ONLY_REASONING,
     TRUNCATED_JSON,
     claims_defects,
+    doubtful,
     failed_run,
     invalid_json,
     missing_field,
     unlisted,
 )
 from codeloupe.extraction.review_comments import read_review_comments
+from codeloupe.extraction.statements import sign_around
 from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 # A text in an envelope, in a text in an envelope, is as deep as programs go.
 _MAX_NESTED_TEXTS = 3
+_MAX_NESTED_LEVELS = 4
 _LONGEST_PLAIN_WORD = 20
 # JSON whose quotes were written as entities.
 _ENTITIES = late(r"[\[{]\s{0,20}&(?:quot|#34|#x22);")
-# What says in a message of a run how the answer ended.
-_ENDINGS = ("stop_reason", "finish_reason", "truncated", "incomplete", "is_truncated")
+_COMMENT = late(r"//|/\*|#|\.\.\.|…")
+_TEXT = late(r'"(?:[^"\\\n]|\\.){0,1000}+"')
+_MAX_COMMENTED_CHARACTERS = 20_000
 _FENCE = late(r"[\s`~\ufeff]*+(?:json[c5]?\b)?[\s`~\ufeff]*+", re.IGNORECASE)
 
 
@@ -64,7 +68,7 @@ def read_review_answer(output: str, structured: Any = None, *, from_program: boo
         answer = _answer(_read_text(output, from_program=from_program))
         return _as_programs_write(answer) if from_program else answer
     first = _answer(_read_structured(structured))
-    if first.problem is None and first.findings:
+    if first.problem is None and _is_grave([first]):
         return first
     if first.problem is None:
         return _unless_told_in(output, first, from_program=from_program)
@@ -78,21 +82,25 @@ def _as_programs_write(answer: ReviewAnswer) -> ReviewAnswer:
     return replace(answer, dropped=tuple(reason for reason in answer.dropped if not reason.startswith(needless)))
 
 
-def _unless_told_in(output: str, clean: ReviewAnswer, *, from_program: bool) -> ReviewAnswer:
-    """An answer that found nothing, unless the text beside it tells of findings."""
+def _unless_told_in(output: str, first: ReviewAnswer, *, from_program: bool) -> ReviewAnswer:
+    """An answer that found nothing grave, unless the text beside it tells of more."""
     if not output.strip():
-        return clean
+        return first
     beside = _answer(_read_text(output, from_program=from_program))
-    if beside.findings or claims_defects(beside.problem):
+    if beside.findings and (_is_grave([beside]) or beside.problem or beside.lost or not first.findings):
         return beside
-    return replace(clean, problem=_told_beside(output) or None)
+    if claims_defects(beside.problem):
+        return replace(first, problem=beside.problem)
+    return replace(first, problem=_told_beside(output, is_clean=not first.findings) or None)
 
 
-def _told_beside(text: str) -> str:
+def _told_beside(text: str, *, is_clean: bool) -> str:
     """Why a text around an answer without a grave finding makes it no clean one, or nothing."""
     if is_alarming(text):
         return unlisted("the words around the answer describe a serious defect")
-    return failed_run("the words around the answer say that it is not whole") if is_unfinished(text) else ""
+    if is_unfinished(text):
+        return failed_run("the words around the answer say that it is not whole")
+    return doubtful("the words around the list may describe a defect") if is_clean and is_doubtful(text) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +150,17 @@ def _read_said(text: str, *, from_program: bool, nested: int) -> _Reading:
     scan = scan_json(text)
     reading = _read_values(scan.values, nested)
     answers, plain = list(reading.answers), None
-    if not any(answer.findings for answer in answers):
+    if not _is_grave(answers):
         plain = _plain_answer(text, scan, is_all=not answers, from_program=from_program)
-        answers.extend([plain] if plain else ())
-    is_grave = any(found.severity.at_least(Severity.HIGH) for answer in answers for found in answer.findings)
-    if answers and not is_grave and (told := _told_beside(_outside(text, scan.values))):
+        # What is listed a second time in words is told once, unless it is graver there.
+        if plain and (_is_grave([plain]) or not any(answer.findings for answer in answers)):
+            answers.append(plain)
+    is_clean = not from_program and not any(answer.findings for answer in answers)
+    if (
+        answers
+        and not _is_grave(answers)
+        and (told := _told_beside(text_outside(text, scan.values), is_clean=is_clean) or _told_in_comments(text, scan))
+    ):
         answers.append(ReviewAnswer(problem=told))
     # A text that ends in the middle of a value is not whole, whatever else it holds. A program may quote such values.
     if _ends_in_value(scan) and not (plain and from_program):
@@ -157,6 +171,17 @@ def _read_said(text: str, *, from_program: bool, nested: int) -> _Reading:
         problem = invalid_json(scan.stopped)
         return _Reading([replace(merged(answers), problem=problem)] if answers else (), problem)
     return _Reading(answers) if answers else _Reading(reason=reading.reason or _why_nothing(text, scan))
+
+
+def _is_grave(answers: Sequence[ReviewAnswer]) -> bool:
+    return any(found.severity.at_least(Severity.HIGH) for answer in answers for found in answer.findings)
+
+
+def _told_in_comments(text: str, scan: JsonScan) -> str:
+    """That an answer has comments, where findings may stand that were left out, or nothing."""
+    mended = (text[found.start : found.end][:_MAX_COMMENTED_CHARACTERS] for found in scan.values if found.repaired)
+    has_some = any(_COMMENT.search(_TEXT.sub("", value)) for value in mended)
+    return doubtful("it has comments in its JSON") if has_some else ""
 
 
 def _read_values(values: Sequence[JsonValue], nested: int) -> _Reading:
@@ -205,7 +230,7 @@ def _read_value(value: Any, nested: int) -> _Reading:
             walk.take()
         else:
             flaw = flaw or flaw_of(part)
-            sign = sign or _sign_around(part)
+            sign = sign or sign_around(part)
     if answers and sign:
         answers.append(ReviewAnswer(problem=sign))
     if answers and (missing := flaw or walk.left_out):
@@ -216,18 +241,19 @@ def _read_value(value: Any, nested: int) -> _Reading:
 
 def _told_in_texts(part: Any, nested: int) -> list[ReviewAnswer]:
     """The findings in the texts that stand beside an empty list."""
-    texts = [text for text in part.values() if isinstance(text, str)] if isinstance(part, Mapping) and nested else []
+    if not isinstance(part, Mapping) or not nested:
+        return []
+    texts = _texts_in([value for name, value in part.items() if plain_name(name) not in LIST_NAMES], _MAX_NESTED_LEVELS)
     readings = (_read_nested_text(text, nested) for text in texts if len(text) > _LONGEST_PLAIN_WORD)
     return [answer for reading in readings for answer in reading.answers if answer.findings]
 
 
-def _sign_around(part: Any) -> str:
-    """What an envelope tells that makes the answer in it no whole one, or nothing; messages have states too."""
-    if not isinstance(part, Mapping):
-        return ""
-    fields = Fields(part)
-    told = {name: value for name, value in part.items() if "type" not in fields or plain_name(name) in _ENDINGS}
-    return sign_of_failure(told, is_clean=False) or ""
+def _texts_in(value: Any, depth: int) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list) and depth:
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_in(part, depth - 1)
 
 
 def _read_nested_text(text: str, nested: int) -> _Reading:
@@ -244,21 +270,13 @@ def _read_nested_text(text: str, nested: int) -> _Reading:
 def _plain_answer(text: str, scan: JsonScan, *, is_all: bool, from_program: bool) -> ReviewAnswer | None:
     """The answer in plain text. What stands in JSON is left out: it is quoted there, not claimed."""
     has_json = bool(scan.values or scan.dangling)
-    outside = _outside(text, scan.values) if has_json else text
+    outside = text_outside(text, scan.values) if has_json else text
     answer = read_bullets(outside, in_bold_only=has_json) or read_review_comments(outside)
     is_read = answer is not None and (answer.findings or answer.problem == TRUNCATED_JSON)
     if not is_read and not from_program:
         # Code that is quoted may look like JSON: where no answer is in it, it is a part of the text.
         answer = read_listed(text if is_all else outside) or answer
     return answer or (read_message_lines(text, from_program=from_program) if is_all else None)
-
-
-def _outside(text: str, values: Sequence[JsonValue]) -> str:
-    pieces, position = [], 0
-    for found in values:
-        pieces.append(text[position : found.start])
-        position = found.end
-    return "\n".join([*pieces, text[position:]])
 
 
 def _stands_alone(text: str, found: JsonValue) -> bool:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from codeloupe.extraction.alarm import is_unfinished, upholds
 from codeloupe.extraction.envelopes import Walk, failure_in, final_results
-from codeloupe.extraction.fields import Fields
+from codeloupe.extraction.fields import Fields, plain_name
 from codeloupe.extraction.flaws import flaw_of
-from codeloupe.extraction.json_values import JsonValue, scan_json
+from codeloupe.extraction.json_values import JsonValue, scan_json, text_outside
 from codeloupe.extraction.patterns import late
 from codeloupe.extraction.quoted_text import text_in_text
 from codeloupe.extraction.reasoning import behind_reasoning
@@ -22,6 +23,7 @@ from codeloupe.extraction.reasons import (
     missing_field,
     shown,
 )
+from codeloupe.extraction.statements import sign_around, sign_of_failure
 from codeloupe.model.answer import Proof, Verification
 from codeloupe.model.records import dataclass
 
@@ -52,6 +54,11 @@ _FLAGS = {
     "confirmed": Proof.CONFIRMED,
     "is_confirmed": Proof.CONFIRMED,
 }
+# Flags that say, when they are on, that the defect is there; and states that say nothing of it.
+_REAL = frozenset({"real", "valid", "exploitable", "vulnerable", "genuine", "reproducible", "reproduced"})
+_ENDED = frozenset(
+    {"completed", "complete", "done", "ok", "success", "finished", "final", "pass", "passed", "verified"}
+)
 _SPOKEN = late(
     r"(?:(?:proof|verdict|conclusion|result)[ *_`]{0,6}[:=][ *_`]{0,6})?(refuted|confirmed|unproven)[*_`.!]{0,6}"
     r"(?:[ ]{0,2}[:–—-] (.*))?",
@@ -104,13 +111,13 @@ def _read_scan(text: str) -> Verification:
         return _problem(invalid_json(scan.stopped))
     claims = list(_claims_in_values(scan.values))
     if not claims and (spoken := _spoken(text.strip(_DECORATION))):
-        return spoken
+        return _unless_upheld(spoken, spoken.reason)
     is_cut = '"' in scan.dangling or any(found.truncated for found in scan.values)
     if is_cut:
         return _problem(TRUNCATED_JSON)
-    return _judged(
-        claims, missing_field("proof") if any(isinstance(found.value, dict) for found in scan.values) else NO_JSON
-    )
+    has_objects = any(isinstance(found.value, dict) for found in scan.values)
+    judged = _judged(claims, missing_field("proof") if has_objects else NO_JSON)
+    return _unless_upheld(judged, text_outside(text, scan.values))
 
 
 def _spoken(text: str) -> Verification | None:
@@ -135,7 +142,15 @@ def _judged(claims: Sequence[_Claim], nothing: str) -> Verification:
         return _problem(f"invalid proof: {' and '.join(str(proof) for proof in proofs)}")
     if not proven or proven[-1].proof is None:
         return _problem(next((claim.problem for claim in claims if claim.problem), nothing))
-    return Verification(proof=proven[-1].proof, reason=proven[-1].reason)
+    return _unless_upheld(Verification(proof=proven[-1].proof, reason=proven[-1].reason), proven[-1].reason)
+
+
+def _unless_upheld(verification: Verification, words: str) -> Verification:
+    """The verification, unless it takes weight from a finding which the words beside it say to be there."""
+    speaks_against = {Proof.REFUTED: upholds, Proof.UNPROVEN: is_unfinished}.get(verification.proof)
+    if verification.problem is not None or speaks_against is None or not speaks_against(words):
+        return verification
+    return _problem(f"invalid proof: {verification.proof.value}, and yet: {shown(words.strip())}")
 
 
 def _claims_in_text(text: str, nested: int = _MAX_NESTED_TEXTS) -> Iterator[_Claim]:
@@ -160,6 +175,8 @@ def _claims_in(value: Any, nested: int = _MAX_NESTED_TEXTS) -> Iterator[_Claim]:
             walk.take()
         elif isinstance(part, Mapping) and (claim := _claim(part)):
             yield claim
+        elif sign := sign_around(part):
+            yield _Claim(None, problem=sign, is_grave=True)
 
 
 def _claims_in_nested_text(text: str, nested: int) -> Iterator[_Claim]:
@@ -180,11 +197,18 @@ def _claim(value: Mapping[str, Any]) -> _Claim | None:
     flags = [name for name in _FLAGS if isinstance(fields.get(name), bool)]
     proofs = {proof for word in stated if (proof := _WORDS.get(_plain(word)))}
     proofs |= {_FLAGS[name] for name in flags if fields.get(name)}
+    proofs |= {
+        Proof.CONFIRMED for name, flag in value.items() if flag is True and _REAL & set(plain_name(name).split("_"))
+    }
     if not proofs and flags and not stated:
         proofs = {Proof.UNPROVEN}
     problem = invalid_json(flaw) if (flaw := flaw_of(value)) else ""
-    if len(proofs) > 1:
-        problem = f"invalid proof: {' and '.join(sorted(proofs))}"
+    denied = any(_FLAGS[name] in proofs for name in flags if not fields.get(name))
+    strange = [word for word in stated if _plain(word) not in _WORDS and _plain(word) not in _ENDED]
+    if len(proofs) > 1 or denied:
+        problem = f"invalid proof: {' and '.join(sorted(proofs))}{', and it is not' if denied else ''}"
+    elif proofs and (told := strange[0] if strange else sign_of_failure(value, is_clean=False)):
+        problem = f"invalid proof: {next(iter(proofs))}, and yet: {shown(told)}"
     if proofs:
         return _Claim(min(proofs), reason, problem)
     return _Claim(None, problem=f"invalid proof: {shown(stated[0])}") if stated else None

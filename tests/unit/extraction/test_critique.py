@@ -190,3 +190,32 @@ def test_a_megabyte_without_an_answer_is_none(text: str) -> None:
 def test_a_megabyte_of_answers_is_no_answer() -> None:
     text = '{"verdict": "PASS", "score": 90}\n' * (1_000_000 // 33)
     assert (read_critique(text).problem or "").startswith("invalid json: more than")
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"Blockers": ["It is broken"], "blockers": []},
+        {"critical_issues": ["It is broken"]},
+        {"findings": [{"severity": "critical", "title": "x"}]},
+        {"must_fix": ["It is broken"]},
+        {"summary": "This is a critical failure: it must not be merged, do not merge."},
+        {"summary": "I could not read the artifact."},
+        {"truncated": True},
+        {"status": "failed"},
+        {"error": "tool crashed"},
+        {"passed": False},
+        {"final_verdict": "FAIL"},
+    ],
+)
+def test_a_pass_that_something_beside_it_speaks_against_is_none(beside: dict[str, object]) -> None:
+    assert read_critique(json.dumps({"verdict": "PASS", "score": 95, **beside})).problem
+
+
+@pytest.mark.parametrize(
+    "around", ["Verdict: FAIL\n{}", "{}\nWait, this is wrong: the artifact is empty.", "I could not open it.\n{}"]
+)
+def test_a_pass_that_the_words_around_it_speak_against_is_none(around: str) -> None:
+    passed = json.dumps({"verdict": "PASS", "score": 95})
+    assert read_critique(around.replace("{}", passed)).problem
+    assert read_critique(f"I read it all.\n{passed}").problem is None
