@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 import string
 import textwrap
@@ -92,6 +93,14 @@ LAYOUTS: dict[str, Callable[[Rows], str]] = {
     "comments": lambda rows: "\n".join(f"# {row}" for row in rows),
     "one line": " ".join,
     "XML": "&#xA;".join,
+    "JSON with escaped slashes": lambda rows: json.dumps({"key": "\n".join(rows)}).replace("/", "\\/"),
+    "commands": lambda rows: "\n".join(f"echo '{row}' >> deploy.key" for row in rows),
+    "lines with their places": lambda rows: "\n".join(
+        f"deploy/site.key:{number}:{row}" for number, row in enumerate(rows, start=1)
+    ),
+    "a log of lines": lambda rows: "\n".join(
+        f"a1b2c3d4 (A U Thor 2026-01-01 {number:>3}) {row}" for number, row in enumerate(rows, start=1)
+    ),
     "without its opening": lambda rows: "\n".join(f"+{row}" for row in rows[3:]),
     "some lines of it": lambda rows: "\n".join(f" {row}" for row in rows[5:9]),
 }
@@ -225,5 +234,8 @@ def look_alikes(seed: int = 13) -> list[str]:
         "re_compile_the_pattern_of_the_first_row",
         "SKU" + some(string.digits, 31),
         "fc-cache-of-the-fonts-of-the-whole-system",
+        "\n".join("- sha384-" + base64.b64encode(drawn.randbytes(48)).decode() for _ in range(4)),
+        "projects/" + some(string.digits, 12) + "/locations/eu/Jobs/" + some(string.digits, 21),
+        "sk-ecdsa-sha2-nistp256",
         "glc_text_of_the_first_and_the_second_row_and_of_the_third",
     ]

@@ -12,6 +12,7 @@ import re
 import string
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
+from itertools import islice
 from typing import Any
 
 from codeloupe.model.token_forms import bits_per_character, find_aws_secrets, find_tokens
@@ -25,6 +26,9 @@ _SECRET_NAME = re.compile(
 )
 _Span = tuple[int, int]
 
+# The version that a private key begins with, and a byte of it with what stands between two: also a line of a diff.
+_VERSION_BYTES = r"\s{0,4}0x02,\s{0,4}0x01,\s{0,4}0x0[01],"
+_BYTE = r"(?:[^0-9A-Za-z]{0,16}(?:[0-9]{1,6}[^0-9A-Za-z]{1,16})?0x[0-9A-Fa-f]{2},?){20,}+"
 # Credentials that are known by what stands around them. Each is tried only where its sign is in the text.
 _IN_CONTEXT: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("://", re.compile(r"(?<=://)[^/\s:@]*+:[^/\s@]++(?=@)")),  # user:password@ in an address
@@ -40,6 +44,11 @@ _IN_CONTEXT: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("<", re.compile(r"(?<=<)(?:D|P|Q|DP|DQ|InverseQ)>[A-Za-z0-9+/=\s]{40,4000}(?=</)")),  # RSA key of .NET
     ("LS0tLS1CRUdJTi", re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{20,}={0,2}")),  # a PEM file, encoded once more
     ("MII", re.compile(r"MII[A-Za-z0-9+/]{120,}={0,2}")),  # a key or certificate on one line
+    (
+        "0x30",
+        re.compile(r"0x30,\s{0,4}0x(?:8[12],\s{0,4}0x)?\w\w,(?:\s{0,4}0x\w\w,)?" + _VERSION_BYTES + _BYTE),
+    ),  # in C
+    ("020100", re.compile(r"(?i)30(?:8[12])?[0-9a-f]{2,4}020100(?:30|02)[0-9a-f]{100,}+")),  # a key in hexadecimal
     ("/u3+7Q", re.compile(r"/u3\+7Q[A-Za-z0-9+/]{50,}={0,2}")),  # a Java key store
 )
 
@@ -55,7 +64,7 @@ _HEADER = re.compile(
     r"|Charset|MessageID|Subject|x-[a-z-]+): ?[ -~]{0,100}"
 )
 _RUN = re.compile(r"[A-Za-z0-9+/=]{16,}")
-_BODY = re.compile(r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))[A-Za-z0-9+/]{16,}={0,2}")
+_BODY = re.compile(r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))(?:[A-Za-z0-9+/]|\\/){16,}={0,2}")
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 _LONE_RUN = re.compile(r"[^A-Za-z0-9]*(?:[0-9]{1,6}[^A-Za-z0-9]+)?[A-Za-z0-9][A-Za-z0-9+/=]{0,79}[^A-Za-z0-9]*")
 _LINE_END = re.compile(r"(?:\\[nr]|\n)\Z")
@@ -69,6 +78,11 @@ _MOST_SHORT_ROWS = 2
 
 
 _WIDEST_MARGIN = 40
+_WIDEST_FRAME = 120
+_MOST_FRAMED_ROWS = 200
+_NUMBER = re.compile(r"[0-9]+")
+_DIGEST = re.compile(r"(?i)sha[0-9]{1,3}[-:=]\Z")
+_PATH = re.compile(r"/[0-9]{9}|[0-9]{9}/")
 _MOST_LETTERS_OF_MARGIN = 3
 _MANY_ROWS = 3
 _ALPHABETS = ("ABCDEF", "abcdef", "012345")
@@ -136,6 +150,19 @@ def _private_keys(text: str) -> Iterator[_Span]:
         if opening.start() >= done:
             done = _end_of_key(text, opening.end())
             yield opening.start(), done
+            yield from _framed_rows(text, opening.start())
+
+
+def _framed_rows(text: str, opening: int) -> Iterator[_Span]:
+    """The rows of a key that each have before them what its opening has: a command, or the name of a file."""
+    frame = _NUMBER.sub("0", text[text.rfind("\n", max(0, opening - _WIDEST_FRAME), opening) + 1 : opening])
+    if not any(map(str.isalpha, frame)):
+        return
+    for start, end in islice(_rows(text, text.find("\n", opening) + 1 or len(text)), _MOST_FRAMED_ROWS):
+        run = next((run for run in _RUN.finditer(text, start, end) if _is_mixed(run[0])), None)
+        if run is None or _NUMBER.sub("0", text[start : run.start()]) != frame:
+            break
+        yield run.span()
 
 
 def _end_of_key(text: str, position: int) -> int:
@@ -178,7 +205,7 @@ def _without_end(row: str) -> str:
 
 
 def _kind_of_row(row: str) -> _Row:
-    row = _without_end(row)
+    row = _without_end(row).replace("\\/", "/")  # as some writers of JSON have it
     if _HEADER.search(row):
         return _Row.HEADER
     size = sum(len(run) for run in _RUN.findall(row) if _is_mixed(run))
@@ -200,11 +227,15 @@ def _bare_rows(text: str) -> Iterator[_Span]:
     Such a row stands alone on its line, or is one of several in a row, or the closing of a key follows it.
     """
     group: list[_Span] = []
+    framed = ""
     for run in _BODY.finditer(text):
         start, end = run.span()
-        if not _is_body(run[0]):
+        if not _is_body(run[0].replace("\\/", "/")) or _DIGEST.search(text, max(0, start - _WIDEST_MARGIN), start):
             continue
-        is_next = bool(group) and _is_margin(text[group[-1][1] : start][: _WIDEST_MARGIN + 1])
+        gap = text[group[-1][1] : start][: _WIDEST_FRAME + 1] if group else ""
+        frame = _frame(gap)
+        is_next = bool(group) and (_is_margin(gap) or bool(frame and frame == (framed or frame)))
+        framed = frame if is_next else ""
         if not is_next:
             yield from _masked_of_group(text, group)
             group = []
@@ -216,6 +247,11 @@ def _bare_rows(text: str) -> Iterator[_Span]:
 def _is_margin(text: str) -> bool:
     """Whether it may stand between two rows: a line end, also as `&#xA;` or `<br>`, quotes, the number of a line."""
     return len(text) <= _WIDEST_MARGIN and sum(map(str.isalpha, text)) <= _MOST_LETTERS_OF_MARGIN
+
+
+def _frame(gap: str) -> str:
+    """What each row of a key may have around it, such as a command or the name of its file; nothing if it cannot be."""
+    return _NUMBER.sub("0", gap) if len(gap) <= _WIDEST_FRAME and gap.count("\n") == 1 else ""
 
 
 def _masked_of_group(text: str, group: list[_Span]) -> Iterator[_Span]:
@@ -231,7 +267,7 @@ def _is_alone(text: str, start: int, end: int) -> bool:
 
 
 def _is_body(run: str) -> bool:
-    if any(letters in run for letters in _ALPHABETS):
+    if any(letters in run for letters in _ALPHABETS) or _PATH.search(run):
         return False
     return _is_mixed(run) and bits_per_character(run) >= min(_FEWEST_BITS_OF_ROW, 0.8 * math.log2(len(run)))
 

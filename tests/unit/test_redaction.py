@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
 from hypothesis import given
@@ -202,3 +203,17 @@ def test_no_hostile_text_keeps_a_secret_behind_it_from_being_found(start: str, p
     # Work that grows with the square of this size would not end within the time limit of a test.
     text = start + piece * (200_000 // len(piece))
     assert TOKENS["GitHub"] not in redact(f"{text} {TOKENS['GitHub']}")
+
+
+@pytest.mark.defect("X2")
+def test_a_private_key_in_bytes_is_masked_and_other_bytes_are_not() -> None:
+    raw = bytes.fromhex("308204a40201000282010100") + random.Random(5).randbytes(300)
+    rows = [", ".join(f"0x{byte:02x}" for byte in raw[start : start + 12]) + "," for start in range(0, len(raw), 12)]
+    for margin in ("  ", "+  ", ":10\n+  "):
+        masked = redact("key[] = {\n" + "\n".join(margin + row for row in rows) + "\n};\nafter")
+        assert [row for row in rows if row in masked] == []
+        assert masked.startswith("key[] = {\n")
+        assert masked.endswith("\n};\nafter")
+    assert raw.hex() not in redact(f"key = '{raw.hex()}'")
+    public = "{0x30, 0x82, 0x04, 0xa4, 0x30, 0x82, 0x02, 0x01, " + "0x05, " * 40 + "}"
+    assert redact(public) == public

@@ -153,7 +153,7 @@ FORMS = (
     Form("WakaTime Key", ("waka_",), f"waka_{_UUID}"),
     # Models.
     Form("Anthropic API Key", ("sk-ant-",), f"sk-ant-[{_WORD}]{{16,}}"),
-    Form("OpenAI Token", ("sk-",), f"sk-[{_WORD}]{{16,}}"),
+    Form("OpenAI Token", ("sk-",), f"sk-(?!ecdsa-|ssh-)[{_WORD}]{{16,}}"),
     Form("Hugging Face Token", ("hf_", "api_org_"), "(?:hf|api_org)_[A-Za-z0-9]{30,}"),
     Form("Groq Key", ("gsk_",), "gsk_[A-Za-z0-9]{40,60}"),
     Form("xAI Key", ("xai-",), "xai-[A-Za-z0-9]{60,100}"),
