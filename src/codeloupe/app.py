@@ -257,7 +257,7 @@ def _assumed_base(request: ScopeRequest) -> tuple[ReviewError, ...]:
         return ()
     message = (
         f"the remote does not say which branch this pull request goes to: {request.assumed_base} was assumed;"
-        " --base names another"
+        " give its base to compare with another"
     )
     return (ReviewError(_ASSUMED_BASE, message),)
 

@@ -50,12 +50,10 @@ the same thing again makes sense (`retryable`).
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
+
+from codeloupe.hints import for_its_reader
 
 
 def install_command(extra: str) -> str:
@@ -65,37 +63,6 @@ def install_command(extra: str) -> str:
     """
     is_by_pipx = os.path.exists(os.path.join(sys.prefix, "pipx_metadata.json"))  # noqa: PTH110, PTH118 - a quick start
     return f"{'pipx inject codeloupe' if is_by_pipx else 'pip install'} 'codeloupe[{extra}]'"
-
-
-# What a hint names as an option of the program, and what that is to a caller of the library.
-_PARAMETERS = {
-    "--repo DIR": "repo=DIR",
-    "--diff-file FILE": "DiffScope(NAME, DATA)",
-    "--staged": "StagedScope()",
-    "--uncommitted": "UncommittedScope()",
-    "--commit": "CommitScope",
-    "--base REF": "BaseScope(REF)",
-    "--base": "base",
-    "--pr": "PullRequestScope",
-    "--untrusted": "Settings(untrusted=True)",
-    "--exclude": "Settings(exclude=...)",
-    "--include": "Settings(include=...)",
-    "--fresh": "fresh=True",
-    "--fail-on": "fail_on",
-    "--min-severity": "min_severity",
-}
-_OPTION = re.compile("|".join(rf"{re.escape(option)}(?![\w-])" for option in _PARAMETERS))
-_names_options: ContextVar[bool] = ContextVar("names_options", default=False)
-
-
-@contextmanager
-def hints_for_the_program() -> Iterator[None]:
-    """Let hints name the options of the program, for as long as the context is open; else they name parameters."""
-    token = _names_options.set(True)
-    try:
-        yield
-    finally:
-        _names_options.reset(token)
 
 
 class CodeloupeError(Exception):
@@ -112,9 +79,7 @@ class CodeloupeError(Exception):
     @property
     def hint(self) -> str:
         """With options of the program where that shows it, with parameters of the library elsewhere."""
-        if _names_options.get() or "--" not in self._hint:
-            return self._hint
-        return _OPTION.sub(lambda match: _PARAMETERS[match[0]], self._hint)
+        return for_its_reader(self._hint)
 
     @hint.setter
     def hint(self, text: str) -> None:
@@ -289,9 +254,12 @@ class AgentError(CodeloupeError):
 
 
 class InvalidRequest(AgentError):
-    """The request cannot be sent as it is; nothing was started."""
+    """The request cannot be sent as it is; nothing was started. The message, too, names what its reader can give."""
 
     exit_code = 2
+
+    def __init__(self, message: str, **more: Any) -> None:
+        super().__init__(for_its_reader(message), **more)
 
 
 class NotInstalled(AgentError):

@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from codeloupe.agents.budget import SpendingLimits, Spent
 from codeloupe.app import review
+from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.errors import ConfigError, NotARepository, PipelineError
@@ -92,11 +93,16 @@ class RunOptions:
     state_directory: Path | None = None
     accept_changes: bool = False
 
+    def __post_init__(self) -> None:
+        given: dict[str, object] = {each.name: getattr(self, each.name) for each in fields(self)}
+        check_arguments(agents_by_name=given.pop("agents"), **given)
+
 
 class Pipeline:
     """A pipeline of agent stages, checked, ready to be run as often as wished."""
 
     def __init__(self, definition: PipelineDefinition) -> None:
+        check_arguments(definition=definition)
         self.definition = definition
 
     @classmethod
@@ -106,6 +112,7 @@ class Pipeline:
         `agents` names those that the file may speak of beside the built-in ones. Without it every name is taken here,
         and `run` refuses one that neither is built in nor among the agents of its options.
         """
+        check_arguments(file=file)
         known = None if agents is None else (*AGENT_NAMES, *agents)
         return cls(load_pipeline(Path(file), agents=known))
 
@@ -123,6 +130,7 @@ class Pipeline:
         Raises UsageError for what the caller can mend, before anything is spent. A cancellation is raised when every
         agent is gone; such a run, and one whose process was killed, is picked up by `resume_run`.
         """
+        check_arguments(inputs=inputs, options=options, run_id=run_id)
         if calls is None:
             with AgentCalls(state_directory=options.state_directory) as own:
                 return await self.run(inputs, options=options, run_id=run_id, calls=own)
@@ -166,6 +174,7 @@ async def resume_run(
     One that is at its end is returned as it is, unless a person had one of its failed stages tried again. Raises
     RunNotFound, RunBusy while another process works on it, and UsageError when the pipeline's files have changed.
     """
+    check_arguments(known_run_id=run_id, options=options)
     if calls is None:
         with AgentCalls(state_directory=options.state_directory) as own:
             return await resume_run(run_id, options=options, calls=own)
@@ -187,7 +196,7 @@ async def resume_run(
 
 def open_run_store(directory: Path | None = None) -> DirectoryRunStore:
     """The runs of this machine's user, or those below another directory."""
-    return DirectoryRunStore((directory or state_directory(os.environ)) / RUNS_DIRECTORY)
+    return DirectoryRunStore((state_directory(os.environ) if directory is None else Path(directory)) / RUNS_DIRECTORY)
 
 
 def _definition_of(record: RunRecord) -> PipelineDefinition:
@@ -222,7 +231,7 @@ def _check(definition: PipelineDefinition, wish: _Wish) -> None:
 
 
 async def _repository(kind: WorkspaceKind, repo: Path) -> Repository | None:
-    return None if kind is WorkspaceKind.DIRECTORY else await open_repository(repo)
+    return None if kind is WorkspaceKind.DIRECTORY else await open_repository(Path(repo))
 
 
 async def _same_repository(record: RunRecord, options: RunOptions) -> Repository | None:

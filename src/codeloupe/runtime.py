@@ -5,20 +5,22 @@ Reviews, sweeps and pipelines load with their first use: an agent call needs non
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from codeloupe import switchboard
 from codeloupe.agents.budget import Spent
 from codeloupe.agents.timing import Timing
 from codeloupe.agents.validation import validate_types
+from codeloupe.config.arguments import check_arguments, check_fields, check_scope
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
-from codeloupe.errors import ConfigError, NotARepository, UsageError
+from codeloupe.errors import Cancelled, ConfigError, NotARepository, UsageError
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.baseline import BASELINE_NAME
 from codeloupe.ports import Agent, AgentEventSink, EventSink
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 # A caller who sets no logging up hears nothing from us: events and results say all there is to say.
 logging.getLogger("codeloupe").addHandler(logging.NullHandler())
 _NO_INPUTS: Mapping[str, str] = MappingProxyType({})
+_Outcome = TypeVar("_Outcome")
 
 
 def _ignore(_event: Event | AgentEvent) -> None:
@@ -106,7 +109,9 @@ class Runtime:
 
     Concurrency, rate, budget, ledger and history are one for all its calls, however many run at a time, in the one
     event loop that it is used in. Without `settings` each call loads those in force for its repository, as the program
-    would; limits and budget are then those of the first call.
+    would; limits and budget are then those of the first call. Leaving the runtime ends the calls that are still
+    running, agents included: whoever waits for one gets Cancelled. A call after that raises UsageError, as does an
+    argument of a wrong type.
 
     `agents` are the caller's own, such as a `ScriptedAgent`. They are asked in their order in the place of `agents` of
     the settings, and can be named in pipelines; one with the name of a built-in agent takes its place. `environment` is
@@ -123,7 +128,12 @@ class Runtime:
         state_directory: Path | str | None = None,
         timing: Timing = Timing(),  # noqa: B008 - frozen
     ) -> None:
+        check_arguments(
+            settings=settings, agents=agents, environment=environment, state_directory=state_directory, timing=timing
+        )
         self._settings = settings
+        self._running: set[asyncio.Future[Any]] = set()
+        self._is_closed = False
         self._calls = AgentCalls(
             agents,
             environment=environment,
@@ -132,10 +142,40 @@ class Runtime:
         )
 
     async def __aenter__(self) -> Self:
+        self._refuse_if_closed()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._is_closed = True
+        for call in self._running:
+            call.cancel()
+        cancelled: asyncio.CancelledError | None = None
+        while running := [call for call in self._running if not call.done()]:
+            try:
+                await asyncio.wait(running)
+            except asyncio.CancelledError as error:
+                cancelled = error  # raised when nothing is left running
         self._calls.close()
+        if cancelled is not None:
+            raise cancelled
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise UsageError("this runtime is closed", hint="make its calls inside of `async with`, or open another")
+
+    async def _until_closed(self, call: Coroutine[Any, Any, _Outcome]) -> _Outcome:
+        """What a call comes to, in a task of our own: leaving the runtime ends the call, not its caller's task."""
+        running = asyncio.ensure_future(call)
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
+        try:
+            return await running
+        except asyncio.CancelledError as error:
+            waiting = asyncio.current_task()
+            if not self._is_closed or waiting is None or waiting.cancelling():
+                raise
+            hint = "await every call inside of `async with`"
+            raise Cancelled("the runtime was closed while this call was running", agent="none", hint=hint) from error
 
     @property
     def spent(self) -> Spent:
@@ -171,26 +211,30 @@ class Runtime:
         """
         from codeloupe import app
 
-        return await app.review(
-            scope,
-            repo=repo,
-            settings=self._settings,
-            emit=emit,
-            context=context,
-            fresh=fresh,
-            since_last=since_last,
-            transcript=transcript,
-            session_id=session_id,
-            own_patterns=own_patterns,
-            needs_agent=needs_agent,
-            calls=self._calls,
-        )
+        self._refuse_if_closed()
+        check_scope(scope)
+        options: dict[str, Any] = {
+            "repo": repo,
+            "emit": emit,
+            "context": context,
+            "fresh": fresh,
+            "since_last": since_last,
+            "transcript": transcript,
+            "session_id": session_id,
+            "own_patterns": own_patterns,
+            "needs_agent": needs_agent,
+        }
+        check_arguments(**options)
+        return await self._until_closed(app.review(scope, settings=self._settings, calls=self._calls, **options))
 
     async def preview(self, scope: ScopeRequest | None = None, *, repo: Path | str = ".") -> Preview:
         """What a review would look at and what not, without running it. Raises as `review` does."""
         from codeloupe import app
 
-        return await app.preview(scope, repo=repo, settings=self._settings, calls=self._calls)
+        self._refuse_if_closed()
+        check_scope(scope)
+        check_arguments(repo=repo)
+        return await self._until_closed(app.preview(scope, repo=repo, settings=self._settings, calls=self._calls))
 
     async def review_commits(
         self,
@@ -211,8 +255,14 @@ class Runtime:
         """
         from codeloupe import sweeping
 
-        return await sweeping.review_commits(
-            query, repo=repo, settings=self._settings, strict=strict, fresh=fresh, emit=emit, calls=self._calls
+        self._refuse_if_closed()
+        check_arguments(query=query, repo=repo, strict=strict, fresh=fresh, emit=emit)
+        if query is not None:
+            check_fields(query)
+        return await self._until_closed(
+            sweeping.review_commits(
+                query, repo=repo, settings=self._settings, strict=strict, fresh=fresh, emit=emit, calls=self._calls
+            )
         )
 
     async def run_agent(
@@ -224,13 +274,22 @@ class Runtime:
         is bought once: a finished call comes from the ledger unless `fresh`. Raises an AgentError, whose kind says what
         happened and whether trying again makes sense, BudgetExhausted among them, or a StoreError.
         """
+        self._refuse_if_closed()
         validate_types(request, agent="any agent")
-        settings = await self._settings_for(request.working_dir)
-        return await switchboard.run_agent(request, settings=settings, calls=self._calls, fresh=fresh, emit=emit)
+        check_arguments(fresh=fresh, emit=emit)
+
+        async def answer() -> AgentResult:
+            settings = await self._settings_for(request.working_dir)
+            return await switchboard.run_agent(request, settings=settings, calls=self._calls, fresh=fresh, emit=emit)
+
+        return await self._until_closed(answer())
 
     async def list_agents(self, *, repo: Path | str = ".") -> tuple[tuple[str, Availability], ...]:
         """Every built-in agent, and whether it can be used here. Costs nothing."""
-        return await switchboard.list_agents(await self._settings_for(repo), self._calls)
+        self._refuse_if_closed()
+        check_arguments(repo=repo)
+        settings = await self._settings_for(repo)
+        return await self._until_closed(switchboard.list_agents(settings, self._calls))
 
     async def run_pipeline(
         self,
@@ -244,13 +303,19 @@ class Runtime:
 
         The settings and the state directory are the runtime's, unless `options` names settings.
         """
-        return await pipeline.run(inputs, options=self._with_settings(options), run_id=run_id, calls=self._calls)
+        self._refuse_if_closed()
+        check_arguments(pipeline=pipeline, options=options)
+        own = self._with_settings(options)
+        return await self._until_closed(pipeline.run(inputs, options=own, run_id=run_id, calls=self._calls))
 
     async def resume_run(self, run_id: str, *, options: RunOptions | None = None) -> RunRecord:
         """Go on with a run of a pipeline as `codeloupe.resume_run` does, sharing what the runtime has."""
         from codeloupe import pipelines
 
-        return await pipelines.resume_run(run_id, options=self._with_settings(options), calls=self._calls)
+        self._refuse_if_closed()
+        check_arguments(options=options)
+        own = self._with_settings(options)
+        return await self._until_closed(pipelines.resume_run(run_id, options=own, calls=self._calls))
 
     def _with_settings(self, options: RunOptions | None) -> RunOptions:
         from codeloupe.pipelines import RunOptions as Options

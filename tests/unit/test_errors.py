@@ -17,12 +17,14 @@ from codeloupe.errors import (
     CodeloupeError,
     ConfigError,
     GitFailed,
+    InvalidRequest,
     ProcessError,
     ProcessFailed,
     ProcessTimedOut,
     ProgramNotFound,
     UsageError,
 )
+from codeloupe.hints import hints_for_the_program
 
 ROW = re.compile(r"^ {4}(?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+) {2,}(?P<words>.+)$", re.MULTILINE)
 
@@ -111,3 +113,30 @@ def test_a_hint_names_parameters_in_the_library_and_options_in_the_program(
         CodeloupeError("x", hint="git fetch --deepen=1; --fresh; --fresher").hint
         == "git fetch --deepen=1; fresh=True; --fresher"
     )
+
+
+@pytest.mark.defect("L4")
+def test_what_is_named_is_what_its_reader_can_give() -> None:
+    for text, in_the_library, in_the_program in (
+        ("raise max_tokens to go on", "raise max_tokens to go on", "raise --max-tokens to go on"),
+        ("raise `max_tokens` in your settings", "raise `max_tokens` in your settings", None),
+        ("give more time with timeout_seconds", None, "give more time with --timeout"),
+        ("leave resume_session out, or keep sessions", None, "leave --resume out, or add --keep-session"),
+        ("agent_timeout_seconds stays, leave tools out", None, "agent_timeout_seconds stays, leave --tools out"),
+        ("give it without --commit: codeloupe review a..b", 'give it as RangeScope("a..b")', None),
+        (
+            "that commit alone: --commit v1; for everything since: --base v1, or v1..HEAD",
+            'that commit alone: CommitScope("v1"); for everything since: BaseScope("v1"), or RangeScope("v1..HEAD")',
+            None,
+        ),
+        ("give --base a branch, or --repo a directory", "give base a branch, or repo a directory", None),
+        ("give --input topic=VALUE", 'give inputs={"topic": VALUE}', None),
+        ("git diff --base-like --no-commit", None, None),
+    ):
+        error = CodeloupeError("x", hint=text)
+        assert error.hint == (in_the_library or text)
+        with hints_for_the_program():
+            assert error.hint == (in_the_program or text)
+            refused = InvalidRequest("max_turns is 0", agent="a")
+        assert refused.message == "--max-turns is 0"
+    assert InvalidRequest("max_turns is 0", agent="a").message == "max_turns is 0"

@@ -7,14 +7,14 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import codeloupe
 from codeloupe import AgentRequest, AgentResult, CommitQuery, CommitScope, Runtime, Settings
 from codeloupe.agents.timing import Timing
-from codeloupe.errors import BudgetExhausted, Overloaded
+from codeloupe.errors import BudgetExhausted, Cancelled, InvalidRequest, Overloaded, UsageError
 from codeloupe.model.agent import TokenUsage
 from codeloupe.testing import AgentStep, Delay, Json, ScriptedAgent, Text
 from tests.engine_pipelines import write_pipeline
@@ -112,6 +112,128 @@ def test_every_kind_of_call_draws_on_the_same_budget_and_the_same_store(reposito
     asyncio.run(run())
     assert len(agent.requests) == 4
     assert {path.name for path in home.iterdir()} >= {"codeloupe.sqlite3", "pipelines"}
+
+
+class NeverAnswers(ScriptedAgent):
+    """Lets go of whoever waits for `asked` when so many calls run."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__([self._begin])
+        self.asked = asyncio.Event()
+        self._calls = calls
+
+    def _begin(self, _request: AgentRequest) -> AgentStep:
+        if len(self.requests) == self._calls:
+            self.asked.set()
+        return Delay(3600, Text("too late"))
+
+
+class TestLeaving:
+    def test_what_still_runs_is_ended_and_its_caller_told(self, repository: GitRepository) -> None:
+        repository.write("a.py", "x = 1\n")
+        repository.commit("One")
+        agent = NeverAnswers(2)
+
+        async def caller(runtime: Runtime) -> str:
+            try:
+                await runtime.run_agent(ask(1, repository.path))
+            except Cancelled as error:
+                return error.message  # the caller's own task goes on
+            return "answered"
+
+        async def run() -> None:
+            async with Runtime(Settings(), agents=[agent]) as runtime:
+                waiting = asyncio.create_task(caller(runtime))
+                review = asyncio.create_task(runtime.review(CommitScope("HEAD"), repo=repository.path))
+                await agent.asked.wait()
+            assert asyncio.all_tasks() <= {asyncio.current_task(), waiting, review}
+            assert await waiting == "the runtime was closed while this call was running"
+            with pytest.raises(Cancelled):
+                await review
+
+        asyncio.run(run())
+
+    def test_a_caller_that_is_cancelled_itself_hears_of_that_and_of_nothing_else(self, tmp_path: Path) -> None:
+        agent = NeverAnswers(1)
+
+        async def run() -> None:
+            async with Runtime(Settings(), agents=[agent]) as runtime:
+                call = asyncio.create_task(runtime.run_agent(ask(1, tmp_path)))
+                await agent.asked.wait()
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+
+        asyncio.run(run())
+
+    def test_a_call_after_it_fails_with_a_sentence(self, repository: GitRepository) -> None:
+        async def run() -> None:
+            async with Runtime(Settings(), agents=[ScriptedAgent([Text("x")])]) as runtime:
+                pass
+            calls = (
+                runtime.review(repo=repository.path),
+                runtime.preview(repo=repository.path),
+                runtime.review_commits(repo=repository.path),
+                runtime.run_agent(ask(1, repository.path)),
+                runtime.list_agents(),
+                runtime.resume_run("x"),
+                runtime.__aenter__(),
+            )
+            for call in calls:
+                with pytest.raises(UsageError, match="this runtime is closed"):
+                    await call
+
+        asyncio.run(run())
+
+
+def wrong_calls(repo: Path) -> dict[str, Any]:
+    """Each call has one argument of a wrong type; what the hint must name, by the call."""
+    wrong, untyped = object(), cast("Any", codeloupe)
+    return {
+        "RangeScope('main..x')": lambda: untyped.Runtime().review("main..x", repo=repo),
+        "RangeScope('a...b')": lambda: untyped.preview("a...b", repo=repo),
+        'CommitScope("HEAD")': lambda: untyped.review("", repo=repo),
+        'BaseScope("main")': lambda: untyped.review(codeloupe.CommitScope, repo=repo),
+        "PullRequestScope('https://": lambda: untyped.review("https://forge.example/a/b/pull/7", repo=repo),
+        "DiffScope(NAME, DATA)": lambda: untyped.review(b"--- a", repo=repo),
+        "type str": lambda: untyped.review(CommitScope(untyped), repo=repo),
+        "type bytes": lambda: untyped.review(codeloupe.DiffScope("a", untyped), repo=repo),
+        "CommitQuery(": lambda: untyped.review_commits("main..x", repo=repo),
+        "type int": lambda: untyped.review_commits(CommitQuery(max_count=untyped), repo=repo),
+        "AgentRequest(": lambda: untyped.run_agent("What does a.py do?"),
+        "Pipeline.load(": lambda: untyped.Runtime(Settings()).run_pipeline("pipeline.yaml"),
+        "Pipeline.load(FILE) reads": lambda: untyped.Pipeline("pipeline.yaml"),
+        "RunOptions(": lambda: untyped.resume_run("x", options={}),
+        "dict of agents": lambda: untyped.RunOptions(agents=["codex"]),
+        "Settings(...)": lambda: untyped.Runtime({"effort": "low"}),
+        "Settings(agents=": lambda: untyped.Runtime(agents=["codex"]),
+        "Settings(...), or None": lambda: untyped.make_reviewer("codex"),
+        "codeloupe.Settings": lambda: untyped.make_workdir_reviewer(wrong),
+        "a text": lambda: untyped.make_reviewer(Settings(), repo=repo)(5),
+        "a list of commits": lambda: untyped.make_reviewer(Settings(), repo=repo)("", commit_shas=[5]),
+        "number of seconds": lambda: untyped.make_reviewer(Settings(), repo=repo)("a..b", timeout="5"),
+        "a path": lambda: untyped.make_workdir_reviewer(Settings()).review(5, "main"),
+        "as a Path": lambda: untyped.review(repo=None),
+        "a function": lambda: untyped.review(repo=repo, emit="print"),
+        "True or False": lambda: untyped.review(repo=repo, fresh="no"),
+        "texts by name": lambda: untyped.Runtime(environment=["HOME"]),
+    }
+
+
+@pytest.mark.defect("L4")
+def test_an_argument_of_a_wrong_type_is_refused_with_what_to_give_instead(repository: GitRepository) -> None:
+    repository.write("a.py", "x = 1\n")
+    repository.commit("One")
+    wrong = []
+    for hint, call in wrong_calls(repository.path).items():
+        try:
+            made = call()
+            asyncio.run(made)
+            wrong.append(f"{hint}: {made} was taken")
+        except (UsageError, InvalidRequest) as error:
+            if hint not in error.hint:
+                wrong.append(f"{hint}: {error.message} ({error.hint})")
+    assert wrong == []
 
 
 class TestSettings:

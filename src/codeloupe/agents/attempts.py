@@ -106,7 +106,7 @@ class Attempts:
             try:
                 result = await self._run(replace(request, timeout_seconds=left))
             except RateLimited as error:
-                place.rate_limited(self.policy.pause_seconds(error))
+                place.rate_limited(self.policy.pause_seconds(error, left=deadline - self.timing.clock()))
                 raise
             except Overloaded:
                 place.overloaded()

@@ -22,9 +22,10 @@ class RetryPolicy:
     """How often and how long.
 
     Waits begin with `first_delay_seconds` and grow by `factor`; a rate limit without Retry-After begins with
-    `rate_limit_min_seconds`. `jitter` spreads each wait by that share, and never below what a service asked for; one
-    that asks for less than our own wait, such as nothing at all, is not asked sooner for it. A service that asks for
-    more than `rate_limit_max_seconds` has ended a quota: that is not waited for here.
+    `rate_limit_min_seconds`, or with half of the time left where that is less. `jitter` spreads each wait by that
+    share, and never below what a service asked for; one that asks for less than our own wait, such as nothing at all,
+    is not asked sooner for it. A service that asks for more than `rate_limit_max_seconds` has ended a quota: that is
+    not waited for here.
     """
 
     attempts: int = 3
@@ -34,21 +35,24 @@ class RetryPolicy:
     rate_limit_min_seconds: float = 30.0
     rate_limit_max_seconds: float = 300.0
 
-    def delay_seconds(self, error: AgentError, attempt: int, *, chance: float) -> float:
-        """How long to wait after the failure of an attempt; the first is 1."""
-        growth = self.factor ** (attempt - 1) * (1 + self.jitter * (2 * chance - 1))
+    def delay_seconds(self, error: AgentError, attempt: int, *, chance: float, left: float = math.inf) -> float:
+        """How long to wait after the failure of an attempt, the first of which is 1; `left` is the call's time."""
+        spread = 1 + self.jitter * (2 * chance - 1)
+        own = self.first_delay_seconds * self.factor ** (attempt - 1) * spread
         asked = asked_wait_seconds(error)
         if asked is not None:
-            spread = asked * (1 + self.jitter * chance) + self.first_delay_seconds * chance
-            return max(spread, self.first_delay_seconds * growth)
+            return max(asked * (1 + self.jitter * chance) + self.first_delay_seconds * chance, own)
         if isinstance(error, RateLimited):
-            return min(self.rate_limit_min_seconds * growth, self.rate_limit_max_seconds)
-        return self.first_delay_seconds * growth
+            grown = self.rate_limit_min_seconds * self.factor ** (attempt - 1) * spread
+            return max(min(grown, self.rate_limit_max_seconds, left / 2 * spread), own)
+        return own
 
-    def pause_seconds(self, error: RateLimited) -> float:
-        """How long no other call may start after a rate limit."""
+    def pause_seconds(self, error: RateLimited, *, left: float = math.inf) -> float:
+        """How long no other call may start after a rate limit, when the call that met it has so much time left."""
         asked = asked_wait_seconds(error)
-        return self.rate_limit_min_seconds if asked is None else max(asked, self.first_delay_seconds)
+        if asked is None:
+            return min(self.rate_limit_min_seconds, max(left / 2, self.first_delay_seconds))
+        return max(asked, self.first_delay_seconds)
 
 
 def asked_wait_seconds(error: AgentError) -> float | None:
@@ -80,8 +84,9 @@ async def with_retries(
             return replace(await attempt(number), attempts=number)
         except AgentError as error:
             failures.append(error)
-        delay = policy.delay_seconds(failures[-1], number, chance=timing.chance())
-        why_not = _why_not_again(failures, policy, delay=delay, left=deadline - timing.clock())
+        left = deadline - timing.clock()
+        delay = policy.delay_seconds(failures[-1], number, chance=timing.chance(), left=left)
+        why_not = _why_not_again(failures, policy, delay=delay, left=left)
         told = None if why_not else delay
         emit(AttemptFailed(agent, number, type(failures[-1]).__name__, failures[-1].message, told))
         if why_not:

@@ -32,6 +32,7 @@ _TYPES: Mapping[str, Any] = {
     "max_turns": int | None,
     "max_budget_usd": int | float | None,
     "resume_session": str | None,
+    "fork_session": bool,
     "context": Mapping,
     "labels": Mapping,
 }
@@ -61,9 +62,13 @@ def _refuse(problems: _Problems, agent: str) -> None:
 
 def _types(request: AgentRequest) -> _Problems:
     """A request made by a program that no type checker saw must fail here, not in the middle of a call."""
+    given: object = request
+    if not isinstance(given, AgentRequest):
+        hint = "give codeloupe.AgentRequest(prompt=..., working_dir=...)"
+        yield f"it is {str(given)[:80]!r} of type {type(given).__name__}", hint
     for name, kind in _TYPES.items():
         value: object = getattr(request, name)
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             words = getattr(kind, "__name__", str(kind)).replace(" | None", "")
             yield f"{name} is {str(value)[:80]!r} of type {type(value).__name__}", f"give a {words}"
     pairs: tuple[tuple[object, object], ...] = (*request.context.items(), *request.labels.items())

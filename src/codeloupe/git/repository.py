@@ -165,7 +165,7 @@ async def resolve(repository: Repository, revision: str) -> str:
     if revision.startswith("-"):
         raise RevisionError(
             f"{revision!r} is not a revision: it begins with a dash",
-            hint="options go before the revision; see --help",
+            hint="give a branch, a tag or a commit; options go before it",
         )
     if not revision or "\0" in revision:
         raise RevisionError(f"{revision!r} is not a revision", hint="give a branch, a tag or a commit")

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.review import Review, Verdict
@@ -48,6 +49,14 @@ class CodeReviewer:
         review: ReviewFunction | None = None,
         runtime: Runtime | None = None,
     ) -> None:
+        check_arguments(
+            repo=repo,
+            settings=settings,
+            log_directory=log_directory,
+            on_review_warning=on_review_warning,
+            review=review,
+            runtime=runtime,
+        )
         self._repo = Path(repo)
         self._settings = settings
         self._log_directory = None if log_directory is None else Path(log_directory)
@@ -71,8 +80,9 @@ class CodeReviewer:
 
         The whole review, of all commits, ends within `timeout` seconds. `context_file` says what the change is meant
         to do; `claude_session_id` is for a review-gate. Raises ValueError when there is nothing named to review, or no
-        time for it.
+        time for it, and UsageError for an argument of a wrong type.
         """
+        check_arguments(context_file=context_file, timeout=timeout, claude_session_id=claude_session_id)
         if not timeout > 0:
             raise ValueError(f"a review needs time, and the timeout is {timeout}")
         scopes = _scopes(diff_range, commit_shas)
@@ -108,8 +118,7 @@ def make_reviewer(
     runtime: Runtime | None = None,
 ) -> CodeReviewer:
     """The callable reviewer under these settings, made as CodeReviewer says. Says in the log which it is."""
-    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
-    return CodeReviewer(
+    made = CodeReviewer(
         repo,
         settings=settings,
         log_directory=log_directory,
@@ -117,11 +126,14 @@ def make_reviewer(
         review=review,
         runtime=runtime,
     )
+    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
+    return made
 
 
 def _scopes(diff_range: str, commit_shas: Sequence[str] | None) -> list[ScopeRequest]:
     if isinstance(commit_shas, str):
         raise ValueError("commit_shas is a list of commits, not one text")
+    check_arguments(diff_range=diff_range, commit_shas=commit_shas)
     if commit_shas:
         return [CommitScope(sha) for sha in dict.fromkeys(commit_shas)]
     if not diff_range.strip():

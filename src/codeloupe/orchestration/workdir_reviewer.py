@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.errors import RevisionError
@@ -45,6 +46,13 @@ class WorkdirReviewer:
         review: ReviewFunction | None = None,
         runtime: Runtime | None = None,
     ) -> None:
+        check_arguments(
+            settings=settings,
+            timeout_seconds=timeout_seconds,
+            on_review_warning=on_review_warning,
+            review=review,
+            runtime=runtime,
+        )
         self._settings = settings
         self._on_parse_error = on_parse_error
         self._timeout_seconds = timeout_seconds
@@ -58,6 +66,7 @@ class WorkdirReviewer:
 
     async def review(self, workdir: Path | str, base_branch: str) -> WorkdirReviewResult:
         """Review the commits that HEAD has and the base branch has not. Raises ValueError without a base branch."""
+        check_arguments(workdir=workdir, base_branch=base_branch)
         if not base_branch.strip():
             raise ValueError("a review needs the branch to compare with")
         voice = Voice(self._on_warning, f"{base_branch}...HEAD")
@@ -88,8 +97,7 @@ def make_workdir_reviewer(
     runtime: Runtime | None = None,
 ) -> WorkdirReviewer:
     """The reviewer under these settings, made as WorkdirReviewer says. Says in the log which it is."""
-    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
-    return WorkdirReviewer(
+    made = WorkdirReviewer(
         settings=settings,
         on_parse_error=on_parse_error,
         timeout_seconds=timeout_seconds,
@@ -97,6 +105,8 @@ def make_workdir_reviewer(
         review=review,
         runtime=runtime,
     )
+    _log.info("Initializing code reviewer: %s", settings.reviewer_type)
+    return made
 
 
 async def _since(workdir: Path, base_branch: str) -> RangeScope:

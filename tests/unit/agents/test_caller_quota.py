@@ -11,6 +11,7 @@ import pytest
 from codeloupe.agents.budget import RunBudget
 from codeloupe.agents.caller import AgentCaller, CallerOptions
 from codeloupe.errors import RateLimited
+from codeloupe.model.agent import AgentRequest
 from codeloupe.model.agent_events import AgentEvent, QuotaEnded
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Delay, Text
@@ -138,6 +139,27 @@ class TestWaitingForAQuota:
         assert any("not waited for" in note for note in error.__notes__)
         assert asked is None or "opens again at" in error.message
         assert [event.waiting for event in quotas(events)] == [False]
+
+    @pytest.mark.defect("L5")
+    @pytest.mark.parametrize(("most", "times"), [(1.9, [0]), (3, [0, 1.5]), (10, [0, 5, 7.5]), (300, [0, 30, 90])])
+    def test_a_wait_that_nobody_asked_for_is_as_long_as_the_time_of_the_call_allows(
+        self, most: float, times: list[float]
+    ) -> None:
+        asked_at: list[float] = []
+
+        def refuse(_request: AgentRequest) -> RateLimited:
+            asked_at.append(virtual_clock())
+            return rate_limited()
+
+        async def run() -> RateLimited:
+            with pytest.raises(RateLimited) as caught:
+                await caller().call(request(timeout_seconds=most), agent=ScriptedAgent([refuse]), emit=print)
+            return caught.value
+
+        error = run_virtually(run())
+        assert asked_at == times
+        assert error.attempts == len(times)
+        assert any("not tried again" in note for note in error.__notes__)
 
     @pytest.mark.defect("L5")
     def test_a_pause_that_another_call_was_told_of_is_not_waited_for_beyond_the_time_of_a_call(self) -> None:
