@@ -19,7 +19,7 @@ _PIECE = re.compile(r"[A-Za-z]+|[0-9]{1,3}|\n|[^\sA-Za-z0-9]")
 _BYTES_PER_TOKEN = 3.5
 _LINE_NUMBER = re.compile(r"^:[0-9]+\n", re.MULTILINE)
 # Where the vendors' APIs have the texts of a prompt; all else of a request is counted as the JSON that it is.
-_PROMPT_KEYS = ("system", "messages")
+_PROMPT_KEYS = ("system", "messages", "systemInstruction", "contents", "instructions", "input")
 
 
 def _pieces(text: str) -> int:
@@ -78,12 +78,22 @@ def _file_parts(prompt: str) -> Iterator[tuple[str, str]]:
 
 def prompt_of(request: RecordedRequest) -> str:
     """The texts of a request that a model reads as prompts."""
-    return "\n".join(_texts([request.body.get(key) for key in _PROMPT_KEYS]))
+    return "\n".join(_texts([_messages(request.body.get(key)) for key in _PROMPT_KEYS]))
 
 
 def _whole(request: RecordedRequest) -> str:
     rest = {key: value for key, value in request.body.items() if key not in _PROMPT_KEYS}
-    return f"{prompt_of(request)}\n{json.dumps(rest)}"
+    tools = [item for item in request.body.get("input") or () if _is_tools(item)]
+    return f"{prompt_of(request)}\n{json.dumps([rest, *tools])}"
+
+
+def _messages(value: Any) -> Any:
+    return [item for item in value if not _is_tools(item)] if isinstance(value, list) else value
+
+
+def _is_tools(item: Any) -> bool:
+    """Whether it is one of the tools that codex has among the messages of some models."""
+    return isinstance(item, dict) and "tools" in item
 
 
 def _texts(value: Any) -> Iterator[str]:

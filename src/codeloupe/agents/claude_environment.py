@@ -74,6 +74,8 @@ _SETTINGS = {
     "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
     "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
     "MAX_STRUCTURED_OUTPUT_RETRIES": "2",
+    # All tools are there from the start: without this the program adds one that stands for those to be loaded later.
+    "ENABLE_TOOL_SEARCH": "false",
 }
 
 

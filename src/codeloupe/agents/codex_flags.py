@@ -70,6 +70,7 @@ _SETTINGS: Mapping[str, Any] = {
     "approval_policy": "never",
     "check_for_update_on_startup": False,
     "history.persistence": "none",
+    "include_collaboration_mode_instructions": False,
     "project_doc_max_bytes": 0,
     "project_root_markers": [],
     "sandbox_workspace_write.exclude_slash_tmp": True,
