@@ -68,6 +68,17 @@ def programs(server: StandInServer) -> dict[str, str]:
     }
 
 
+@pytest.mark.defect("L2")
+def test_the_library_asks_the_model_of_the_settings(tmp_path: Path) -> None:
+    with StandInServer([Text("Hello.")]) as server:
+        settings = codeloupe_library.Settings(
+            agents=("api",), api_model="stand-in", api_base_url=f"{server.url}/v1", model="another"
+        )
+        request = codeloupe_library.AgentRequest(prompt="Say hello.", working_dir=tmp_path)
+        asyncio.run(codeloupe_library.run_agent(request, settings=settings))
+    assert [sent.body["model"] for sent in server.requests] == ["another"]
+
+
 @pytest.mark.defect("T16")
 def test_an_answer_about_an_untrusted_change_is_not_taken_for_a_trusted_one_nor_the_other_way_round(
     project: GitRepository,
@@ -269,6 +280,7 @@ def test_gemini_that_bypasses_permissions_runs_commands_or_tells_which_it_denied
     with StandInServer([*replies, Text("Done.")]) as server:
         asking = ("agent", "run", "--agent", "gemini", "--permission-mode", "bypassPermissions", "--json", "Work.")
         document = run(server, project.path, *asking, more=programs(server)).json()
+    assert (project.path / "new.txt").exists()
     assert (project.path / "new.txt").read_text() == "written\n"
     assert not (project.path / "README.md").exists()
     assert document["permission_denials"] == [f"run_shell_command {command}" for command in commands[3:]]

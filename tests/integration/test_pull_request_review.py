@@ -284,7 +284,7 @@ def test_a_private_repository_is_fetched_with_the_login_of_the_users_own_git(
 ) -> None:
     secret = "only-the-helper-" + "knows"
     server.login = f"ada:{secret}"
-    assert "wants a login that your git does not have" in pull(clone).stderr
+    refused = pull(clone)
     trap = tmp_path / "trap"
     for name in ("credential.helper", f"credential.{server.url}.helper", "core.askPass"):
         subprocess.run(("git", "config", name, f"!touch {trap}; false"), cwd=clone, check=True)
@@ -293,6 +293,7 @@ def test_a_private_repository_is_fetched_with_the_login_of_the_users_own_git(
     (home / ".gitconfig").write_text(f'[credential "{server.url}"]\n\thelper = store --file {home}/logins\n')
     ended = pull(clone)
     assert ended.exit_code == 1, ended.stderr
+    assert "wants a login that your git does not have" in refused.stderr
     assert not trap.exists()
     assert secret not in ended.stdout + ended.stderr
     state = [file for file in home.rglob("*") if file.is_file() and file.name not in ("logins", ".gitconfig")]

@@ -19,14 +19,10 @@ import pytest
 
 import codeloupe
 from codeloupe import (
-    Agent,
     AgentError,
-    AgentEvent,
     AgentExecutionError,
-    AgentLimits,
     AgentRequest,
     AgentResult,
-    Availability,
     BaseScope,
     CodeloupeError,
     CodeReviewer,
@@ -35,9 +31,7 @@ from codeloupe import (
     CommitSweep,
     DefaultScope,
     DiffScope,
-    Event,
     Finding,
-    PermissionMode,
     Pipeline,
     Preview,
     PullRequestScope,
@@ -48,7 +42,6 @@ from codeloupe import (
     RunRecord,
     Settings,
     Severity,
-    Spent,
     StagedScope,
     UncommittedScope,
     Verdict,
@@ -97,9 +90,9 @@ async def _what_an_agent_call_gives() -> None:
         assert_type(error.cost_usd, float | None)
 
 
-async def _what_a_runtime_gives(agent: Agent) -> None:
-    def listen(event: Event | AgentEvent) -> None:
-        assert_type(event, Event | AgentEvent)
+async def _what_a_runtime_gives(agent: codeloupe.Agent) -> None:
+    def listen(event: codeloupe.Event | codeloupe.AgentEvent) -> None:
+        assert_type(event, codeloupe.Event | codeloupe.AgentEvent)
 
     async with codeloupe.Runtime(Settings(), agents=[agent], environment={}, state_directory="state") as runtime:
         assert_type(await runtime.review(RangeScope("main..HEAD"), repo=".", emit=listen), Review)
@@ -109,10 +102,10 @@ async def _what_a_runtime_gives(agent: Agent) -> None:
         record = await runtime.run_pipeline(Pipeline.load("article.yaml"), {"topic": "rivers"})
         assert_type(record, RunRecord)
         assert_type(await runtime.resume_run(record.run_id), RunRecord)
-        assert_type(runtime.spent, Spent)
-    assert_type(await agent.check(), Availability)
-    assert_type(agent.limits, AgentLimits)
-    assert_type(PermissionMode.PLAN.may_write, bool)
+        assert_type(runtime.spent, codeloupe.Spent)
+    assert_type(await agent.check(), codeloupe.Availability)
+    assert_type(agent.limits, codeloupe.AgentLimits)
+    assert_type(codeloupe.PermissionMode.PLAN.may_write, bool)
 
 
 async def _what_a_pipeline_gives() -> None:

@@ -82,6 +82,6 @@ def anchorer_of(changes: Mapping[str, tuple[bytes | None, bytes | None]], **othe
     return Anchorer(files, tree.get)
 
 
-def where(finding: Finding) -> tuple[str, int, int] | None:
+def where(finding: Finding) -> tuple[str, int | None, int | None] | None:
     """Its place, or None when it is not anchored."""
-    return (finding.file, finding.first_line, finding.last_line) if finding.anchored else None
+    return (finding.file, finding.line_start, finding.line_end) if finding.anchored else None

@@ -35,9 +35,9 @@ def save(path, data):
 """
 
 
-def lines_of(quote: str, code: str | bytes = CODE, *, line: int | None = None) -> tuple[int, int] | None:
+def lines_of(quote: str, code: str | bytes = CODE, *, line: int | None = None) -> tuple[int | None, ...] | None:
     finding = place(quote, code, line=line)
-    return (finding.first_line, finding.last_line) if finding.anchored else None
+    return (finding.line_start, finding.line_end) if finding.anchored else None
 
 
 class TestTheQuoteIsFound:
