@@ -317,7 +317,9 @@ class _Run:
         (directory / _STORE).mkdir(mode=0o700, exist_ok=True)
         places = Places(directory, checkout=self._checkout(record))
         workspaces = GitWorkspaceStore(directory / _STORE, source=self._repository, max_total_bytes=_MOST_WORK_BYTES)
-        secret = [value for name in record.secret_inputs if len(value := record.inputs.get(name, "")) > _SHORT]
+        values = [record.inputs.get(name, "") for name in record.secret_inputs]
+        # A program may print one line of a key.
+        secret = [part for value in values for part in {value, *value.splitlines()} if len(part) > _SHORT]
         mask = partial(without_secrets, also=secret)
         book = Logbook(self._store, record, watch=self._options.watch, mask=mask)
         record = await _begun(book, workspaces, places)
@@ -336,7 +338,7 @@ class _Run:
             purse=purse,
             places=places,
             workspaces=workspaces,
-            descent=Descent(self._definition, workspaces, base=record.base_tree),
+            descent=Descent(self._definition, workspaces, base=record.base_tree, run_id=record.run_id),
             ask=asking.of_stage,
             can_resume=crew.can_resume,
             tell_tree=keys.tell,

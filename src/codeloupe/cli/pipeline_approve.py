@@ -7,7 +7,9 @@ from importlib import import_module
 
 from codeloupe.cli.pipeline_answers import leave_word, stage_for
 from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_word
+from codeloupe.errors import UsageError
 from codeloupe.model.pipeline import Decision, StageState
+from codeloupe.report.pipeline_words import advised_command, has_work
 
 _DECISIONS = {"approve": Decision.APPROVE, "reject": Decision.REJECT}
 
@@ -19,6 +21,12 @@ def run(arguments: argparse.Namespace) -> int:
     record, holder = as_shown(store, run_id)
     stage = stage_for(record, arguments.stage, [StageState.AWAITING_APPROVAL], refusal="and waits for nobody")
     decision = _DECISIONS[arguments.action]
+    if decision is Decision.APPROVE and not has_work(stage):
+        raise UsageError(
+            f"the stage {stage.name!r} of the run {run_id} has no work to approve: {stage.reason}",
+            hint=f"`{advised_command(stage) or f'codeloupe pipeline resume {run_id} --retry {stage.name}'}` tries it"
+            f" again; `codeloupe pipeline reject {run_id} {stage.name} --resume` fails it",
+        )
     told = leave_word(store, record, stage, decision, note=arguments.note, holder=holder)
     if holder is None and arguments.resume:
         # What runs pipelines takes long to load, and most answers need none of it.

@@ -12,12 +12,13 @@ from pathlib import Path
 
 from codeloupe.cli.pipeline_display import PipelineDisplay
 from codeloupe.model.pipeline import Approval, AttemptRecord, Decision, StageRecord
-from codeloupe.report.pipeline_words import agent_in_words, counted_attempt, critique_in_words, spent_on
+from codeloupe.report.pipeline_words import agent_in_words, counted_attempt, critique_in_words, has_work, spent_on
 from codeloupe.report.sanitise import log_line, terminal, without_log_commands
 from codeloupe.report.wording import counted
 from codeloupe.store.run_store import DirectoryRunStore
 
-_CHOICES = "[a]pprove  [r]eject  [t]ry again with a note  [d]iff  [l]ater: "
+_APPROVE = "[a]pprove  "
+_CHOICES = "[r]eject  [t]ry again with a note  [d]iff  [l]ater: "
 _WORDS = {
     "a": Decision.APPROVE,
     "approve": Decision.APPROVE,
@@ -62,7 +63,8 @@ class TerminalAsker:
 
     def _later(self, stage: StageRecord) -> str:
         run = "RUN" if self._display.run is None else self._display.run.run_id
-        return f"{stage.name} goes on waiting; `codeloupe pipeline approve {run} {stage.name}` answers, from anywhere"
+        answer = f"approve {run} {stage.name}" if has_work(stage) else f"resume {run} --retry {stage.name}"
+        return f"{stage.name} goes on waiting; `codeloupe pipeline {answer}` answers, from anywhere"
 
     def _directory(self) -> Path | None:
         run = self._display.run
@@ -76,13 +78,13 @@ def can_ask() -> bool:
 
 async def _answer(stage: StageRecord, directory: Path | None) -> Approval | None:
     while True:
-        _print(_CHOICES, end="")
+        _print((_APPROVE if has_work(stage) else "") + _CHOICES, end="")
         typed = await _typed_line()
         if typed is None:
             _print("")
             return None
         word = typed.strip().lower()
-        if word in _WORDS:
+        if word in _WORDS and (_WORDS[word] is not Decision.APPROVE or has_work(stage)):
             return Approval(stage=stage.name, decision=_WORDS[word])
         if word in ("t", "try", "retry"):
             _print("What should the next attempt do differently? ", end="")

@@ -17,7 +17,7 @@ from typing import Self, TextIO
 
 from codeloupe.cli.live_line import LiveLine, ProgressMode
 from codeloupe.cli.live_line import Row as LiveRow
-from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageState
+from codeloupe.model.pipeline import WORKSPACE_ERROR, PipelineEvent, RunRecord, StageState
 from codeloupe.model.pipeline_definition import GateKind
 from codeloupe.report.pipeline_rows import Row, Tree, cut_row
 from codeloupe.report.pipeline_words import attempt_in_words, run_seconds, spent_on, state_in_words, took
@@ -32,6 +32,8 @@ _ENDLESS = 100_000
 # Below the tree stands the live line, and a terminal that is full to its last line scrolls.
 _LINES_BESIDE = 2
 _INDENT = 2
+# Before these states a failure, or a note, has told the reason.
+_WHY_WAS_TOLD = (StageState.RECOVERING, StageState.PENDING)
 _AT_REST = (StageState.COMPLETED, StageState.PENDING, StageState.CANCELLED)
 
 
@@ -74,7 +76,9 @@ class PipelineDisplay:
                 self._told[event.stage] = event.message
                 if event.message == told:
                     return f"{event.stage}: call failed again, for the same reason"
-            case "stage_state" if event.message and event.message == told and _is(event, StageState.RECOVERING):
+            case "note":
+                self._told[event.stage] = event.message
+            case "stage_state" if event.message and event.message == told and _is_any(event, _WHY_WAS_TOLD):
                 return ""
             case "recovery" if event.facts.get("step") in _GIVEN_UP:
                 return ""
@@ -165,14 +169,15 @@ def event_in_words(run: RunRecord, event: PipelineEvent) -> str:
             words = (event.facts.get(name) for name in ("gate", "verdict", "score"))
             parts = [event.stage, " ".join(str(word) for word in words if word is not None), event.message]
         case "try_failed":
-            parts = [event.stage, "call failed", event.message]
+            was_asked = event.facts.get("error") != WORKSPACE_ERROR
+            parts = [event.stage, "call failed" if was_asked else "", event.message]
         case _:
             parts = [event.stage, event.message] if event.message else []
     return ": ".join(part for part in parts if part)
 
 
-def _is(event: PipelineEvent, state: StageState) -> bool:
-    return event.facts.get("state") == state.value
+def _is_any(event: PipelineEvent, states: Sequence[StageState]) -> bool:
+    return event.facts.get("state") in [state.value for state in states]
 
 
 def _state_of(run: RunRecord, event: PipelineEvent) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import RunNotFound, StoreError, UsageError
-from codeloupe.model.pipeline import RunRecord
+from codeloupe.model.pipeline import NO_RESULT, RunRecord, StageState
 from codeloupe.redaction import is_secret
 from codeloupe.report.history_words import moment
 from codeloupe.report.pipeline_json import run_json
@@ -60,9 +60,11 @@ def as_shown(store: DirectoryRunStore, run_id: str) -> tuple[RunRecord, Holder |
     return as_it_stands(store.load(run_id), busy=holder is not None), holder
 
 
-def places_of(directory: Path) -> Places:
-    """Where the result and the patch of a run are, as far as they are there."""
+def places_of(run: RunRecord, directory: Path) -> Places:
+    """Where the result and the patch of a run are, as far as they are there and are those of its present state."""
     result, patch = directory / "result", directory / "result.patch"
+    if run.state not in (StageState.COMPLETED, StageState.FAILED) or NO_RESULT in run.reason:
+        return Places(directory=directory)
     return Places(
         directory=directory,
         result=result if result.is_dir() else None,
@@ -79,7 +81,7 @@ def write_run(
     exit_code: int | None = None,
 ) -> None:
     """Show a run on standard output, as text or for programs, with an exit code that does not follow from it."""
-    places = places_of(store.directory(run.run_id))
+    places = places_of(run, store.directory(run.run_id))
     if arguments.json:
         run = replace(run, inputs={name: _shown(run, name, value) for name, value in run.inputs.items()})
         process_id = None if holder is None else holder.process_id

@@ -89,9 +89,8 @@ def _conflict(paths: Sequence[str]) -> WorkspaceError:
     named = ", ".join(ascii(path)[1:-1] for path in paths[:_MOST_NAMED])
     more = f" and {len(paths) - _MOST_NAMED:,} more" if len(paths) > _MOST_NAMED else ""
     return WorkspaceError(
-        f"stages that ran side by side changed the same files in different ways: {named}{more}",
-        hint="let one of these stages need the other, or have them write different files; then"
-        " `codeloupe pipeline resume RUN --accept-changes --retry STAGE`",
+        f"the same files were changed in different ways: {named}{more}",
+        hint="let one of the stages need the other, or have them write different files",
     )
 
 

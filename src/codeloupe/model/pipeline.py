@@ -16,6 +16,10 @@ from codeloupe.model.pipeline_definition import (
 )
 from codeloupe.model.usage import Usage
 
+# How the reason of a run begins, or goes on, whose stages left nothing that could be joined.
+NO_RESULT = "there is no result"
+# The kind of a failure to make or keep the files of a stage: no agent was asked.
+WORKSPACE_ERROR = "workspace_error"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -102,7 +102,12 @@ class Attempting:
         around, record = self._around, self._record
         workspace = around.places.made_workspace(self._stage.name)
         if not record.start_tree:
-            tree = await self._start_tree(workspace)
+            try:
+                tree = await self._start_tree(workspace)
+            except WorkspaceError:
+                # What cannot be joined now is tried again when one of these has changed.
+                around.book.put(replace(record, built_on=built_on(around, self._stage)))
+                raise
             record = around.book.put(replace(record, start_tree=tree, built_on=built_on(around, self._stage)))
         if around.is_checkout:
             return workspace

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codeloupe.model.pipeline import AttemptRecord, FailedTry, RecoveryStep, StageRecord
+from codeloupe.model.pipeline import WORKSPACE_ERROR, AttemptRecord, FailedTry, RecoveryStep, StageRecord
 from codeloupe.model.pipeline_definition import StageDefinition
 from codeloupe.model.records import dataclass
 from codeloupe.pipeline.choosing import best, final_refusal, has_failed, kept_after_failure, refused_at, takeable
-from codeloupe.pipeline.recovery import WORKSPACE_ERROR, in_words, may_gate_again, next_step
+from codeloupe.pipeline.recovery import in_words, may_gate_again, next_step
 
 
 @dataclass(frozen=True, slots=True)

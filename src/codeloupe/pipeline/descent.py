@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from codeloupe.errors import WorkspaceError
 from codeloupe.model.pipeline_definition import PipelineDefinition
 from codeloupe.ports import WorkspaceStore
 
@@ -32,7 +33,9 @@ class Descent:
     is no conflict.
     """
 
-    def __init__(self, definition: PipelineDefinition, store: WorkspaceStore, *, base: str) -> None:
+    def __init__(self, definition: PipelineDefinition, store: WorkspaceStore, *, base: str, run_id: str) -> None:
+        self._file = definition.file
+        self._run_id = run_id
         self._order = [stage.name for stage in definition.stages]
         self._ancestors = ancestors(definition)
         self._store = store
@@ -43,7 +46,7 @@ class Descent:
     async def together(self, stages: Iterable[str], trees: Mapping[str, str]) -> str:
         """One tree with the work of some finished stages and of all they build on; `trees` are what each left.
 
-        Raises WorkspaceError, which names the files, when two changed the same one differently.
+        Raises WorkspaceError, which names the files and the stages, when two changed the same one differently.
         """
         names = self._latest(frozenset(stages))
         if not names:
@@ -57,9 +60,31 @@ class Descent:
         tree, within = trees[names[0]], self._ancestors[names[0]]
         for name in names[1:]:
             shared = await self.together(within & self._ancestors[name], trees)
-            tree = await self._store.merged(shared, (tree, trees[name]))
+            try:
+                tree = await self._store.merged(shared, (tree, trees[name]))
+            except WorkspaceError as error:
+                if error.__cause__ is not None:
+                    raise
+                raise await self._conflict(error, names[: names.index(name)], name, trees) from None
             within |= self._ancestors[name]
         return tree
+
+    async def _conflict(
+        self, error: WorkspaceError, before: Sequence[str], name: str, trees: Mapping[str, str]
+    ) -> WorkspaceError:
+        """The conflict of a stage with those before it, told of the first of them that it cannot be joined with."""
+        other = before[-1]
+        for candidate in before[:-1]:
+            try:
+                await self.together((candidate, name), trees)
+            except WorkspaceError:
+                other = candidate
+                break
+        again = f"`codeloupe pipeline resume {self._run_id} --accept-changes --retry {name}`"
+        return WorkspaceError(
+            f"the work of {other} and of {name} cannot be joined: {error.message}",
+            hint=f"let {name} need {other} in {self._file}, or have them write different files; then {again}",
+        )
 
     def lineage(self, stage: str) -> tuple[str, ...]:
         """The stages that a stage builds on, in the order of the file."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from codeloupe.errors import CodeloupeError, WorkspaceError
-from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState
 from codeloupe.model.pipeline_definition import StageDefinition
 from codeloupe.pipeline.attempting import built_on, chosen_trees, kept_answers, own_answers
 from codeloupe.pipeline.changes import kept_in_words, reopened
@@ -103,7 +103,8 @@ class Engine:
             record = self._book.stage(stage.name)
             if not settled.issuperset(stage.needs):
                 continue
-            if record.start_tree and record.state in _AT_REST and (why := await self._why_stale(stage, record)):
+            has_begun = record.start_tree or record.built_on
+            if has_begun and record.state in _AT_REST and (why := await self._why_stale(stage, record)):
                 await self._reopen(record, why)
                 continue
             self._tell_kept(record)
@@ -135,10 +136,10 @@ class Engine:
             self._book.tell(self._book.event("note", words, stage=record.name))
 
     async def _why_stale(self, stage: StageDefinition, record: StageRecord) -> str:
-        """Why what a stage has done no longer fits to what it builds on, in words; nothing where it does."""
+        """Why a stage's work no longer fits what it builds on; nothing where it does."""
         now = built_on(self._around, stage)
-        if self._around.is_checkout:
-            # Its tree is the user's, and changes with every stage.
+        if self._around.is_checkout or not record.start_tree:
+            # Its tree is the user's, and changes with every stage; or what it needs could not be joined.
             is_stale = bool(record.built_on) and record.built_on != now
         else:
             try:
@@ -151,11 +152,7 @@ class Engine:
                 is_stale = True  # they cannot be joined, which the stage itself will tell
         if not is_stale:
             return ""
-        names = [name for name in {**now, **record.built_on} if name and record.built_on.get(name) != now.get(name)]
-        what = (
-            f"the work of {' and '.join(names)} that it builds on" if names and record.built_on else "what it builds on"
-        )
-        return f"it runs again, since {what} has changed since it began"
+        return f"it runs again: {'; '.join(_what_changed(record.built_on, now)) or 'what it builds on has changed'}"
 
     def _take_over(self) -> None:
         """Say that the run goes on, and mark what a process that died left as under way."""
@@ -262,8 +259,9 @@ class Engine:
             around.places.write(RESULT_PATCH, await around.workspaces.diff(base, tree, without=own_answers(around)))
         except (CodeloupeError, OSError) as error:
             words = error.message if isinstance(error, CodeloupeError) else str(error)
+            hint = f" ({error.hint})" if isinstance(error, CodeloupeError) and error.hint else ""
             before = f"{outcome.reason}; " if outcome.reason else ""
-            return Conclusion(StageState.FAILED, f"{before}there is no result: {words}")
+            return Conclusion(StageState.FAILED, f"{before}{NO_RESULT}: {words}{hint}")
         return outcome
 
     async def _result_tree(self, base: str) -> str:
@@ -282,6 +280,18 @@ class Engine:
             if self._book.run.state is StageState.RUNNING:
                 ended = self._book.event("run_ended", reason, state=StageState.INTERRUPTED.value)
                 self._book.move_run(StageState.INTERRUPTED, ended, reason=reason)
+
+
+def _what_changed(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """What a stage builds on now and did not when it began. An older version did not write the latter down."""
+    if not before:
+        return
+    if new := [name for name in now if name not in before]:
+        yield f"it needs {' and '.join(new)} now"
+    if gone := [name for name in before if name not in now]:
+        yield f"it no longer needs {' and '.join(gone)}"
+    if changed := [name for name, tree in now.items() if name and before.get(name, tree) != tree]:
+        yield f"the work of {' and '.join(changed)} has changed since it began"
 
 
 async def _ended(tasks: dict[asyncio.Task[None], str]) -> None:

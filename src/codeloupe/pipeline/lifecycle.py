@@ -156,8 +156,9 @@ class Lifecycle:
         said = word_event(book, word)
         match word.decision:
             case Decision.APPROVE if number is None:
-                hint = "there is no attempt that could be taken: have it tried again, or reject it"
-                book.tell(said, book.event("note", hint, stage=self._stage.name))
+                again = f"`codeloupe pipeline resume {book.run.run_id} --retry {self._stage.name}` tries it again"
+                words = f"{in_words(word)}, but it has no work to approve; {again}"
+                book.tell(book.event("note", words, stage=self._stage.name))
             case Decision.APPROVE:
                 await self._end(Complete(number or 0, in_words(word)), said)
             case Decision.REJECT:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Sequence
 
 from codeloupe.errors import AgentExecutionError, CodeloupeError
-from codeloupe.model.pipeline import FailedTry, RecoveryStep
+from codeloupe.model.pipeline import WORKSPACE_ERROR, FailedTry, RecoveryStep
 from codeloupe.model.pipeline_definition import StageDefinition
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.stage_execution import failure_session
 
 # Neither a tree that cannot be had nor a file that cannot be read is mended by asking an agent again.
-WORKSPACE_ERROR, UNREADABLE_FILE = "workspace_error", "unreadable_file"
+UNREADABLE_FILE = "unreadable_file"
 _HOPELESS = frozenset(
     {"not_logged_in", "not_installed", "invalid_request", "budget_exhausted", WORKSPACE_ERROR, UNREADABLE_FILE}
 )

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from codeloupe.model.pipeline import (
+    WORKSPACE_ERROR,
     AttemptRecord,
     CriticVerdict,
     Critique,
@@ -28,6 +29,7 @@ from codeloupe.report.pipeline_words import (
     attempt_in_words,
     counted_attempt,
     critique_in_words,
+    open_failures,
     outdated_in_words,
     run_seconds,
     sign_of,
@@ -164,13 +166,14 @@ class Tree:
             yield from self._in_short(stage)
             return
         # The last failure says why, and what to do about it.
-        last = stage.failures[-1].message if stage.failures else ""
+        open_ones = [] if stage.state is StageState.COMPLETED else open_failures(stage)
+        last = open_ones[-1].message if open_ones else ""
         told = stage.state is not StageState.COMPLETED and last and stage.reason.startswith(last)
         if stage.reason and not told:
             yield from self._prose(stage.reason, STYLES[stage.state])
         if outdated := outdated_in_words(stage):
             yield from self._prose(outdated, "yellow")
-        yield from self._failures(stage)
+        yield from self._failures(stage.failures if self.verbose else open_ones, stage)
         counted_one = counted_attempt(stage)
         for attempt in stage.attempts:
             label = f"attempt {attempt.number}: " if len(stage.attempts) > 1 else ""
@@ -185,22 +188,17 @@ class Tree:
         elif stage.attempts and stage.attempts[-1].critiques:
             yield from self._critique(stage.attempts[-1].critiques[-1], "", whole=False)
 
-    def _failures(self, stage: StageRecord) -> Iterator[Row]:
-        if not stage.failures:
-            return
-        if stage.state is StageState.COMPLETED and not self.verbose:
-            calls = counted(len(stage.failures), "call", "calls")
-            yield ((f"{calls} failed before it worked", "dim"),)
-            return
-        shown = stage.failures if self.verbose else stage.failures[-_POINTS_SHOWN:]
-        if len(shown) < len(stage.failures):
-            yield ((f"{len(stage.failures) - len(shown):,} earlier calls failed too", "dim"),)
+    def _failures(self, told: Sequence[FailedTry], stage: StageRecord) -> Iterator[Row]:
+        """Why it stands still; what has worked since is only counted."""
+        shown = told if self.verbose else told[-_POINTS_SHOWN:]
+        if rest := _calls_in(stage.failures) - _calls_in(shown):
+            yield ((f"{counted(rest, 'earlier call', 'earlier calls')} failed", "dim"),)
         # What failed alike several times is told once.
         alike: dict[str, list[FailedTry]] = {}
         for failure in shown:
             alike.setdefault(_reason_in_words(failure), []).append(failure)
         for reason, failures in alike.items():
-            yield from self._prose(f"{_failed_in_words(failures)}: {reason}", "yellow")
+            yield from self._prose(f"{_failed_in_words(failures)}{reason}", "yellow")
 
     def _attempt(self, attempt: AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
         for critique in attempt.critiques:
@@ -295,15 +293,22 @@ def _beginning(word: str, room: int) -> str:
     return word
 
 
+def _calls_in(failures: Sequence[FailedTry]) -> int:
+    return sum(failure.kind != WORKSPACE_ERROR for failure in failures)
+
+
 def _failed_in_words(failures: Sequence[FailedTry]) -> str:
     """`retry failed`; of several for the same reason `call, retry and fresh start failed`."""
     gate = failures[0].gate
+    if failures[0].kind == WORKSPACE_ERROR:
+        return ""
     if gate is not None:
-        return f"gate {gate + 1} could not decide{'' if len(failures) == 1 else f', {len(failures)} times'}"
+        return f"gate {gate + 1} could not decide{'' if len(failures) == 1 else f', {len(failures)} times'}: "
     steps = list(dict.fromkeys(_STEPS[failure.step] for failure in failures))
     words = " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
-    return f"{words} failed{'' if len(failures) == len(steps) else f', {len(failures)} times in all'}"
+    return f"{words} failed{'' if len(failures) == len(steps) else f', {len(failures)} times in all'}: "
 
 
 def _reason_in_words(failure: FailedTry) -> str:
-    return f"{failure.kind}: {failure.message}{f' ({failure.hint})' if failure.hint else ''}"
+    kind = "" if failure.kind == WORKSPACE_ERROR else f"{failure.kind}: "
+    return f"{kind}{failure.message}{f' ({failure.hint})' if failure.hint else ''}"

@@ -11,10 +11,12 @@ from codeloupe.model.pipeline import RunRecord, StageState
 from codeloupe.model.pipeline_definition import WorkspaceKind
 from codeloupe.model.records import dataclass
 from codeloupe.report.pipeline_rows import Row, Tree, wrapped
+from codeloupe.report.pipeline_words import advised_command, has_work
 from codeloupe.report.plain_table import Sheet, cells, finished
 from codeloupe.report.wording import spent_in_words
 
 _LABEL_CELLS = 10
+_NOTE = "add --note to say what to do differently"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +89,7 @@ def next_steps(run: RunRecord, places: Places) -> Sequence[tuple[str, str]]:
             return [(f"{verb} resume {name}", "goes on; what is finished is not bought again")]
         case StageState.FAILED:
             failed = [stage.name for stage in run.stages if stage.state is StageState.FAILED]
-            return [
-                (f"{verb} resume {name} --retry {quote(stage)} --note TEXT", "tries it once more with your note")
-                for stage in failed
-            ]
+            return [(f"{verb} resume {name} --retry {quote(stage)}", f"tries it again; {_NOTE}") for stage in failed]
         case StageState.RUNNING | StageState.PENDING:
             return [*_answers(run, verb), (f"{verb} status {name} --follow", "shows how it goes on")]
         case _:
@@ -104,9 +103,11 @@ def _answers(run: RunRecord, verb: str, option: str = "") -> list[tuple[str, str
         if stage.state is not StageState.AWAITING_APPROVAL:
             continue
         name = quote(stage.name)
-        # Where no attempt gave a result, there is nothing to say yes to.
-        if stage.attempts:
+        if has_work(stage):
             answers.append((f"{verb} approve {run.run_id} {name} {option}".rstrip(), "takes its work and goes on"))
-        answers.append((f"{verb} resume {run.run_id} --retry {name} --note TEXT", "has it tried again with your note"))
+        if advised := advised_command(stage):
+            answers.append((advised, "goes on, once you have done what is said above"))
+        else:
+            answers.append((f"{verb} resume {run.run_id} --retry {name}", f"tries it again; {_NOTE}"))
         answers.append((f"{verb} reject {run.run_id} {name} {option}".rstrip(), "fails the stage"))
     return answers

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime
 
-from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, Critique, RunRecord, StageRecord, StageState
+from codeloupe.model.pipeline import (
+    AttemptRecord,
+    CriticVerdict,
+    Critique,
+    FailedTry,
+    RunRecord,
+    StageRecord,
+    StageState,
+)
 from codeloupe.model.usage import Usage
 from codeloupe.report.wording import dollars, duration
 
@@ -39,6 +48,7 @@ _SIGNS = {
 }
 # An attempt is under way that is not in the list of those that gave a result.
 _ATTEMPT_UNDER_WAY = frozenset({StageState.RUNNING, StageState.RECOVERING, StageState.REWORKING})
+_COMMAND = re.compile(r"`(codeloupe pipeline resume [^`]+)`")
 PASSED, FAILED_BY_A_GATE, COULD_NOT_GO_ON, INTERRUPTED = 0, 1, 3, 130
 
 
@@ -96,11 +106,34 @@ def counted_attempt(stage: StageRecord) -> AttemptRecord | None:
     return stage.attempts[-1] if stage.attempts else None
 
 
+def has_work(stage: StageRecord) -> bool:
+    """Whether a stage that waits for a person has made something that the person can approve."""
+    return stage.wants_approval != "escalation" or stage.chosen is not None
+
+
+def open_failures(stage: StageRecord) -> list[FailedTry]:
+    """What failed and has not worked since: no call gave that attempt, the gate did not decide."""
+    kept = {attempt.number: attempt for attempt in stage.attempts if attempt.tree}
+    return [
+        failure
+        for failure in stage.failures[stage.failures_before :]
+        if failure.attempt not in kept
+        or (failure.gate is not None and len(kept[failure.attempt].critiques) <= failure.gate)
+    ]
+
+
+def advised_command(stage: StageRecord) -> str:
+    """The command that goes on with a stage, where its failure names one; else empty."""
+    failures = open_failures(stage)
+    found = _COMMAND.search(failures[-1].hint) if failures else None
+    return found[1] if found else ""
+
+
 def attempt_in_words(stage: StageRecord) -> str:
     """`attempt 2 of 3`, with `taken` when a later one was not; empty where there is only one to speak of."""
-    if stage.state is StageState.PENDING and not stage.attempts:
-        return ""
     under_way = stage.state in _ATTEMPT_UNDER_WAY
+    if not stage.attempts and not under_way:
+        return ""
     number = len(stage.earlier) + len(stage.attempts) + under_way
     taken = ""
     if not under_way and stage.chosen is not None and stage.attempts and stage.chosen != stage.attempts[-1].number:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,13 @@ def test_every_answer_is_understood_and_no_other_is_taken(
     assert (answer.decision if answer else None) is expected
     if expected is None:
         assert "write goes on waiting; `codeloupe pipeline approve 00000001 write` answers" in terminal.text()
+
+
+def test_what_is_not_there_cannot_be_approved(terminal: Terminal) -> None:
+    nothing = replace(WAITS, attempts=(), wants_approval="escalation")
+    assert ask(terminal, "a\n", "l\n", about=nothing) is None
+    assert "pprove  " not in terminal.text()
+    assert "`codeloupe pipeline resume 00000001 --retry write` answers" in terminal.text()
 
 
 def test_another_attempt_takes_a_note(terminal: Terminal) -> None:

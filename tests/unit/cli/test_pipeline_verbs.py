@@ -66,7 +66,7 @@ class TestStatus:
         assert call("status", "00000002").out == call("status", "last").out == ended.out
 
     def test_programs_get_a_document_that_fits_the_schema(self, store: DirectoryRunStore, call: Call) -> None:
-        directory = store.create(waiting())
+        directory = store.create(run(1, state=S.FAILED))
         (directory / "result").mkdir()
         (directory / "result.patch").write_text("")
         told = json.loads(call("status", NAME, "--json").out)
@@ -76,6 +76,11 @@ class TestStatus:
         assert told["patch"] is None  # an empty patch changes nothing
         (directory / "result.patch").write_text("diff")
         assert json.loads(call("status", NAME, "--json").out)["patch"] == str(directory / "result.patch")
+        # What lies there from before a resume is not the result of a run that waits, or has none.
+        for record in (waiting(), run(1, state=S.FAILED, reason="there is no result: no room")):
+            store.save(record)
+            told = json.loads(call("status", NAME, "--json").out)
+            assert (told["result"], told["patch"]) == (None, None)
 
     def test_a_run_whose_process_is_gone_is_interrupted_and_one_at_work_is_not(
         self, store: DirectoryRunStore, call: Call
@@ -239,6 +244,17 @@ class TestAnswers:
         assert (ended.exit_code, ended.out) == (2, "")
         assert complaint in ended.err
         assert hint in ended.err.splitlines()[-1]
+        assert not (directory / "approvals").exists()
+
+    @pytest.mark.defect("P5")
+    def test_a_stage_that_made_nothing_cannot_be_approved(self, store: DirectoryRunStore, call: Call) -> None:
+        empty = stage("write", S.AWAITING_APPROVAL, wants_approval="escalation", reason="no login")
+        directory = store.create(run(1, empty, state=S.AWAITING_APPROVAL))
+        for words in ([], ["--resume"]):
+            ended = call("approve", NAME, "write", *words)
+            assert (ended.exit_code, ended.out) == (2, "")
+            assert "the stage 'write' of the run 00000001 has no work to approve: no login" in ended.err
+            assert "`codeloupe pipeline resume 00000001 --retry write` tries it again" in ended.err
         assert not (directory / "approvals").exists()
 
     def test_where_nobody_waits_the_status_is_pointed_to(self, store: DirectoryRunStore, call: Call) -> None:

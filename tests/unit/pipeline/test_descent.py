@@ -55,7 +55,7 @@ def layered(layers: int, *, wide: int) -> PipelineDefinition:
 
 def test_layers_that_need_the_whole_layer_before_are_joined_in_linear_time() -> None:
     definition, store = layered(33, wide=3), CountingStore()
-    descent = Descent(definition, store, base="")
+    descent = Descent(definition, store, base="", run_id="r")
     trees = {stage.name: chr(0x100 + number) for number, stage in enumerate(definition.stages)}
     for layer in range(1, 33):
         asyncio.run(descent.together(definition.stages[layer * 3].needs, trees))
@@ -64,7 +64,7 @@ def test_layers_that_need_the_whole_layer_before_are_joined_in_linear_time() -> 
 
 def test_what_is_known_of_a_tree_is_not_taken_for_another_one() -> None:
     definition, store = layered(1, wide=2), CountingStore()
-    descent = Descent(definition, store, base="")
+    descent = Descent(definition, store, base="", run_id="r")
     names = ("s0-0", "s0-1")
     assert asyncio.run(descent.together(names, {"s0-0": "a", "s0-1": "b"})) == "ab"
     assert asyncio.run(descent.together(names, {"s0-0": "a", "s0-1": "c"})) == "ac"
@@ -78,7 +78,7 @@ def test_work_that_cannot_be_joined_is_refused_every_time() -> None:
             raise WorkspaceError("they do not go together")
 
     store = Refusing()
-    descent = Descent(layered(1, wide=2), store, base="")
+    descent = Descent(layered(1, wide=2), store, base="", run_id="r")
     for _ in range(2):
         try:
             asyncio.run(descent.together(("s0-0", "s0-1"), {"s0-0": "a", "s0-1": "b"}))

@@ -178,8 +178,9 @@ def test_a_conflict_without_a_stage_that_joins_leaves_no_result_and_says_so(tmp_
     cast = Cast({"one": [writing({"a.md": "one"})], "two": [writing({"a.md": "two"})]})
     ran = run(file, cast, tmp_path / "state")
     assert ran.record.state is S.FAILED
-    assert "there is no result" in ran.record.reason
+    assert "there is no result: the work of one and of two cannot be joined" in ran.record.reason
     assert "a.md" in ran.record.reason
+    assert f"`codeloupe pipeline resume {ran.record.run_id} --accept-changes --retry two`" in ran.record.reason
 
 
 def test_what_only_one_of_two_branches_changed_further_is_no_conflict(tmp_path: Path) -> None:

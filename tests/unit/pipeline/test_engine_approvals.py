@@ -191,7 +191,9 @@ def test_what_there_is_no_attempt_of_cannot_be_approved(tmp_path: Path) -> None:
     cast = Cast({"write": [failing(NotLoggedIn)]})
     ran = run(file, cast, tmp_path / "state", ask_person=person(Decision.APPROVE))
     assert ran.record.stage("write").state is S.AWAITING_APPROVAL
-    assert "no attempt that could be taken" in ran.events("note")[0].message
+    (note,) = ran.events("note")
+    again = f"`codeloupe pipeline resume {ran.record.run_id} --retry write` tries it again"
+    assert note.message == f"a person approved it, but it has no work to approve; {again}"
 
 
 def test_a_failed_stage_that_a_person_has_tried_again_brings_the_given_up_ones_back(tmp_path: Path) -> None:

@@ -71,14 +71,17 @@ def test_after_a_conflict_the_advice_of_its_message_loses_nothing(tmp_path: Path
     ran = run(file, cast, tmp_path / "state")
     stage = ran.record.stage("join")
     assert stage.state is S.AWAITING_APPROVAL
-    assert "--accept-changes --retry" in stage.failures[-1].hint
+    assert stage.reason.startswith("the work of left and of right cannot be joined: ")
+    command = f"`codeloupe pipeline resume {ran.record.run_id} --accept-changes --retry right`"
+    advice = f"let right need left in {file}, or have them write different files; then {command}"
+    assert stage.failures[-1].hint == advice
     write_pipeline(
         folder,
         {"name": "left"},
         {"name": "right", "needs": ["left"]},
         {"name": "join", "needs": ["left", "right"]},
     )
-    retry(ran, "join")
+    retry(ran, "right")
     again = resume(ran, cast, accept_changes=True)
     assert again.record.state is S.COMPLETED, again.record.reason
     assert again.result() == {
@@ -88,7 +91,7 @@ def test_after_a_conflict_the_advice_of_its_message_loses_nothing(tmp_path: Path
         "shared.md": "left\nright\n",
     }
     assert (sorted(cast.calls[:2]), cast.calls[2:]) == (["left", "right"], ["right", "join"])
-    assert "it runs again" in again.events("note", "right")[0].message
+    assert again.events("note", "join")[0].message == "it runs again: the work of right has changed since it began"
     assert len(again.record.stage("right").earlier) == 1
 
 

@@ -131,10 +131,28 @@ class TestTheTree:
 
     def test_calls_that_failed_on_the_way_to_a_result_are_counted(self) -> None:
         done = stage("write", S.COMPLETED, attempt(1), chosen=1, failures=(failed_try(), failed_try()))
-        assert "2 calls failed before it worked" in shown(run(1, done))
+        assert "2 earlier calls failed" in shown(run(1, done))
         whole = shown(run(1, done), verbose=True)
         assert "call failed, 2 times in all: " in whole
         assert whole.count("no room now") == 1
+
+    @pytest.mark.defect("P5")
+    def test_a_failure_that_is_settled_is_only_counted(self) -> None:
+        passed = critique(CriticVerdict.PASS)
+        rows = [
+            (stage("a", S.AWAITING_APPROVAL, attempt(1, tree="t"), failures=(failed_try(attempt=1),)), False),
+            (stage("a", S.AWAITING_APPROVAL, attempt(1, tree=""), failures=(failed_try(attempt=1),)), True),
+            (stage("a", S.AWAITING_APPROVAL, failures=(failed_try(attempt=1),), failures_before=1), False),
+            (stage("a", S.GATING, attempt(1, passed, tree="t"), failures=(failed_try(attempt=1, gate=0),)), False),
+            (stage("a", S.GATING, attempt(1, passed, tree="t"), failures=(failed_try(attempt=1, gate=1),)), True),
+            (stage("a", S.RUNNING, attempt(1, tree="t"), failures=(failed_try(attempt=2),)), True),
+        ]
+        for record, is_open in rows:
+            text = shown(run(1, record))
+            assert ("no room now" in text, "1 earlier call failed" in text) == (is_open, not is_open), record
+        joined = failed_try(kind="workspace_error", message="the work of a and of b cannot be joined")
+        text = shown(run(1, stage("c", S.AWAITING_APPROVAL, failures=(joined,))))
+        assert "      the work of a and of b cannot be joined\n" in text  # no call was made
 
     def test_notes_and_a_cost_that_is_not_known_are_told(self) -> None:
         odd = attempt(1, notes=("big.bin was left out: 1 GB",), usage=Usage(requests=1, unknown_costs=1))
@@ -179,11 +197,11 @@ class TestTheEnd:
                 S.AWAITING_APPROVAL,
                 [
                     "codeloupe pipeline approve 00000001 'my stage' --resume",
-                    "codeloupe pipeline resume 00000001 --retry 'my stage' --note TEXT",
+                    "codeloupe pipeline resume 00000001 --retry 'my stage'",
                     "codeloupe pipeline reject 00000001 'my stage' --resume",
                 ],
             ),
-            (S.FAILED, ["codeloupe pipeline resume 00000001 --retry 'my stage' --note TEXT"]),
+            (S.FAILED, ["codeloupe pipeline resume 00000001 --retry 'my stage'"]),
             (S.INTERRUPTED, ["codeloupe pipeline resume 00000001"]),
             (S.RUNNING, ["codeloupe pipeline status 00000001 --follow"]),
             (S.PENDING, ["codeloupe pipeline status 00000001 --follow"]),
@@ -203,9 +221,15 @@ class TestTheEnd:
         assert commands[0] == "codeloupe pipeline approve 00000001 a"
         assert commands[-1] == "codeloupe pipeline status 00000001 --follow"
 
+    @pytest.mark.defect("P5")
     def test_where_nothing_was_made_there_is_nothing_to_approve(self) -> None:
-        record = run(1, stage("a", S.AWAITING_APPROVAL, failures=(failed_try(),)), state=S.AWAITING_APPROVAL)
+        waits = stage("a", S.AWAITING_APPROVAL, wants_approval="escalation", failures=(failed_try(),))
+        record = run(1, waits, state=S.AWAITING_APPROVAL)
         assert not any("approve" in command for command, _ in next_steps(record, PLACES))
+        command = "codeloupe pipeline resume 00000001 --accept-changes --retry b"
+        advised = replace(waits, failures=(failed_try(hint=f"let b need c; then `{command}`"),))
+        commands = [command for command, _ in next_steps(replace(record, stages=(advised,)), PLACES)]
+        assert commands == [command, "codeloupe pipeline reject 00000001 a --resume"]
 
     def test_what_it_cost_is_told(self) -> None:
         text = shown(run(1, stage("a", S.COMPLETED, attempt(1), chosen=1)))
