@@ -17,6 +17,12 @@ def kinds_of(stems: frozenset[str]) -> frozenset[str]:
 
 
 @cache
+def words_of_kinds(kinds: frozenset[str]) -> frozenset[str]:
+    """The stems of all words by which some kinds are told."""
+    return frozenset(stem(word) for kind in kinds for way in vocabulary().kinds.get(kind, ()) for word in way)
+
+
+@cache
 def _ways() -> Mapping[str, tuple[tuple[frozenset[str], str], ...]]:
     """The ways to say a kind, each under its longest word, so that few are tried for a sentence."""
     found: defaultdict[str, list[tuple[frozenset[str], str]]] = defaultdict(list)

@@ -2,7 +2,8 @@
 
 Compared are tokens, not characters, and neither line numbers, the path nor the extent of the quote. So a fingerprint
 survives lines put in above, a rebase, a renamed file, reformatting, a comment added to the line, and a quote of one
-line more or less. What it says is its rule, or else the kind of defect that its title names, or else the title's words.
+line more or less. What it says is its rule, or else the kind of defect that its title names and the names in the code
+of which it says that, or else the title's words.
 
 A fingerprint is only a name. Words of a model change from day to day, so whoever looks for an earlier finding must
 compare what both say, as `lifecycle.compare` and the baseline do: a finding that is recognised keeps its old name.
@@ -22,6 +23,7 @@ from codeloupe.engine.comment_words import names, numbers, stems, telling_stems
 from codeloupe.engine.defect_kinds import kinds_of
 from codeloupe.engine.families import family
 from codeloupe.engine.folding import fold
+from codeloupe.engine.profile import Profile
 from codeloupe.engine.quote_gaps import MASK
 from codeloupe.engine.surroundings import Surroundings, is_comment
 from codeloupe.model.finding import Finding
@@ -126,7 +128,8 @@ def _meaning(finding: Finding) -> str:
     """What a title says, so that different defects on one line have different names."""
     kinds = kinds_of(stems(finding.title))
     if kinds:
-        return f"kind {min(kinds)}"
+        profile = Profile(finding)
+        return " ".join(("kind", min(kinds), *sorted(profile.objects(kinds) & profile.code_words)))
     words = telling_stems(finding.title) | names(finding.title) | numbers(finding.title)
     return f"words {' '.join(sorted(words)) or finding.title}"
 

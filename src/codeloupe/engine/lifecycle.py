@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from codeloupe.engine.identity import digest
-from codeloupe.engine.similarity import Profile, gap, likeness_of_meaning
+from codeloupe.engine.profile import Profile
+from codeloupe.engine.similarity import gap, likeness_of_meaning
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from operator import attrgetter
 
-from codeloupe.engine.similarity import NEAR_LINES, Profile, are_nearly_identical, likeness
+from codeloupe.engine.profile import Profile
+from codeloupe.engine.similarity import NEAR_LINES, are_nearly_identical, likeness
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.severity import Severity
 

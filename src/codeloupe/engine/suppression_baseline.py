@@ -14,7 +14,8 @@ from types import MappingProxyType
 
 from codeloupe.engine.code_tokens import tokens_of_code
 from codeloupe.engine.lifecycle import SAME
-from codeloupe.engine.similarity import Profile, are_told_apart, likeness_of_meaning
+from codeloupe.engine.profile import Profile
+from codeloupe.engine.similarity import are_told_apart, likeness_of_meaning
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline, BaselineEntry, shown_path
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding

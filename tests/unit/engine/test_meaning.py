@@ -14,7 +14,8 @@ import yaml
 from codeloupe.engine.code_tokens import CodeText, tokens_of_code
 from codeloupe.engine.identity import first_names, with_fingerprints
 from codeloupe.engine.lifecycle import SAME, Ground, compare
-from codeloupe.engine.similarity import Profile, likeness_of_meaning
+from codeloupe.engine.profile import Profile
+from codeloupe.engine.similarity import likeness_of_meaning
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from tests.unit.engine.merge_material import labelled_pairs
@@ -49,11 +50,41 @@ def is_same(one: Finding, other: Finding) -> bool:
 def test_different_defects_on_one_line_are_kept_apart_and_rewordings_recognised() -> None:
     same, different = pairs()
     same = same + [(pair.one, pair.other) for pair in labelled_pairs() if pair.same]
-    assert (len(same), len(different)) >= (180, 1_400)
-    joined = [f"{one.title} | {other.title}" for one, other in different if is_same(one, other)]
-    assert joined == []
+    assert (len(same), len(different)) >= (370, 2_300)
     missed = [f"{one.title} | {other.title}" for one, other in same if not is_same(one, other)]
-    assert len(missed) <= 0.15 * len(same), missed
+    assert len(missed) <= 0.19 * len(same), missed
+    # A phrase that fits every defect is no likeness, and neither is a text that is not there.
+    for body in (None, "", "This can cause wrong results and should be fixed before the release."):
+        told = different if body is None else [(replace(a, body=body), replace(b, body=body)) for a, b in different]
+        joined = [f"{one.title} | {other.title}" for one, other in told if is_same(one, other)]
+        assert joined == [], body
+
+
+@pytest.mark.defect("T7")
+def test_the_same_said_of_another_thing_is_another_defect() -> None:
+    ways = [
+        ["Missing validation of the {}", "{} is not validated", "{} is used without validation", "Unvalidated {}"],
+        ["{} may be null", "Missing null check on {}", "Possible null dereference of {}", "{} can be None"],
+        ["Race condition on {}", "{} is accessed without a lock", "Unsynchronised access to {}"],
+        ["SQL injection through {}", "{} is concatenated into the query"],
+        ["{} is logged in clear text", "Sensitive {} written to log", "{} leaks into the log"],
+        ["Error of {} is ignored", "{} errors are swallowed"],
+        ["Unused {}", "{} is never used"],
+        ["Timeout missing for {}", "{} has no timeout"],
+        ["Empty {} is not handled", "{} can be empty"],
+    ]
+    things = ["index", "command", "user name", "folder", "password", "token", "payload", "amount"]
+    joined, missed, rewordings = [], [], 0
+    for code in ("run(a, b)", "run(commands[index], payload, cwd=folder, token=token, amount=amount)"):
+        for titles in ways:
+            said = {thing: [finding(title=one.format(thing), evidence=code) for one in titles] for thing in things}
+            for one, other in combinations(things, 2):
+                joined += [(a.title, b.title) for a in said[one] for b in said[other] if is_same(a, b)]
+            for wordings in said.values():
+                rewordings += len(wordings) * (len(wordings) - 1) // 2
+                missed += [(a.title, b.title) for a, b in combinations(wordings, 2) if not is_same(a, b)]
+    assert joined == []
+    assert len(missed) <= 0.15 * rewordings, missed
 
 
 @pytest.mark.defect("T7")
