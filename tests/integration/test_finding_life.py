@@ -368,3 +368,19 @@ def test_a_dismissal_holds_for_one_commit_a_range_and_a_diff_too(project: GitRep
         run(project, "history", "dismiss", one["fingerprint"], "--reason", "only our own folders")
     project.write("change.diff", change)
     assert {scope: offline(project, *scope).exit_code for scope in words} == dict.fromkeys(words, 0)
+
+
+@pytest.mark.defect("T7")
+def test_what_is_accepted_now_holds_for_one_commit_a_range_and_the_index_at_once(project: GitRepository) -> None:
+    project.git("reset", "--quiet", "--soft", "HEAD~1")
+    staged = run(project, "review", "--reviewer", "offline", "--staged")
+    assert (staged.exit_code, "codeloupe baseline add " in staged.stdout) == (1, True)
+    added = run(project, "baseline", "add", "--all", "--reason", "only our own folders")
+    assert added.exit_code == 0, added.stderr
+    assert offline(project, "--staged").exit_code == 0
+    project.git("commit", "--quiet", "--message", "pack")
+    for scope in (("--commit", "HEAD"), ("HEAD~1..HEAD",), ("main...HEAD",)):
+        assert offline(project, *scope).exit_code == 0, scope
+    # The file is not in the base, and whoever wrote the change could have written it.
+    distrusted = run(project, "review", "--reviewer", "offline", "--commit", "HEAD", "--untrusted")
+    assert (distrusted.exit_code, "baseline add" in distrusted.stdout) == (1, False)

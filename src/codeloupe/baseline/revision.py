@@ -1,10 +1,12 @@
 """The baseline that holds for a review: of a trusted change the reviewed tree's own, of any other the base's.
 
-Whoever wrote an untrusted change may have written its baseline too.
+Whoever wrote an untrusted change may have written its baseline too. Of a trusted one, what the user accepts in the
+working tree holds at once, also for a commit, a range and the index, which do not have the entry yet.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from codeloupe.baseline.file import decode_baseline, read_working_file
@@ -28,11 +30,24 @@ async def read_baseline(scope: Scope, *, repo: Path, trusted: bool) -> Baseline:
         return await _of_revision(await open_repository(repo), scope.base) if scope.base else Baseline()
     match scope.kind:
         case ScopeKind.UNCOMMITTED | ScopeKind.BRANCH | ScopeKind.DIFF_FILE:
-            return read_working_file(repository_root(repo)).baseline
+            return _of_working_tree(repo)
         case ScopeKind.STAGED:
-            return await _of_index(await open_repository(repo))
+            return _joined(await _of_index(await open_repository(repo)), _of_working_tree(repo))
         case ScopeKind.RANGE | ScopeKind.COMMIT | ScopeKind.PULL_REQUEST:
-            return await _of_revision(await open_repository(repo), scope.head) if scope.head else Baseline()
+            known = await _of_revision(await open_repository(repo), scope.head) if scope.head else Baseline()
+            return _joined(known, _of_working_tree(repo))
+
+
+def _of_working_tree(repo: Path) -> Baseline:
+    return read_working_file(repository_root(repo)).baseline
+
+
+def _joined(known: Baseline, working: Baseline) -> Baseline:
+    """A tree's baseline with what the working tree has besides; of an entry in both, the working tree's holds."""
+    same = {replace(entry, line=0) for entry in known.entries}
+    also = tuple(entry for entry in working.entries if replace(entry, line=0) not in same)
+    changed = {entry.key for entry in also}
+    return replace(known, entries=tuple(entry for entry in known.entries if entry.key not in changed), also=also)
 
 
 async def _of_revision(repository: Repository, revision: str) -> Baseline:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,7 +97,8 @@ def _run(
         review, change = _review(scope, loaded, context, arguments)
         ended.append(review.exit_code)
         saved_in = _saved_in(scope, arguments, here=here) if settings.keep_history else None
-        return lambda output: FORMATS[output.format](review, _layout(output, arguments, change, saved_in=saved_in))
+        after = partial(_layout, arguments=arguments, change=change, saved_in=saved_in, untrusted=settings.untrusted)
+        return lambda output: FORMATS[output.format](review, after(output))
 
     deliver(outputs, make, quiet=arguments.quiet)
     return ended[0]
@@ -173,7 +175,9 @@ def _saved_in(scope: ScopeRequest, arguments: argparse.Namespace, *, here: Path)
     return "" if here == Path() else str(here)
 
 
-def _layout(output: Output, arguments: argparse.Namespace, change: Change | None, *, saved_in: str | None) -> Layout:
+def _layout(
+    output: Output, *, arguments: argparse.Namespace, change: Change | None, saved_in: str | None, untrusted: bool
+) -> Layout:
     look = look_of(arguments.color, to_file=output.path is not None)
     return Layout(
         width=look.width,
@@ -181,6 +185,7 @@ def _layout(output: Output, arguments: argparse.Namespace, change: Change | None
         ascii_only=look.ascii_only,
         verbose=arguments.verbose,
         saved_in=saved_in,
+        untrusted=untrusted,
         diff=None if change is None else ShownDiff({file.path: file for file in change.files}, redact),
     )
 

@@ -49,7 +49,7 @@ class KnownFindings:
         self._first_names = first_names
         self._by_name: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
         self._by_file: defaultdict[str, list[BaselineEntry]] = defaultdict(list)
-        for entry in baseline.entries:
+        for entry in (*baseline.entries, *baseline.also):
             self._by_name[entry.fingerprint].append(entry)
             self._by_file[entry.file].append(entry)
         # A file that was copied is still where it was.
@@ -93,11 +93,12 @@ class KnownFindings:
             yield ReviewError(EXPIRED, f"{self._baseline.name}: {_expired_in_words(expired)}")
         for file, entries in self._unused(lines_of).items():
             yield ReviewError(UNUSED, f"{self._baseline.name}: {_unused_in_words(file, entries)}")
+        silent = {*self._used, *self._baseline.also}
         for entry, file in self._elsewhere.items():
-            if entry not in self._used:
+            if entry not in silent:
                 yield ReviewError(ELSEWHERE, self._elsewhere_in_words(entry, file))
         for entry, finding in self._other.items():
-            if entry not in self._used:
+            if entry not in silent:
                 yield ReviewError(OTHER, self._other_in_words(entry, finding))
 
     def _places(self, entry: BaselineEntry, path: str) -> tuple[str, ...]:

@@ -56,10 +56,14 @@ class BaselineEntry:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """All entries in the order of the file, each key once; `name` is how messages call the file."""
+    """All entries in the order of the file, each key once; `name` is how messages call the file.
+
+    `also` are entries of the working tree that hold as well, where the file is that of another tree.
+    """
 
     entries: tuple[BaselineEntry, ...] = ()
     name: str = BASELINE_NAME
+    also: tuple[BaselineEntry, ...] = ()
 
 
 class EntryState(StrEnum):

@@ -16,7 +16,7 @@ class Layout:
 
     `diff` lets a format show findings among the lines around them, where the change is at hand.
     `saved_in` is the repository in whose history the review is, as a command names it (empty for the one here); None
-    when it is in none, so that no command can find it.
+    when it is in none, so that no command can find it. With `untrusted`, no baseline but the base's holds for it.
     """
 
     width: int = 100
@@ -25,6 +25,7 @@ class Layout:
     verbose: bool = False
     diff: ShownDiff | None = None
     saved_in: str | None = None
+    untrusted: bool = False
 
 
 Render = Callable[[Review, Layout], str]
@@ -39,6 +40,7 @@ def _text(review: Review, layout: Layout) -> str:
         verbose=layout.verbose,
         ascii_only=layout.ascii_only,
         saved_in=layout.saved_in,
+        untrusted=layout.untrusted,
     )
     return text
 

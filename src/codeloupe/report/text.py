@@ -30,6 +30,7 @@ def render_text(
     verbose: bool = False,
     ascii_only: bool = False,
     saved_in: str | None = None,
+    untrusted: bool = False,
 ) -> str:
     """The report for a person, in lines of at most `width` cells (`path:line` and commands stay whole).
 
@@ -37,7 +38,8 @@ def render_text(
     escape sequence in it; with `ascii_only` no character outside ASCII.
     """
     page = Page(width=max(width, NARROWEST), color=color, verbose=verbose, ascii_only=ascii_only)
-    return print_lines(page, [*report_lines(page, review), *next_lines(page, review, saved_in=saved_in)])
+    following = next_lines(page, review, saved_in=saved_in, untrusted=untrusted)
+    return print_lines(page, [*report_lines(page, review), *following])
 
 
 def report_lines(page: Page, review: Review) -> list[Text]:

@@ -6,7 +6,6 @@ import shlex
 
 from rich.text import Text
 
-from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Coverage, Review
@@ -66,18 +65,18 @@ def closing_lines(page: Page, review: Review) -> list[Text]:
     ]
 
 
-def next_lines(page: Page, review: Review, *, saved_in: str | None) -> list[Text]:
+def next_lines(page: Page, review: Review, *, saved_in: str | None, untrusted: bool) -> list[Text]:
     """What to do about the worst open finding: the commands, each whole on its line. None for a review not saved."""
     opened = worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
     if saved_in is None or not opened:
         return []
     finding = next((one for one in opened if one.can_block), opened[0])
     repo = f" --repo {shlex.quote(saved_in)}" if saved_in else ""
-    # The baseline of a single commit is the one that the commit has: no entry made now would be in it.
+    # For an untrusted change only the baseline of its base holds, which an entry made now is not in.
     accept = [("accept", f"codeloupe baseline add {short_id(finding)}{repo} --reason WHY")]
     commands = [
         ("dismiss", f"codeloupe history dismiss {short_id(finding)}{repo} --reason WHY"),
-        *(accept if review.scope.kind is not ScopeKind.COMMIT else ()),
+        *(() if untrusted else accept),
         ("see all", f"codeloupe history render last{repo} --format html -o review.html"),
     ]
     return [

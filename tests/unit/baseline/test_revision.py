@@ -35,23 +35,25 @@ def read(repository: GitRepository, kind: ScopeKind, base: str | None, head: str
     return asyncio.run(read_baseline(scope, repo=repository.path, trusted=trusted))
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        (ScopeKind.UNCOMMITTED, "of the tree"),
-        (ScopeKind.BRANCH, "of the tree"),
-        (ScopeKind.DIFF_FILE, "of the tree"),
-        (ScopeKind.STAGED, "of the index"),
-        (ScopeKind.RANGE, "of the head"),
-        (ScopeKind.COMMIT, "of the head"),
-    ],
-)
-def test_of_a_trusted_change_the_baseline_is_the_reviewed_trees_own(
-    history: tuple[GitRepository, str, str], kind: ScopeKind, reason: str
+def test_of_a_trusted_change_it_is_the_reviewed_trees_and_what_the_working_tree_says_holds(
+    history: tuple[GitRepository, str, str],
 ) -> None:
     repository, base, head = history
-    (entry,) = read(repository, kind, base, head, trusted=True).entries
-    assert entry.reason == reason
+    for kind in ScopeKind:
+        found = read(repository, kind, base, head, trusted=True)
+        assert [entry.reason for entry in (*found.entries, *found.also)] == ["of the tree"], kind
+
+
+def test_an_entry_of_the_reviewed_tree_alone_holds_and_is_not_lost(repository: GitRepository) -> None:
+    repository.write(BASELINE_NAME, text("then"))
+    then = repository.commit()
+    repository.git("rm", "--quiet", BASELINE_NAME)
+    now = repository.commit()
+    repository.write(BASELINE_NAME, text("new").replace("a" * 32, "b" * 32))
+    for sha, kept in ((then, ["then"]), (now, [])):
+        found = read(repository, ScopeKind.COMMIT, None, sha, trusted=True)
+        assert [entry.reason for entry in found.entries] == kept
+        assert [entry.reason for entry in found.also] == ["new"]
 
 
 @pytest.mark.parametrize("kind", list(ScopeKind))
@@ -85,6 +87,7 @@ def test_a_symbolic_link_in_a_commit_or_an_index_is_no_baseline(repository: GitR
     repository.write("real", text("x"))
     (repository.path / BASELINE_NAME).symlink_to("real")
     sha = repository.commit()
+    (repository.path / BASELINE_NAME).unlink()
     for kind in (ScopeKind.STAGED, ScopeKind.RANGE):
         assert read(repository, kind, sha, sha, trusted=True).entries == ()
         assert read(repository, kind, sha, sha, trusted=False).entries == ()
