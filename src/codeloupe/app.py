@@ -162,8 +162,7 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             must_match=True,
         ) as taken:
             intake = replace(taken, selection=_unless_empty(taken.selection, wish))
-            if isinstance(request, RangeScope) and request.commits:
-                intake = await _with_each_commit(intake, request.commits, wish)
+            intake = await _with_each_commit(intake, request, wish)
             emit(ChangeRead(intake.change))
             round_ = await begin_round(
                 intake, seats, chosen, floor=wish.floor, fresh=wish.fresh, since_last=wish.since_last
@@ -200,10 +199,12 @@ async def review_by(seats: Sequence[Seat], request: ScopeRequest, wish: ReviewWi
             )
 
 
-async def _with_each_commit(intake: Intake, commits: Sequence[str], wish: ReviewWish) -> Intake:
+async def _with_each_commit(intake: Intake, request: ScopeRequest, wish: ReviewWish) -> Intake:
     """The intake with the secrets that single commits of a push hold; what cannot be searched is a gap."""
+    if not isinstance(request, RangeScope) or not request.commits:
+        return intake
     rules = rules_of(wish.settings)
-    read = await read_pushed(await open_repository(wish.floor.repo), commits)
+    read = await read_pushed(await open_repository(wish.floor.repo), request.commits)
     searched = await import_module("codeloupe.analysers.history_secrets").search_commits(
         [(one.commit.sha, wanted_only(one.change, rules)) for one in read if one.change is not None],
         intake.selection.files,
@@ -212,8 +213,8 @@ async def _with_each_commit(intake: Intake, commits: Sequence[str], wish: Review
     )
     failed = [(f"commit {one.commit.sha[:12]}", one.problem) for one in read if one.change is None]
     gaps = (rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in (*failed, *searched.failed))
-    selection = replace(intake.selection, skipped=(*intake.selection.skipped, *gaps))
-    return replace(intake, selection=selection, beforehand=(*intake.beforehand, *searched.findings))
+    skipping = replace(intake, selection=replace(intake.selection, skipped=(*intake.selection.skipped, *gaps)))
+    return replace(skipping, beforehand=(*intake.beforehand, *searched.findings))
 
 
 def _partial_tree(intake: Intake, seats: Sequence[Seat]) -> tuple[str, ...]:
@@ -229,8 +230,8 @@ def _unless_empty(selection: Selection, wish: ReviewWish) -> Selection:
 
 
 def _by_settings(skip: SkippedFile, wish: ReviewWish) -> bool:
-    key = "include" if skip.detail == NOT_INCLUDED else "exclude"
-    return skip.reason is SkipReason.EXCLUDED and key not in wish.own_patterns
+    is_own = ("include" if skip.detail == NOT_INCLUDED else "exclude") in wish.own_patterns
+    return skip.reason is SkipReason.EXCLUDED and not is_own
 
 
 def _believed(intake: Intake, settings: Settings) -> Scope:
@@ -383,10 +384,9 @@ def _prompt_tokens(units: Sequence[Unit]) -> int:
 async def doctor(*, repo: Path | str = ".", settings: Settings) -> Diagnosis:
     """What is here, what is missing, and who would review."""
     seats = await choose_seats(settings, calls := AgentCalls())
-    agents = [agent_to_check(name, settings, calls) for name in AGENT_NAMES]
     return await diagnose(
         default_analysers(),
-        agents,
+        [agent_to_check(name, settings, calls) for name in AGENT_NAMES],
         joined_info([seat.info for seat in seats]),
         needed_agents=frozenset(seat.info.type for seat in seats if seat.agents),
         place=DiagnosisPlace(Path(repo), settings.base_branch, state_directory(os.environ)),

@@ -265,7 +265,7 @@ async def _decoded(
         if decoded is not None and root is not None and (place := place_of(root, file.path)) is not None:
             place.write_bytes(decoded[1])
         in_text, text = decoded or (file, whole or b"")
-        results.append(shown_whole(file, text) if file.path in shown else in_text)
+        results.append(shown_whole(in_text, text) if file.path in shown else in_text)
     return tuple(results)
 
 

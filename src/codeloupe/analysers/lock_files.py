@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from codeloupe.analysers.lock_formats import Package, is_hashed_requirements, read_lock_file, read_requirements
@@ -98,7 +98,32 @@ def review_lock_file(path: str, old: bytes | None, new: bytes, added: frozenset[
     for remark in _remarks(before, after):
         groups[remark.rule, remark.about].append(remark)
     lines = new.decode("utf-8").split("\n")
-    return tuple(_finding(path, remarks, lines, added) for remarks in groups.values())
+    secrets = _secrets(path, lines, added if old is not None else range(1, len(lines) + 1))
+    return (*(_finding(path, remarks, lines, added) for remarks in groups.values()), *secrets)
+
+
+def _secrets(path: str, lines: Sequence[str], numbers: Iterable[int]) -> Iterator[Finding]:
+    """A finding for each line that holds a credential: no reviewer gets the file to see it."""
+    shown = {number: lines[number - 1].strip("\r") for number in sorted(numbers) if number <= len(lines)}
+    text = "\n".join(shown.values())
+    if redact(text) == text:  # of all lines at once it is fast
+        return
+    for number, line in shown.items():
+        if (masked := redact(line)) != line:
+            yield Finding(
+                file=path,
+                line_start=number,
+                line_end=number,
+                severity=Severity.HIGH,
+                category="security",
+                title="Credential in a lock file",
+                body="Whoever can read the repository, a fork or a build log can use it.",
+                evidence=masked[:_MAX_EVIDENCE],
+                reviewer=NAME,
+                source=Source.ANALYSER,
+                rule="credential",
+                suggestion="Revoke it, and let the package manager take it from its configuration or the environment.",
+            )
 
 
 def _readable(name: str, old: bytes | None) -> tuple[Package, ...]:

@@ -11,6 +11,7 @@ from dataclasses import field
 from pathlib import Path
 
 from codeloupe.analysers.interface import AddedLinesAnalyser, Analyser, AnalyserReport, AnalysisTarget
+from codeloupe.analysers.links import links_outside
 from codeloupe.analysers.narrowing import AddedLines, Report, finding, in_order, merge, quoted_lines
 from codeloupe.analysers.paths import read_regular_file
 from codeloupe.errors import CodeloupeError
@@ -50,7 +51,9 @@ class OfflineReviewer:
         results = [lane.result() for lane in running]
         failed = (FailedUnit("snapshot", (file,), _NOT_IN_SNAPSHOT) for file in material.missing)
         return ReviewerOutcome(
-            findings=_findings(task.snapshot, material, results),
+            findings=in_order(
+                (*_findings(task.snapshot, material, results), *links_outside(task.files, trusted=task.trusted))
+            ),
             units_total=len(lanes),
             units_failed=(*failed, *(unit for result in results for unit in result.failed)),
             errors=tuple(result.error for result in results if result.error is not None),
@@ -207,7 +210,7 @@ def _findings(snapshot: Path, material: _Material, results: Sequence[_LaneResult
         lines = quoted_lines(report.issue, contents[file])
         secrets = [value for known in sensitive for line in lines for value in known.get(file, {}).get(line, ())]
         found.append(finding(report, agreement=agreement, lines=lines, secrets=secrets))
-    return in_order(found)
+    return tuple(found)
 
 
 def _is_answered(report: Report, results: Sequence[_LaneResult]) -> bool:

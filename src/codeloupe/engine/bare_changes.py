@@ -1,8 +1,8 @@
-"""Files of which no line changed: moved, copied, or with another mode. Pure.
+"""Files with another name or mode, whether lines of them changed or none. Pure.
 
-Of a trusted change there is nothing in them to read. A stranger can make code of a text by its name or its mode, so an
-untrusted change has them read whole under their new name. A folder that moves with its many files is spared that: each
-keeps its name and its mode, and none gets to where tools look for what they run.
+Of a trusted change the changed lines are all there is to read. A stranger can make code of a text by its name or mode,
+so an untrusted change has such files read whole under their new name. A folder that moves with its many files is spared
+that: each keeps its name and its mode, and none gets to where tools look for what they run.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from codeloupe.engine.encodings import with_compared_texts
 from codeloupe.engine.selection import SelectionRules, was_left_out
-from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.review import SkippedFile, SkipReason
 
 # Fewer files are read in no time, and for few tokens.
@@ -40,14 +39,14 @@ def _what_happened(file: FileChange) -> str:
 
 
 def to_be_read(files: Sequence[FileChange], rules: SelectionRules) -> frozenset[str]:
-    """Which files without changed lines are to be read whole: none of a trusted change."""
+    """Which moved, copied and newly executable files are to be read whole: none of a trusted change."""
     if rules.believe_content:
         return frozenset()
-    bare = [file for file in files if file.new_path and file.status is not FileStatus.ADDED and file.is_bare]
-    folders = Counter(_folders(file) for file in bare if _stays_as_it_was(file, rules))
+    there = [file for file in files if file.old_path and file.new_path and not file.is_submodule]
+    folders = Counter(_folders(file) for file in there if _stays_as_it_was(file, rules))
     return frozenset(
         file.path
-        for file in bare
+        for file in there
         if (file.old_path != file.new_path or _may_run_now(file))
         and not (_stays_as_it_was(file, rules) and folders[_folders(file)] >= _FILES_OF_A_FOLDER)
     )
@@ -83,5 +82,24 @@ def _folders(file: FileChange) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def shown_whole(file: FileChange, text: bytes) -> FileChange:
-    """The file with all of its lines as added ones."""
-    return replace(with_compared_texts(file, b"", text), binary=False)
+    """The file with all lines of its new text as added ones, and its deleted ones where they were."""
+    lines = text.split(b"\n")
+    ends = [b"\n"] * (len(lines) - 1) + [b"\n\\ No newline at end of file\n"]
+    rows = [b"+" + line + end for line, end in zip(lines, ends, strict=True)][: len(lines) - (not lines[-1])]
+    body: list[bytes] = []
+    position = 0
+    for hunk in file.hunks:
+        for line in hunk.lines():
+            if line.new_number is not None:
+                body += rows[position : line.new_number]
+                position = max(position, line.new_number)
+            else:
+                body += rows[position : hunk.new_start - bool(hunk.new_lines)]
+                position = max(position, hunk.new_start - bool(hunk.new_lines))
+                body.append(b"-" + line.text + b"\n")
+    body += rows[position:]
+    if not body:
+        return replace(file, binary=False, hunks=(), counts=None)
+    added, deleted = len(rows), sum(hunk.deleted for hunk in file.hunks)
+    whole = Hunk(int(deleted > 0), deleted, int(added > 0), added, b"".join(body), added=added, deleted=deleted)
+    return replace(file, binary=False, hunks=(whole,), counts=None)

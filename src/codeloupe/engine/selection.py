@@ -46,10 +46,10 @@ _EMPTY_BLOBS = (
 )
 # So long a word does not come about by chance in text of any language.
 _LEAST_HIDDEN_BYTES = 24
-# What git keeps of a file whose content lies elsewhere, as the specification of Git LFS has it.
+# What git keeps of a file whose content lies elsewhere, as Git LFS reads it, under its older names too.
 _LFS_POINTER = re.compile(
-    rb"version https://git-lfs\.github\.com/spec/v1\n"
-    rb"(?:ext-\d-\w{1,60} sha256:[0-9a-f]{64}\n){0,9}oid sha256:[0-9a-f]{64}\nsize \d{1,20}\n"
+    rb"\s{0,999}version https?://(?:git-lfs\.github\.com/spec/v1|hawser\.github\.com/spec/v1|git-media\.io/v/2)\r?\n"
+    rb"(?:ext-\d-\w{1,60} sha256:[0-9a-f]{64}\r?\n){0,9}oid sha256:[0-9a-f]{64}\r?\nsize \d{1,20}\s{0,999}"
 )
 _IN_LFS = "Git LFS has its content, and here is only a pointer to it"
 _UNSHOWN = "the diff says only that it differs (make the diff with --text)"
@@ -172,12 +172,13 @@ def select_by_content(
     skipped = list(selection.skipped)
     for file in selection.files:
         content = contents.get(file.path)
-        if file.is_bare and file.path not in whole:
-            reason = None
-        elif content is None and file.is_bare:
+        reason = None
+        if content is None and file.path in whole:
             reason = rules.skipped(file.path, SkipReason.NOT_SHOWN, "only its name or mode is known, and no content")
-        else:
+        elif not file.is_bare or file.path in whole:
             reason = _reason_by_content(file, content, rules) if content else _reason_by_rows(file, rules)
+        if reason is None and content is not None and file.path in whole:
+            reason = _too_long((content.known or b"").count(b"\n"), file, rules)
         if reason is None:
             kept.append(file)
         else:
@@ -220,11 +221,14 @@ def _reason_by_diff(file: FileChange, rules: SelectionRules, globs: Globs) -> Sk
         kind = _reason_by_whole(file, _whole_by_diff(file), rules)
         if kind is not None:
             return kind
-    changed = file.added + file.deleted
-    if changed > rules.max_file_lines:
-        detail = f"{changed:,} changed lines, the limit is {rules.max_file_lines:,} (max_file_lines)"
-        return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
-    return None
+    return _too_long(file.added + file.deleted, file, rules)
+
+
+def _too_long(changed: int, file: FileChange, rules: SelectionRules) -> SkippedFile | None:
+    if changed <= rules.max_file_lines:
+        return None
+    detail = f"{changed:,} changed lines, the limit is {rules.max_file_lines:,} (max_file_lines)"
+    return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
 
 
 def _commits(file: FileChange) -> str:
@@ -313,10 +317,6 @@ def _reason_by_content(file: FileChange, content: FileContent, rules: SelectionR
             return by_kind
     if content.size > rules.max_file_bytes:
         detail = f"{content.size:,} bytes, the limit is {rules.max_file_bytes:,} (max_file_bytes)"
-        return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
-    lines = whole.count(b"\n") if whole is not None and file.is_bare else 0
-    if lines > rules.max_file_lines:
-        detail = f"{lines:,} lines, the limit is {rules.max_file_lines:,} (max_file_lines)"
         return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
     if content.size == len(content.head) and _LFS_POINTER.fullmatch(content.head):
         return rules.skipped(file.path, SkipReason.LFS_POINTER, _IN_LFS)

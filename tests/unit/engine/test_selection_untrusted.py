@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from codeloupe.engine.bare_changes import to_be_read
+from codeloupe.engine.bare_changes import shown_whole, to_be_read
 from codeloupe.engine.selection import SelectionRules, select_by_diff
+from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.review import SkipReason
 from tests.unit.engine.samples import change, changed
@@ -64,3 +65,18 @@ def test_of_what_only_moved_all_is_read_but_a_folder_that_moves_with_its_many_fi
     without_the_right = FileChange("a", "a", FileStatus.MODIFIED, old_mode="100755", new_mode="100644")
     assert to_be_read([without_the_right], rules) == frozenset()
     assert to_be_read([replace(without_the_right, old_mode="100644", new_mode="100755")], rules) == {"a"}
+
+
+def test_a_file_that_is_shown_whole_keeps_what_was_deleted_where_it_was() -> None:
+    def shown(text: bytes, *bodies: bytes) -> tuple[bytes, int, int]:
+        files = parse_diff(b"--- a/x\n+++ b/x\n" + b"".join(bodies)) if bodies else (changed("x", b""),)
+        file = shown_whole(replace(files[0], hunks=files[0].hunks if bodies else ()), text)
+        return b"".join(hunk.body for hunk in file.hunks), file.added, file.deleted
+
+    assert shown(b"a\nb\n") == (b"+a\n+b\n", 2, 0)
+    assert shown(b"") == (b"", 0, 0)
+    assert shown(b"a\nb") == (b"+a\n+b\n\\ No newline at end of file\n", 2, 0)
+    edited = b"@@ -2,3 +2,2 @@\n b\n-old\n-older\n+c\n"
+    assert shown(b"a\nb\nc\nd\n", edited) == (b"+a\n+b\n-old\n-older\n+c\n+d\n", 4, 2)
+    assert shown(b"a\nb\n", b"@@ -2 +1,0 @@\n-gone\n") == (b"+a\n-gone\n+b\n", 2, 1)
+    assert shown(b"a\nb\n", b"@@ -1 +0,0 @@\n-gone\n") == (b"-gone\n+a\n+b\n", 2, 1)
