@@ -16,7 +16,7 @@ from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change
 from codeloupe.model.scope import DefaultScope
-from tests.hidden_material import CHANGES, FILES, HARMLESS, LINKS, MADE_EXECUTABLE, MOVES, plant
+from tests.hidden_material import CHANGES, FILES, HARMLESS, LINE, LINKS, MADE_EXECUTABLE, MOVES, plant
 from tests.hostile_repository import plain_git
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -176,3 +176,18 @@ def test_what_a_trusted_change_leaves_unread_is_said(tmp_path: Path) -> None:
         said = exit_code or document["coverage"]["skipped"] or "against trunk" in text
         unsaid += [name] if not said or ("PASS" in text and document.get("nothing_to_review")) else []
     assert unsaid == []
+
+
+@pytest.mark.defect("T3")
+def test_a_sweep_reads_what_is_moved_or_made_executable(repository: GitRepository) -> None:
+    repository.write("docs/a.txt", "# x\n" * 60 + LINE)
+    repository.write("tool.txt", LINE)
+    repository.commit("base")
+    repository.checkout("change", new=True)
+    repository.git("mv", "docs/a.txt", "conftest.py")
+    repository.commit_staged("move")
+    (repository.path / "tool.txt").chmod(0o755)
+    repository.commit("mode")
+    words = ("commits", "main..HEAD", "--untrusted", "--reviewer", "offline", "--format", "json")
+    document = json.loads(codeloupe(*words, cwd=repository.path).stdout)
+    assert [one["verdict"] for one in document["commits"]] == ["FIX", "FIX"]

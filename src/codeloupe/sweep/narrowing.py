@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codeloupe.engine.selection import Selection
-from codeloupe.model.change import Change
+from codeloupe.model.change import Change, FileChange
 from codeloupe.model.commit import Commit
 from codeloupe.model.material import Intent
 
@@ -13,15 +13,20 @@ def within(selection: Selection, change: Change) -> Selection:
     meant = {file.path: file for file in change.files}
     unread = {name for name, _ in change.unreadable}
     return Selection(
-        # One that is no longer binary was decoded, and its lines are not those of the bytes.
         files=tuple(
-            file if meant[file.path].binary and not file.binary else meant[file.path]
+            file if _is_shown_otherwise(file, meant[file.path]) else meant[file.path]
             for file in selection.files
             if file.path in meant
         ),
         lock_files=tuple(file for file in selection.lock_files if file.path in meant),
         skipped=tuple(skip for skip in selection.skipped if skip.file in meant or skip.file in unread),
     )
+
+
+def _is_shown_otherwise(file: FileChange, meant: FileChange) -> bool:
+    """Whether its lines may not be those of git's diff: it was decoded, or is read whole for its new name or mode."""
+    was_decoded = meant.binary and not file.binary
+    return was_decoded or (file.old_path or file.path) != file.path or file.old_mode != file.new_mode
 
 
 def intent_of(commit: Commit) -> Intent:
