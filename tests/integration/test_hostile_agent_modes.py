@@ -4,10 +4,9 @@ The settings of `tests/hostile_agent_files.py` lie in the directory that an agen
 repository and above it, all at once. What is covered:
 
 - `agent run`: every agent in every permission mode, with a key; claude_cli, agent_sdk and codex also with a login in
-  the home directory, which is where they would write. gemini only in one of the three modes that only read, since it
-  gets the same flags and settings in all of them and takes seconds to start.
+  the home directory, which is where they would write.
 - `review`: every agent, on a trusted change and on an untrusted one; reviews have one permission mode.
-- `pipeline run`: every agent in a stage that writes, which is the default; api, which cannot write, in one that reads.
+- `pipeline run`: every agent in a stage that writes, which is the default, and in one that reads; api cannot write.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import pytest
 
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.agent_programs import find
-from tests.hostile_agent_files import CANARY, INNER, hostile
+from tests.hostile_agent_files import CANARY, INNER, hostile, set_git_traps
 from tests.warm_program import codeloupe
 
 MODES = ("plan", "default", "dontAsk", "acceptEdits", "bypassPermissions")
@@ -176,18 +175,17 @@ def _digest(folder: Path) -> dict[str, str]:
 
 def _cases(folder: Path) -> Iterator[Case]:
     for agent, mode in itertools.product(PROGRAMS, MODES):
-        if agent == "gemini" and mode in ("plan", "default"):
-            continue
         words = ("agent", "run", "--agent", agent, "--permission-mode", mode, "-q", f"Look at a.py in {mode}.")
         yield Case(agent, words)
         if agent in ("claude_cli", "agent_sdk", "codex"):
             yield Case(agent, words, login=True)
     for agent, trust in itertools.product(PROGRAMS, ((), ("--untrusted",))):
         yield Case(agent, ("review", "main...HEAD", "--reviewer", agent, "--format", "json", *trust))
-    for agent in PROGRAMS:
-        file = folder / f"{agent}.yaml"
-        file.write_text(PIPELINE.format(agent=agent, writes="false" if agent == "api" else "true"), encoding="utf-8")
-        yield Case(agent, ("pipeline", "run", str(file)))
+    for agent, writes in itertools.product(PROGRAMS, ("true", "false")):
+        if (agent, writes) != ("api", "true"):
+            file = folder / f"{agent}-{writes}.yaml"
+            file.write_text(PIPELINE.format(agent=agent, writes=writes), encoding="utf-8")
+            yield Case(agent, ("pipeline", "run", str(file)))
 
 
 @pytest.mark.timeout(400)
@@ -202,6 +200,7 @@ def test_no_settings_of_a_repository_rule_any_agent_in_any_mode_of_any_verb(tmp_
         definitions = tmp_path / "pipelines"
         definitions.mkdir()
         (definitions / "step.md").write_text("Look at a.py.\n", encoding="utf-8")
+        set_git_traps(trap)
         before = _digest(yard.home)
         cases = list(_cases(definitions))
         with ThreadPoolExecutor(3) as pool:

@@ -3,10 +3,14 @@
 Its configuration directory is thrown away after each call, since it writes to it in any mode. A login is read from
 where the user keeps it, and sessions go to the user's own where they are kept. The home directory is thrown away too,
 but for a login that needs it: the profile of a cloud, or the key ring of macOS.
+
+The program asks git for the state of the directory, and git would run the filters that the repository configures. So
+it finds a git that knows of no repository; the commands of the model find the real one.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,6 +68,8 @@ _CLOUD_NAMES = {
 }
 _PLACE_ENDINGS = ("_BEDROCK", "_VERTEX", "_FOUNDRY", "_URL", "_REGION", "_PROFILE", "_PROJECT", "_ID", "_RESOURCE")
 _SESSIONS = "projects"
+_BEFORE_COMMANDS = "before-commands.sh"
+_NO_GIT = "no-git"
 _SETTINGS = {
     "DISABLE_ERROR_REPORTING": "1",
     "DISABLE_BUG_COMMAND": "1",
@@ -118,14 +124,20 @@ def claude_environment(request: AgentRequest, settings: ClaudeSettings, places: 
     # the fallback model after three refusals.
     retries = {"CLAUDE_CODE_MAX_RETRIES": "1" if request.fallback_model is None else "2"}
     address = {"ANTHROPIC_BASE_URL": settings.base_url} if settings.base_url else {}
-    own = {**_SETTINGS, **retries, **address, **folders}
-    return agent_environment(source, home=home, temporary=places.temporary, names=names, settings=own)
+    own = {**_SETTINGS, **retries, **address, **folders, "CLAUDE_ENV_FILE": str(places.root / _BEFORE_COMMANDS)}
+    made = agent_environment(source, home=home, temporary=places.temporary, names=names, settings=own)
+    return {**made, "PATH": os.pathsep.join((str(places.root / _NO_GIT), made.get("PATH", os.defpath)))}
 
 
 def make_private_folder(request: AgentRequest, settings: ClaudeSettings, places: Places) -> None:
     """Make the configuration directory of one call, with a link to the user's sessions where it needs them."""
     folder = _private_folder(places)
     folder.mkdir()
+    no_git = places.root / _NO_GIT / "git"
+    no_git.parent.mkdir()
+    no_git.write_text("#!/bin/sh\nexit 128\n", encoding="utf-8")
+    no_git.chmod(0o700)
+    (places.root / _BEFORE_COMMANDS).write_text(f'export PATH="${{PATH#{no_git.parent}:}}"\n', encoding="utf-8")
     sessions = user_folder(settings.environment) / _SESSIONS
     if settings.keep_sessions:
         sessions.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -80,13 +80,17 @@ def keeps_session(request: AgentRequest, settings: CodexSettings) -> bool:
 
 
 def codex_environment(settings: CodexSettings, places: Places) -> dict[str, str]:
-    """The whole environment of the program. Its home and its own directory are thrown away after the call."""
+    """The whole environment of the program. Its home and its own directory are thrown away after the call.
+
+    It asks git for the state of the directory, and git would run the filters that the repository configures. So its git
+    finds no repository; the commands of the model do, since they get none of these variables.
+    """
     return agent_environment(
         settings.environment,
         home=places.home,
         temporary=places.temporary,
         names=(*KEY_NAMES, *_SERVICE_NAMES),
-        settings={"CODEX_HOME": str(private_folder(places)), "RUST_LOG": LOG_FILTER},
+        settings={"CODEX_HOME": str(private_folder(places)), "RUST_LOG": LOG_FILTER, "GIT_DIR": os.devnull},
     )
 
 
