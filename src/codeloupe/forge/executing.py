@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved
+from codeloupe.forge.github_failures import GONE
 from codeloupe.forge.github_reading import read_comments, read_head, read_threads
 from codeloupe.forge.own_threads import own_threads
 from codeloupe.forge.planning import check_current
@@ -27,6 +28,7 @@ from codeloupe.model.publication import (
     SummaryChange,
     ThreadAnswer,
 )
+from codeloupe.report.wording import counted
 
 _NOT_ACCEPTED = 401
 
@@ -89,6 +91,15 @@ class _Run:
                 self._is_over = True
 
     async def _answer(self, answer: ThreadAnswer) -> None:
+        """Answer in a thread and resolve it. One that somebody has deleted since it was read needs neither."""
+        try:
+            await self._say(answer)
+        except ForgeRefused as error:
+            threads = await read_threads(self._sending.client) if error.status in GONE else ()
+            if error.status not in GONE or any(one.thread_id == answer.thread_id for one in threads):
+                raise
+
+    async def _say(self, answer: ThreadAnswer) -> None:
         body = answer.body
         if body is not None:
             await self._sending.once(
@@ -101,6 +112,8 @@ class _Run:
             await self._sending.breathe()
             await self._sending.client.set_resolved(answer.thread_id, resolved=answer.resolved)
         except ForgeRefused as error:
+            if error.status in GONE:
+                raise
             # To resolve takes more rights than to post, which many a job is not given, and rightly so.
             self._may_resolve = False
             self._problems.append(PublishProblem(error.message, error.hint, is_refusal=True, is_minor=True))
@@ -126,15 +139,18 @@ class _Run:
             check_current(self._plan.review, await read_head(self._sending.client))
         except HeadMoved as error:
             self._is_over = True
-            raise HeadMoved(f"{self._posted_so_far()}; then new commits came", hint=error.hint) from error
+            raise HeadMoved(f"{self._posted_so_far()}, since new commits arrived", hint=error.hint) from error
         self._summary, comment = await post_summary(self._plan, self._review.refused, sending=self._sending)
         self._summary_url = "" if comment is None else comment.url
 
     def _posted_so_far(self) -> str:
-        posted = len(self._review.posted)
-        comments = {0: "no comment was", 1: "1 comment was"}.get(posted, f"{posted:,} comments were")
-        head = self._plan.pull_request.head[:12]
-        return f"{comments} posted on {head}, and neither summary nor status"
+        parts = [
+            f"posted {counted(len(self._review.posted), 'comment', 'comments')}",
+            f"answered {counted(len(self._answered), 'thread', 'threads')}" if self._answered else "",
+            f"withdrew {counted(len(self._withdrawn), 'opinion', 'opinions')}" if self._withdrawn else "",
+        ]
+        done = " and ".join(filter(None, (", ".join(filter(None, parts[:-1])), parts[-1])))
+        return f"{done} for {self._plan.pull_request.head[:12]}, but neither summary nor status"
 
     async def _settle_summaries(self) -> None:
         """Another run of the same moment may have posted one too."""

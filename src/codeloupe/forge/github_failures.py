@@ -16,6 +16,8 @@ _LONGEST_WORDS = 400
 _LOCKED = "locked"
 # A person who has begun a review by hand, and not sent it, can post nothing beside it.
 PENDING = "pending review"
+# The statuses of what is not there, or not for us to see.
+GONE = (404, 410)
 PULL_REQUESTS = "pull-requests: write"
 CONTENTS = "contents: write"
 CHECKS = "checks: write"
@@ -87,7 +89,7 @@ def explained(answer: BadAnswer, doing: Doing) -> ForgeError:
             )
         case 403:
             return ForgeRefused(f"the token may not {doing.what}{said}", status=403, hint=_rights(answer, doing))
-        case 404 | 410:
+        case status if status in GONE:
             return ForgeRefused(
                 f"could not {doing.what}: it is not there, or the token may not see it{said}",
                 status=answer.status,

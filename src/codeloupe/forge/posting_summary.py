@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from codeloupe.errors import ForgeRefused
+from codeloupe.forge.github_failures import GONE
 from codeloupe.forge.github_reading import read_comments
 from codeloupe.forge.marker import Marker, MarkKind
 from codeloupe.forge.sending import Sending
@@ -28,7 +30,13 @@ async def post_summary(
     change = SummaryChange.UNCHANGED
     if known[0].body.strip() != body.strip():
         await sending.breathe()
-        await sending.client.edit_comment(known[0].comment_id, body)
+        try:
+            await sending.client.edit_comment(known[0].comment_id, body)
+        except ForgeRefused as error:
+            if error.status not in GONE:
+                raise
+            # Somebody has deleted it since it was read.
+            return SummaryChange.CREATED, await _post(body, sending)
         change = SummaryChange.UPDATED
     await remove_doubles(known, sending)
     return change, known[0]

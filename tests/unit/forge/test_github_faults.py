@@ -281,13 +281,31 @@ def test_a_head_that_moves_after_the_comments_gets_no_stale_summary(server: GitH
     done = publish(server, TWO, tmp_path)
     assert done.exit_code == 3
     [told] = done.problems
-    assert (
-        told.message == "2 comments were posted on 111111111111, and neither summary nor status; then new commits came"
-    )
+    words = "posted 2 comments for 111111111111, but neither summary nor status, since new commits arrived"
+    assert told.message == words
     assert done.status is StatusKind.NONE
     assert server.count("POST", "/statuses/") + server.count("POST", "/check-runs") == 0
     assert pull_of(server).issue_comments == []
     assert {thread.original_commit for thread in pull_of(server).threads} == {FIRST}
+
+
+@pytest.mark.defect("V16")
+def test_what_somebody_deletes_meanwhile_is_no_failure(server: GitHubServer, tmp_path: Path) -> None:
+    files = {"app.py": patch(), "other.py": patch()}
+    assert_whole(publish(server, review(finding(4), finding(9), finding(12)), tmp_path))
+    pull = pull_of(server)
+    pull.push(SECOND, files)
+    # The summary, and one of two threads that are to be answered and resolved.
+    server.before("POST", REVIEWS, lambda: (pull.issue_comments.clear(), pull.threads.pop(0)))
+    done = publish(server, review(finding(12), finding(20), head=SECOND), tmp_path)
+    assert_whole(done)
+    assert done.summary is SummaryChange.CREATED
+    assert ["codeloupe: FAIL" in comment.body for comment in pull.issue_comments] == [True]
+    assert [(thread.original.line, thread.is_resolved) for thread in pull.threads] == [
+        (9, True),
+        (12, False),
+        (20, False),
+    ]
 
 
 def test_limits_do_not_use_up_the_attempts_for_failures(server: GitHubServer, tmp_path: Path) -> None:
