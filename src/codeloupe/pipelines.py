@@ -202,7 +202,7 @@ def open_run_store(directory: Path | None = None) -> DirectoryRunStore:
 def _definition_of(record: RunRecord) -> PipelineDefinition:
     if not record.file.is_file():
         raise ConfigError(
-            f"the run {record.run_id} cannot go on: its pipeline's file {record.file} is not there any more",
+            f"the run {record.run_id} cannot continue: its pipeline file {record.file} no longer exists",
             hint="put it back where it was",
         )
     return load_pipeline(record.file, agents=None)
@@ -240,7 +240,7 @@ async def _same_repository(record: RunRecord, options: RunOptions) -> Repository
         return await _repository(record.workspace, record.repository or options.repo)
     except NotARepository as error:
         raise ConfigError(
-            f"the run {record.run_id} cannot go on: {error.message}", hint="put its repository back where it was"
+            f"the run {record.run_id} cannot continue: {error.message}", hint="put its repository back where it was"
         ) from error
 
 

@@ -263,5 +263,5 @@ def test_an_interrupted_call_says_what_is_kept_and_how_to_go_on(project: GitRepo
                 running.kill()
     assert running.returncode == 130
     kept = "codeloupe: interrupted; the agent is gone, and nothing of its answer is kept; "
-    assert told.decode() == f"{kept}`codeloupe {shlex.join(words[1:])}` goes on\n"
+    assert told.decode() == f"{kept}`codeloupe {shlex.join(words[1:])}` continues\n"
     assert_nothing_runs_in(project.path)

@@ -167,10 +167,10 @@ def test_a_person_elsewhere_is_waited_for_and_the_answer_is_heard(folder: Path) 
             out, _ = run.communicate(timeout=PATIENCE_SECONDS)
             followed, _ = following.communicate(timeout=PATIENCE_SECONDS)
     assert (run.returncode, json.loads(out)["state"]) == (0, "completed")
-    assert f"process {run.pid} goes on with it" in answered.stdout
+    assert f"process {run.pid} continues with it" in answered.stdout
     assert (busy.exit_code, refused.exit_code) == (2, 2)
-    assert f"is busy: process {run.pid}, since " in busy.stderr
-    assert f"is busy: process {run.pid}, since " in refused.stderr
+    assert f"is busy: process {run.pid} (since " in busy.stderr
+    assert f"is busy: process {run.pid} (since " in refused.stderr
     assert following.returncode == 0
     assert followed.startswith("article  completed")
     assert "a person approved it: fine by me" in followed
@@ -208,7 +208,7 @@ def test_a_terminated_run_ends_cleanly_and_goes_on_where_it_was(folder: Path) ->
         assert run.returncode == 130
         assert json.loads(out)["state"] == "interrupted"
         assert "codeloupe: interrupted; 1 of 2 stages are finished and kept; " in err
-        assert f"`codeloupe pipeline resume {json.loads(out)['run_id']}` goes on\n" in err
+        assert f"`codeloupe pipeline resume {json.loads(out)['run_id']}` continues\n" in err
         assert "Traceback" not in err
         assert_nothing_runs_in(folder.parent)
         model.silent.clear()

@@ -67,7 +67,7 @@ def test_a_stage_that_needs_another_now_runs_again(saved: Ran, cast: Cast) -> No
     again = resume(saved, cast, accept_changes=True)
     # The approval was of what the stage had made before.
     assert again.record.state is S.AWAITING_APPROVAL
-    assert any("it is asked again" in event.message for event in again.events("note", "join"))
+    assert any("you will be asked again" in event.message for event in again.events("note", "join"))
     open_run_store(saved.state).put_approval(NAME, Approval(stage="join", decision=Decision.APPROVE))
     again = resume(again, cast)
     assert (again.record.state, cast.calls) == (S.COMPLETED, ["right", "join"])

@@ -58,7 +58,7 @@ def test_an_interrupt_leaves_no_agent_and_a_run_that_goes_on(tmp_path: Path) -> 
         assert code == 130, running.told()
         ran = only_run()
         kept = "interrupted; 1 of 2 stages are finished and kept; "
-        assert f"{kept}`codeloupe pipeline resume {ran.record.run_id}` goes on\n" in running.told()
+        assert f"{kept}`codeloupe pipeline resume {ran.record.run_id}` continues\n" in running.told()
         assert_nothing_runs_in(ran.directory)
         assert [one.state for one in ran.record.stages] == [S.COMPLETED, S.INTERRUPTED]
         assert ran.record.state is S.INTERRUPTED

@@ -26,6 +26,13 @@ BANNED = {
     r"\bis no (?:fingerprint|date|number|format|name|file|directory|severity)\b": "is not a",
     r"\b[Gg]rave\b": "critical or high",
     r"would hold\b": "would contain",
+    r"\b(?:do|does|did) not tell\b": "does not report, does not say",
+    r"meant may be": "did you mean",
+    r"\bgo(?:es)? on with (?:it|them|the run)\b": "continues",
+    r"waits for nobody": "is not waiting for an answer",
+    r"so many (?:at most|threads)": "at most N",
+    r"\bbegins? afresh\b": "starts over",
+    r"\bwhat became of\b": "its state",
 }
 # What agents are asked is measured, and not changed for its style.
 PROMPTS = re.compile(

@@ -136,7 +136,7 @@ class RunBudget:
 
     def _exhausted(self, what: str, limit: str, agent: str) -> BudgetExhausted:
         unknown = self._spent.unknown_costs
-        note = f" ({unknown} more requests did not tell their cost)" if unknown else ""
+        note = f" ({unknown} more requests did not report their cost)" if unknown else ""
         return BudgetExhausted(
             f"nothing more is asked of {agent}, since the budget of this run is used up: {what}{note}",
             agent=agent,

@@ -232,7 +232,7 @@ class AgentCaller:
     def _notes_on_cost(self, result: AgentResult, request: AgentRequest) -> tuple[str, ...]:
         cost, most = result.total_cost_usd, request.max_budget_usd
         if cost is None and (most is not None or self._budget.limits_money):
-            return (f"{result.agent} does not tell what it costs, so no limit of money could hold it",)
+            return (f"{result.agent} does not report what it costs, so a budget cannot be enforced",)
         if cost is not None and most is not None and cost > most:
             return (f"the call cost ${cost:.4f}, more than the ${most:.4f} that were allowed",)
         return ()

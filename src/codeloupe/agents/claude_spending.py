@@ -38,7 +38,9 @@ class Spent:
 
     def notes(self, agent: str) -> tuple[str, ...]:
         """What is to be said of it."""
-        return (f"{agent} tells the cost of the whole session; this call's share is by its tokens",) * self.is_share
+        return (
+            f"{agent} reports the cost of the whole session; this call's share is estimated from its tokens",
+        ) * self.is_share
 
 
 def spent_in(result: Mapping[str, Any], *, resumed: bool) -> Spent:

@@ -70,7 +70,7 @@ async def usable_program(configured: str | None, settings: GeminiSettings) -> Pa
     path = found_program(GEMINI, configured)
     version = _version_beside(path) or (await version_of(GEMINI, path, settings.environment))[0]
     if version is None or _numbers(version) < _OLDEST:
-        known = f"is version {version}" if version else "does not tell its version"
+        known = f"is version {version}" if version else "does not report its version"
         raise NotInstalled(
             f"gemini cannot be used: {path} {known}, and only from {'.'.join(map(str, _OLDEST))} on it can be kept"
             " from loading settings of the reviewed repository",

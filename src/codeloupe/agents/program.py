@@ -89,7 +89,7 @@ async def version_of(program: Program, path: Path, source: Mapping[str, str]) ->
             return None, f"{error.message}; {program.install}"
     version = _VERSION.search(completed.stdout)
     if completed.exit_code != 0 or version is None:
-        return None, f"{path} does not tell its version; {program.install}"
+        return None, f"{path} does not report its version; {program.install}"
     return version[0].decode("ascii", "replace"), ""
 
 
@@ -159,8 +159,7 @@ def refuse_length(prompt: str, limits: AgentLimits, *, agent: str) -> None:
     for size, most, unit in sizes:
         if most is not None and size > most:
             raise PromptTooLong(
-                f"the prompt, with all that {agent} has to be told beside it, has {size:,} {unit}; it takes at most"
-                f" {most:,}",
+                f"the prompt, with all that {agent} is sent beside it, has {size:,} {unit}; it takes at most {most:,}",
                 agent=agent,
                 hint="send less at once, or use an agent that takes more",
             )

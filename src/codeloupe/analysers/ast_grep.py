@@ -113,7 +113,7 @@ class AstGrepAnalyser:
             )
         words = completed.stdout.decode("utf-8", "replace").split()
         if completed.exit_code != 0 or len(words) != 2:
-            raise _failure("did not tell its version", completed)
+            raise _failure("did not report its version", completed)
         return words[1]
 
     def _find(self) -> str:

@@ -46,14 +46,14 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     asking.add_argument("--model", help="the model to ask for")
     asking.add_argument("--fallback-model", metavar="MODEL", help="the model to ask when that one is overloaded")
     asking.add_argument("--system-prompt", metavar="TEXT", help="instead of the agent's own")
-    asking.add_argument("--append-system-prompt", metavar="TEXT", help="behind the agent's own")
+    asking.add_argument("--append-system-prompt", metavar="TEXT", help="appended to the agent's own")
     asking.add_argument(
         "--context", metavar="FILE", action="append", type=Path, default=[], help="a file to send along"
     )
     asking.add_argument("--schema", metavar="FILE", type=Path, help="a JSON Schema that the answer must fit")
-    asking.add_argument("--resume", metavar="SESSION", help="go on with an earlier session that was kept")
+    asking.add_argument("--resume", metavar="SESSION", help="continue an earlier session that was kept")
     asking.add_argument("--fork", action="store_true", help="with --resume: in a new session, the old one stays")
-    asking.add_argument("--keep-session", action="store_true", help="keep the session, to go on with it later")
+    asking.add_argument("--keep-session", action="store_true", help="keep the session, to continue it later")
     limits = parser.add_argument_group("limits")
     limits.add_argument("--working-dir", metavar="DIR", type=Path, default=Path(), help="where the agent works")
     limits.add_argument(
@@ -67,7 +67,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--timeout", metavar="SECONDS", type=float, help="end it after this time, all attempts together"
     )
-    limits.add_argument("--idle-timeout", metavar="SECONDS", type=float, help="end it after such a silence")
+    limits.add_argument("--idle-timeout", metavar="SECONDS", type=float, help="stop it after this long without output")
     limits.add_argument("--max-turns", metavar="N", type=int, help="how many turns it may take")
     limits.add_argument("--max-budget-usd", metavar="USD", type=float, help="how much it may cost")
     limits.add_argument("--wait-for-quota", action="store_true", help="wait until a quota opens, within --timeout")

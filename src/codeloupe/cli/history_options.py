@@ -20,7 +20,7 @@ def configure(parser: Parser) -> None:
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", metavar="N", type=int, default=20, help="so many at most (default: 20)")
+    parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (default: 20)")
     parser.add_argument("--branch", metavar="NAME", help="only reviews made on this branch")
     _add_where(parser)
     add_json_option(parser)
@@ -83,7 +83,7 @@ def _add_trends(parser: argparse.ArgumentParser) -> None:
 def _add_prune(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--older-than", metavar="AGE", help="what is older than this: 90d, 12w, 6m, 1y")
     parser.add_argument("--keep", metavar="N", type=int, help="never the newest N; alone: all but the newest N")
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would be removed")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     _add_where(parser)
     add_json_option(parser)
 

@@ -16,7 +16,7 @@ _DONE = {Decision.APPROVE: "approved", Decision.REJECT: "rejected", Decision.RET
 def stage_for(run: RunRecord, name: str, states: Sequence[StageState], *, refusal: str) -> StageRecord:
     """The stage of that name. Raises UsageError when there is none, or when it is in no state for what is asked."""
     fitting = [stage.name for stage in run.stages if stage.state in states]
-    hint = f"meant may be: {', '.join(fitting)}" if fitting else f"see `codeloupe pipeline status {run.run_id}`"
+    hint = f"did you mean {' or '.join(fitting)}?" if fitting else f"see `codeloupe pipeline status {run.run_id}`"
     try:
         stage = run.stage(name)
     except KeyError as error:
@@ -24,7 +24,8 @@ def stage_for(run: RunRecord, name: str, states: Sequence[StageState], *, refusa
         raise UsageError(f"the run {run.run_id} has no stage {name!r}; it has {known}", hint=hint) from error
     if stage.state not in states:
         raise UsageError(
-            f"the stage {name!r} of the run {run.run_id} is {state_in_words(stage.state)}, {refusal}", hint=hint
+            f"the stage {name!r} of the run {run.run_id} {refusal}; its state is {state_in_words(stage.state)}",
+            hint=hint,
         )
     return stage
 
@@ -43,5 +44,5 @@ def leave_word(
     done = f"{stage.name} of the run {run.run_id} is {_DONE[decision]}"
     if holder is not None:
         other = "the process that runs it" if holder.process_id is None else f"process {holder.process_id}"
-        return f"{done}; {other} goes on with it"
-    return f"{done}; no process works on the run: `codeloupe pipeline resume {run.run_id}` goes on with it"
+        return f"{done}; {other} continues with it"
+    return f"{done}; no process is working on the run: `codeloupe pipeline resume {run.run_id}` continues it"

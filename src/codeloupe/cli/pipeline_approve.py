@@ -7,7 +7,7 @@ from importlib import import_module
 
 from codeloupe.cli.pipeline_answers import leave_word, stage_for
 from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_word
-from codeloupe.errors import UsageError
+from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.pipeline import Decision, StageState
 from codeloupe.report.pipeline_words import advised_command, has_work
 
@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     store = open_store()
     run_id = find_run(store, arguments.run)
     record, holder = as_shown(store, run_id)
-    stage = stage_for(record, arguments.stage, [StageState.AWAITING_APPROVAL], refusal="and waits for nobody")
+    stage = stage_for(record, arguments.stage, [StageState.AWAITING_APPROVAL], refusal="is not waiting for an answer")
     decision = _DECISIONS[arguments.action]
     if decision is Decision.APPROVE and not has_work(stage):
         raise UsageError(
@@ -31,7 +31,12 @@ def run(arguments: argparse.Namespace) -> int:
     if holder is None and arguments.resume:
         # What runs pipelines takes long to load, and most answers need none of it.
         carry = import_module("codeloupe.cli.pipeline_carrying").carry
-        exit_code: int = carry(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
+        try:
+            exit_code: int = carry(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
+        except (UsageError, ConfigError) as error:
+            # The hint names what goes on, and then the answer counts.
+            error.hint = f"{error.hint}; your answer is kept until then"
+            raise
         return exit_code
     write_word(told, record, store, arguments, holder=holder)
     return 0

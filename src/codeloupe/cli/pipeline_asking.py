@@ -64,7 +64,7 @@ class TerminalAsker:
     def _later(self, stage: StageRecord) -> str:
         run = "RUN" if self._display.run is None else self._display.run.run_id
         answer = f"approve {run} {stage.name}" if has_work(stage) else f"resume {run} --retry {stage.name}"
-        return f"{stage.name} goes on waiting; `codeloupe pipeline {answer}` answers, from anywhere"
+        return f"{stage.name} keeps waiting; `codeloupe pipeline {answer}` answers it, from any terminal"
 
     def _directory(self) -> Path | None:
         run = self._display.run
@@ -102,7 +102,7 @@ def _about(stage: StageRecord, question: str, directory: Path | None) -> Iterato
         yield _line(f"  {stage.reason}")
     attempt = counted_attempt(stage)
     if attempt is None:
-        yield "  it gave no result"
+        yield "  it produced no result"
         return
     score = "" if attempt.score is None else f"score {attempt.score}"
     facts = [f"attempt {attempt.number}", score, agent_in_words(stage), spent_on(stage.usage)]

@@ -38,7 +38,7 @@ def carry(work: Work, arguments: argparse.Namespace, *, repo: Path = Path()) -> 
             if display.run is None:
                 raise
             if isinstance(error, CodeloupeError):
-                again = f"`codeloupe pipeline resume {display.run.run_id}` goes on from there"
+                again = f"`codeloupe pipeline resume {display.run.run_id}` continues from there"
                 display.say(f"the run {display.run.run_id} keeps what was done; {again}")
             stopped = error
     if isinstance(stopped, CodeloupeError) and display.run is not None:
@@ -91,5 +91,5 @@ def _interrupted(run_id: str, store: DirectoryRunStore, arguments: argparse.Name
     write_run(run, store, arguments, holder=holder)
     done = sum(stage.state is StageState.COMPLETED for stage in run.stages)
     kept = f"{done} of {counted(len(run.stages), 'stage', 'stages')} are finished and kept"
-    print(f"codeloupe: interrupted; {kept}; `codeloupe pipeline resume {run_id}` goes on", file=sys.stderr)
+    print(f"codeloupe: interrupted; {kept}; `codeloupe pipeline resume {run_id}` continues", file=sys.stderr)
     return INTERRUPTED

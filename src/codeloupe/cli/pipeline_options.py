@@ -14,14 +14,16 @@ exit codes:
   0    completed
   1    a gate or a person failed it
   2    wrong usage, or a mistake in the file
-  3    stopped for a person, or could not go on
-  130  interrupted; `resume` goes on
+  3    waiting for a person, or could not continue
+  130  interrupted; `resume` continues
 """
 
 
 def configure(parser: Parser) -> None:
     """Add the verbs below `pipeline` to its parser."""
-    parser.description = "Run stages of agents with gates between them; look at runs, answer them, go on with them."
+    parser.description = (
+        "Run stages of agents with gates between them; look at runs, approve or reject their work, resume them."
+    )
     parser.epilog = _EPILOG
     verbs = parser.add_commands(dest="action")
     for name, (add_options, about) in _VERBS.items():
@@ -40,10 +42,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 def _add_resume(parser: argparse.ArgumentParser) -> None:
     _add_run_name(parser)
-    parser.add_argument("--retry", metavar="STAGE", help="have a stage tried again that waits or failed")
+    parser.add_argument("--retry", metavar="STAGE", help="run a stage again that is waiting, failed or completed")
     parser.add_argument("--note", metavar="TEXT", default="", help="with --retry: feedback for its next attempt")
     parser.add_argument(
-        "--accept-changes", action="store_true", help="go on though the pipeline's files have changed since it began"
+        "--accept-changes",
+        action="store_true",
+        help="continue although the pipeline's files have changed since the run began",
     )
     _add_running(parser)
 
@@ -51,26 +55,26 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
 def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="NAME", help="the agent of stages that name none")
     parser.add_argument("--model", metavar="NAME", help="the model of stages that name none")
-    parser.add_argument("--no-wait", action="store_true", help="stop where a person has to decide, and do not ask")
+    parser.add_argument("--no-wait", action="store_true", help="stop where a person has to decide, without asking")
     add_json_option(parser, "the final state for programs, on standard output")
     loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr, and show every attempt whole")
-    loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the final state")
+    loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr, and show every attempt in full")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the final state")
     add_color_option(parser)
 
 
 def _add_status(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", default="last", help=f"{_RUN} (default: last)")
     parser.add_argument(
-        "--follow", action="store_true", help="show how it goes on, until it stops; its exit code is ours"
+        "--follow", action="store_true", help="follow the run until it stops, and exit with its exit code"
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="every attempt whole, with its artifacts")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show every attempt in full, with its artifacts")
     add_json_option(parser)
     add_color_option(parser)
 
 
 def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--limit", metavar="N", type=int, default=20, help="so many at most (default: 20)")
+    parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (default: 20)")
     add_json_option(parser)
     add_color_option(parser)
 
@@ -84,7 +88,9 @@ def _add_answer(parser: argparse.ArgumentParser) -> None:
     _add_run_name(parser)
     parser.add_argument("stage", metavar="STAGE", help="the stage that waits")
     parser.add_argument("--note", metavar="TEXT", default="", help="why; it is kept with the run")
-    parser.add_argument("--resume", action="store_true", help="go on with the run here, when no process works on it")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the run here, unless another process is working on it"
+    )
     # What --resume needs besides, as `resume` has it by default.
     parser.set_defaults(agent=None, model=None, no_wait=False, verbose=False, quiet=False, accept_changes=False)
     add_json_option(parser, "with --resume: the final state for programs")
@@ -112,12 +118,12 @@ def _add_run_name(parser: argparse.ArgumentParser) -> None:
 
 _VERBS = {
     "run": (_add_run, "run a pipeline"),
-    "resume": (_add_resume, "continue a run that was interrupted or is waiting for an answer that came"),
+    "resume": (_add_resume, "continue a run that was interrupted, or was waiting for an answer"),
     "status": (_add_status, "show one run as a tree"),
     "list": (_add_list, "show all runs, the newest first"),
     "validate": (_add_validate, "check pipeline files, at no cost"),
-    "approve": (_add_answer, "say yes to a stage that waits for a person"),
-    "reject": (_add_answer, "say no to a stage that waits for a person"),
+    "approve": (_add_answer, "approve the work of a stage that is waiting for a person"),
+    "reject": (_add_answer, "reject the work of a stage that is waiting for a person"),
     "schema": (_add_schema, "print the JSON Schema of a pipeline's file"),
     "remove": (_add_remove, "remove a run with all its files"),
 }

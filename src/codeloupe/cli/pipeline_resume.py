@@ -29,9 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
     run_id = find_run(store, arguments.run)
     record, holder = as_shown(store, run_id)
     if arguments.retry is not None:
-        states, refusal = _CAN_BE_TRIED_AGAIN, "so it cannot be tried again"
+        states, refusal = _CAN_BE_TRIED_AGAIN, "cannot be tried again"
         if holder is not None:
-            states, refusal = _CAN_BE_TOLD, f"and {holder} works on the run: wait until it stops"
+            states, refusal = _CAN_BE_TOLD, f"cannot be tried again while {holder} is working on the run"
         stage = stage_for(record, arguments.retry, states, refusal=refusal)
         told = leave_word(store, record, stage, Decision.RETRY, note=arguments.note, holder=holder)
         if holder is not None:
@@ -40,12 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
     elif record.state is StageState.COMPLETED and not arguments.accept_changes:
         write_run(record, store, arguments)
         if not arguments.quiet:
-            print("codeloupe: the run is completed; there is nothing to go on with", file=sys.stderr)
+            print("codeloupe: the run is completed; there is nothing left to do", file=sys.stderr)
         return 0
     try:
         return carry(lambda runtime, options: runtime.resume_run(run_id, options=options), arguments)
-    except (UsageError, ConfigError):
+    except (UsageError, ConfigError) as error:
         if arguments.retry is not None:
+            error.hint = error.hint.replace("--accept-changes`", f"--accept-changes --retry {arguments.retry}`")
             # What was refused is not done by surprise when the run goes on later.
             store.take_approval(run_id, arguments.retry)
         raise

@@ -59,13 +59,13 @@ def _add_what(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_how(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="read the pull request and tell what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="read the pull request and say what would be done")
     parser.add_argument(
         "--max-comments",
         metavar="N",
         type=int,
         default=20,
-        help="so many threads open at a time, the most severe first; the rest is in the summary (default: 20)",
+        help="at most N open threads, the most severe first; the rest is in the summary (default: 20)",
     )
     parser.add_argument("--approve", action="store_true", help="approve when all was reviewed and nothing blocks")
     parser.add_argument("--request-changes", action="store_true", help="request changes when something blocks")
@@ -76,7 +76,7 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         choices=["check", "commit", "none"],
         help="check: a check run (Actions and Apps); commit: a commit status; none (default: by the token)",
     )
-    add_json_option(parser, "tell for programs what was done")
+    add_json_option(parser, "print what was done, as JSON")
 
 
 def _add_login(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ class Interrupted(KeyboardInterrupt):
         again = [words[0], *(word for word in more if word not in words), *words[1:]]
         command = shlex.join(("codeloupe", *(word for word in again if word != "--fresh")))
         same = "the same command" if len(command) > _LONGEST_COMMAND else f"`{command}`"
-        super().__init__(f"{kept}; {same} goes on")
+        super().__init__(f"{kept}; {same} continues")
 
 
 def tell_notes(loaded: LoadedSettings, *, quiet: bool) -> LoadedSettings:

@@ -14,7 +14,7 @@ from codeloupe.config.layers import Given, Layer
 from codeloupe.config.provenance import Origin, OriginKind
 
 FROM_FORK = "because this is a pull request from a fork"
-_FROM_UNKNOWN = "because this is a pull request, and nothing tells from where"
+_FROM_UNKNOWN = "because this is a pull request from an unknown place"
 _MAX_EVENT_BYTES = 32_000_000
 # Two variables that name the repository of a change and the one it goes to, where both are set.
 _PAIRS = (

@@ -219,8 +219,8 @@ def _hint(stderr: str) -> str:
     if any(sign in stderr for sign in ("unable to read", "bad object", "could not get object", "missing blob")):
         return "objects are missing: in a partial or shallow clone, fetch them first (git fetch --refetch --no-filter)"
     if "index file" in stderr or "bad signature" in stderr:
-        return "the index is damaged: git status tells more; git reset rebuilds it"
-    return "git fsck tells whether the repository is sound"
+        return "the index is damaged: `git status` says more, `git reset` rebuilds it"
+    return "`git fsck` shows whether the repository is sound"
 
 
 async def git_version() -> str:

@@ -104,14 +104,14 @@ async def _address(asked: PullRequestName, at_hand: Repository | None, repo: Pat
     if asked.address is None:
         if at_hand is None:
             raise NotARepository(
-                f"{repo} is not inside a git repository, so nothing tells whose pull request {asked.number} is",
+                f"{repo} is not inside a git repository, so it is unclear whose pull request {asked.number} is",
                 hint="run it in a clone, or give the URL of the pull request",
             )
         for text in remotes.values():
             return parse_remote(text, at_hand.root), True
         raise UsageError(
             f"{at_hand.root} has neither a remote `{REMOTES[0]}` nor `{REMOTES[1]}`,"
-            f" so nothing tells whose pull request {asked.number} is",
+            f" so it is unclear whose pull request {asked.number} is",
             hint="give the URL of the pull request",
         )
     for remote in own:
@@ -155,8 +155,8 @@ async def _fetch_history(fetch: _Fetch, there: RemotePullRequest) -> RemoteBranc
             return RemoteBranch(name, parents[0])
     if there.base is None:
         raise RevisionError(
-            f"{fetch.remote.address.name} does not tell what the pull request is to be compared with",
-            hint="give --base the branch it goes to",
+            f"{fetch.remote.address.name} does not say which branch the pull request targets",
+            hint="name that branch with --base",
         )
     await fetch.commits(head=there.head, base=there.base.sha)
     return there.base

@@ -103,8 +103,8 @@ def _not_understood(root: Path, lines: list[str]) -> NotARepository:
     if not lines or lines[0].startswith("--"):
         wanted = ".".join(map(str, MINIMUM_VERSION))
         return NotARepository(
-            f"git does not tell about {root} what codeloupe asks",
-            hint=f"install git {wanted} or newer; `git --version` tells which one is here",
+            f"git does not answer what codeloupe asks about {root}",
+            hint=f"install git {wanted} or newer; `git --version` shows which one is installed",
         )
     return NotARepository(f"the path of the repository {str(root)!r} contains a line break", hint="move it elsewhere")
 

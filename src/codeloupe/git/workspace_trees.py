@@ -38,6 +38,6 @@ async def read_tree(objects: Objects, tree: str) -> Tree:
     if both := sorted(folders.intersection(entries)):
         raise WorkspaceError(
             f"the tree {tree} has {both[0]!r} as a file and as a folder at once",
-            hint="git fsck tells more about the repository",
+            hint="`git fsck` says more about the repository",
         )
     return Tree(entries, frozenset(names))

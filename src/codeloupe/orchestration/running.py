@@ -77,7 +77,7 @@ class Voice:
         try:
             self._sink(message)
         except Exception:  # noqa: BLE001 - it is the caller's own code, and may raise anything
-            _log.warning("a warning could not be told: %s", message, exc_info=True)
+            _log.warning("a warning could not be passed on: %s", message, exc_info=True)
 
 
 async def trouble_of(work: Coroutine[Any, Any, None], *, timeout: float | None) -> Trouble | None:

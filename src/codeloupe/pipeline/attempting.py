@@ -346,7 +346,7 @@ def _unkept(stage: str, error: Exception) -> WorkspaceError:
     trouble = WorkspaceError(
         f"what the stage {stage} left cannot be kept: {words}",
         stage=stage,
-        hint="make room, then let the stage be tried again: its agent is not asked again",
+        hint="free some disk space, then retry the stage: its agent is not asked again",
     )
     trouble.__cause__ = error
     return trouble

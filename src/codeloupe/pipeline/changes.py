@@ -76,8 +76,8 @@ def with_changes(record: RunRecord, definition: PipelineDefinition, *, accepted:
     """
     obstacles = tuple(_obstacles(record, definition))
     if not accepted or obstacles:
-        with_them = f"`codeloupe pipeline resume {record.run_id} --accept-changes` (RunOptions: accept_changes=True)"
-        wish = "or begin a new run" if obstacles else f"begin a new run, or go on with the changes: {with_them}"
+        with_them = f"`codeloupe pipeline resume {record.run_id} --accept-changes`"
+        wish = "or start a new run" if obstacles else f"start a new run, or continue with the changes: {with_them}"
         begun = f"{record.file}, or a file that it names, has changed since the run {record.run_id} began"
         raise UsageError("; ".join((begun, *obstacles)), hint=f"put the files back as they were, {wish}")
     inputs = input_values(definition, _given(record, definition))
@@ -102,7 +102,7 @@ def _obstacles(record: RunRecord, definition: PipelineDefinition) -> Iterator[st
     wanted = {stage.name: stage for stage in definition.stages}
     worked = [stage for stage in record.stages if _has_worked(stage)]
     if lost := [stage.name for stage in worked if stage.name not in wanted]:
-        yield f"{', '.join(lost)} had begun and is no longer in it, under that name"
+        yield f"{', '.join(lost)} had begun and is no longer in it under that name"
     if definition.workspace is not record.workspace:
         yield f"its workspace was a {record.workspace.value} and is a {definition.workspace.value}"
     given = _given(record, definition)
@@ -110,7 +110,7 @@ def _obstacles(record: RunRecord, definition: PipelineDefinition) -> Iterator[st
     if new := [name for name in missing if name not in record.inputs]:
         yield f"its input {', '.join(new)} is new and has no default"
     if old := [name for name in missing if name in record.inputs]:
-        yield f"its input {', '.join(old)} had its default, which is gone"
+        yield f"its input {', '.join(old)} no longer has the default that was used"
     if record.workspace is WorkspaceKind.CHECKOUT:
         # With what they began was not written down, and in a checkout no tree tells it.
         for stage in worked:
@@ -130,7 +130,7 @@ def _input_notes(record: RunRecord, definition: PipelineDefinition, inputs: Mapp
         if before is None:
             continue
         if inputs[each.name] != before:
-            yield f"the input {each.name} has another default, which holds for what is still to run"
+            yield f"the input {each.name} has another default, which applies to what is still to run"
         elif record.given is None and each.default not in (None, before):
             yield f"the input {each.name} keeps its value: an older version did not note whether it was a default"
 

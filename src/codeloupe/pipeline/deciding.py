@@ -152,7 +152,7 @@ def _nothing_good(stage: StageDefinition, record: StageRecord) -> str:
 def _failure_words(recent: Sequence[AttemptRecord], kept: AttemptRecord | None) -> str:
     failed = next(attempt for attempt in reversed(recent) if has_failed(attempt))
     critique = next(word for word in reversed(failed.critiques) if word.verdict.value == "FAIL")
-    words = f"the {critique.gate.value} gate said FAIL of attempt {failed.number}"
+    words = f"the {critique.gate.value} gate failed attempt {failed.number}"
     words = f"{words}: {critique.summary}" if critique.summary else words
     if kept is not None and kept.number != failed.number:
         return f"{words}; the work of attempt {kept.number} is kept, since its score, {kept.score}, is better"

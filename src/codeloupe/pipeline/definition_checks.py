@@ -18,7 +18,7 @@ from codeloupe.pipeline.definition_kinds import FILE, MOST_NAMES, MOST_SCHEMAS, 
 from codeloupe.pipeline.definition_problems import Complaints, nearest
 from codeloupe.pipeline.definition_schemas import SchemaRefused, check_schema
 
-_FOLDER_HINT = "a path is seen from the pipeline's folder"
+_FOLDER_HINT = "paths are relative to the pipeline's folder"
 _SCHEMA_HINT = "correct the schema"
 
 Document = Mapping[str, Any]

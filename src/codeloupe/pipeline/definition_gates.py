@@ -28,7 +28,7 @@ _MODEL = described(TEXT, "The critic's model.")
 _KEYS: Mapping[GateKind, Mapping[str, Kind]] = {
     GateKind.CRITIC: {
         "step": described(FILE, "A file with what the critic is to look at. Not given: the built-in instructions."),
-        "prompt": described(TEXT, "A sentence for the critic, beside its instructions."),
+        "prompt": described(TEXT, "A sentence for the critic, in addition to its instructions."),
         "agent": _AGENT,
         "model": _MODEL,
         "timeout": _TIMEOUT,
@@ -122,7 +122,7 @@ def with_defaults(gate: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[
 _OF_KIND = {kind: _of_kind(kind) for kind in GateKind}
 GATE = Kind(_EXPECTED, _accept, {"$ref": "#/$defs/gate"})
 GATE_SCHEMA: dict[str, Any] = {
-    "description": "What decides whether the stage's result goes on.",
+    "description": "What decides whether the stage's result is accepted.",
     "anyOf": [
         {"enum": list(_WORDS)},
         *({"description": _MEANINGS[kind], **_OF_KIND[kind].schema} for kind in GateKind),

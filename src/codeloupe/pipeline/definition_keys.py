@@ -103,7 +103,7 @@ _STAGE_KEYS = {
     "output_schema": described(
         SCHEMA, "A JSON Schema that the agent's answer has to fit; inline, or the path of a file."
     ),
-    "gate": described(GATE, "What decides whether the result goes on."),
+    "gate": described(GATE, "What decides whether the result is accepted."),
     "gates": described(list_of(GATE, "a list of gates", most=_MOST_GATES), "Several gates, passed in this order."),
 }
 _STAGE_GROUP = group("a group with name and step", _STAGE_KEYS, make=dict, needed=("name", "step"))
@@ -113,7 +113,9 @@ _INPUT = optional(
         "a group with description, default and secret, or nothing",
         {
             "description": described(TEXT, "What to give."),
-            "default": described(DEFAULT_TEXT, "What is taken when nothing is given. Without one it has to be given."),
+            "default": described(
+                DEFAULT_TEXT, "The value when none is given. Without a default the input is required."
+            ),
             "secret": described(BOOLEAN, "Never show its value, in no report and no message.", default=False),
         },
         make=dict,

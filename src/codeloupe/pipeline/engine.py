@@ -122,7 +122,7 @@ class Engine:
             if word is not None and word.decision is Decision.RETRY:
                 note = word.note.strip()
             elif word is not None:
-                words = f"{in_words(word)}, which was about its earlier work: it is asked again"
+                words = f"{in_words(word)}, which was about its earlier work; you will be asked again"
                 told.append(self._book.event("note", words, stage=record.name))
         self._book.move(replace(reopened(record, why), person_note=note), StageState.PENDING, *told)
 

@@ -31,7 +31,7 @@ from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.pipeline.words import critique_of, word_event
 from codeloupe.ports import GateTask
 
-_QUESTION = "May the work of this stage go on?"
+_QUESTION = "Approve the work of this stage?"
 
 
 class Gating:

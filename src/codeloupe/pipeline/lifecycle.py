@@ -18,9 +18,9 @@ from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.pipeline.words import in_words, word_event
 
 _RECOVERY_WORDS = {
-    RecoveryStep.RETRY: "the call is made again",
+    RecoveryStep.RETRY: "the call is repeated",
     RecoveryStep.RESUME: "its session is resumed, in a fork where the agent can",
-    RecoveryStep.FRESH: "it begins afresh, without session and history",
+    RecoveryStep.FRESH: "it starts over, without its session and history",
 }
 
 

@@ -41,8 +41,8 @@ class Purse:
             if most is None:
                 continue
             if spent.cost_usd >= most:
-                unknown = f" ({spent.unknown_costs} calls did not tell their cost)" if spent.unknown_costs else ""
-                words = f"${spent.cost_usd:.4f} of the ${most:.4f} of {whose} are spent{unknown}"
+                unknown = f" ({spent.unknown_costs} calls did not report their cost)" if spent.unknown_costs else ""
+                words = f"${spent.cost_usd:.4f} of the ${most:.4f} for {whose} has been spent{unknown}"
                 raise self._exhausted(stage, words, where=where, key="max_budget_usd")
             left.append(most - spent.cost_usd)
         return min(left) if left else None
@@ -81,7 +81,7 @@ class Purse:
         option = " --accept-changes" if where else ""
         place = where or f"`{key}` in your settings, or CODELOUPE_{key.upper()}"
         return BudgetExhausted(
-            f"nothing more is spent on {stage}: {words}",
+            f"no more is spent on {stage}: {words}",
             agent="none",
             hint=f"raise {place}, then `codeloupe pipeline resume {self._book.run.run_id}{option} --retry {stage}`",
             attempts=0,

@@ -101,7 +101,7 @@ def _is_hopeless(failure: FailedTry) -> bool:
 def in_words(failures: Sequence[FailedTry]) -> str:
     """Why a person is needed after these failures."""
     if not failures:
-        return "it gave no result"
+        return "it produced no result"
     last = failures[-1]
     tries = f" (after {len(failures)} tries)" if len(failures) > 1 else ""
     return f"{last.message}{tries}"

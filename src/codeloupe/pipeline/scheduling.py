@@ -79,7 +79,7 @@ def conclusion(definition: PipelineDefinition, run: RunRecord) -> Conclusion:
     waiting = [stage for stage in run.stages if stage.state is StageState.AWAITING_APPROVAL]
     if waiting:
         words = "; ".join(f"{stage.name}: {stage.reason}" for stage in waiting)
-        return Conclusion(StageState.AWAITING_APPROVAL, f"waiting for a person on {words}")
+        return Conclusion(StageState.AWAITING_APPROVAL, f"waiting for a person to decide on {words}")
     failed = [stage.name for stage in run.stages if stage.state is StageState.FAILED]
     without = [stage.name for stage in run.stages if stage.state is StageState.CANCELLED]
     outdated = [stage.name for stage in run.stages if stage.state is StageState.COMPLETED and stage.outdated]

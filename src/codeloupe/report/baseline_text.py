@@ -60,7 +60,7 @@ def _row(sheet: Sheet, standing: EntryStanding) -> list[Cell]:
 def _closing(sheet: Sheet, standing: Sequence[EntryStanding], review: str | None) -> list[str]:
     counts = Counter(each.state for each in standing)
     parts = [f"{counts[state]:,} {state.value}" for state in EntryState if counts[state]]
-    by = f"by {sheet.clean(review)}" if review is not None else "without a review that tells what is used"
+    by = f"by {sheet.clean(review)}" if review is not None else "without a review that shows what is used"
     goes = counts[EntryState.EXPIRED] + counts[EntryState.UNUSED]
     advice = [f"`codeloupe baseline prune` removes {counted(goes, 'entry', 'entries')}."] if goes else []
     return [f"{counted(len(standing), 'entry', 'entries')}: {', '.join(parts)}, {by}.", *advice]

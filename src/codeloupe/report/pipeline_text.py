@@ -86,12 +86,12 @@ def next_steps(run: RunRecord, places: Places) -> Sequence[tuple[str, str]]:
         case StageState.AWAITING_APPROVAL:
             return _answers(run, verb, "--resume")
         case StageState.INTERRUPTED:
-            return [(f"{verb} resume {name}", "goes on; what is finished is not bought again")]
+            return [(f"{verb} resume {name}", "continues; finished work is not paid for again")]
         case StageState.FAILED:
             failed = [stage.name for stage in run.stages if stage.state is StageState.FAILED]
             return [(f"{verb} resume {name} --retry {quote(stage)}", f"tries it again; {_NOTE}") for stage in failed]
         case StageState.RUNNING | StageState.PENDING:
-            return [*_answers(run, verb), (f"{verb} status {name} --follow", "shows how it goes on")]
+            return [*_answers(run, verb), (f"{verb} status {name} --follow", "follows it until it stops")]
         case _:
             return []
 
@@ -104,9 +104,9 @@ def _answers(run: RunRecord, verb: str, option: str = "") -> list[tuple[str, str
             continue
         name = quote(stage.name)
         if has_work(stage):
-            answers.append((f"{verb} approve {run.run_id} {name} {option}".rstrip(), "takes its work and goes on"))
+            answers.append((f"{verb} approve {run.run_id} {name} {option}".rstrip(), "accepts its work and continues"))
         if advised := advised_command(stage):
-            answers.append((advised, "goes on, once you have done what is said above"))
+            answers.append((advised, "continues, once you have done what is said above"))
         else:
             answers.append((f"{verb} resume {run.run_id} --retry {name}", f"tries it again; {_NOTE}"))
         answers.append((f"{verb} reject {run.run_id} {name} {option}".rstrip(), "fails the stage"))

@@ -34,7 +34,7 @@ class Holder:
 
     def __str__(self) -> str:
         process = "another process" if self.process_id is None else f"process {self.process_id}"
-        return process if self.since is None else f"{process}, since {self.since.isoformat(' ', 'seconds')}"
+        return process if self.since is None else f"{process} (since {self.since.isoformat(' ', 'seconds')})"
 
 
 @contextmanager
@@ -122,6 +122,6 @@ def _busy(run_id: str, holder: Holder) -> RunBusy:
     if holder.process_id == os.getpid():
         return RunBusy(f"this process works on the run {run_id} already", hint="wait for its end")
     return RunBusy(
-        f"the run {run_id} is busy: {holder} works on it",
+        f"the run {run_id} is busy: {holder} is working on it",
         hint=f"`codeloupe pipeline status {run_id} --follow` shows how far it is; wait for it, or end that process",
     )

@@ -97,7 +97,7 @@ class AgentDispatcher:
             try:
                 self._finished(outcome)
             except Exception:  # noqa: BLE001 - a listener may fail at anything; what was bought is not lost for it
-                _log.warning("the end of commit %s could not be told", assignment.commit.sha[:12], exc_info=True)
+                _log.warning("the end of commit %s could not be reported", assignment.commit.sha[:12], exc_info=True)
         return outcome
 
     async def _reviewed(self, assignment: Assignment) -> CommitReview:

@@ -224,7 +224,7 @@ class TestWhatIsNotToldOrFails:
 
         spent, words = run_virtually(run())
         assert spent == Spent(requests=2, unknown_costs=2)
-        assert "2 more requests did not tell their cost" in words
+        assert "2 more requests did not report their cost" in words
 
     def test_a_failure_that_cost_money_counts(self) -> None:
         error = Crashed("it crashed", agent="scripted")

@@ -333,7 +333,7 @@ class TestBudget:
     @pytest.mark.parametrize(
         ("cost", "fields", "words"),
         [
-            (None, {"max_budget_usd": 0.1}, "scripted does not tell what it costs"),
+            (None, {"max_budget_usd": 0.1}, "scripted does not report what it costs"),
             (0.3, {"max_budget_usd": 0.1}, "the call cost $0.3000, more than the $0.1000 that were allowed"),
         ],
     )
@@ -350,9 +350,7 @@ class TestBudget:
             answer, _ = await call(ScriptedAgent([Text("hello")], cost_usd=None), by=by)
             return answer
 
-        assert run_virtually(run()).notes == (
-            "scripted does not tell what it costs, so no limit of money could hold it",
-        )
+        assert run_virtually(run()).notes == ("scripted does not report what it costs, so a budget cannot be enforced",)
 
 
 class TestPlaces:

@@ -336,4 +336,4 @@ def test_a_login_in_the_users_configuration_counts(tmp_path: Path) -> None:
 def test_a_version_that_cannot_be_read_means_not_found(tmp_path: Path) -> None:
     found = asyncio.run(ClaudeCliAgent(FakeClaude(tmp_path, "print('none')").path, KEY).check())
     assert not found.found
-    assert "does not tell its version" in found.how_to_fix
+    assert "does not report its version" in found.how_to_fix

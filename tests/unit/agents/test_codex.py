@@ -324,7 +324,7 @@ def test_the_check_tells_version_and_login(tmp_path: Path, login: dict[str, str]
 def test_a_version_that_cannot_be_read_means_not_found(tmp_path: Path) -> None:
     found = asyncio.run(CodexAgent(FakeProgram(tmp_path, "print('none')").path, KEY).check())
     assert not found.found
-    assert "does not tell its version" in found.how_to_fix
+    assert "does not report its version" in found.how_to_fix
 
 
 def test_the_native_program_beside_the_script_of_npm_is_taken(tmp_path: Path) -> None:

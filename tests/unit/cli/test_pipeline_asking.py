@@ -125,7 +125,7 @@ def test_every_answer_is_understood_and_no_other_is_taken(
     answer = ask(terminal, *typed)
     assert (answer.decision if answer else None) is expected
     if expected is None:
-        assert "write goes on waiting; `codeloupe pipeline approve 00000001 write` answers" in terminal.text()
+        assert "write keeps waiting; `codeloupe pipeline approve 00000001 write` answers" in terminal.text()
 
 
 def test_what_is_not_there_cannot_be_approved(terminal: Terminal) -> None:
@@ -154,7 +154,7 @@ def test_the_diff_is_shown_and_asked_again(terminal: Terminal) -> None:
 def test_a_stage_without_a_result_says_so(terminal: Terminal) -> None:
     nothing = stage("write", StageState.AWAITING_APPROVAL, reason="no agent answered")
     assert ask(terminal, "d\n", "r\n", about=nothing) is not None
-    assert "it gave no result" in terminal.text()
+    assert "it produced no result" in terminal.text()
 
 
 def test_what_was_typed_before_the_question_is_no_answer(terminal: Terminal) -> None:

@@ -56,7 +56,7 @@ class TestLines:
             event("No source.", kind="critique", stage="write", facts=facts),
             event("tests failed", kind="critique", stage="write", facts={**facts, "gate": "command", "score": None}),
             event("no room", kind="try_failed", stage="write"),
-            event("the call is made again", kind="recovery", stage="write"),
+            event("the call is repeated", kind="recovery", stage="write"),
             event("a person approved it", kind="approval_given", stage="write"),
             event("odd", kind="a_later_kind", stage="write"),
             event("all done", kind="run_ended"),
@@ -67,7 +67,7 @@ class TestLines:
             "codeloupe: write: critic REWORK 50: No source.",
             "codeloupe: write: command REWORK: tests failed",
             "codeloupe: write: call failed: no room",
-            "codeloupe: write: the call is made again",
+            "codeloupe: write: the call is repeated",
             "codeloupe: write: a person approved it",
             "codeloupe: write: odd",
             "codeloupe: run 00000001 running: all done",
@@ -79,14 +79,14 @@ class TestLines:
             GOING,
             event(reason, kind="try_failed", stage="write"),
             event(reason, kind="stage_state", stage="write", facts={"state": "recovering"}),
-            event("the call is made again", kind="recovery", stage="write", facts={"step": "retry"}),
+            event("the call is repeated", kind="recovery", stage="write", facts={"step": "retry"}),
             event(reason, kind="try_failed", stage="write"),
             event(reason, kind="stage_state", stage="write", facts={"state": "recovering"}),
             event(f"{reason} (after 2 tries)", kind="recovery", stage="write", facts={"step": "escalate"}),
         )
         assert told == [
             f"codeloupe: write: call failed: {reason}",
-            "codeloupe: write: the call is made again",
+            "codeloupe: write: the call is repeated",
             "codeloupe: write: call failed again, for the same reason",
         ]
 

@@ -117,7 +117,7 @@ def test_a_person_is_not_waited_for_and_goes_on_later(call: Call, agent: Scripte
     done = call("approve", "last", "two", "--note", "fine", "--resume", "--json")
     assert (done.exit_code, done.run["state"]) == (0, "completed")
     assert len(agent.requests) == calls + 1
-    assert call("resume", "last").err == "codeloupe: the run is completed; there is nothing to go on with\n"
+    assert call("resume", "last").err == "codeloupe: the run is completed; there is nothing left to do\n"
 
 
 def test_a_rejected_stage_is_a_failure_that_can_be_tried_again(
@@ -195,7 +195,7 @@ def test_an_error_that_is_not_a_stage_s_keeps_the_run_and_says_so(
     ended = call("run", written(tmp_path, TWO), "--input", "topic=x")
     assert ended.exit_code == 3
     assert "journal.jsonl is not a regular file" in ended.err
-    assert "goes on from there" in ended.err
+    assert "continues from there" in ended.err
 
 
 @pytest.mark.parametrize("words", [["a"], ["=b"], [" =b"], ["a=1", "a=2"]])
@@ -286,7 +286,11 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
     (tmp_path / "one.md").write_text("Do something else.")
     refused = call("resume", name, "--retry", "one", "--no-wait")
     assert refused.exit_code == 2
-    assert f"`codeloupe pipeline resume {name} --accept-changes`" in refused.err
+    assert f"`codeloupe pipeline resume {name} --accept-changes --retry one`" in refused.err
+    approved = call("approve", name, "two", "--resume")
+    assert approved.exit_code == 2
+    assert f"`codeloupe pipeline resume {name} --accept-changes`; your answer is kept until then" in approved.err
+    open_store().take_approval(name, "two")
     accepted = call("resume", name, "--accept-changes", "--no-wait")
     assert "codeloupe: one: it keeps the work that it did before its step changed" in accepted.err
     before = len(agent.requests)

@@ -209,7 +209,7 @@ class TestAnswers:
         ended = call(verb, NAME, "write", "--note", "well done")
         assert ended.exit_code == 0
         assert f"write of the run 00000001 is {verb}" in ended.out
-        assert "`codeloupe pipeline resume 00000001` goes on" in ended.out
+        assert "`codeloupe pipeline resume 00000001` continues" in ended.out
         word = store.take_approval(NAME, "write")
         assert word is not None
         assert (word.decision, word.note) == (decision, "well done")
@@ -219,8 +219,8 @@ class TestAnswers:
         with store.lock(NAME):
             ended = call("approve", NAME, "write", "--resume")
             again = call("resume", NAME, "--retry", "write", "--note", "shorter")
-        assert ended.out == f"write of the run 00000001 is approved; process {os.getpid()} goes on with it\n"
-        assert again.out == f"write of the run 00000001 is to be tried again; process {os.getpid()} goes on with it\n"
+        assert ended.out == f"write of the run 00000001 is approved; process {os.getpid()} continues with it\n"
+        assert again.out == f"write of the run 00000001 is to be tried again; process {os.getpid()} continues with it\n"
         word = store.take_approval(NAME, "write")
         assert word is not None
         assert (word.decision, word.note) == (Decision.RETRY, "shorter")
@@ -228,11 +228,15 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("words", "complaint", "hint"),
         [
-            (("approve", NAME, "research"), "is completed, and waits for nobody", "meant may be: write"),
-            (("reject", NAME, "print"), "is pending, and waits for nobody", "meant may be: write"),
-            (("approve", NAME, "typo"), "has no stage 'typo'; it has research, write, print", "meant may be: write"),
+            (
+                ("approve", NAME, "research"),
+                "is not waiting for an answer; its state is completed",
+                "did you mean write?",
+            ),
+            (("reject", NAME, "print"), "is not waiting for an answer; its state is pending", "did you mean write?"),
+            (("approve", NAME, "typo"), "has no stage 'typo'; it has research, write, print", "did you mean write?"),
             (("approve", "nope", "write"), "there is no run 'nope'", "pipeline list"),
-            (("resume", NAME, "--retry", "print"), "is pending, so it cannot be tried again", "meant may be"),
+            (("resume", NAME, "--retry", "print"), "cannot be tried again; its state is pending", "did you mean"),
             (("resume", NAME, "--note", "x"), "--note is for --retry", "--retry STAGE"),
         ],
     )

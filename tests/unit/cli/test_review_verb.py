@@ -143,10 +143,10 @@ def test_a_resumed_review_says_what_came_from_the_ledger(
 @pytest.mark.defect("U7")
 def test_an_interrupted_review_says_what_is_kept_and_how_to_go_on(stage: Stage) -> None:
     stage.outcome = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt, match="nothing was answered yet; `codeloupe review --resume` goes on"):
+    with pytest.raises(KeyboardInterrupt, match="nothing was answered yet; `codeloupe review --resume` continues"):
         run()
     stage.events = [UnitsPlanned("codex", 3, 900), UnitFinished("codex", "a.py", (), 1.0)]
-    kept = "1 of 3 answers are kept and not asked for again; `codeloupe review --resume -q` goes on"
+    kept = "1 of 3 answers are kept and not asked for again; `codeloupe review --resume -q` continues"
     with pytest.raises(KeyboardInterrupt, match=kept):
         run("--fresh", "-q")
 

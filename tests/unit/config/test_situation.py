@@ -11,7 +11,7 @@ from codeloupe.config.loading import load_settings
 from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
 
 FORK = "because this is a pull request from a fork"
-UNKNOWN = "because this is a pull request, and nothing tells from where"
+UNKNOWN = "because this is a pull request from an unknown place"
 OURS, THEIRS = {"id": 1, "full_name": "owner/shop"}, {"id": 2, "full_name": "ada/shop", "fork": True}
 
 

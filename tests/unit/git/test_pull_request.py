@@ -304,8 +304,8 @@ def test_without_a_default_branch_the_caller_has_to_say_what_to_compare_with(for
     clone = forge.clone(tmp_path / "clone", str(forge.bare))
     (forge.bare / "HEAD").write_text("ref: refs/heads/none\n")
     error = refusal("7", clone)
-    assert "does not tell what the pull request is to be compared with" in error.message
-    assert "give base the branch it goes to" in error.hint
+    assert "does not say which branch the pull request targets" in error.message
+    assert "name that branch with" in error.hint
     assert files_of("7", clone, base="main") == ["shop/average.py"]
 
 

@@ -73,7 +73,7 @@ def test_what_cannot_be_accepted_is_named_with_a_way_that_is_open(
     write_pipeline(tmp_path / "p", {"name": "write", "gates": [PERSON]}, **keys)
     with pytest.raises(UsageError, match=words) as refused:
         resume(ran, agents, accept_changes=True)
-    assert refused.value.hint == "put the files back as they were, or begin a new run"
+    assert refused.value.hint == "put the files back as they were, or start a new run"
 
 
 def test_an_input_that_the_file_no_longer_has_is_let_go(tmp_path: Path) -> None:

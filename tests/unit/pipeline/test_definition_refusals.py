@@ -36,7 +36,7 @@ WRONG_STAGES = [
     ("needs: only", "needs: a stage cannot need itself", ""),
     ("inputs: topic", "inputs: the pipeline has no input 'topic'", "add it to the pipeline's `inputs`"),
     ("on_failure: stop", "on_failure: expected escalate, fail or continue, found 'stop'", ""),
-    ("agent_definition: none.md", "agent_definition: none.md: no such file", "seen from the pipeline's folder"),
+    ("agent_definition: none.md", "agent_definition: none.md: no such file", "relative to the pipeline's folder"),
     ("agent_definition: ''", "agent_definition: expected the path of a file", ""),
     ("agent_definition: .", "agent_definition: .: a folder, where a file is expected", ""),
     ("agent_definition: empty.md", "agent_definition: empty.md: the file is empty", ""),

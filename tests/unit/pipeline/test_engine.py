@@ -329,7 +329,7 @@ def test_the_settings_budget_bounds_a_run_too(tmp_path: Path) -> None:
     cast = Cast({"one": [writing({"a.md": "a"})], "two": [Text("b")]}, cost_usd=0.5)
     ran = run(file, cast, tmp_path / "state", settings=Settings(max_budget_usd=0.5))
     assert (cast.calls, ran.record.state) == (["one"], S.AWAITING_APPROVAL)
-    assert "$0.5000 of the $0.5000 of the run are spent" in ran.record.stage("two").reason
+    assert "$0.5000 of the $0.5000 for the run has been spent" in ran.record.stage("two").reason
 
 
 def test_what_an_agent_does_outside_of_its_workspace_is_no_part_of_the_result(tmp_path: Path) -> None:

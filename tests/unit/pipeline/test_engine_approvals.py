@@ -91,7 +91,7 @@ def test_without_anybody_the_run_stops_and_is_picked_up_after_the_word(tmp_path:
     cast = Cast({"write": [writing({"a.md": "a"})], "apart": [writing({"b.md": "b"})]})
     ran = run(file, cast, tmp_path / "state")
     assert (ran.record.state, ran.record.stage("write").wants_approval) == (S.AWAITING_APPROVAL, "gate")
-    assert ran.record.reason == "waiting for a person on write: Is it fine?"
+    assert ran.record.reason == "waiting for a person to decide on write: Is it fine?"
     assert ran.record.stage("apart").state is S.COMPLETED
     assert files_in(ran.directory / "stages" / "write" / "work") == {"a.md": "a"}
     say(ran, "write", Decision.APPROVE)

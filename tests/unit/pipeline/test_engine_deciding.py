@@ -73,9 +73,9 @@ def test_a_fail_ends_it_at_once_and_keeps_the_better_attempt() -> None:
     action = next_action(stage(CRITIC), record(((REWORK, 60),), ((FAIL, 10),)))
     assert isinstance(action, Fail)
     assert action.attempt == 1
-    assert "said FAIL of attempt 2" in action.reason
+    assert "gate failed attempt 2" in action.reason
     assert "attempt 1 is kept, since its score, 60, is better" in action.reason
-    assert next_action(stage(CRITIC), record(((FAIL, 10),))) == Fail(1, "the critic gate said FAIL of attempt 1")
+    assert next_action(stage(CRITIC), record(((FAIL, 10),))) == Fail(1, "the critic gate failed attempt 1")
 
 
 def test_the_best_of_several_faces_the_gates_that_it_has_not_faced() -> None:

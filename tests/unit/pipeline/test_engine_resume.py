@@ -234,7 +234,7 @@ def test_a_pipeline_that_changed_since_is_refused_unless_the_changes_are_accepte
     (tmp_path / "p" / "use.md").write_text("Do something else.\n")
     with pytest.raises(UsageError, match="has changed since the run") as refused:
         resume(ran, cast)
-    assert "begin a new run" in refused.value.hint
+    assert "start a new run" in refused.value.hint
     open_run_store(ran.state).put_approval(
         ran.record.run_id, Approval(stage="write", decision=Decision.APPROVE, note="")
     )
@@ -265,7 +265,7 @@ def test_a_pipeline_whose_file_is_gone_is_refused_in_words(tmp_path: Path) -> No
     cast = Cast({"write": [Text("a")]})
     ran = waiting_run(tmp_path, cast)
     (tmp_path / "p" / "pipeline.yaml").unlink()
-    with pytest.raises(ConfigError, match="is not there any more"):
+    with pytest.raises(ConfigError, match="no longer exists"):
         resume(ran, cast)
 
 

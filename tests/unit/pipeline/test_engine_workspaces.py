@@ -335,7 +335,7 @@ def waiting_run(project: GitRepository, folder: Path) -> tuple[Ran, Cast]:
 def test_a_run_whose_repository_was_moved_away_goes_on_when_it_is_back(project: GitRepository, tmp_path: Path) -> None:
     ran, cast = waiting_run(project, tmp_path)
     moved = project.path.rename(tmp_path / "moved")
-    with pytest.raises(ConfigError, match="cannot go on") as caught:
+    with pytest.raises(ConfigError, match="cannot continue") as caught:
         resume(ran, cast)
     assert caught.value.hint == "put its repository back where it was"
     moved.rename(project.path)

@@ -96,7 +96,7 @@ def test_a_run_that_waits_names_whom_it_waits_for_but_a_failure_goes_first() -> 
     definition = pipeline(DIAMOND)
     waiting = run(definition, a=S.AWAITING_APPROVAL, e=S.COMPLETED)
     assert conclusion(definition, waiting).state is S.AWAITING_APPROVAL
-    assert conclusion(definition, waiting).reason == "waiting for a person on a: why a"
+    assert conclusion(definition, waiting).reason == "waiting for a person to decide on a: why a"
     assert conclusion(definition, run(definition, a=S.AWAITING_APPROVAL, e=S.FAILED)).state is S.FAILED
 
 

@@ -149,7 +149,7 @@ def test_a_stage_that_has_worked_cannot_be_removed_or_renamed_and_one_that_has_n
     renamed = [{"name": "other"}, {"name": "b", "needs": ["other"]}, BEFORE[2], ASKED]
     for stages in (renamed, [{"name": "b"}, BEFORE[2], ASKED]):
         write_pipeline(folder, *stages)
-        with pytest.raises(UsageError, match="a had begun and is no longer in it, under that name"):
+        with pytest.raises(UsageError, match="a had begun and is no longer in it under that name"):
             resume(ran, cast, accept_changes=True)
     write_pipeline(folder, *BEFORE, ASKED, {"name": "end", "needs": ["z"]})
     approve(ran, "z")
@@ -340,7 +340,7 @@ def test_a_new_default_of_an_input_holds_for_what_is_still_to_run(tmp_path: Path
     assert "tone: loud" in prompt
     assert "topic: bees" in prompt
     notes = [event.message for event in again.events("note")]
-    assert "the input tone has another default, which holds for what is still to run" in notes
+    assert "the input tone has another default, which applies to what is still to run" in notes
     assert any("before its inputs changed" in note for note in notes)
 
 

@@ -36,7 +36,7 @@ def test_the_entries_are_a_table_with_a_sum_below() -> None:
 
 def test_without_a_review_the_sum_says_so() -> None:
     text = listed(standing(EntryState.UNSEEN), review=None)
-    assert text.endswith("1 entry: 1 unseen, without a review that tells what is used.\n")
+    assert text.endswith("1 entry: 1 unseen, without a review that shows what is used.\n")
 
 
 def test_an_empty_baseline_says_how_to_begin() -> None:

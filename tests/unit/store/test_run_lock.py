@@ -75,7 +75,7 @@ def test_the_other_process_is_named_with_its_start(store: DirectoryRunStore) -> 
         assert before <= holder.since <= datetime.now(UTC)
         with pytest.raises(RunBusy) as raised, store.lock(NAME):
             pass
-        assert raised.value.message.startswith(f"the run {NAME} is busy: process {other.pid}, since 20")
+        assert raised.value.message.startswith(f"the run {NAME} is busy: process {other.pid} (since 20")
         assert raised.value.exit_code == 2
         assert f"pipeline status {NAME} --follow" in raised.value.hint
         other.communicate("\n")
@@ -131,7 +131,7 @@ def test_a_holder_who_cannot_be_understood_is_another_process(
         for words in odd:
             (store.directory(NAME) / "lock").write_text(words)
             assert store.holder(NAME) == Holder(), words
-            with pytest.raises(RunBusy, match="another process works on it"), store.lock(NAME):
+            with pytest.raises(RunBusy, match="another process is working on it"), store.lock(NAME):
                 pass
 
 
