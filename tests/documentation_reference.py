@@ -47,8 +47,8 @@ codeloupe config schema        # the JSON Schema, for editors
 
 A flag, then a variable, then the repository's file, then your own file, then the default. The variable of a key is
 `CODELOUPE_` and its name in capitals: `CODELOUPE_FAIL_ON=medium`. A list of words is given by commas; groups of keys
-can be set in files only. An empty variable counts as not set. An unknown key, or a variable that is nearly one, is an error
-that names what was probably meant.
+can be set in files only. An empty variable counts as not set. An unknown key, or a variable that is nearly one, is an
+error that names what was probably meant.
 
 Keys marked with * are yours alone. They decide what runs on your machine and where keys go, and the file of a
 repository that sets one is refused. Of an untrusted change the repository's file is read from the base branch.

@@ -185,6 +185,8 @@ class Attempting:
         # An answer that is not as asked was paid for too; its session is known from it.
         usage = failure_usage(error) if answer is None else usage_of(answer)
         failure = failed_try(error, step=action.step, attempt=action.attempt, usage=usage)
+        if failure.kind == "budget_exhausted" and "codeloupe" not in failure.hint:
+            failure = replace(failure, hint=self._around.purse.advice(self._stage.name) or failure.hint)
         if answer is not None:
             failure = replace(failure, session_id=answer.session_id, agent=answer.agent)
         can_resume = bool(failure.session_id) and self._around.can_resume(failure.agent)

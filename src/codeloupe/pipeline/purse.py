@@ -29,23 +29,33 @@ class Purse:
 
         Raises BudgetExhausted, which names the limit, what was spent and how to go on, when a limit is reached.
         """
-        run = self._book.run
-        self._check_counts(stage, run.usage)
-        limits = (
-            ("the run", self._run_usd, run.usage, f"`max_budget_usd` in {self._file}"),
-            (f"the stage {stage}", self._stage_usd[stage], run.stage(stage).usage, f"its `budget` in {self._file}"),
-            ("the run", self._limits.max_budget_usd, run.usage, ""),
-        )
+        self._check_counts(stage, self._book.run.usage)
         left = []
-        for whose, most, spent, where in limits:
-            if most is None:
-                continue
+        for whose, most, spent, where in self._money(stage):
             if spent.cost_usd >= most:
                 unknown = f" ({spent.unknown_costs} calls did not report their cost)" if spent.unknown_costs else ""
                 words = f"${spent.cost_usd:.4f} of the ${most:.4f} for {whose} has been spent{unknown}"
                 raise self._exhausted(stage, words, where=where, key="max_budget_usd")
             left.append(most - spent.cost_usd)
         return min(left) if left else None
+
+    def _money(self, stage: str) -> list[tuple[str, float, Usage, str]]:
+        """Each limit of money on a stage: whose it is, how much, what was spent of it, and where it can be raised."""
+        run = self._book.run
+        limits = (
+            ("the run", self._run_usd, run.usage, f"`max_budget_usd` in {self._file}"),
+            (f"the stage {stage}", self._stage_usd[stage], run.stage(stage).usage, f"its `budget` in {self._file}"),
+            ("the run", self._limits.max_budget_usd, run.usage, ""),
+        )
+        return [(whose, most, spent, where) for whose, most, spent, where in limits if most is not None]
+
+    def advice(self, stage: str) -> str:
+        """What to do when an agent stopped at the money that it was given; nothing where no limit of ours gave it."""
+        limits = self._money(stage)
+        if not limits:
+            return ""
+        *_, where = min(limits, key=lambda limit: limit[1] - limit[2].cost_usd)
+        return self._exhausted(stage, "", where=where, key="max_budget_usd").hint
 
     def left_requests(self) -> int | None:
         """How many requests the run may still make; None without a limit."""

@@ -296,7 +296,8 @@ def test_what_somebody_deletes_meanwhile_is_no_failure(server: GitHubServer, tmp
     pull = pull_of(server)
     pull.push(SECOND, files)
     # The summary, and one of two threads that are to be answered and resolved.
-    server.before("POST", REVIEWS, lambda: (pull.issue_comments.clear(), pull.threads.pop(0)))
+    server.before("POST", REVIEWS, pull.issue_comments.clear)
+    server.before("POST", REVIEWS, lambda: pull.threads.pop(0))
     done = publish(server, review(finding(12), finding(20), head=SECOND), tmp_path)
     assert_whole(done)
     assert done.summary is SummaryChange.CREATED

@@ -119,3 +119,20 @@ def test_a_budget_holds_for_an_agent_that_cannot_stop_at_a_cost_or_fork_a_sessio
     assert ran.record.stage("write").attempts[0].step is RecoveryStep.RESUME
     assert ran.record.stage("use").state is S.AWAITING_APPROVAL
     assert cast.calls == ["write", "write", "write", "critic of write"]
+
+
+@pytest.mark.defect("P5")
+def test_an_agent_that_stops_at_the_money_left_names_the_limit_to_raise_and_the_next_command(tmp_path: Path) -> None:
+    rows: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+        ({"max_budget_usd": 0.3}, {}, "`max_budget_usd` in FILE", " --accept-changes"),
+        ({"max_budget_usd": 9}, {"budget": 0.1}, "its `budget` in FILE", " --accept-changes"),
+        ({}, {}, "`max_budget_usd` in your settings, or CODELOUPE_MAX_BUDGET_USD", ""),
+    ]
+    for number, (keys, of_stage, where, option) in enumerate(rows):
+        folder, cast = tmp_path / str(number), Cast({"one": [Text("a")], "two": [Text("b")]}, cost_usd=0.2)
+        file = write_pipeline(folder / "p", {"name": "one"}, {"name": "two", "needs": ["one"], **of_stage}, **keys)
+        settings = Settings() if keys else Settings(max_budget_usd=0.3)
+        ran = run(file, cast, folder / "state", settings=settings)
+        again = f"`codeloupe pipeline resume {ran.record.run_id}{option} --retry two`"
+        hint = ran.record.stage("two").failures[-1].hint
+        assert hint == f"raise {where.replace('FILE', str(file))}, then {again}", number
