@@ -41,18 +41,20 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         "--agent",
         metavar="NAME",
         action="append",
-        help="agent_sdk, claude_cli, codex, gemini or api; may be repeated, the next one is for when one is not here",
+        help="agent_sdk, claude_cli, codex, gemini or api; may be repeated: the next one is used if one is missing",
     )
     asking.add_argument("--model", help="the model to ask for")
     asking.add_argument("--fallback-model", metavar="MODEL", help="the model to ask when that one is overloaded")
-    asking.add_argument("--system-prompt", metavar="TEXT", help="instead of the agent's own")
+    asking.add_argument("--system-prompt", metavar="TEXT", help="used instead of the agent's own")
     asking.add_argument("--append-system-prompt", metavar="TEXT", help="appended to the agent's own")
     asking.add_argument(
         "--context", metavar="FILE", action="append", type=Path, default=[], help="a file to send along"
     )
     asking.add_argument("--schema", metavar="FILE", type=Path, help="a JSON Schema that the answer must fit")
     asking.add_argument("--resume", metavar="SESSION", help="continue an earlier session that was kept")
-    asking.add_argument("--fork", action="store_true", help="with --resume: in a new session, the old one stays")
+    asking.add_argument(
+        "--fork", action="store_true", help="with --resume: continue in a new session, and keep the old one"
+    )
     asking.add_argument("--keep-session", action="store_true", help="keep the session, to continue it later")
     limits = parser.add_argument_group("limits")
     limits.add_argument("--working-dir", metavar="DIR", type=Path, default=Path(), help="where the agent works")
@@ -65,7 +67,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     )
     limits.add_argument("--tools", metavar="A,B", help="its tools; none for no tools (default: its read-only set)")
     limits.add_argument(
-        "--timeout", metavar="SECONDS", type=float, help="end it after this time, all attempts together"
+        "--timeout", metavar="SECONDS", type=float, help="stop after this time, for all attempts together"
     )
     limits.add_argument("--idle-timeout", metavar="SECONDS", type=float, help="stop it after this long without output")
     limits.add_argument("--max-turns", metavar="N", type=int, help="how many turns it may take")
@@ -77,7 +79,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     showing.add_argument("--json", action="store_true", help="the whole result, for programs")
     loudness = showing.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="store_true", help="log to stderr")
-    loudness.add_argument("-q", "--quiet", action="store_true", help="nothing but the answer")
+    loudness.add_argument("-q", "--quiet", action="store_true", help="print only the answer")
 
 
 def request_of(arguments: argparse.Namespace) -> AgentRequest:

@@ -9,8 +9,8 @@ from codeloupe.cli.options import add_color_option, add_json_option, add_repo_op
 from codeloupe.cli.parser import Parser, sentence
 
 _EPILOG = """\
-The baseline is the file codeloupe-baseline.yaml at the root of the repository; commit it. A finding that it holds is
-still shown, as suppressed, and does not count. Of an untrusted change the base's file is taken.
+The baseline is the file codeloupe-baseline.yaml at the root of the repository; commit it. A finding listed in it is
+still shown, as suppressed, but does not count. For an untrusted change the base branch's file is used.
 
 A comment in the code does the same for one place, on the line or above it, and needs a reason too:
   # codeloupe: ignore[security] the table's name is a constant

@@ -79,7 +79,7 @@ def unwritten(error: OSError) -> OutputError:
     """The error for a result that standard output does not take; what is left of it goes nowhere."""
     _discard_output()
     reason = (error.strerror or "unknown error").lower()
-    return OutputError(f"cannot write the result: {reason}", hint="make room there, or write it somewhere else")
+    return OutputError(f"cannot write the result: {reason}", hint="free some space there, or write it somewhere else")
 
 
 def _discard_unless_written() -> None:
@@ -143,7 +143,7 @@ def _mishap(error: OSError) -> CodeloupeError | None:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" to {error.filename}" if error.filename else ""
         return OutputError(
-            f"cannot write{where}: {(error.strerror or '').lower()}", hint="make room there and try again"
+            f"cannot write{where}: {(error.strerror or '').lower()}", hint="free some space there and try again"
         )
     return None
 

@@ -17,10 +17,9 @@ from codeloupe.model.sweep import CommitQuery
 FORMATS = ("text", "json", "markdown", "xml")
 DEFAULT_SINCE = "24 hours ago"
 _EPILOG = """\
-Each commit is reviewed by itself, under the checklist that its kind calls for. A merge is one change against its
-first parent, all that it brought in; with --merges, or --author, the commits that it brought in are reviewed each by
-itself, and the merge for what it changed itself. What was answered is kept: run the same command again after an
-interruption, and only the commits that are missing are asked about.
+Each commit is reviewed on its own, with the checklist for its kind. A merge is reviewed as one change against its
+first parent; with --merges or --author, each commit that it brought in is reviewed, and the merge only for what it
+changed itself. Answers are kept: after an interruption, run the same command again to review only the missing commits.
 """
 # Options of a review that a sweep does not have; the settings of files and variables hold for them.
 _NOT_HERE = ("include", "exclude", "fail_on", "min_severity", "experts", "passes", "lanes")

@@ -22,8 +22,8 @@ Review what a commit or a push adds, from a git hook or from pre-commit. Options
   pre-commit   what is staged
   pre-push     what the remote does not have yet of each pushed ref
 
-A git hook is one line: exec codeloupe hook pre-push "$@". Of pre-commit, two refs that it is given are reviewed
-instead, whichever hook is run. When there is nothing to review outside of a real push, it is not a pass.
+A git hook is one line: exec codeloupe hook pre-push "$@". When pre-commit passes two refs, the
+changes between them are reviewed, whichever hook is run. Nothing to review is not a pass, except in a real push.
 """
 # The gravest comes first: findings, then gaps, then a wrong call.
 _FIELDS_OF_A_LINE = 4

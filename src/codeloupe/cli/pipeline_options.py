@@ -86,7 +86,7 @@ def _add_validate(parser: argparse.ArgumentParser) -> None:
 
 def _add_answer(parser: argparse.ArgumentParser) -> None:
     _add_run_name(parser)
-    parser.add_argument("stage", metavar="STAGE", help="the stage that waits")
+    parser.add_argument("stage", metavar="STAGE", help="the stage that is waiting")
     parser.add_argument("--note", metavar="TEXT", default="", help="why; it is kept with the run")
     parser.add_argument(
         "--resume", action="store_true", help="continue the run here, unless another process is working on it"

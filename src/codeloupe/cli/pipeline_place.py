@@ -67,7 +67,7 @@ def places_of(run: RunRecord, directory: Path) -> Places:
         return Places(directory=directory)
     return Places(
         directory=directory,
-        result=result if result.is_dir() else None,
+        result=result if result.is_dir() and any(result.iterdir()) else None,
         patch=patch if patch.is_file() and patch.stat().st_size else None,
     )
 

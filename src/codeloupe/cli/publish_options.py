@@ -16,7 +16,7 @@ To set a finding aside on the pull request, a maintainer replies `dismiss: why`,
 exit codes:
   0  posted
   2  wrong usage, or rights are missing
-  3  could not, or not all of it, or the pull request has newer commits
+  3  could not post, or not everything, or the pull request has newer commits
 """
 
 
@@ -67,7 +67,9 @@ def _add_how(parser: argparse.ArgumentParser) -> None:
         default=20,
         help="at most N open threads, the most severe first; the rest is in the summary (default: 20)",
     )
-    parser.add_argument("--approve", action="store_true", help="approve when all was reviewed and nothing blocks")
+    parser.add_argument(
+        "--approve", action="store_true", help="approve when everything was reviewed and nothing blocks"
+    )
     parser.add_argument("--request-changes", action="store_true", help="request changes when something blocks")
     parser.add_argument("--no-resolve", action="store_true", help="answer in threads, and leave them as they are")
     parser.add_argument(

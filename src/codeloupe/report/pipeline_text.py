@@ -82,18 +82,22 @@ def next_steps(run: RunRecord, places: Places) -> Sequence[tuple[str, str]]:
             again = [
                 (f"{verb} resume {name} --retry {stage}", "runs it again as it is defined now") for stage in outdated
             ]
-            return [*(apply if is_patch else []), *again]
+            return [*(apply if is_patch else []), *again, *_retries(run, verb)]
         case StageState.AWAITING_APPROVAL:
             return _answers(run, verb, "--resume")
         case StageState.INTERRUPTED:
             return [(f"{verb} resume {name}", "continues; finished work is not paid for again")]
         case StageState.FAILED:
-            failed = [stage.name for stage in run.stages if stage.state is StageState.FAILED]
-            return [(f"{verb} resume {name} --retry {quote(stage)}", f"tries it again; {_NOTE}") for stage in failed]
+            return _retries(run, verb)
         case StageState.RUNNING | StageState.PENDING:
             return [*_answers(run, verb), (f"{verb} status {name} --follow", "follows it until it stops")]
         case _:
             return []
+
+
+def _retries(run: RunRecord, verb: str) -> list[tuple[str, str]]:
+    failed = [stage.name for stage in run.stages if stage.state is StageState.FAILED]
+    return [(f"{verb} resume {run.run_id} --retry {quote(stage)}", f"tries it again; {_NOTE}") for stage in failed]
 
 
 def _answers(run: RunRecord, verb: str, option: str = "") -> list[tuple[str, str]]:

@@ -68,6 +68,8 @@ class TestStatus:
     def test_programs_get_a_document_that_fits_the_schema(self, store: DirectoryRunStore, call: Call) -> None:
         directory = store.create(run(1, state=S.FAILED))
         (directory / "result").mkdir()
+        assert json.loads(call("status", NAME, "--json").out)["result"] is None  # nothing was made
+        (directory / "result" / "a.md").write_text("a")
         (directory / "result.patch").write_text("")
         told = json.loads(call("status", NAME, "--json").out)
         jsonschema.validate(told, run_schema())

@@ -215,6 +215,12 @@ class TestTheEnd:
         text = shown(record)
         assert all(command in text for command in commands)
 
+    def test_a_stage_that_a_completed_run_is_without_can_be_tried_again(self) -> None:
+        record = run(1, stage("a", S.FAILED), stage("b", S.COMPLETED, attempt(1), chosen=1), state=S.COMPLETED)
+        assert [command for command, _ in next_steps(record, PLACES)] == [
+            "codeloupe pipeline resume 00000001 --retry a"
+        ]
+
     def test_a_stage_that_waits_while_others_run_can_be_answered(self) -> None:
         record = run(1, stage("a", S.AWAITING_APPROVAL, attempt(1)), stage("b", S.RUNNING))
         commands = [command for command, _ in next_steps(record, PLACES)]
