@@ -46,9 +46,9 @@ def finding_body(found: Finding, place: Place, *, review: Review, marker: Marker
 def answer_body(kind: AnswerKind, key: str, *, head: str, why: str, marker: Marker) -> str:
     """What is said in a thread of ours; `why` is plain text."""
     words = {
-        AnswerKind.GONE: "Not found any more",
+        AnswerKind.GONE: "No longer found",
         AnswerKind.BACK: "Found again",
-        AnswerKind.ASIDE: "Does not count any more",
+        AnswerKind.ASIDE: "No longer counts",
     }[kind]
     reason = f": {markdown_line(redact(why), longest=_LONGEST_NOTE)}" if why else "."
     return f"{marker.line(Mark(MarkKind(kind.value), key))}\n{words} at {code_span(head[:_SHORT_COMMIT])}{reason}"

@@ -116,8 +116,11 @@ class Lifecycle:
         if chosen is None or not chosen.tree:
             return ""
         if self._around.is_checkout:
-            patch = f"the checkout holds a later attempt; the patch of attempt {chosen.number} is {chosen.diff_file}"
-            return "" if is_last else patch
+            patch = f"the patch of attempt {chosen.number} is {chosen.diff_file}"
+            if not is_last:
+                return f"the checkout holds a later attempt; {patch}"
+            has_more = any(failure.attempt > chosen.number for failure in record.failures)
+            return f"the checkout may also hold what calls after it left that failed; {patch}" if has_more else ""
         try:
             await self._around.workspaces.put(chosen.tree, self._around.places.made_workspace(record.name))
         except (WorkspaceError, OSError) as error:

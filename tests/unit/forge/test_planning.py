@@ -156,7 +156,7 @@ class TestFixedFindings:
         assert answer.kind is AnswerKind.GONE
         assert answer.resolved is True
         assert answer.body is not None
-        assert "Not found any more at `111111111111`." in answer.body
+        assert "No longer found at `111111111111`." in answer.body
 
     def test_it_is_said_once_and_what_is_left_to_do_is_done(self) -> None:
         thread = thread_about(finding(4), told(AnswerKind.GONE, finding(4)))
@@ -180,7 +180,7 @@ class TestFixedFindings:
     @pytest.mark.parametrize(
         ("changes", "words"),
         [
-            ({"status": FindingStatus.FIXED}, "Not found any more"),
+            ({"status": FindingStatus.FIXED}, "No longer found"),
             ({"status": FindingStatus.REFUTED, "verification": "It cannot be zero."}, "It cannot be zero."),
             ({"suppression": Suppression(kind=SuppressionKind.INLINE, reason="a test")}, "a comment in the code"),
         ],

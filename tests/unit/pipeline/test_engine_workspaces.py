@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.errors import ConfigError, NotARepository, WorkspaceError
+from codeloupe.errors import ConfigError, Crashed, NotARepository, WorkspaceError
 from codeloupe.git.workspace_store import GitWorkspaceStore
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
@@ -18,7 +18,7 @@ from codeloupe.pipelines import open_run_store
 from codeloupe.ports import KeptTree
 from codeloupe.testing import Json, Text
 from codeloupe.testing.scripted_call import AgentStep
-from tests.engine_pipelines import Cast, Ran, critique, files_in, resume, run, write_pipeline, writing
+from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, resume, run, write_pipeline, writing
 from tests.repository import GitRepository
 
 S = StageState
@@ -107,6 +107,31 @@ def test_in_a_checkout_nothing_is_put_back_and_the_patch_of_the_best_attempt_is_
     assert (project.path / "n.md").read_text() == "attempt 3\n"
     assert (project.path / "1.md").exists()
     assert "+attempt 2" in (ran.directory / stage.attempts[1].diff_file).read_text()
+
+
+def test_in_a_checkout_what_a_failed_call_left_beside_an_approved_attempt_is_said(
+    project: GitRepository, tmp_path: Path
+) -> None:
+    gate = {"kind": "approval", "timeout": "1s"}
+    file = write_pipeline(tmp_path / "p", {"name": "write", "gate": gate, "retries": 0}, workspace="checkout")
+
+    def breaks(request: AgentRequest) -> AgentStep:
+        (request.working_dir / "half.md").write_text("half", encoding="utf-8")
+        return failing(Crashed)
+
+    cast = Cast({"write": [writing({"a.md": "one"}), breaks]})
+    words = [Decision.APPROVE, Decision.RETRY]
+
+    async def person(stage: StageRecord, _question: str) -> Approval:
+        return Approval(stage=stage.name, decision=words.pop())
+
+    ran = run(file, cast, tmp_path / "state", repo=project.path, ask_person=person)
+    stage = ran.record.stage("write")
+    assert (stage.state, stage.chosen) == (S.COMPLETED, 1)
+    assert stage.reason.endswith(
+        "; the checkout may also hold what calls after it left that failed;"
+        " the patch of attempt 1 is stages/write/attempt-1/diff.patch"
+    )
 
 
 def test_in_a_checkout_an_earlier_attempt_cannot_face_another_gate(project: GitRepository, tmp_path: Path) -> None:
