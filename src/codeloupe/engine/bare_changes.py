@@ -1,23 +1,18 @@
 """Files with another name or mode, whether lines of them changed or none. Pure.
 
 Of a trusted change the changed lines are all there is to read. A stranger can make code of a text by its name or mode,
-so an untrusted change has such files read whole under their new name. A folder that moves with its many files is spared
-that: each keeps its name and its mode, and none gets to where tools look for what they run.
+so an untrusted change has such files read whole under their new name.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
 
-from codeloupe.engine.selection import SelectionRules, was_left_out
+from codeloupe.engine.selection import SelectionRules
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.review import SkippedFile, SkipReason
 
-# Fewer files are read in no time, and for few tokens.
-_FILES_OF_A_FOLDER = 10
 _EXECUTABLE = "100755"
 
 
@@ -42,14 +37,8 @@ def to_be_read(files: Sequence[FileChange], rules: SelectionRules) -> frozenset[
     """Which moved, copied and newly executable files are to be read whole: none of a trusted change."""
     if rules.believe_content:
         return frozenset()
-    there = [file for file in files if file.old_path and file.new_path and not file.is_submodule]
-    folders = Counter(_folders(file) for file in there if _stays_as_it_was(file, rules))
-    return frozenset(
-        file.path
-        for file in there
-        if (file.old_path != file.new_path or _may_run_now(file))
-        and not (_stays_as_it_was(file, rules) and folders[_folders(file)] >= _FILES_OF_A_FOLDER)
-    )
+    there = (file for file in files if file.old_path and file.new_path and not file.is_submodule)
+    return frozenset(file.path for file in there if file.old_path != file.new_path or _may_run_now(file))
 
 
 def with_marked(files: Sequence[FileChange], whole: frozenset[str]) -> tuple[FileChange, ...]:
@@ -59,26 +48,6 @@ def with_marked(files: Sequence[FileChange], whole: frozenset[str]) -> tuple[Fil
 
 def _may_run_now(file: FileChange) -> bool:
     return file.new_mode != file.old_mode and file.new_mode in (None, _EXECUTABLE)
-
-
-def _stays_as_it_was(file: FileChange, rules: SelectionRules) -> bool:
-    """Whether a file that was reviewed moves to a folder like its old one: not hidden, nor the top."""
-    if file.status is not FileStatus.RENAMED or _may_run_now(file) or file.is_symlink:
-        return False
-    if was_left_out(file.old_path or "", rules):
-        return False
-    old, new = PurePosixPath(file.old_path or ""), PurePosixPath(file.path)
-    hidden = [[part for part in path.parts if part.startswith(".")] for path in (old, new)]
-    return old.name == new.name and hidden[0] == hidden[1] and (len(new.parts) > 1 or len(old.parts) == 1)
-
-
-def _folders(file: FileChange) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which folder became which, as high up as the two paths differ."""
-    old, new = PurePosixPath(file.old_path or "").parts, PurePosixPath(file.path).parts
-    same = 0
-    while same < min(len(old), len(new)) and old[-1 - same] == new[-1 - same]:
-        same += 1
-    return old[: len(old) - same], new[: len(new) - same]
 
 
 def shown_whole(file: FileChange, text: bytes) -> FileChange:

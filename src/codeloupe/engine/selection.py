@@ -244,13 +244,6 @@ def _not_shown(file: FileChange, rules: SelectionRules) -> SkippedFile:
     return replace(skip, accepted=False) if is_gap else skip
 
 
-def was_left_out(path: str, rules: SelectionRules) -> bool:
-    """Whether no review looks at a file of this name."""
-    by_name = _reason_by_name(path, rules)
-    unwanted = Globs(rules.include, rules.exclude).unwanted(path)
-    return unwanted is not None or (by_name is not None and rules.believes(by_name.reason))
-
-
 def _reason_by_name(name: str, rules: SelectionRules) -> SkippedFile | None:
     path = PurePosixPath(name)
     lower = path.name.lower()

@@ -40,31 +40,14 @@ def test_a_class_that_the_settings_accept_by_name_is_left_out_either_way() -> No
     assert (skip.reason, skip.is_gap) == (SkipReason.VENDORED, False)
 
 
-def test_of_what_only_moved_all_is_read_but_a_folder_that_moves_with_its_many_files() -> None:
-    rules = SelectionRules(believe_content=False, exclude=("old/**",))
-
-    def moved(old: str, new: str, *, many: int = 1, mode: str | None = "100644") -> frozenset[str]:
-        pairs = [(old.replace("*", str(number)), new.replace("*", str(number))) for number in range(many)]
-        files = [FileChange(one, other, FileStatus.RENAMED, old_mode="100644", new_mode=mode) for one, other in pairs]
-        assert to_be_read(files, SelectionRules()) == frozenset()
-        return to_be_read(files, rules)
-
-    assert moved("src/*.py", "lib/*.py") == {"lib/0.py"}
-    assert moved("src/a/*.py", "src/b/*.py", many=10) == frozenset()
-    assert moved("*.py", "lib/*.py", many=10) == frozenset()
-    for old, new, mode in (
-        ("old/*.py", "src/*.py", "100644"),
-        ("src/*.py", "*.py", "100644"),
-        ("src/*.py", "src/*.sh", "100644"),
-        ("src/*.yml", ".github/*.yml", "100644"),
-        ("src/*.py", "lib/*.py", "100755"),
-        ("src/*.py", "lib/*.py", None),
-        ("src/*.py", "lib/*.py", "120000"),
-    ):
-        assert len(moved(old, new, many=12, mode=mode)) == 12, (old, new, mode)
+def test_what_a_stranger_moves_or_makes_executable_is_read_whole() -> None:
+    rules = SelectionRules(believe_content=False)
+    moved = FileChange("src/a.py", "lib/a.py", FileStatus.RENAMED, old_mode="100644", new_mode="100644")
     without_the_right = FileChange("a", "a", FileStatus.MODIFIED, old_mode="100755", new_mode="100644")
+    with_the_right = replace(without_the_right, old_mode="100644", new_mode="100755")
+    assert to_be_read([moved, with_the_right], SelectionRules()) == frozenset()
+    assert to_be_read([moved, with_the_right], rules) == {"lib/a.py", "a"}
     assert to_be_read([without_the_right], rules) == frozenset()
-    assert to_be_read([replace(without_the_right, old_mode="100644", new_mode="100755")], rules) == {"a"}
 
 
 def test_a_file_that_is_shown_whole_keeps_what_was_deleted_where_it_was() -> None:
