@@ -361,8 +361,9 @@ def test_ending_a_review_leaves_nothing_running_and_a_second_run_buys_the_rest(
         assert running.returncode == exit_code
         if end is signal.SIGINT:
             again = f"`{' '.join(('codeloupe review --resume', *words[2:]))}`"
-            kept = f"codeloupe: interrupted; 2 of 4 answers are kept and not asked for again; {again} continues\n"
-            assert told.decode() == kept
+            kept = f" of 4 answers are kept and not asked for again; {again} continues\n"
+            # An answer is stored a moment before it is counted, and the signal may come in between.
+            assert told.decode() in [f"codeloupe: interrupted; {count}{kept}" for count in (1, 2)]
         assert_nothing_runs_in(four_units.path)
         released.append(True)
         server.clear()
