@@ -77,5 +77,4 @@ def _findings(name: str, report: AnalyserReport, texts: Mapping[str, _Lines]) ->
         lines = quoted_lines(issue, texts[issue.file])
         secrets = [value for number in lines for value in report.sensitive.get(issue.file, {}).get(number, ())]
         found = finding(Report(name, issue, is_secret=True), agreement=1, lines=lines, secrets=secrets)
-        where = f"It is in commit {sha[:12]} of this push; what is pushed at the end no longer has it there."
-        yield replace(found, file=path, commit_sha=sha, body=f"{where} {found.body}")
+        yield replace(found, file=path, commit_sha=sha, body=f"Commit {sha[:12]} of this push adds it. {found.body}")
