@@ -26,6 +26,14 @@ def test_a_pointer_is_left_out_and_a_gap_when_the_change_is_not_trusted(path: st
         assert (skip.reason, skip.is_gap) == (SkipReason.LFS_POINTER, not trusted)
 
 
-@pytest.mark.parametrize("content", [POINTER + b"rm -rf /\n", POINTER.replace(b"oid", b"steal\noid"), POINTER[:-1]])
+def test_what_git_lfs_takes_for_a_pointer_is_one() -> None:
+    older = POINTER.replace(b"git-lfs", b"hawser")
+    for content in (POINTER[:-1], POINTER + b"\n\n", POINTER.replace(b"\n", b"\r\n"), older):
+        skip = skip_of("run.sh", content)
+        assert skip is not None
+        assert skip.reason is SkipReason.LFS_POINTER
+
+
+@pytest.mark.parametrize("content", [POINTER + b"rm -rf /\n", POINTER.replace(b"oid", b"steal\noid")])
 def test_what_only_begins_like_a_pointer_is_reviewed(content: bytes) -> None:
     assert skip_of("run.sh", content) is None
