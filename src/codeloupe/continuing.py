@@ -32,7 +32,7 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import Dismissal, ReviewRecord
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError, SkipReason
-from codeloupe.panel import Floor, Seat, default_analysers, experts_of
+from codeloupe.panel import SECRETS, Floor, Seat, default_analysers, experts_of
 from codeloupe.ports import Reviewer, ReviewTask
 
 _DIGITS = 32
@@ -282,6 +282,9 @@ def _asked(now: _Now, of_agents: tuple[FileChange, ...]) -> tuple[Asked, ...]:
     if now.settings.experts:
         experts = frozenset(expert.name for expert in experts_of(now.settings))
     asked = [Asked(reviewers=now.agents, files=of_agents, experts=experts)]
+    if any(seat.agents for seat in now.seats):
+        # It looks for what is masked for them.
+        asked.append(Asked(reviewers=frozenset((SECRETS,)), files=of_agents, on_added_lines=True))
     for seat in now.seats:
         if seat.info.type == "offline":
             names = frozenset(analyser.name for analyser in default_analysers())

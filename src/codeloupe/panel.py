@@ -18,15 +18,17 @@ from codeloupe.agents.model_choice import same_vendor
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.asking import Transcript
+from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
 from codeloupe.experts.loading import DEFAULT, load_experts
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
+from codeloupe.model.change import FileChange
 from codeloupe.model.expert import Expert
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitCategory
-from codeloupe.ports import Agent, AgentEventSink, AskAgent, Reviewer, Verifier
+from codeloupe.ports import Agent, AgentEventSink, AskAgent, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.redaction import redact
 from codeloupe.switchboard import AgentCalls, review_key
 
@@ -39,6 +41,8 @@ _ANALYSERS = (
     ("ast_grep", "AstGrepAnalyser"),
     ("secrets", "SecretsAnalyser"),
 )
+# The analyser that runs beside agents too, where something is masked for them.
+SECRETS = "detect-secrets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +240,7 @@ class Panel:
     def _reviewer(self, seat: Seat, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
         if seat.info.type in ("offline", "command", "cerberus"):
             return self._other_reviewer(seat)
-        return AgentReviewer(
+        reviewer = AgentReviewer(
             seat.info.type,
             self._asking(seat),
             limits=seat.agents[0].limits,
@@ -245,6 +249,9 @@ class Panel:
             mask=redact,
             transcript=self._floor.transcript,
         )
+        has_analysers = any(other.info.type == "offline" for other in self._seats)
+        is_first = seat is next(other for other in self._seats if other.agents)
+        return _WithSecrets(reviewer) if is_first and not has_analysers else reviewer
 
     def _other_reviewer(self, seat: Seat) -> Reviewer:
         """One that asks no agent of ours."""
@@ -285,6 +292,39 @@ class Panel:
             return await caller.call(request, agent=seat.agents, emit=emit)
 
         return ask
+
+
+class _WithSecrets:
+    """An agent, which sees no secrets, and beside it the analyser that finds those which were masked for it."""
+
+    def __init__(self, agent: Reviewer) -> None:
+        self._agent = agent
+
+    @property
+    def info(self) -> ReviewerInfo:
+        return self._agent.info
+
+    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        masked = tuple(file for file in task.files if _adds_secrets(file))
+        if not masked:
+            return await self._agent.review(task, emit)
+        analysers = [analyser for analyser in default_analysers() if analyser.name == SECRETS]
+        offline = _late("analysers.offline", "OfflineReviewer")(analysers, why="secrets are masked for agents")
+        found = await offline.review(replace(task, files=masked), emit)
+        outcome = await self._agent.review(task, emit)
+        return replace(
+            outcome,
+            findings=merge_findings([*found.findings, *outcome.findings]),
+            units_total=outcome.units_total + len(found.units_failed),
+            units_failed=(*outcome.units_failed, *found.units_failed),
+            errors=(*outcome.errors, *found.errors),
+        )
+
+
+def _adds_secrets(file: FileChange) -> bool:
+    added = b"\n".join(line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
+    text = added.decode("utf-8", "replace")
+    return redact(text) != text
 
 
 @contextmanager

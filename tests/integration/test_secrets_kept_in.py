@@ -102,6 +102,29 @@ def test_no_prompt_holds_a_row_of_a_key(agent: str, repository: GitRepository) -
     assert [row for row in rows if row in sent or row in ended.stdout] == []
 
 
+@pytest.mark.defect("X2")
+def test_what_is_masked_for_an_agent_alone_is_reported_until_it_is_gone(repository: GitRepository) -> None:
+    def reviewed(server: StandInServer, content: str) -> tuple[int, dict[str, str]]:
+        repository.write("shop/settings.py", content)
+        repository.commit()
+        ended = codeloupe(
+            *("review", "--reviewer", "api", "--format", "json"),
+            cwd=repository.path,
+            environment=variables("api", server),
+        )
+        found = ended.json()["findings"]
+        return ended.exit_code, {finding["rule"]: finding["status"] for finding in found}
+
+    repository.write("shop/settings.py", "debug = False\n")
+    repository.commit()
+    repository.checkout("keys", new=True)
+    secrets = f"token = '{vendor_tokens()['GitHub']}'\nKEY = '''" + "\n".join(private_keys()["RSA 2048"]) + "'''\n"
+    with StandInServer(reply=lambda _request: Json({"findings": []})) as server:
+        first = reviewed(server, f"debug = False\n{secrets}")
+        assert first == (1, {"private-key": "new", "github-token": "new"})
+        assert reviewed(server, "debug = False\n")[0] == 0
+
+
 @pytest.mark.defect("X4")
 def test_tokens_are_found_and_masked_on_neutral_lines_and_nothing_else_is(repository: GitRepository) -> None:
     tokens, others = vendor_tokens(), look_alikes()

@@ -22,7 +22,7 @@ from codeloupe.config.files import repository_root
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import Finding
 from codeloupe.report.baseline_text import list_json, pruned_json, render_added, render_list, render_pruned
-from codeloupe.report.sanitise import terminal
+from codeloupe.report.sanitise import log_line
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -129,4 +129,4 @@ def _today() -> date:
 
 
 def _note(text: str) -> None:
-    print(f"codeloupe: {terminal(text)}", file=sys.stderr)
+    print(f"codeloupe: {log_line(text)}", file=sys.stderr)

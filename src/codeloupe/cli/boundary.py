@@ -15,7 +15,7 @@ from typing import TextIO
 from codeloupe import __version__
 from codeloupe.errors import CodeloupeError, OutputError, UsageError
 from codeloupe.redaction import redact
-from codeloupe.report.sanitise import terminal
+from codeloupe.report.sanitise import terminal, without_log_commands
 from codeloupe.store.location import state_directory
 
 INTERNAL_ERROR = 4
@@ -129,7 +129,10 @@ def report_crash(error: Exception, words: list[str]) -> int:
     try:
         path = _write_log(text)
     except (OSError, CodeloupeError) as problem:
-        print(f"  the log could not be written ({problem}); the details are:\n{_clean(text)}", file=sys.stderr)
+        print(
+            f"  the log could not be written ({_clean(str(problem))}); the details are:\n{_clean(text)}",
+            file=sys.stderr,
+        )
     else:
         print(f"  hint: this is a bug; please report it with the details in {_clean(str(path))}", file=sys.stderr)
     return INTERNAL_ERROR
@@ -187,4 +190,4 @@ def _first_line(error: Exception) -> str:
 
 
 def _clean(text: str) -> str:
-    return terminal(text, keep_newlines=True)
+    return without_log_commands(terminal(text, keep_newlines=True))

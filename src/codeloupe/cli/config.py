@@ -29,7 +29,7 @@ from codeloupe.config.provenance import LoadedSettings
 from codeloupe.config.template import initial_text
 from codeloupe.config.values import plain_values, value_text
 from codeloupe.errors import OutputError, UsageError
-from codeloupe.report.sanitise import terminal
+from codeloupe.report.sanitise import log_line, without_log_commands
 
 _WIDEST_VALUE = 56
 _NARROWEST_VALUE = 16
@@ -112,7 +112,7 @@ def _write_atomically(target: Path, text: str) -> None:
 def _show(root: Path, *, as_json: bool) -> int:
     loaded = load_settings_from_disk(root, environment=os.environ, flags={})
     _tell_mistaken(root)
-    print(_as_json(loaded) if as_json else _as_table(loaded, width=output_width()))
+    print(_as_json(loaded) if as_json else without_log_commands(_as_table(loaded, width=output_width())))
     return 0
 
 
@@ -143,7 +143,7 @@ def _cut(text: str, room: int) -> str:
 
 def _tell_mistaken(root: Path) -> None:
     for note in mistaken_files(root, user_file_path(os.environ)):
-        print(f"codeloupe: {terminal(note)}", file=sys.stderr)
+        print(f"codeloupe: {log_line(note)}", file=sys.stderr)
 
 
 def _check(loaded: LoadedSettings, root: Path | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NoReturn
 
-from codeloupe.report.sanitise import terminal
+from codeloupe.report.sanitise import log_line
 
 _WIDEST = 100
 _HELP_COLUMN = 29
@@ -149,7 +149,7 @@ class Parser(argparse.ArgumentParser):
 
     def _end(self, message: str, *, hint: str = "") -> NoReturn:
         hint = hint or f"{self.prog} --help shows what there is"
-        self.exit(2, f"codeloupe: {terminal(message)}\n  hint: {terminal(hint)}\n")
+        self.exit(2, f"codeloupe: {log_line(message)}\n  hint: {log_line(hint)}\n")
 
 
 def _in_our_words(message: str) -> str:

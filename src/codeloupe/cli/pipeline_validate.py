@@ -10,7 +10,7 @@ from pathlib import Path
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import CodeloupeError, UsageError
 from codeloupe.pipeline.definition import load_pipeline
-from codeloupe.report.sanitise import json_document, terminal
+from codeloupe.report.sanitise import json_document, log_line, terminal, without_log_commands
 from codeloupe.report.wording import counted
 
 
@@ -37,11 +37,11 @@ def _checked(path: Path) -> tuple[CodeloupeError | None, str]:
 
 def _tell(path: Path, error: CodeloupeError | None, about: str) -> None:
     if error is None:
-        print(f"{terminal(str(path))}: valid ({terminal(about)})", flush=True)
+        print(f"{log_line(str(path))}: valid ({log_line(about)})", flush=True)
         return
-    print(terminal(error.message, keep_newlines=True), file=sys.stderr)
+    print(without_log_commands(terminal(error.message, keep_newlines=True)), file=sys.stderr)
     if error.hint:
-        print(f"  hint: {terminal(error.hint, keep_newlines=True)}", file=sys.stderr)
+        print(f"  hint: {without_log_commands(terminal(error.hint, keep_newlines=True))}", file=sys.stderr)
 
 
 def _as_json(found: list[tuple[Path, CodeloupeError | None, str]]) -> str:

@@ -30,7 +30,7 @@ from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
 from codeloupe.model.usage import Usage
 from codeloupe.redaction import redact
 from codeloupe.report.formats import FORMATS, Layout
-from codeloupe.report.sanitise import terminal
+from codeloupe.report.sanitise import log_line
 from codeloupe.report.shown_diff import ShownDiff
 from codeloupe.report.wording import counted
 
@@ -62,12 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[ScopeRequest]:
     """What to review; a pull request is fetched into a repository of its own, which is then the one to work in."""
     if isinstance(scope, DiffScope) and scope.is_empty and not arguments.quiet:
-        print(f"codeloupe: the diff {terminal(scope.name)} is empty: there is nothing to review", file=sys.stderr)
+        print(f"codeloupe: the diff {log_line(scope.name)} is empty: there is nothing to review", file=sys.stderr)
     if not isinstance(scope, PullRequestScope):
         yield scope
         return
     if not arguments.quiet:
-        print(f"codeloupe: fetching pull request {terminal(scope.name)}", file=sys.stderr, flush=True)
+        print(f"codeloupe: fetching pull request {log_line(scope.name)}", file=sys.stderr, flush=True)
     with app.private_directory() as directory:
         fetched, arguments.repo = run_to_end(app.fetch(scope, repo=arguments.repo, into=directory))
         yield fetched
@@ -84,7 +84,7 @@ def _run(
         flags["include"] = named or None
     loaded = tell_notes(run_to_end(app.configure(scope, repo=arguments.repo, flags=flags)), quiet=arguments.quiet)
     if loaded.origins["untrusted"].kind is OriginKind.SITUATION and not arguments.quiet:
-        why = terminal(str(loaded.origins["untrusted"]))
+        why = log_line(str(loaded.origins["untrusted"]))
         print(f"codeloupe: the change is not trusted, {why}: settings and guidance come from the base", file=sys.stderr)
     settings = loaded.settings
     ended: list[int] = []

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from codeloupe.cli.log_lines import set_up_logging
 from codeloupe.config.provenance import LoadedSettings
-from codeloupe.report.sanitise import terminal
+from codeloupe.report.sanitise import log_line
 
 __all__ = ["Interrupted", "run_to_end", "set_up_logging", "tell_notes"]
 
@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 def tell_notes(loaded: LoadedSettings, *, quiet: bool) -> LoadedSettings:
     """Tell on stderr what there is to tell of some settings, and give them back."""
     for note in () if quiet else loaded.notes:
-        print(f"codeloupe: {terminal(note)}", file=sys.stderr)
+        print(f"codeloupe: {log_line(note)}", file=sys.stderr)
     return loaded
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,9 +20,10 @@ from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.ports import ReviewTask
 
-# A shorter quote may stand in another file by chance.
 # What stands in evidence where a secret was.
-_MASKS = (MASK, "********")
+_MASK = re.compile(rf"{re.escape(MASK)}|[*]{{8}}")
+_FEWEST_KNOWN_CHARACTERS = 6
+# A shorter quote may stand in another file by chance.
 _FEWEST_TELLING_CHARACTERS = 12
 # Only a hostile file has more lines that read the same and findings about each.
 _MOST_ALIKE = 60
@@ -58,9 +60,12 @@ class PlacesOfNow:
         """Whether the code of a finding that is not in `placed` is known to be gone, and not only out of sight."""
         if any(file.new_path is None and file.old_path == finding.file for file in self._task.change.files):
             return True
-        if self._reader.read(finding.file) is not None:
-            # A masked secret or a blank line cannot be searched for, so not to find it says nothing.
-            return bool(finding.evidence.strip()) and not any(mask in finding.evidence for mask in _MASKS)
+        if (content := self._reader.read(finding.file)) is not None:
+            # What is masked cannot be searched for, only what stands around it on its line; nor can a blank line.
+            known = max(_MASK.split(finding.evidence), key=len).strip()
+            if known == finding.evidence.strip():
+                return bool(known)
+            return len(known) >= _FEWEST_KNOWN_CHARACTERS and known.encode() not in content
         tree = None if self._task.tree_is_partial else self._task.tree
         return tree is not None and finding.file not in self._task.without_content and _is_absent(tree, finding.file)
 
