@@ -94,17 +94,17 @@ def test_reviewed_text_is_no_command_to_a_ci_system_in_any_format(repository: Gi
     # Errors quote names, keys and values that others chose.
     repository.write("codeloupe.yaml", '"::error::x": 1\n"##vso[task.complete]y": 2\n')
     repository.write("pipeline.yaml", 'name: "##teamcity[x]"\nstages: [{name: "##vso[x]y", prompt: hi}]\n')
-    for words in (
+    for wrong in (
         ("config", "validate"),
         ("review", "##vso[task.complete]x"),
         ("review", "--format", "##teamcity[x]"),
         ("pipeline", "validate", "pipeline.yaml"),
         ("pipeline", "run", "pipeline.yaml"),
     ):
-        ended = codeloupe(*words, cwd=repository.path, environment={"TF_BUILD": "true"})
+        ended = codeloupe(*wrong, cwd=repository.path, environment={"TF_BUILD": "true"})
         assert ended.exit_code == 2
         assert "#" in ended.stderr
-        assert obeyed.search(ended.stderr) is None, words
+        assert obeyed.search(ended.stderr) is None, wrong
 
 
 SHOP = "import os\n\n\ndef run(name):\n    try:\n        return eval(name)\n    except:\n        return 0\n"

@@ -34,8 +34,9 @@ def scripted(name: str, limits: AgentLimits = READS) -> Seat:
 
 
 def options_of(reviewer: Reviewer) -> AgentReviewOptions:
-    assert isinstance(reviewer, AgentReviewer)
-    return reviewer._options
+    agent = getattr(reviewer, "_agent", reviewer)  # it may have the secrets analyser beside it
+    assert isinstance(agent, AgentReviewer)
+    return agent._options
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON
 from codeloupe.extraction.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
-from tests.grave_answers import CLEAN_WORDS, WORDED_ANSWERS
 from tests.unit.extraction.review_shapes import ENVELOPES, FINDINGS, JSON_SHAPES, dumped, gate_item, own_item
 
 ITEM = {"file": "a.py", "line": 3, "severity": "high", "title": "It fails", "body": "Always."}
@@ -595,19 +594,3 @@ def test_what_was_found_in_reasoning_without_an_answer_is_kept() -> None:
 def test_a_closing_tag_that_is_quoted_hides_nothing() -> None:
     answer = read_review_answer(f"<think>The code has </think>{CLEAN}\n, a trick.</think>{FOUND}")
     assert answer.findings == (FINDING,)
-
-
-@pytest.mark.defect("T8")
-def test_no_wording_of_a_grave_defect_is_read_as_a_clean_answer_and_clean_ones_are() -> None:
-    def passes(text: str, structured: object = None) -> bool:
-        answer = read_review_answer(text, structured)
-        is_grave = any(finding.severity.at_least(Severity.HIGH) for finding in answer.findings)
-        return answer.problem is None and answer.lost is None and not is_grave
-
-    assert len(WORDED_ANSWERS) >= 150
-    assert [name for name, text in WORDED_ANSWERS.items() if passes(text)] == []
-    assert [name for name, text in CLEAN_WORDS.items() if not passes(text)] == []
-    # What an agent gave apart from its text takes nothing from what stands in the text.
-    nits = {"findings": [{"title": "x", "severity": "low"}]}
-    told = [name for name in WORDED_ANSWERS if name.startswith("a nit, then ")]
-    assert [name for name in told if passes(WORDED_ANSWERS[name], nits)] == []

@@ -9,6 +9,7 @@ from codeloupe.extraction.reasons import NO_JSON, TRUNCATED_JSON
 from codeloupe.extraction.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
+from tests.grave_answers import CLEAN_WORDS, WORDED_ANSWERS
 
 INJECTION = ClaimedFinding(
     severity=Severity.HIGH,
@@ -270,3 +271,19 @@ def test_an_empty_list_is_clean_only_where_nothing_else_stands() -> None:
         assert read_review_answer(text) == ReviewAnswer()
     for text in ("The default is []", "```\n[]\n```\nis mutable: a bug", "[] []", "x = []", "[[]]"):
         assert read_review_answer(text).problem is not None
+
+
+@pytest.mark.defect("T8")
+def test_no_wording_of_a_grave_defect_is_read_as_a_clean_answer_and_clean_ones_are() -> None:
+    def passes(text: str, structured: object = None) -> bool:
+        answer = read_review_answer(text, structured)
+        is_grave = any(finding.severity.at_least(Severity.HIGH) for finding in answer.findings)
+        return answer.problem is None and answer.lost is None and not is_grave
+
+    assert len(WORDED_ANSWERS) >= 150
+    assert [name for name, text in WORDED_ANSWERS.items() if passes(text)] == []
+    assert [name for name, text in CLEAN_WORDS.items() if not passes(text)] == []
+    # What an agent gave apart from its text takes nothing from what stands in the text.
+    nits = {"findings": [{"title": "x", "severity": "low"}]}
+    told = [name for name in WORDED_ANSWERS if name.startswith("a nit, then ")]
+    assert [name for name in told if passes(WORDED_ANSWERS[name], nits)] == []
