@@ -12,10 +12,11 @@ import pytest
 from codeloupe.agents.agent_sdk import AgentSdkAgent
 from codeloupe.agents.claude_cli import ClaudeCliAgent
 from codeloupe.errors import InvalidRequest
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.testing import StandInServer, Status, Text
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
+from codeloupe.testing import StandInServer, Status, Text, ToolUse
 from tests import agent_programs
 from tests.agent_factories import asked_for, by_name, environment
+from tests.repository import GitRepository
 
 Made = Callable[[StandInServer], ClaudeCliAgent | AgentSdkAgent]
 
@@ -60,6 +61,19 @@ def test_a_session_that_is_not_there_is_told_as_such(made: Made, tmp_path: Path)
     unknown = "99999999-2222-4333-8444-555555555555"
     with StandInServer() as server, pytest.raises(InvalidRequest, match="does not know the session"):
         answer(made(server), asked_for(tmp_path, resume_session=unknown))
+
+
+@pytest.mark.defect("X1")
+def test_a_command_of_the_model_finds_the_git_that_is_hidden_from_the_program(
+    made: Made, repository: GitRepository
+) -> None:
+    repository.write("a.py", "x = 1\n")
+    repository.commit("The only commit")
+    command = {"command": "git log --oneline", "description": "look"}
+    with StandInServer([ToolUse("Bash", command), Text("I see.")]) as server:
+        asked = asked_for(repository.path, tools=("Bash(git log:*)",), permission_mode=PermissionMode.ACCEPT_EDITS)
+        assert answer(made(server), asked).output == "I see."
+        assert server.requests[-1].mentions("The only commit")
 
 
 def test_an_overloaded_model_gives_way_to_the_one_to_fall_back_to(made: Made, tmp_path: Path) -> None:

@@ -99,6 +99,44 @@ def test_after_a_commit_of_one_line_every_way_to_name_the_change_sends_a_twentie
 
 
 @pytest.mark.defect("V1")
+def test_wherever_the_line_is_a_further_review_sends_a_twentieth(server: StandInServer, project: GitRepository) -> None:
+    def names(kind: str) -> list[str]:
+        listed = project.git("diff", "--name-only", f"--diff-filter={kind}", "main...HEAD").decode().split()
+        return [name for name in listed if name.endswith(".py")]
+
+    def round_of() -> Mapping[str, int]:
+        return sent_by(server, lambda: review(server, project.path, "main...HEAD"))
+
+    def edit(name: str, change: Callable[[list[str]], object]) -> None:
+        rows = (project.path / name).read_text(encoding="utf-8").split("\n")
+        change(rows)
+        project.write(name, "\n".join(rows))
+        project.commit()
+
+    def rename() -> None:
+        project.git("mv", modified[1], f"{modified[1]}.renamed.py")
+        edit(f"{modified[1]}.renamed.py", lambda rows: rows.insert(5, "# in a renamed file"))
+
+    def amend() -> None:
+        project.write(modified[2], f"{(project.path / modified[2]).read_text(encoding='utf-8')}# the end\n")
+        project.git("add", "--all")
+        project.git("commit", "--quiet", "--amend", "--no-edit")
+
+    modified, added = names("M"), names("A")
+    first = round_of()
+    wrong: dict[str, float] = {}
+    for place, change in {
+        "a new file": lambda: edit(added[0], lambda rows: rows.insert(0, "# at its start")),
+        "a deletion": lambda: edit(modified[0], lambda rows: rows.pop(len(rows) // 2)),
+        "a renamed file": rename,
+        "an amended commit": amend,
+    }.items():
+        change()
+        wrong |= {f"{place}, {name}": share for name, share in too_much(first, round_of()).items()}
+    assert wrong == {}
+
+
+@pytest.mark.defect("V1")
 def test_a_ci_job_with_a_fresh_checkout_goes_on_from_the_kept_state(
     server: StandInServer, project: GitRepository, tmp_path: Path
 ) -> None:
