@@ -237,5 +237,6 @@ def look_alikes(seed: int = 13) -> list[str]:
         "\n".join("- sha384-" + base64.b64encode(drawn.randbytes(48)).decode() for _ in range(4)),
         "projects/" + some(string.digits, 12) + "/locations/eu/Jobs/" + some(string.digits, 21),
         "sk-ecdsa-sha2-nistp256",
+        "2024-11-14-pypi-supports-digital-attestations",
         "glc_text_of_the_first_and_the_second_row_and_of_the_third",
     ]

@@ -26,6 +26,12 @@ _QUERY = "S608"
 # A module that offers debugging imports a debugger; what stops the program is the call.
 _DEBUGGER_IMPORT = "Import for "
 _SECRET_BY_NAME = ("S105", "S106", "S107")
+# In a dataclass, a call that makes something shared or something of the moment; others, as a rule, make a field.
+_SHARED_DEFAULT = "RUF009"
+_MADE_ONCE = re.compile(
+    r"`(?:[\w.]*\.)?(?:now|utcnow|today|time|monotonic|uuid[14]|list|dict|set|bytearray|deque|defaultdict|Counter|"
+    r"random|randint|getpid)`"
+)
 _NAME_AT_END = re.compile(r'"([^"]*)"$')
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -93,6 +99,8 @@ def rule_issues(
     for diagnostic in diagnostics:
         rule = rules.get(diagnostic.code or "")
         if rule is None or rule.code == _UNREADABLE or (in_tests and rule.quiet_in_tests):
+            continue
+        if rule.code == _SHARED_DEFAULT and not _MADE_ONCE.search(diagnostic.message):
             continue
         if not _is_about_a_secret(diagnostic) and not diagnostic.message.startswith(_DEBUGGER_IMPORT):
             seems_safe = "seems safe" in diagnostic.message or _is_harmless(diagnostic, rows)

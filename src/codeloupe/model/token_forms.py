@@ -134,7 +134,7 @@ FORMS = (
     Form("Atlassian Token", ("ATATT3", "ATCTT3", "ATSTT3", "ATOTT3"), "AT[ACSO]TT3[A-Za-z0-9_=-]{60,250}"),
     Form("Trello Token", ("ATTA",), "ATTA[a-f0-9]{64,72}"),
     Form("NPM tokens", ("npm_",), "npm_[A-Za-z0-9]{30,}", word=False),
-    Form("PyPI Token", ("pypi-",), f"pypi-[{_WORD}]{{30,}}", word=False),
+    Form("PyPI Token", ("pypi-",), f"pypi-(?=[a-z0-9_-]{{0,60}}[A-Z])[{_WORD}]{{30,}}", word=False),
     Form("RubyGems Key", ("rubygems_",), "rubygems_[a-f0-9]{48}"),
     Form("Cargo Token", ("cio",), "cio[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
     Form("NuGet Key", ("oy2",), "oy2[a-z0-9]{43}(?![A-Za-z0-9])"),

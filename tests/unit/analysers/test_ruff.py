@@ -104,6 +104,13 @@ def test_style_is_not_reported(tmp_path: Path) -> None:
     assert rules(tmp_path, code) == []
 
 
+def test_a_call_in_a_dataclass_is_reported_where_what_it_makes_is_shared(tmp_path: Path) -> None:
+    head = "from dataclasses import dataclass\n\nfrom fields import given\n\n\n@dataclass\nclass A:\n"
+    code = head + "    a: list = given()\n    b: dict = dict()\n    c: list = list()\n"
+
+    assert [issue.line_start for issue in analyse(tmp_path, {"a.py": code}).issues if issue.rule == "RUF009"] == [9, 10]
+
+
 def test_a_shell_with_a_literal_command_weighs_less_than_one_with_input(tmp_path: Path) -> None:
     code = "from subprocess import run\n\nrun('ls', shell=True, check=True)\nrun(input(), shell=True, check=True)\n"
 
