@@ -25,7 +25,7 @@ _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 _ONE_FILE_SECONDS = 20.0
 # Without any of these there is nothing to find in a file, and no child is started for it.
 _WORTH_READING = re.compile(
-    rb"request|environ|RequestHandler|\.recv|random|set_cookie|CERT_NONE|hashlib|execute|shell\s*=|os\.system|"
+    rb"request|environ|RequestHandler|\.recv|random|set_cookie|CERT_NONE|hashlib|hmac|execute|shell\s*=|os\.system|"
     rb"os\.popen|\beval\(|\bexec\(|@\w+\.(?:get|post|put|patch|delete|route|websocket)\(|"
     rb"assert .{0,200}\.(?:is_|has_|can_|check_)"
 )

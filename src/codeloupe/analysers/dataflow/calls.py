@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from codeloupe.analysers.dataflow.expressions import ENVIRONMENT, REQUEST, part
@@ -26,11 +26,13 @@ from codeloupe.analysers.dataflow.values import (
     HARMLESS,
     NOTHING_KNOWN,
     UNKNOWN,
+    UPLOAD,
     Origin,
     Value,
     concatenate,
     constant,
     element,
+    filled_text,
     join,
     mix,
     number_of,
@@ -62,6 +64,8 @@ _NO_TEXT_METHODS = frozenset(
         "is_relative_to",
     ]
 )
+_ARCHIVES = frozenset({"zipfile.ZipFile()", "tarfile.open()"})
+_MEMBERS = frozenset({"namelist", "infolist", "getnames", "getmembers"})
 _WITHOUT_CHANCE = frozenset({"seed", "getstate", "setstate", "SystemRandom", "Random", "shuffle"})
 _MOST_HELPERS = 6
 
@@ -113,7 +117,7 @@ class Calls(Sinks):
         safe = next((safe for pattern, safe in ESCAPERS if pattern.fullmatch(path.lstrip("."))), None)
         if safe is not None:
             handed = mix((*arguments.all(), receiver or HARMLESS), node.lineno)
-            return handed.but(safe=handed.safe | safe)
+            return handed.but(safe=handed.safe | safe, proven=handed.proven | safe)
         if receiver is not None:
             return self._method(node, receiver, name, path, arguments)
         if path.endswith("XMLParser") and self._resolves_entities(arguments):
@@ -126,7 +130,7 @@ class Calls(Sinks):
         return any(name in named and named[name].const is flag for name, flag in
                    (("resolve_entities", True), ("load_dtd", True), ("no_network", False)))  # fmt: skip
 
-    def _method(  # noqa: C901, PLR0911 - one answer for each kind of object
+    def _method(  # noqa: C901, PLR0911, PLR0912 - one answer for each kind of object
         self, node: ast.Call, receiver: Value, name: str, path: str, arguments: Arguments
     ) -> Value:
         if receiver.path == REQUEST or receiver.path in REQUEST_OBJECTS:
@@ -134,6 +138,8 @@ class Calls(Sinks):
             return outside(node.lineno, f"request.{name}()") if reads else self._of_request(node, receiver)
         if receiver.path == ENVIRONMENT and name == "get" and arguments.positional:
             return self.environment(arguments.positional[0], node.lineno)
+        if "type" in arguments.named and arguments.named["type"].path in CLEANERS:
+            return number_of(receiver)
         if name in NETWORK_METHODS or (name in OUTSIDE_METHODS and self.owner is not None and self.owner.kind):
             return outside(node.lineno, f"{name}()")
         if path.endswith("XMLParser") and self._resolves_entities(arguments):
@@ -141,28 +147,40 @@ class Calls(Sinks):
         kept = self._container(node, receiver, name, arguments)
         if kept is not None:
             return kept
+        if receiver.path == UPLOAD and name in ("get", "getlist", "values"):
+            return receiver
+        if receiver.path in _ARCHIVES and receiver.origins and name in _MEMBERS:
+            return outside(node.lineno, f"{name}() of an archive")
         if name in _NO_TEXT_METHODS:
-            return number_of(receiver)
+            return number_of(receiver).but(path=f"{path}()" if path.startswith("hmac.") else "")
         if name == "join" and isinstance(receiver.const, str):
             return mix((receiver, *map(element, arguments.all())), node.lineno).but(path="")
         if name == "format" and (receiver.is_known or receiver.pieces):
-            result = concatenate([receiver, *arguments.all()], node.lineno).but(
+            result = filled_text([receiver, *arguments.all()], node.lineno).but(
                 prefix=receiver.prefix.partition("{")[0]
             )
             self.note_query(node, result)
             return result
         if name == "replace" and _is_quote(arguments):
             return receiver.but(safe=receiver.safe | {Harm.XPATH}, const=UNKNOWN, items=None)
-        if receiver.path.startswith("pathlib.") and name in PATH_METHODS:
-            return NOTHING_KNOWN
+        if receiver.path.startswith("pathlib."):
+            return self._of_path(node, receiver, name, arguments)
         if receiver.origins:
-            keeps_path = receiver.path if receiver.path.startswith("pathlib.") else ""
             return mix((receiver, *arguments.positional), node.lineno).but(
-                path=keeps_path, pieces=receiver.pieces, prefix=receiver.prefix if name in ("encode", "strip") else ""
+                pieces=receiver.pieces, prefix=receiver.prefix if name in ("encode", "strip") else ""
             )
         if receiver.is_known or receiver.harmless:
             return mix((receiver, *arguments.all()), node.lineno)
         return self._handed_on(node, name, path, arguments)
+
+    def _of_path(self, node: ast.Call, receiver: Value, name: str, arguments: Arguments) -> Value:
+        """Methods of paths; one that is relative to a directory, or there is an error, is inside of it."""
+        if name in PATH_METHODS:
+            return NOTHING_KNOWN
+        result = mix((receiver, *arguments.positional), node.lineno).but(path=receiver.path, pieces=receiver.pieces)
+        if name == "relative_to" and isinstance(node.func, ast.Attribute):
+            self.bind(node.func.value, receiver.but(safe=receiver.safe | {Harm.PATH}))
+        return result
 
     def _of_request(self, node: ast.Call, receiver: Value) -> Value:
         return self.attribute(node.func, receiver) if isinstance(node.func, ast.Attribute) else NOTHING_KNOWN
@@ -216,29 +234,23 @@ class Calls(Sinks):
             return Value(path=REQUEST) if is_wrapper else outside(node.lineno, f"{name}(request)")
         mixed = mix(given, node.lineno)
         if PROPAGATORS.fullmatch(path):
-            kind = f"{path}()" if path.startswith("pathlib.") else ""
-            known = given[0] if len(given) == 1 and path in ("str", "bytes", "list", "dict", "tuple", "set") else mixed
-            result = known if len(given) == 1 and not isinstance(known.const, (int, float)) else mixed
-            if path in ("dict", "list") and not given:
-                return HARMLESS.but(items={} if path == "dict" else [])
-            if path == "dict" and "**" not in arguments.named and not arguments.positional:
-                return mixed.but(items=dict(arguments.named))
-            is_start = path in ("os.path.join", "pathlib.Path") and given
-            return result.but(path=kind, prefix=given[0].prefix if is_start or len(given) == 1 else "")
+            return _propagated(path, mixed, arguments)
         if mixed.origins and not STOPS_BY_NAME.match(name) and not name[:1].isupper():
             return mixed.but(path="", pieces="", prefix="")
         is_class = name[:1].isupper() or name in ("make_parser", "session")
+        if f"{path}()" in _ARCHIVES:
+            return mixed.but(path=f"{path}()")
         return Value(path=f"{path}()") if path and (is_class or path.count(".") <= 2) else NOTHING_KNOWN
 
     # Functions of this module.
 
     def _helper(self, node: ast.Call, receiver: Value | None, arguments: Arguments) -> Value | None:
-        function = None
+        function = owner = None
         skip = 0
         if isinstance(node.func, ast.Name):
             function = self.value(node.func).function
             if isinstance(function, ClassNotes):
-                return Value(path=f"{node.func.id}()", function=function)
+                return self._made(node, function, arguments).but(path=f"{node.func.id}()", function=function)
         elif isinstance(node.func, ast.Attribute) and receiver is not None:
             is_self = isinstance(node.func.value, ast.Name) and node.func.value.id in ("self", "cls")
             owner = self.owner if is_self else receiver.function
@@ -247,8 +259,25 @@ class Calls(Sinks):
                 skip = 0 if function is None or _is_static(function) else 1
         if function is None or self.depth >= _MOST_HELPERS:
             return None
-        summary = self.summary(function, self.owner if skip else None)
+        summary = self.summary(function, owner if skip else None)
         return None if summary is None else self._applied(node, function, skip, summary, arguments)
+
+    def _made(self, node: ast.Call, kind: ClassNotes, arguments: Arguments) -> Value:
+        """A new object, with what it keeps of the values that it was given."""
+        made = kind.methods.get("__init__")
+        summary = None if made is None else self.summary(made, kind)
+        if made is None or summary is None:
+            fields = [item.target.id for item in kind.node.body if isinstance(item, ast.AnnAssign)
+                      and isinstance(item.target, ast.Name)]  # fmt: skip
+            return Value(items={**dict(zip(fields, arguments.positional, strict=False)), **arguments.named})
+        self._applied(node, made, 1, summary, arguments)
+        names = [argument.arg for argument in (*made.args.posonlyargs, *made.args.args)][1:]
+        given = {**dict(zip(names, arguments.positional, strict=False)), **arguments.named}
+        items = {name: _filled(value, given, node.lineno) for name, value in kind.made.items()}
+        for name, value in items.items():
+            if any(origin.kind == "outside" for origin in value.origins):
+                kind.attributes[name] = join([kind.attributes.get(name, value), value])
+        return Value(items=items)
 
     def summary(self, function: Any, owner: ClassNotes | None) -> Summary | None:
         """What a call of a function of this module does, or None while it is being found out."""
@@ -268,25 +297,55 @@ class Calls(Sinks):
                 )
                 if origin.kind == "outside":
                     self.notes.flows[flow] = None
-                elif origin.kind == "parameter":
+                elif origin.kind == "parameter" and sink.harm not in origin.safe:
                     self.sinks.append(ParameterSink(origin.text, sink.harm, flow))
-        returned = summary.returned
-        if not returned.origins:
-            return returned
-        sources = [
-            given.get(o.text, NOTHING_KNOWN) if o.kind == "parameter" else Value(origins=(o,)) for o in returned.origins
-        ]
-        mixed = mix(sources, node.lineno)
-        harmless = all(source.harmless for source in sources)
-        return returned.but(
-            origins=mixed.origins,
-            safe=returned.safe | mixed.safe,
-            lines=mixed.lines,
-            items=None,
-            harmless=harmless,
-            const=sources[0].const if harmless and len(sources) == 1 and not returned.pieces else UNKNOWN,
-            pieces=f"{returned.pieces}{mixed.pieces}",
-        )
+        return _filled(summary.returned, given, node.lineno)
+
+
+def _propagated(path: str, mixed: Value, arguments: Arguments) -> Value:
+    """The result of a function that hands on what it is given."""
+    given = arguments.all()
+    kind = f"{path}()" if path.startswith("pathlib.") or path.endswith(".Markup") else ""
+    known = given[0] if len(given) == 1 and path in ("str", "bytes", "list", "dict", "tuple", "set") else mixed
+    result = known if len(given) == 1 and not isinstance(known.const, (int, float)) else mixed
+    if path in ("dict", "list") and not given:
+        return HARMLESS.but(items={} if path == "dict" else [])
+    if path == "dict" and "**" not in arguments.named and not arguments.positional:
+        return mixed.but(items=dict(arguments.named))
+    if path == "enumerate" and given:
+        return mixed.but(items=[mixed.but(items=[HARMLESS, element(given[0])])])
+    is_start = path in ("os.path.join", "pathlib.Path") and given
+    return result.but(path=kind, prefix=given[0].prefix if is_start or len(given) == 1 else "")
+
+
+def _filled(returned: Value, given: Mapping[str, Value], line: int) -> Value:
+    """What a function returns, with the values that it was given in place of its parameters."""
+    if not returned.origins:
+        return returned
+    sources = [
+        _with_safe(given.get(o.text, NOTHING_KNOWN), o.safe) if o.kind == "parameter" else Value(origins=(o,))
+        for o in returned.origins
+    ]
+    mixed = mix(sources, line)
+    harmless = all(source.harmless for source in sources)
+    items: Any = returned.items
+    if isinstance(items, dict):
+        items = {key: _filled(item, given, line) for key, item in items.items()}
+    elif isinstance(items, list):
+        items = [_filled(item, given, line) for item in items]
+    return returned.but(
+        origins=mixed.origins,
+        safe=returned.safe | mixed.safe,
+        lines=mixed.lines,
+        items=items,
+        harmless=harmless,
+        const=sources[0].const if harmless and len(sources) == 1 and not returned.pieces else UNKNOWN,
+        pieces=f"{returned.pieces}{mixed.pieces}",
+    )
+
+
+def _with_safe(value: Value, safe: frozenset[Harm]) -> Value:
+    return value.but(safe=value.safe | safe) if safe else value
 
 
 def _of_dictionary(receiver: Value, items: dict[Any, Value], name: str, given: Sequence[Value]) -> Value | None:

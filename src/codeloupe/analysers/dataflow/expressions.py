@@ -13,6 +13,7 @@ from codeloupe.analysers.dataflow.knowledge import (
     REQUEST_OBJECTS,
     REQUEST_PARTS,
     SQL_TEXT,
+    is_plain,
 )
 from codeloupe.analysers.dataflow.meanings import Harm
 from codeloupe.analysers.dataflow.module import ClassNotes, Notes, OverBudget
@@ -20,10 +21,12 @@ from codeloupe.analysers.dataflow.values import (
     HARMLESS,
     NOTHING_KNOWN,
     UNKNOWN,
+    UPLOAD,
     Value,
     concatenate,
     constant,
     element,
+    filled_text,
     fold,
     join,
     mix,
@@ -111,16 +114,30 @@ class Expressions:
         """An attribute of a value."""
         if base.path == REQUEST or base.path in REQUEST_OBJECTS:
             return self._request_part(node)
+        if isinstance(base.function, ClassNotes) and isinstance(base.items, dict):
+            return base.items.get(node.attr) or self._field(base.function, node.attr, base.items.get("**"))
         if base.origins:
             if node.attr in _WITHOUT_TEXT:
                 return NOTHING_KNOWN
+            if base.path == UPLOAD and node.attr in ("file", "stream"):
+                return base
             safe = (
                 base.safe | {Harm.PATH}
                 if base.path.startswith("pathlib.") and node.attr in _NAME_OF_PATH
                 else base.safe
             )
-            return base.but(safe=safe, const=UNKNOWN, items=None, path="", prefix="")
+            found = base.but(safe=safe, const=UNKNOWN, items=None, path="", prefix="", function=None)
+            return self._field(base.function, node.attr, found) if isinstance(base.function, ClassNotes) else found
         return Value(path=f"{base.path}.{node.attr}") if base.path else NOTHING_KNOWN
+
+    @staticmethod
+    def _field(kind: ClassNotes, name: str, value: Value | None) -> Value:
+        """A field of an object that was made of outside data, by its annotation."""
+        for item in kind.node.body:
+            match item:
+                case ast.AnnAssign(target=ast.Name(id=found), annotation=annotation) if found == name:
+                    return HARMLESS if is_plain(ast.unparse(annotation)[:80]) else value or NOTHING_KNOWN
+        return value or NOTHING_KNOWN
 
     def _request_part(self, node: ast.Attribute) -> Value:
         if node.attr == "environ":
@@ -128,7 +145,8 @@ class Expressions:
         if node.attr not in REQUEST_PARTS:
             return NOTHING_KNOWN
         is_json = node.attr in ("json", "get_json")
-        return outside(node.lineno, f"request.{node.attr}", frozenset({Harm.HTML} if is_json else ()))
+        found = outside(node.lineno, f"request.{node.attr}", frozenset({Harm.HTML} if is_json else ()))
+        return found.but(path=UPLOAD) if node.attr in ("files", "FILES") else found
 
     def _own_attribute(self, node: ast.Attribute) -> Value:
         name = f"self.{node.attr}"
@@ -184,6 +202,10 @@ class Expressions:
         folded = fold(node.op, left.const, right.const) if left.is_known and right.is_known else UNKNOWN
         if folded is not UNKNOWN:
             return constant(folded)
+        if isinstance(node.op, (ast.Add, ast.Sub, ast.Div)) and (_is_number(left) or _is_number(right)):
+            return number_of(mix((left, right)))
+        if isinstance(node.op, ast.Mod) and left.path.endswith(".Markup()"):
+            return filled_text([left, right], node.lineno)
         if isinstance(node.op, ast.Mod) and isinstance(left.const, str):
             if _ONLY_NUMBERS.fullmatch(left.const):
                 return number_of(right).but(pieces=left.pieces)
@@ -227,7 +249,12 @@ class Expressions:
             folded = fold(node.ops[0], left.const, others[0].const)
             if folded is not UNKNOWN:
                 return constant(folded)
+        self.compared(node, [left, *others])
         return HARMLESS
+
+    def compared(self, node: ast.Compare, values: Sequence[Value]) -> None:
+        """Look at what is compared."""
+        raise NotImplementedError
 
     def _unary(self, node: ast.UnaryOp) -> Value:
         operand = self.value(node.operand)
@@ -286,6 +313,10 @@ class Expressions:
         value = self.value(node.value)
         self.bind(node.target, value)
         return value
+
+
+def _is_number(value: Value) -> bool:
+    return type(value.const) in (int, float)
 
 
 def part(base: Value, key: Value) -> Value:

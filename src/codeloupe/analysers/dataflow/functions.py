@@ -1,4 +1,4 @@
-"""What is in the parameters of a function when it is called: by a web framework, or by other code."""
+"""What is in the parameters of a function when it is called, by a web framework or by other code; and in a class."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import ast
 import re
 
 from codeloupe.analysers.dataflow.expressions import ENVIRONMENT, REQUEST
-from codeloupe.analysers.dataflow.knowledge import ROUTE_METHODS, SAFE_ANNOTATIONS
+from codeloupe.analysers.dataflow.knowledge import ROUTE_METHODS, is_plain
 from codeloupe.analysers.dataflow.module import ClassNotes, Notes
 from codeloupe.analysers.dataflow.values import (
     HARMLESS,
     NOTHING_KNOWN,
+    UPLOAD,
     Origin,
     Value,
+    constant,
     outside,
 )
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_STEPS_A_NODE = 24
-_LEAST_STEPS = 20_000
-_DEEPEST_REPEATED_LOOP = 3
-_ENDS = frozenset({"abort", "flask.abort", "sys.exit", "exit", "quit", "os._exit", "bottle.abort"})
 _NUMBERS_IN_ROUTE = re.compile(r"<(?:int|float|uuid)(?:\([^)]*\))?:(\w+)>|\{(\w+):(?:int|float|uuid)\}")
+_NUMBER = re.compile(r"(?:^|\[)(?:int|float|bool|(?:uuid\.)?UUID)\b")
 _NOT_FROM_ADDRESS = frozenset(
     ["obj", "form", "queryset", "response", "exception", "template", "context", "model_admin", "view_func", "change"]
 )
-_ADDRESS = re.compile(r"(?:^|\.)(?:urlparse|urlsplit|make_url|parse_url)$")
-_PAGE_FRAMEWORKS = frozenset({"flask", "quart", "bottle"})
 
 
 def route_of(function: _Function) -> str | None:
@@ -39,6 +36,13 @@ def route_of(function: _Function) -> str | None:
             case ast.Call(func=ast.Name(id="route" | "get" | "post"), args=[ast.Constant(value=str(address)), *_]):
                 return address
     return None
+
+
+def returns_page(function: _Function) -> bool:
+    """Whether a decorator says that the text it returns is a page."""
+    decorators = (item for item in function.decorator_list if isinstance(item, ast.Call))
+    kinds = (word.value for item in decorators for word in item.keywords if word.arg == "response_class")
+    return any(ast.unparse(kind)[-60:].endswith("HTMLResponse") for kind in kinds)
 
 
 def parameters(function: _Function, notes: Notes, owner: ClassNotes | None) -> dict[str, Value]:
@@ -65,17 +69,40 @@ def parameters(function: _Function, notes: Notes, owner: ClassNotes | None) -> d
             values[name] = Value(path=ENVIRONMENT)
         elif name == "start_response":
             values[name] = Value(path=name)
-        elif SAFE_ANNOTATIONS.fullmatch(annotation) or name in numbers:
-            is_number = name in numbers or annotation in ("int", "float", "bool", "UUID", "uuid.UUID")
+        elif is_plain(annotation) or name in numbers:
+            is_number = name in numbers or _NUMBER.search(annotation) is not None
             values[name] = HARMLESS if is_number else NOTHING_KNOWN
         elif comes_in and not _is_injected(defaults.get(name), annotation):
-            values[name] = outside(argument.lineno, f"the parameter {name}")
+            values[name] = _sent(argument, annotation, notes)
         else:
             values[name] = Value(origins=(Origin(argument.lineno, name, "parameter"),))
     return values
+
+
+def _sent(argument: ast.arg, annotation: str, notes: Notes) -> Value:
+    """What the framework makes of a part of the request, by the annotation of its parameter."""
+    kind = notes.globals[annotation].function if annotation in notes.globals else None
+    if isinstance(kind, ClassNotes) and any("Enum" in ast.unparse(base)[-60:] for base in kind.node.bases):
+        return HARMLESS
+    path = UPLOAD if annotation.endswith("UploadFile") else ""
+    return outside(argument.lineno, f"the parameter {argument.arg}").but(function=kind, path=path)
 
 
 def _is_injected(default: ast.expr | None, annotation: str) -> bool:
     """Whether the framework, not the request, gives the value."""
     text = annotation if default is None else f"{annotation} {ast.unparse(default)[:80]}"
     return "Depends(" in text or "Security(" in text
+
+
+def constants(node: ast.ClassDef) -> dict[str, Value]:
+    """The constants of a class that none of its methods changes."""
+    changed = {
+        part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
+    }
+    return {
+        target.id: constant(item.value.value)
+        for item in node.body
+        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant)
+        for target in item.targets
+        if isinstance(target, ast.Name) and target.id not in changed
+    }

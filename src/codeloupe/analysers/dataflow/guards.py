@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from codeloupe.analysers.dataflow.knowledge import GUARDS_BY_NAME
@@ -18,31 +19,38 @@ _PROVEN = ALL_TEXT | {Harm.RANDOM}
 _QUOTED = frozenset({Harm.SQL, Harm.XPATH, Harm.LDAP})
 
 
-def settled(test: ast.expr, *, truth: bool) -> dict[str, frozenset[Harm]]:
-    """Which harms the variables, by name, can no longer do after a test came out this way."""
+def settled(test: ast.expr, patterns: Mapping[str, str], *, truth: bool) -> dict[str, frozenset[Harm]]:
+    """Which harms the variables, by name, can no longer do after a test came out this way.
+
+    `patterns` are the regular expressions that were compiled, by name.
+    """
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return settled(operand, truth=not truth)
+            return settled(operand, patterns, truth=not truth)
         case ast.BoolOp(op=operator, values=values) if isinstance(operator, ast.And) is truth:
             merged: dict[str, frozenset[Harm]] = {}
             for value in values:
-                for name, harms in settled(value, truth=truth).items():
+                for name, harms in settled(value, patterns, truth=truth).items():
                     merged[name] = merged.get(name, frozenset()) | harms
             return merged
         case ast.Compare(left=left, ops=[operator], comparators=[right]):
-            return _compared(left, operator, right, truth=truth)
+            return _compared(left, operator, right, patterns, truth=truth)
         case ast.Call():
-            return _called(test) if truth else {}
+            return _called(test, patterns) if truth else {}
         case ast.NamedExpr(value=ast.Call() as call):
-            return _called(call) if truth else {}
+            return _called(call, patterns) if truth else {}
+        case ast.Attribute(value=ast.Name(id=name), attr=part) if part in _HOST_PARTS and not truth:
+            return {name: frozenset({Harm.REDIRECT, Harm.FETCH})}
     return {}
 
 
-def _compared(left: ast.expr, operator: ast.cmpop, right: ast.expr, *, truth: bool) -> dict[str, frozenset[Harm]]:
+def _compared(
+    left: ast.expr, operator: ast.cmpop, right: ast.expr, patterns: Mapping[str, str], *, truth: bool
+) -> dict[str, frozenset[Harm]]:
     match operator:
         case ast.Is() | ast.IsNot() if isinstance(right, ast.Constant) and right.value is None:
             holds = isinstance(operator, ast.IsNot) is truth
-            return _called(left) if holds and isinstance(left, ast.Call) else {}
+            return _called(left, patterns) if holds and isinstance(left, ast.Call) else {}
         case ast.In() | ast.NotIn():
             is_in = isinstance(operator, ast.In) is truth
             if isinstance(left, ast.Constant):
@@ -86,7 +94,7 @@ def _among(left: ast.expr, right: ast.expr) -> dict[str, frozenset[Harm]]:
     return {}
 
 
-def _called(call: ast.Call) -> dict[str, frozenset[Harm]]:
+def _called(call: ast.Call, patterns: Mapping[str, str]) -> dict[str, frozenset[Harm]]:
     """A call with a true result."""
     function = call.func
     last = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
@@ -99,7 +107,7 @@ def _called(call: ast.Call) -> dict[str, frozenset[Harm]]:
         if last == "startswith":
             return {receiver: _starts(call)}
     if last in ("fullmatch", "match", "search"):
-        return dict.fromkeys(names, _matched(call, last))
+        return dict.fromkeys(names, _matched(call, last, patterns))
     if last in ("url_has_allowed_host_and_scheme", "is_safe_url"):
         return dict.fromkeys(names, frozenset({Harm.REDIRECT, Harm.FETCH}))
     if last in ("isfile", "isdir", "exists"):
@@ -117,9 +125,10 @@ def _starts(call: ast.Call) -> frozenset[Harm]:
     return frozenset({Harm.PATH})
 
 
-def _matched(call: ast.Call, how: str) -> frozenset[Harm]:
+def _matched(call: ast.Call, how: str, patterns: Mapping[str, str]) -> frozenset[Harm]:
     pattern = next(
-        (arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)), None
+        (arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)),
+        patterns.get(name_of(call.func.value) if isinstance(call.func, ast.Attribute) else ""),
     )
     if pattern is None:
         return ALL_TEXT
@@ -152,7 +161,11 @@ def made_safe(
     ]:
         value = refined.get(name)
         if value is not None and harms:
-            refined[name] = value.but(safe=value.safe | harms, harmless=value.harmless or harms == _PROVEN)
+            refined[name] = value.but(
+                safe=value.safe | harms,
+                proven=value.proven if harms == ALL_TEXT else value.proven | harms,
+                harmless=value.harmless or harms == _PROVEN,
+            )
     return refined
 
 

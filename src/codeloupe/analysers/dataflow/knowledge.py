@@ -91,6 +91,14 @@ SAFE_ANNOTATIONS = re.compile(
     r"(?:starlette\.|fastapi\.)?(?:Response|BackgroundTasks|SecurityScopes|HTTPConnection)|.*(?:Session|Connection|"
     r"Settings|Service|Repository|Client|Enum|Literal|Depends).*)\b"
 )
+_WRAPPED = re.compile(r"(?:typing\.)?(?:Annotated\[([^,\[\]]+),.*|Optional\[([^\[\]]+)\]|([^|\[\]]+?) ?\| ?None)")
+
+
+def is_plain(annotation: str) -> bool:
+    """Whether what is annotated so holds no text of the sender."""
+    wrapped = _WRAPPED.fullmatch(annotation)
+    return SAFE_ANNOTATIONS.fullmatch(next(filter(None, wrapped.groups())) if wrapped else annotation) is not None
+
 
 # What makes outside text harmless.
 
@@ -131,14 +139,14 @@ GUARDS_BY_NAME = re.compile(
     r"(?:^|_)(?:is_|_)?(?:safe|valid|allowed|permitted|trusted|whitelisted|known)|^(?:validate|check|verify)_"
 )
 ESCAPERS: tuple[tuple[re.Pattern[str], frozenset[Harm]], ...] = (
-    (re.compile(r"(?:shlex|pipes)\.quote"), frozenset({Harm.SHELL})),
+    (re.compile(r"(?:shlex|pipes)\.(?:quote|join)"), frozenset({Harm.SHELL})),
     (re.compile(r".*\b(?:escape_filter_chars|escape_dn_chars|escape_rdn|filter_format)"), frozenset({Harm.LDAP})),
     (re.compile(r".*\b(?:secure_filename|safe_join|basename|get_valid_filename|sanitize_filename)"),
      frozenset({Harm.PATH})),
     (re.compile(r".*\b(?:url_for|reverse|iri_to_uri)"), frozenset({Harm.REDIRECT, Harm.HTML, Harm.FETCH})),
     (re.compile(r"(?:urllib\.parse\.|urllib\.)(?:quote|quote_plus|urlencode)"),
      frozenset({Harm.REDIRECT, Harm.HTML, Harm.XPATH, Harm.LDAP, Harm.HEADER, Harm.FETCH})),
-    (re.compile(r"(?:.*\.)?(?:quote_identifier|quote_ident|quote_name|escape_string|sql\.Identifier|sql\.Literal)"),
+    (re.compile(r"(?:.*\.)?(?:_*(?:quote|escape)_?(?:ident|name|string|sql|table|column)\w*|sql\.Identifier|sql\.Literal)"),
      frozenset({Harm.SQL})),
     (re.compile(r"(?:.*\.)?(?:sqlescape|mogrify)"), frozenset({Harm.SQL})),
     (re.compile(r"(?i)(?:.*\.)?\w*(?:escape|sanitize|sanitise|bleach|striptags|strip_tags|linkify|format_html|nh3|clean_html)\w*"

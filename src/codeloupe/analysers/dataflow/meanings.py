@@ -28,6 +28,7 @@ class Harm(StrEnum):
     COOKIE = "py-insecure-cookie"
     TLS = "py-tls-not-verified"
     ASSERT = "py-assert-as-guard"
+    TIMING = "py-signature-comparison"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,12 @@ MEANINGS: dict[Harm, Meaning] = {
         "An assert guards what only some may do",
         "With `python -O` asserts are removed, and then everybody may do it.",
         "Test with `if` and raise an error of its own.",
+    ),
+    Harm.TIMING: Meaning(
+        Severity.MEDIUM,
+        "A signature is compared in a time that depends on it",
+        "The comparison ends at the first character that differs, so its time lets a sender guess one after the other.",
+        "Compare with `hmac.compare_digest`.",
     ),
 }
 

@@ -30,12 +30,16 @@ class Flow:
 
 @dataclass(slots=True)
 class ClassNotes:
-    """A class: its methods, what its objects were seen to keep, and whether a web server calls it (`kind`)."""
+    """A class: its methods, what its objects were seen to keep, and whether a web server calls it (`kind`).
+
+    `made` is what its `__init__` keeps, in terms of its parameters.
+    """
 
     node: ast.ClassDef
     kind: str = ""
     methods: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
     attributes: dict[str, Value] = field(default_factory=dict)
+    made: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,7 @@ class Notes:
     doubtful: dict[int, set[Harm]] = field(default_factory=lambda: defaultdict(set))
     quiet: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     known: dict[str, Any] = field(default_factory=dict)
+    patterns: dict[str, str] = field(default_factory=dict)
 
     def judge(self, line: int, harm: Harm, *, harmless: bool) -> None:
         """Say of a line whether outside text can do this harm there; one doubt is enough."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from codeloupe.analysers.dataflow.calls import Calls
-from codeloupe.analysers.dataflow.functions import parameters, route_of
+from codeloupe.analysers.dataflow.functions import constants, parameters, returns_page, route_of
 from codeloupe.analysers.dataflow.guards import captured, fits, made_safe, name_of, settled
 from codeloupe.analysers.dataflow.knowledge import PRIVILEGES, SECRET_NAMES
 from codeloupe.analysers.dataflow.meanings import Harm
@@ -27,11 +27,8 @@ from codeloupe.analysers.dataflow.values import (
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _DEEPEST_REPEATED_LOOP = 3
 _ENDS = frozenset({"abort", "flask.abort", "sys.exit", "exit", "quit", "os._exit", "bottle.abort"})
-_NUMBERS_IN_ROUTE = re.compile(r"<(?:int|float|uuid)(?:\([^)]*\))?:(\w+)>|\{(\w+):(?:int|float|uuid)\}")
-_NOT_FROM_ADDRESS = frozenset(
-    ["obj", "form", "queryset", "response", "exception", "template", "context", "model_admin", "view_func", "change"]
-)
 _ADDRESS = re.compile(r"(?:^|\.)(?:urlparse|urlsplit|make_url|parse_url)$")
+_VIEWS = re.compile(r"\b(?:MethodView|APIView|HTTPEndpoint|Resource)\b")
 _PAGE_FRAMEWORKS = frozenset({"flask", "quart", "bottle"})
 
 
@@ -45,8 +42,10 @@ class Reader(Calls):
         self.waiting: list[_Function] = []
         self.ended = False
         self.is_page = False
+        self.is_wsgi = False
         self._loops: list[list[dict[str, Value]]] = []
         self._made_from: dict[str, str] = {}
+        self._shared: set[str] = set()
         self._statements: dict[type[ast.AST], Any] = {
             ast.Expr: self._expression,
             ast.Assign: self._assign,
@@ -66,6 +65,7 @@ class Reader(Calls):
             ast.Continue: self._leave_loop,
             ast.Assert: self._assert,
             ast.Delete: self._delete,
+            ast.Global: lambda node: self._shared.update(node.names),
             ast.Import: self._import,
             ast.ImportFrom: self._import_from,
             ast.FunctionDef: self._function,
@@ -104,6 +104,10 @@ class Reader(Calls):
                     ast.unparse(call.func)
                 ):
                     self._made_from[name] = source
+                case ast.Name(id=name), ast.Call(args=[ast.Constant(value=str(pattern)), *_]) if (
+                    value.path == "re.compile()"
+                ):
+                    self.notes.patterns[name] = pattern
 
     def _look_at_target(self, node: ast.stmt, target: ast.expr, value: Value) -> None:
         match target:
@@ -136,6 +140,8 @@ class Reader(Calls):
         match target:
             case ast.Name(id=name):
                 self.env[name] = value
+                if name in self._shared:
+                    self.notes.globals[name] = join([self.notes.globals.get(name, value), value])
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 items = value.items if isinstance(value.items, list) and len(value.items) == len(parts) else None
                 for position, place in enumerate(parts):
@@ -144,6 +150,8 @@ class Reader(Calls):
                 self.bind(place, value.but(items=None))
             case ast.Attribute(value=ast.Name(id="self"), attr=name) if self.owner is not None:
                 self.env[f"self.{name}"] = value
+                if self.context[:1] == ("__init__",):
+                    self.owner.made[name] = value
                 if any(origin.kind == "outside" for origin in value.origins):
                     known = self.owner.attributes.get(name)
                     self.owner.attributes[name] = value if known is None else join([known, value])
@@ -193,6 +201,8 @@ class Reader(Calls):
         value = HARMLESS if node.value is None else self.value(node.value)
         if self.is_page and node.value is not None:
             self._page(node, value)
+        if self.is_wsgi and "<" in value.pieces:
+            self.hit(Harm.HTML, node, "the response", value)
         if value.origins and SECRET_NAMES.search(self.context[0] if self.context else ""):
             self.guessable(node, value, f"what `{self.context[0]}` returns")
         self.returned.append(value)
@@ -212,7 +222,7 @@ class Reader(Calls):
     def refined(self, test: ast.expr, *, truth: bool) -> dict[str, Value]:
         """The variables as they are where a test came out this way."""
         self.notes.budget -= len(self.env) // 4
-        return made_safe(self.env, settled(test, truth=truth), self._made_from)
+        return made_safe(self.env, settled(test, self.notes.patterns, truth=truth), self._made_from)
 
     def _run(self, env: dict[str, Value], statements: Sequence[ast.stmt]) -> dict[str, Value] | None:
         """The variables after a branch, or None when it leaves."""
@@ -341,7 +351,9 @@ class Reader(Calls):
         methods = {item.name: item for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
         bases = " ".join(ast.unparse(base)[-60:] for base in node.bases)
         kind = "handler" if "HTTPRequestHandler" in bases else "tornado" if "RequestHandler" in bases else ""
-        known = ClassNotes(node, kind, methods)
+        is_view = _VIEWS.search(bases) or (self.notes.is_django and bases.endswith("View"))
+        kind = kind or ("view" if is_view else "")
+        known = ClassNotes(node, kind, methods, constants(node))
         self.notes.classes[f"{node.name}:{node.lineno}"] = known
         self.env[node.name] = Value(path=node.name, function=known)
 
@@ -362,7 +374,9 @@ class Reader(Calls):
         reader = Reader(self.notes, dict(self.env) if is_inner else {}, owner)
         reader.depth = self.depth + 1
         reader.context = (function.name, owner.node.name if owner else "")
-        reader.is_page = self.notes.is_page_framework and route_of(function) is not None
+        is_route = self.notes.is_page_framework and route_of(function) is not None
+        reader.is_page = is_route or returns_page(function)
+        reader.is_wsgi = any(argument.arg == "start_response" for argument in function.args.args)
         reader.env.update(parameters(function, self.notes, owner))
         reader.block(function.body)
         returned = join(reader.returned) if reader.returned else NOTHING_KNOWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from codeloupe.analysers.dataflow.expressions import Expressions
@@ -24,6 +25,7 @@ from codeloupe.analysers.dataflow.meanings import Harm
 from codeloupe.analysers.dataflow.module import Flow, ParameterSink
 from codeloupe.analysers.dataflow.values import (
     NOTHING_KNOWN,
+    UPLOAD,
     Value,
     mix,
 )
@@ -32,6 +34,7 @@ UNSAFE_PARSER = "<parser that resolves entities>"
 _OTHER_TYPES = ("json", "plain", "csv", "image", "octet", "pdf", "xml", "javascript", "event-stream")
 # Before version 5 their parser resolves entities unless it is told not to.
 _LXML_READERS = frozenset({"fromstring", "parse", "XML", "iterparse", "fromstringlist"})
+_SIGNATURE = re.compile(r"hmac\.(?:new\(\)\.(?:hex)?digest|digest)\(\)")
 _SAFE_LOADERS = ("SafeLoader", "CSafeLoader", "BaseLoader", "CBaseLoader")
 
 
@@ -116,7 +119,7 @@ class Sinks(Expressions):
 
     def hit(self, harm: Harm, node: ast.expr | ast.stmt, target: str, value: Value) -> None:
         """Note that a value reaches a place, if anything in it comes from outside or from a parameter."""
-        if not value.can_do(harm):
+        if not value.can_do(harm) or (harm is Harm.PATH and value.path == UPLOAD):
             return
         for origin in value.origins:
             flow = Flow(
@@ -131,7 +134,7 @@ class Sinks(Expressions):
             if origin.kind == "outside":
                 self.notes.flows[flow] = None
                 return
-            if origin.kind == "parameter":
+            if origin.kind == "parameter" and harm not in origin.safe:
                 self.sinks.append(ParameterSink(origin.text, harm, flow))
 
     def _subprocess(self, node: ast.Call, name: str, arguments: Arguments) -> None:
@@ -212,10 +215,20 @@ class Sinks(Expressions):
             self.notes.known.setdefault("hashes", []).append((node.lineno, kind))
 
     def named_secret(self, name: str, value: Value, line: int) -> Value:
-        """Look whether a guessable value gets the name of a secret; the value is given back."""
+        """Look whether a secret is guessable, or a program comes from outside, by its name; gives the value back."""
+        if name == "$where":
+            self.hit(Harm.CODE, ast.Pass(lineno=line, end_lineno=line, col_offset=0), name, value)
         if value.origins and SECRET_NAMES.search(name) and not NOT_SECRET_NAMES.search(name):
             self.guessable(ast.Pass(lineno=line, end_lineno=line, col_offset=0), value, f"`{name}`")
         return value
+
+    def compared(self, node: ast.Compare, values: Sequence[Value]) -> None:
+        """Look whether a signature is compared character by character. A query that is only compared is not run."""
+        for text in (node.left, *node.comparators):
+            if isinstance(text, ast.JoinedStr):
+                self.notes.quiet[text.lineno].add("S608")
+        if isinstance(node.ops[0], (ast.Eq, ast.NotEq)) and any(_SIGNATURE.fullmatch(value.path) for value in values):
+            self.notes.flows[Flow(Harm.TIMING, node.lineno, node.end_lineno or node.lineno, "the comparison")] = None
 
     def guessable(self, node: ast.expr | ast.stmt, value: Value, what: str) -> None:
         """Note a secret that was made by chance that can be guessed."""

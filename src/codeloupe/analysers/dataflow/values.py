@@ -21,29 +21,47 @@ _LARGEST_NUMBER = 1 << 64
 
 
 class Origin(NamedTuple):
-    """Where a value came in: `kind` is `outside`, `random`, or `parameter`, whose name is then the text."""
+    """Where a value came in: `kind` is `outside`, `random`, or `parameter`, whose name is then the text.
+
+    `safe` are the harms that this part of the value cannot do.
+    """
 
     line: int
     text: str
     kind: str = "outside"
+    safe: frozenset[Harm] = frozenset()
 
 
 class Value:
     """One value, never changed once it is made.
 
     `harmless` says that nothing from outside can be in it; a value without origins that is not harmless is one of which
-    nothing is known. `safe` are the harms that it cannot do although it has origins. `path` is the full name of what it
+    nothing is known. `safe` are the harms that it cannot do although it has origins; `proven` those that it cannot do
+    whatever is in it: a check that is safe by its name alone proves nothing. `path` is the full name of what it
     is, with `()` for an object of that class. `items` are the parts of a list or dictionary, where they are known.
     `prefix` is the constant text at its start, `pieces` all constant text in it; `lines` are where it was put together.
     """
 
-    __slots__ = ("const", "function", "harmless", "items", "lines", "origins", "path", "pieces", "prefix", "safe")
+    __slots__ = (
+        "const",
+        "function",
+        "harmless",
+        "items",
+        "lines",
+        "origins",
+        "path",
+        "pieces",
+        "prefix",
+        "proven",
+        "safe",
+    )
 
     def __init__(  # noqa: PLR0913 - each is one thing that is known
         self,
         *,
         origins: tuple[Origin, ...] = (),
         safe: frozenset[Harm] = frozenset(),
+        proven: frozenset[Harm] = frozenset(),
         const: Any = UNKNOWN,
         items: dict[Any, Value] | list[Value] | None = None,
         path: str = "",
@@ -55,6 +73,7 @@ class Value:
     ) -> None:
         self.origins = origins
         self.safe = safe
+        self.proven = proven
         self.const = const
         self.items = items if items is None or len(items) <= _MOST_ITEMS else None
         self.path = path
@@ -75,13 +94,16 @@ class Value:
         return self.const is not UNKNOWN
 
     def is_proven(self, harm: Harm) -> bool:
-        """Whether it cannot do this harm whatever it holds; a check that is safe by its name alone proves nothing."""
-        return self.harmless or (harm in self.safe and not self.safe >= ALL_TEXT)
+        """Whether it cannot do this harm whatever it holds."""
+        return self.harmless or harm in self.proven
 
     def can_do(self, harm: Harm) -> bool:
         """Whether outside text in it can do this harm."""
         return bool(self.origins) and harm not in self.safe and any(item.kind != "random" for item in self.origins)
 
+
+UPLOAD = "<upload>"
+"""The path of an uploaded file as an object: what is in it and its name come from outside, but it is no path."""
 
 NOTHING_KNOWN = Value()
 HARMLESS = Value(harmless=True)
@@ -140,9 +162,12 @@ def mix(values: Iterable[Value], line: int | None = None) -> Value:
     origins: dict[Origin, None] = {}
     lines: dict[int, None] = {}
     safe: frozenset[Harm] | None = None
+    proven = ALL_TEXT
     for part in parts:
+        if not part.harmless:
+            proven = proven & part.proven
         if part.origins:
-            origins.update(dict.fromkeys(part.origins))
+            origins.update(dict.fromkeys(_with_safe(origin, part.safe) for origin in part.origins))
             lines.update(dict.fromkeys(part.lines))
             safe = part.safe if safe is None else safe & part.safe
     if origins and line is not None:
@@ -150,10 +175,16 @@ def mix(values: Iterable[Value], line: int | None = None) -> Value:
     return Value(
         origins=tuple(origins)[:_MOST_ORIGINS],
         safe=safe or frozenset(),
+        proven=proven,
         lines=tuple(lines)[:_MOST_LINES],
         harmless=all(part.harmless for part in parts),
         pieces=" ".join(part.pieces for part in parts if part.pieces)[:_MOST_PIECES],
     )
+
+
+def _with_safe(origin: Origin, safe: frozenset[Harm]) -> Origin:
+    """A parameter with what this part of a value cannot do, whatever it is given; for others the value says it."""
+    return origin._replace(safe=origin.safe | safe) if safe and origin.kind == "parameter" else origin
 
 
 def concatenate(parts: Sequence[Value], line: int) -> Value:
@@ -168,8 +199,18 @@ def concatenate(parts: Sequence[Value], line: int) -> Value:
         if not isinstance(part.const, str):
             break
     pieces = "".join(part.pieces or "\0" for part in parts)[:_MOST_PIECES]
-    path = next((part.path for part in parts if part.path.startswith("pathlib.")), "")
+    path = next((part.path for part in parts if part.path.startswith(("pathlib.", "hmac."))), "")
     return mix(parts, line).but(prefix=prefix, pieces=pieces, path=path)
+
+
+def filled_text(parts: Sequence[Value], line: int) -> Value:
+    """Text of which the first part has places for the others; markup escapes what is put into it."""
+    result = concatenate(parts, line)
+    return (
+        result.but(safe=result.safe | {Harm.HTML}, proven=result.proven | {Harm.HTML})
+        if parts[0].path.endswith(".Markup()")
+        else result
+    )
 
 
 def element(value: Value) -> Value:
@@ -178,7 +219,7 @@ def element(value: Value) -> Value:
         return join([*value.items.values()]) if value.items else value.but(items=None)
     if isinstance(value.items, list):
         return join(value.items) if value.items else value.but(items=None)
-    return value.but(const=UNKNOWN, prefix="", path="")
+    return value.but(const=UNKNOWN, prefix="", path=UPLOAD if value.path == UPLOAD else "", function=None)
 
 
 def number_of(value: Value) -> Value:

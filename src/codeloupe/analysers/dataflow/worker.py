@@ -26,6 +26,7 @@ from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
 from codeloupe.analysers.dataflow.module import ClassNotes, Flow, Notes, OverBudget
 from codeloupe.analysers.dataflow.reading import Reader
 from codeloupe.analysers.dataflow.syntax import parse
+from codeloupe.analysers.dataflow.values import NOTHING_KNOWN
 from codeloupe.analysers.paths import read_regular_file
 
 _MAX_BYTES = 1_500_000
@@ -81,6 +82,8 @@ def read_module(tree: ast.Module, size: int) -> Notes:
     notes = Notes(budget=_LEAST_STEPS + _STEPS_A_CHARACTER * size)
     top = Reader(notes, notes.globals)
     top.block(tree.body)
+    for name in {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}:
+        notes.globals[name] = NOTHING_KNOWN  # whatever a function gives it
     for function in top.waiting:
         top.summary(function, None)
     done = 0
