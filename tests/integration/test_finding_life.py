@@ -233,6 +233,25 @@ def test_of_a_line_that_is_there_twice_one_can_go(
         assert again.exit_code == 0
 
 
+@pytest.mark.defect("T19")
+def test_a_dismissal_stays_in_its_function_when_functions_change_places(
+    server: StandInServer, model: Model, project: GitRepository
+) -> None:
+    pack, send = (f"def {name}(target):\n    run(target)\n    return {name}_all\n" for name in ("pack", "send"))
+    project.write(FILE, f"{pack}\n\n{send}")
+    model.says((SHELL, "high"), (SHELL, "high"), quote="    run(target)")
+    model.findings[0]["line"], model.findings[1]["line"] = 2, 7
+    in_pack, in_send = asked(server, project).json()["findings"]
+    assert run(project, "history", "dismiss", in_pack["fingerprint"], "--reason", "our own word").exit_code == 0
+    project.write(FILE, f"{send}\n\n{pack}")
+    after = asked(server, project)
+    assert {one["line_start"]: (one["fingerprint"], one["status"]) for one in after.json()["findings"]} == {
+        2: (in_send["fingerprint"], "open"),
+        7: (in_pack["fingerprint"], "dismissed"),
+    }
+    assert after.exit_code == 1
+
+
 UNTIDY = """\
 import hashlib, subprocess
 

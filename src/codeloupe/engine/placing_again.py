@@ -154,16 +154,22 @@ def _chosen(
     text: Surroundings, findings: Sequence[Finding], lines: Sequence[int], places: Sequence[tuple[int, int]]
 ) -> dict[int, tuple[int, int]]:
     """By their lines of before, the places of findings that look alike: by what is around them, else by order."""
-    if len(places) == len(lines):
+    are_as_many = len(places) == len(lines)
+    if are_as_many and len(lines) > _MOST_ALIKE:
         return dict(zip(lines, places, strict=True))
     by_line = {finding.first_line: finding for finding in findings}
     around = {
         place: surroundings_of(replace(findings[0], line_start=place[0], line_end=place[1]), text) for place in places
     }
     ranked = sorted(
-        (-shared_surroundings(by_line[line].surroundings, around[place]), abs(place[0] - line), line, place)
-        for line in lines[:_MOST_ALIKE]
-        for place in places[:_MOST_ALIKE]
+        (
+            -shared_surroundings(by_line[line].surroundings, around[place]),
+            abs(rank - number) if are_as_many else abs(place[0] - line),
+            line,
+            place,
+        )
+        for number, line in enumerate(lines[:_MOST_ALIKE])
+        for rank, place in enumerate(places[:_MOST_ALIKE])
     )
     chosen: dict[int, tuple[int, int]] = {}
     for _, _, line, place in ranked:
