@@ -403,3 +403,17 @@ def test_what_is_accepted_now_holds_for_one_commit_a_range_and_the_index_at_once
     # The file is not in the base, and whoever wrote the change could have written it.
     distrusted = run(project, "review", "--reviewer", "offline", "--commit", "HEAD", "--untrusted")
     assert (distrusted.exit_code, "baseline add" in distrusted.stdout) == (1, False)
+
+
+@pytest.mark.defect("T4")
+@pytest.mark.defect("T14")
+def test_a_grave_claim_without_a_place_is_not_settled_by_silence_about_the_same_code(
+    server: StandInServer, model: Model, project: GitRepository
+) -> None:
+    model.says((SHELL, "critical"), quote="    os.system(user_input)")
+    assert asked(server, project).exit_code == 3
+    model.says()
+    silent = asked(server, project, "--fresh")
+    assert (silent.exit_code, silent.json()["verdict"], only(silent)["status"]) == (3, "INCOMPLETE", "open")
+    project.write(FILE, CODE.replace("shell=True", "check=True"))
+    assert asked(server, project).exit_code == 0

@@ -126,7 +126,9 @@ class EarlierRounds:
                 return True
             if finding.file in unreviewed or not self._is_asked_about(finding, task):
                 return False
-            if not finding.anchored or self._is_refuted_by_silence(finding):
+            if not finding.anchored:
+                return not self._is_unchanged(finding.file, task)
+            if self._is_refuted_by_silence(finding):
                 return True
             if self._has_changed_around(finding, places):
                 doubtful.add(finding.fingerprint)
@@ -161,6 +163,14 @@ class EarlierRounds:
         if self.asked is None:
             return is_touched(finding, task.files)
         return any(asked.is_about(finding) for asked in self.asked)
+
+    def _is_unchanged(self, path: str, task: ReviewTask) -> bool:
+        """Whether all that the change says of a file is what the last round saw: then silence settles nothing."""
+        now, before = (
+            [hunk.body for file in files if file.path == path for hunk in file.hunks]
+            for files in (task.files, self.unchanged)
+        )
+        return bool(now) and now == before
 
     def _is_refuted_by_silence(self, finding: Finding) -> bool:
         """Whether it is an analyser's alone: one that looks again and reports nothing has verified that it is gone.
