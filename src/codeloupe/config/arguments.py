@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, get_args, get_type_hints
+from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
@@ -97,8 +97,8 @@ def check_scope(scope: object) -> None:
 
 def check_fields(record: Any) -> None:
     """Raises UsageError for a part of a scope or a query that is not of the type that its class names."""
-    for name, kind in get_type_hints(type(record)).items():
-        value = getattr(record, name)
+    for name, hint in get_type_hints(type(record)).items():
+        value, kind = getattr(record, name), tuple if get_origin(hint) is tuple else hint
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             words = getattr(kind, "__name__", str(kind))
             _refuse(f"{name} of {type(record).__name__}", value, f"give a value of type {words}")
