@@ -112,16 +112,14 @@ def test_a_quota_that_opens_after_the_time_limit_ends_the_call_at_once_and_tells
     for words, limit, retry_after in (
         (asking, "600", 3600.0),
         (asking, "1000", 1010.0),
-        (asking, "20", None),
         (reviewing, "600", 3600.0),
-        (reviewing, "20", None),
     ):
         with StandInServer([Status(429, retry_after=retry_after)]) as server:
             ended = run(server, project.path, *words, "--wait-for-quota", "--timeout", limit)
             assert server.count(auxiliary=False) == 1, (words, limit)
         assert ended.exit_code == 3, ended.stderr
         assert "429" in ended.stdout + ended.stderr
-        assert retry_after is None or "opens again at" in " ".join((ended.stdout + ended.stderr).split())
+        assert "opens again at" in " ".join((ended.stdout + ended.stderr).split())
 
 
 @pytest.mark.defect("L7")

@@ -106,6 +106,8 @@ def in_other_places() -> list[dict[str, Any]]:
 
 
 def test_grave_findings_in_other_places_are_kept_unanchored_and_never_pass(project: GitRepository) -> None:
+    project.write("shop/average.py", CODE.replace(SECRET, "none"))
+    project.commit()
     with StandInServer(reply=lambda _request: Json({"findings": in_other_places()})) as server:
         ended = review(server, project)
     document = ended.json()
@@ -123,8 +125,8 @@ def test_a_finding_that_quotes_a_masked_secret_is_placed_without_bringing_it_to_
 
     with StandInServer(reply=quoting) as server:
         document = review(server, project).json()
-    [finding] = document["findings"]
-    assert (finding["line_start"], finding["anchored"]) == (5, True)
+    places = {finding["source"]: (finding["line_start"], finding["anchored"]) for finding in document["findings"]}
+    assert places == {"agent": (5, True), "analyser": (5, True)}
 
 
 @pytest.mark.parametrize("size", ["ten megabytes", "twenty thousand findings"])
@@ -192,4 +194,5 @@ def test_the_real_program_on_a_hostile_repository_is_as_harmless(project: GitRep
         ended = review(server, project, "--untrusted", "--no-verify", agent="claude_cli")
     document = ended.json()
     assert (ended.exit_code, document["verdict"]) == (1, "FAIL"), ended.stderr
-    assert [finding["file"] for finding in document["findings"] if finding["anchored"]] == ["shop/average.py"]
+    anchored = [(one["source"], one["file"]) for one in document["findings"] if one["anchored"]]
+    assert sorted(anchored) == [("agent", "shop/average.py"), ("analyser", "shop/average.py")]

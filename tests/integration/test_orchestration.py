@@ -308,7 +308,7 @@ def test_answers_in_the_form_of_orchestrators_with_something_missing_never_pass_
     project: GitRepository,
 ) -> None:
     fails, unread = "FAIL", "INCOMPLETE"
-    nit = FORM | {"priority": 3}
+    nit = FORM | {"priority": 3, "title": "[P3] The shell is asked"}
     answers: dict[str, tuple[Any, str, str]] = {
         "file": ({"verdict": "FAIL", "findings": [_without("file_path")]}, "missing field: file_path", unread),
         "line": ({"verdict": "FAIL", "findings": [_without("line_start", "line_end")]}, "missing field: line", unread),
@@ -341,7 +341,8 @@ def test_answers_in_the_form_of_orchestrators_with_something_missing_never_pass_
 def test_whole_answers_in_that_form_pass_by_what_fails(project: GitRepository) -> None:
     ends = {}
     for priority, stated in ((0, "FAIL"), (1, "FAIL"), (2, "NEEDS_WORK"), (3, "NEEDS_WORK")):
-        with StandInServer([Json({"verdict": stated, "findings": [FORM | {"priority": priority}]})]) as server:
+        form = FORM | {"priority": priority, "title": f"[P{priority}] The shell is asked"}
+        with StandInServer([Json({"verdict": stated, "findings": [form]})]) as server:
             settings = Settings(
                 reviewer_type="api", api_model="stand-in", api_base_url=f"{server.url}/v1", verify=False
             )

@@ -348,7 +348,7 @@ def test_a_sink_that_fails_takes_nothing_from_the_review(caplog: pytest.LogCaptu
     script = Script(outcome(FINDING, failed=("timeout",)), warnings=("slow",))
     result = asyncio.run(CodeReviewer(on_review_warning=broken, review=script)("a..b"))
     assert (len(result.issues), result.parse_error) == (1, "timeout")
-    assert "could not be told: slow" in caplog.text
+    assert "could not be passed on: slow" in caplog.text
 
 
 @pytest.mark.requirement("V3")

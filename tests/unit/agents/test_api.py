@@ -370,7 +370,7 @@ def test_a_model_that_is_missing_or_without_a_known_provider_is_a_wrong_request(
     with pytest.raises(InvalidRequest) as caught:
         ask(agent)
     assert "api_model" in caught.value.hint
-    assert "--model" in caught.value.hint
+    assert "give model" in caught.value.hint
     found = asyncio.run(agent.check())
     assert "api_model" in found.how_to_fix
     assert (found.found, found.lacks_model, found.usable) == (True, True, False)

@@ -264,7 +264,7 @@ class TestInputValues:
         with pytest.raises(UsageError) as caught:
             input_values(self.DEFINITION, given)
         assert caught.value.message == f"article: the input topic is {word}"
-        assert caught.value.hint == "give --input topic=VALUE"
+        assert caught.value.hint == 'give inputs={"topic": VALUE}'
 
     def test_an_unknown_input_is_told_with_the_one_that_is_meant(self) -> None:
         with pytest.raises(UsageError) as caught:
