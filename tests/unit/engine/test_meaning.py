@@ -24,6 +24,8 @@ from tests.unit.engine.samples import finding
 _TABLE = Path(__file__).with_name("meaning_table.yaml")
 _UNCHANGED = Ground(still_there=lambda _: True, is_fixed=lambda _: False, is_placed=lambda _: True)
 Pairs = list[tuple[Finding, Finding]]
+# So many pairs of the table, from its beginning, are ordinary rewordings.
+_PLAIN_PAIRS = 66
 
 
 @cache
@@ -49,10 +51,12 @@ def is_same(one: Finding, other: Finding) -> bool:
 @pytest.mark.defect("T7")
 def test_different_defects_on_one_line_are_kept_apart_and_rewordings_recognised() -> None:
     same, different = pairs()
-    same = same + [(pair.one, pair.other) for pair in labelled_pairs() if pair.same]
-    assert (len(same), len(different)) >= (370, 2_300)
-    missed = [f"{one.title} | {other.title}" for one, other in same if not is_same(one, other)]
-    assert len(missed) <= 0.19 * len(same), missed
+    labelled = [(pair.one, pair.other) for pair in labelled_pairs() if pair.same]
+    assert (len(same) + len(labelled), len(different)) >= (370, 2_300)
+    # The later lines of the table are those that were hard to recognise.
+    for rewordings, most in ((same[:_PLAIN_PAIRS] + labelled, 0.15), (same + labelled, 0.19)):
+        missed = [f"{one.title} | {other.title}" for one, other in rewordings if not is_same(one, other)]
+        assert len(missed) <= most * len(rewordings), missed
     # A phrase that fits every defect is no likeness, and neither is a text that is not there.
     for body in (None, "", "This can cause wrong results and should be fixed before the release."):
         told = different if body is None else [(replace(a, body=body), replace(b, body=body)) for a, b in different]
