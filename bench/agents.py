@@ -16,13 +16,15 @@ from statistics import median
 from bench.changes import git
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
-from codeloupe.agents.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.agent_events import AgentEvent
-from codeloupe.process import Command, inherited_environment, stream
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.switchboard import review_key
+from codeloupe.system.command import Command
+from codeloupe.system.environment import inherited_environment
+from codeloupe.system.streaming import stream
 from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text
 
 _CALLS, _AT_A_TIME = 1000, 100

@@ -11,7 +11,7 @@ from functools import partial
 
 from bench.table import BenchRow
 from bench.timing import best_seconds
-from codeloupe.extraction.review_answer import read_review_answer
+from codeloupe.engine.parse.review_answer import read_review_answer
 
 _ORDINARY_RUNS = 50
 _LARGE_RUNS = 3

@@ -21,10 +21,10 @@ from codeloupe.app import ReviewWish, review_by
 from codeloupe.config.schema import Settings
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
 from codeloupe.model.events import Event
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import DefaultScope
 from codeloupe.panel import Floor, Seat
-from codeloupe.ports import AgentEventSink
 
 _BYTES_PER_TOKEN = 3.5
 

@@ -16,10 +16,10 @@ from bench.own_cpu import WatchedAgent
 from bench.prompt_tokens import lines_not_sent, times_sent, tokens_in, tokens_sent
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
+from codeloupe.engine.prepare import take_in
 from codeloupe.engine.selection import SelectionRules
 from codeloupe.git.command import PATCH_FLAGS
 from codeloupe.git.diff import parse_diff
-from codeloupe.intake import take_in
 from codeloupe.model.scope import DefaultScope
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.agent_programs import find

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.table import BenchRow
-from codeloupe.agents.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.store.database import Database

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from codeloupe.agents.agent_sdk import AgentSdkAgent
-from codeloupe.agents.api import ApiAgent
-from codeloupe.agents.claude_cli import ClaudeCliAgent
-from codeloupe.agents.codex import CodexAgent
-from codeloupe.agents.gemini import GeminiAgent
-from codeloupe.agents.gemini_prompt import JOINER
-from codeloupe.agents.schema_check import check_output
+from codeloupe.agents.api.agent import ApiAgent
+from codeloupe.agents.calls.schema_check import check_output
+from codeloupe.agents.claude.cli_agent import ClaudeCliAgent
+from codeloupe.agents.claude.sdk_agent import AgentSdkAgent
+from codeloupe.agents.codex.agent import CodexAgent
+from codeloupe.agents.gemini.agent import GeminiAgent
+from codeloupe.agents.gemini.prompt import JOINER
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentEvent
-from codeloupe.ports import Agent
+from codeloupe.model.ports import Agent
 from codeloupe.testing import Reply, StandInServer, ToolUse
 from tests import agent_programs
 from tests.endings import comes_to_pass

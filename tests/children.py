@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.process import Command, Completed, guardian, inherited_environment, run
+from codeloupe.system import guardian
+from codeloupe.system.command import Command, Completed
+from codeloupe.system.environment import inherited_environment
+from codeloupe.system.running import run
 from tests.endings import comes_to_pass
 
 MEBIBYTE = 1024 * 1024

@@ -13,7 +13,7 @@ from typing import Any
 
 from codeloupe.config.schema import KEYS, USER_KEYS, description_of, kind_of
 from codeloupe.config.values import default_text
-from codeloupe.report.json_v1 import json_schema
+from codeloupe.reports.json_v1 import json_schema
 from tests.documentation_pages import DOCS
 
 RENEW = "python -m tests.documentation_reference"

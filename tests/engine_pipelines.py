@@ -14,8 +14,8 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import AgentError
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.pipeline import PipelineEvent, RunRecord
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.pipelines import Pipeline, RunOptions, open_run_store, resume_run
-from codeloupe.ports import AgentEventSink
 from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.scripted_call import AgentStep
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from codeloupe.forge.github_waiting import Patience
+from codeloupe.forges.github.waiting import Patience
+from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.usage import Usage
-from codeloupe.publishing import PublishRequest, publish_github
-from codeloupe.report.json_v1 import render_json
+from codeloupe.reports.json_v1 import render_json
 from tests.github_server import GitHubServer
 
 BASE = "b" * 40

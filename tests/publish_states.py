@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from codeloupe.forge.comment_text import answer_body, finding_body
-from codeloupe.forge.diff_places import Place
-from codeloupe.forge.marker import Marker, SigningKey, key_of
+from codeloupe.forges.comment_text import answer_body, finding_body
+from codeloupe.forges.diff_places import Place
+from codeloupe.forges.marker import Marker, SigningKey, key_of
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import (
     AnswerKind,

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from codeloupe.agents.caller import AgentCaller
+from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.expert import Expert
+from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, ReviewTask
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.unit import Effort
-from codeloupe.ports import Agent, AgentEventSink, AskAgent, ReviewTask
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")

@@ -12,8 +12,8 @@ from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, Sk
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
-from codeloupe.report.shown_diff import ShownDiff
-from tests.unit.report.examples import finding, review
+from codeloupe.reports.shown_diff import ShownDiff
+from tests.unit.reports.examples import finding, review
 
 ATTACK = "</script><svg onload=\"document.body.dataset.owned='yes'\"><img src=x onerror=alert(1)>"
 HOSTILE = (

@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 
 import codeloupe
-from codeloupe.agents.api import ApiAgent
+from codeloupe.agents.api.agent import ApiAgent
 from codeloupe.cli.main import main
 from codeloupe.model.agent import AgentRequest
 from codeloupe.testing import StandInServer, Text

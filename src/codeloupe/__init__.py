@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from codeloupe.agents.budget import Spent
+    from codeloupe.agents.calls.budget import Spent
     from codeloupe.config.schema import Settings
     from codeloupe.errors import AgentError, AgentExecutionError, CodeloupeError
+    from codeloupe.integrations import (
+        CodeReviewer,
+        ReviewResult,
+        WorkdirReviewer,
+        WorkdirReviewResult,
+        make_reviewer,
+        make_workdir_reviewer,
+    )
     from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
     from codeloupe.model.agent_events import AgentEvent
     from codeloupe.model.events import Event
     from codeloupe.model.finding import Finding
     from codeloupe.model.pipeline import RunRecord
+    from codeloupe.model.ports import Agent
     from codeloupe.model.preview import Preview
     from codeloupe.model.review import Review, Verdict
     from codeloupe.model.scope import (
@@ -33,20 +42,11 @@ if TYPE_CHECKING:
     )
     from codeloupe.model.severity import Severity
     from codeloupe.model.sweep import CommitQuery, CommitSweep
-    from codeloupe.orchestration import (
-        CodeReviewer,
-        ReviewResult,
-        WorkdirReviewer,
-        WorkdirReviewResult,
-        make_reviewer,
-        make_workdir_reviewer,
-    )
     from codeloupe.pipelines import Pipeline, RunOptions, resume_run
-    from codeloupe.ports import Agent
     from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent
 
 _HOMES = {
-    "Agent": "codeloupe.ports",
+    "Agent": "codeloupe.model.ports",
     "AgentError": "codeloupe.errors",
     "AgentEvent": "codeloupe.model.agent_events",
     "AgentExecutionError": "codeloupe.errors",
@@ -55,7 +55,7 @@ _HOMES = {
     "AgentResult": "codeloupe.model.agent",
     "Availability": "codeloupe.model.agent",
     "BaseScope": "codeloupe.model.scope",
-    "CodeReviewer": "codeloupe.orchestration",
+    "CodeReviewer": "codeloupe.integrations",
     "CodeloupeError": "codeloupe.errors",
     "CommitQuery": "codeloupe.model.sweep",
     "CommitScope": "codeloupe.model.scope",
@@ -70,20 +70,20 @@ _HOMES = {
     "PullRequestScope": "codeloupe.model.scope",
     "RangeScope": "codeloupe.model.scope",
     "Review": "codeloupe.model.review",
-    "ReviewResult": "codeloupe.orchestration",
+    "ReviewResult": "codeloupe.integrations",
     "RunOptions": "codeloupe.pipelines",
     "RunRecord": "codeloupe.model.pipeline",
     "Runtime": "codeloupe.runtime",
     "Settings": "codeloupe.config.schema",
     "Severity": "codeloupe.model.severity",
-    "Spent": "codeloupe.agents.budget",
+    "Spent": "codeloupe.agents.calls.budget",
     "StagedScope": "codeloupe.model.scope",
     "UncommittedScope": "codeloupe.model.scope",
     "Verdict": "codeloupe.model.review",
-    "WorkdirReviewResult": "codeloupe.orchestration",
-    "WorkdirReviewer": "codeloupe.orchestration",
-    "make_reviewer": "codeloupe.orchestration",
-    "make_workdir_reviewer": "codeloupe.orchestration",
+    "WorkdirReviewResult": "codeloupe.integrations",
+    "WorkdirReviewer": "codeloupe.integrations",
+    "make_reviewer": "codeloupe.integrations",
+    "make_workdir_reviewer": "codeloupe.integrations",
     "preview": "codeloupe.runtime",
     "resume_run": "codeloupe.pipelines",
     "review": "codeloupe.runtime",

@@ -14,21 +14,23 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from codeloupe.answers import Answers
-from codeloupe.baseline.revision import read_baseline
+from codeloupe.cli.demo_repository import make_repository
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
-from codeloupe.continuing import begin_round
-from codeloupe.demo.repository import make_repository
 from codeloupe.diagnosis import DiagnosisPlace, diagnose
+from codeloupe.engine.answers import Answers
 from codeloupe.engine.asking import Transcript
 from codeloupe.engine.bare_changes import with_and_without_lines
+from codeloupe.engine.continuing import begin_round
+from codeloupe.engine.history.keeping import keep
 from codeloupe.engine.lanes import joined_info
 from codeloupe.engine.path_choice import literal_pattern, nearest_path
 from codeloupe.engine.plan import plan_units
+from codeloupe.engine.prepare import Intake, at_hand, fetch, take_in
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
 from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import Selection, wanted_only
+from codeloupe.engine.terms import policy_of, rules_of
 from codeloupe.engine.tokens import tokens_of
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.engine import private_directory
@@ -37,11 +39,10 @@ from codeloupe.git.pushing import pushed_ranges, read_pushed
 from codeloupe.git.repository import Repository, find_root, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope, unknown_word
 from codeloupe.git.snapshot import list_files, list_head_files
-from codeloupe.historian.keeping import keep
-from codeloupe.intake import Intake, at_hand, fetch, take_in
 from codeloupe.model.change import Scope
 from codeloupe.model.diagnosis import Diagnosis
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
+from codeloupe.model.ports import EventSink
 from codeloupe.model.preview import Preview, PreviewFile
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import NOT_INCLUDED, Review, ReviewError, SkippedFile, SkipReason
@@ -56,10 +57,9 @@ from codeloupe.model.scope import (
 )
 from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
-from codeloupe.ports import EventSink
+from codeloupe.store.baseline.revision import read_baseline
 from codeloupe.store.location import state_directory
 from codeloupe.switchboard import AGENT_NAMES, AgentCalls, make_agent
-from codeloupe.terms import policy_of, rules_of
 
 __all__ = [
     "configure",

@@ -13,24 +13,33 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codeloupe.agents.caller import AgentCaller
-from codeloupe.agents.model_choice import same_vendor
+from codeloupe.agents.calls.caller import AgentCaller
+from codeloupe.agents.calls.model_choice import same_vendor
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.asking import Transcript
+from codeloupe.engine.experts.loading import DEFAULT, load_experts
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
-from codeloupe.experts.loading import DEFAULT, load_experts
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.change import FileChange
 from codeloupe.model.expert import Expert
+from codeloupe.model.ports import (
+    Agent,
+    AgentEventSink,
+    AskAgent,
+    EventSink,
+    Reviewer,
+    ReviewerOutcome,
+    ReviewTask,
+    Verifier,
+)
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitCategory
-from codeloupe.ports import Agent, AgentEventSink, AskAgent, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
-from codeloupe.redaction import redact
 from codeloupe.switchboard import AgentCalls, review_key
+from codeloupe.system.redaction import redact
 
 if TYPE_CHECKING:
     from codeloupe.analysers.interface import Analyser

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from codeloupe.agents.budget import SpendingLimits, Spent
+from codeloupe.agents.calls.budget import SpendingLimits, Spent
 from codeloupe.app import review
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
@@ -33,6 +33,7 @@ from codeloupe.model.pipeline_definition import (
     PipelineDefinition,
     WorkspaceKind,
 )
+from codeloupe.model.ports import Agent, GateTask
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
@@ -47,7 +48,6 @@ from codeloupe.pipeline.logbook import Logbook, Watch
 from codeloupe.pipeline.places import Places
 from codeloupe.pipeline.purse import Purse
 from codeloupe.pipeline.surroundings import Surroundings
-from codeloupe.ports import Agent, GateTask
 from codeloupe.store.location import state_directory
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
 from codeloupe.switchboard import AGENT_NAMES, AgentCalls, StageKeys, trust_of

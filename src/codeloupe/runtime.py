@@ -14,16 +14,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from codeloupe import switchboard
-from codeloupe.agents.budget import Spent
-from codeloupe.agents.timing import Timing
-from codeloupe.agents.validation import validate_types
+from codeloupe.agents.calls.budget import Spent
+from codeloupe.agents.calls.timing import Timing
+from codeloupe.agents.calls.validation import validate_types
 from codeloupe.config.arguments import check_arguments, check_fields, check_scope
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.errors import Cancelled, ConfigError, NotARepository, UsageError
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.baseline import BASELINE_NAME
-from codeloupe.ports import Agent, AgentEventSink, EventSink
+from codeloupe.model.ports import Agent, AgentEventSink, EventSink
 from codeloupe.switchboard import AgentCalls
 
 if TYPE_CHECKING:
@@ -52,9 +52,10 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
 
     With a `repo` that includes what the settings mean there: its base branch, its files, and its baseline.
     """
-    from codeloupe import panel, sweeping
-    from codeloupe.baseline.file import read_working_file
+    from codeloupe import panel
+    from codeloupe.commits import sweeping
     from codeloupe.config.files import repository_root
+    from codeloupe.store.baseline.file import read_working_file
 
     checks: dict[str, Callable[[], object]] = {
         "experts": lambda: panel.experts_of(settings),
@@ -253,7 +254,7 @@ class Runtime:
         high or above. One call takes at most `timeout_seconds` of the settings. Raises UsageError for what the caller
         can mend, ProcessError when git fails.
         """
-        from codeloupe import sweeping
+        from codeloupe.commits import sweeping
 
         self._refuse_if_closed()
         check_arguments(query=query, repo=repo, strict=strict, fresh=fresh, emit=emit)

@@ -18,15 +18,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from codeloupe.agents.budget import RunBudget, SpendingLimits, Spent
-from codeloupe.agents.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
-from codeloupe.agents.timing import Timing
+from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
+from codeloupe.agents.calls.timing import Timing
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import open_repository
 from codeloupe.git.tree_state import changed_between, identity, read_tree_state
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, DefaultSeconds
-from codeloupe.ports import Agent, AgentEventSink
+from codeloupe.model.ports import Agent, AgentEventSink
 from codeloupe.store.content_key import CALL_VERSION, Asked, content_key, is_repeatable
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
@@ -47,22 +47,24 @@ def _freedoms(wanted: Settings) -> dict[str, object]:
 
 
 _RECIPES: Mapping[str, _Recipe] = {
-    "agent_sdk": _Recipe("codeloupe.agents.agent_sdk", "AgentSdkAgent", _freedoms),
+    "agent_sdk": _Recipe("codeloupe.agents.claude.sdk_agent", "AgentSdkAgent", _freedoms),
     "claude_cli": _Recipe(
-        "codeloupe.agents.claude_cli",
+        "codeloupe.agents.claude.cli_agent",
         "ClaudeCliAgent",
         lambda wanted: {"program": wanted.claude_path, **_freedoms(wanted)},
     ),
     "codex": _Recipe(
-        "codeloupe.agents.codex", "CodexAgent", lambda wanted: {"program": wanted.codex_path, **_freedoms(wanted)}
+        "codeloupe.agents.codex.agent",
+        "CodexAgent",
+        lambda wanted: {"program": wanted.codex_path, **_freedoms(wanted)},
     ),
     "gemini": _Recipe(
-        "codeloupe.agents.gemini",
+        "codeloupe.agents.gemini.agent",
         "GeminiAgent",
         lambda wanted: {"program": wanted.gemini_path, **_freedoms(wanted)},
     ),
     "api": _Recipe(
-        "codeloupe.agents.api",
+        "codeloupe.agents.api.agent",
         "ApiAgent",
         lambda wanted: {"model": wanted.api_model, "base_url": wanted.api_base_url},
     ),

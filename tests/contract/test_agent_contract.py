@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.caller import AgentCaller, CallerOptions
-from codeloupe.agents.retry import RetryPolicy
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.errors import (
     AgentError,
     BudgetExhausted,

@@ -24,11 +24,11 @@ from codeloupe.model.history import (
     SweepRecord,
     TrendKey,
 )
+from codeloupe.model.ports import History
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.model.usage import Usage
-from codeloupe.ports import History
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.memory_history import MemoryHistory

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentResult
-from codeloupe.ports import Ledger
+from codeloupe.model.ports import Ledger
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.store.memory_ledger import MemoryLedger

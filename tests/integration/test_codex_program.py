@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.codex import CodexAgent
+from codeloupe.agents.codex.agent import CodexAgent
 from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import PermissionMode
 from codeloupe.testing import RecordedRequest, StandInServer, Text, ToolUse

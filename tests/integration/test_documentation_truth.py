@@ -13,9 +13,9 @@ import pytest
 import codeloupe
 from codeloupe.cli.main import INTERRUPTED, build_parser
 from codeloupe.config.schema import KEYS
+from codeloupe.engine.experts.loading import builtin_names
 from codeloupe.errors import CodeloupeError
-from codeloupe.experts.loading import builtin_names
-from codeloupe.report.format_names import FORMAT_NAMES
+from codeloupe.reports.format_names import FORMAT_NAMES
 from codeloupe.switchboard import AGENT_NAMES
 from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, name_of, spans
 from tests.documentation_place import place_for

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.historian.keeping import keep, keeping_sweep
+from codeloupe.engine.history.keeping import keep, keeping_sweep
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Verdict
 from codeloupe.model.severity import Severity
 from tests.program import codeloupe as started_codeloupe
 from tests.repository import GitRepository
-from tests.unit.report.examples import review
+from tests.unit.reports.examples import review
 from tests.unit.store.history_samples import commit_review, identifier, named, sweep_record
 from tests.warm_program import codeloupe
 

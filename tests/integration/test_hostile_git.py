@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.engine.prepare import take_in
 from codeloupe.engine.selection import SelectionRules
 from codeloupe.errors import GitFailed
 from codeloupe.git.blobs import read_file_at
@@ -20,7 +21,6 @@ from codeloupe.git.reading import read_change
 from codeloupe.git.repository import find_base_branch, open_repository, resolve
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.git.snapshot import exported, exported_tree
-from codeloupe.intake import take_in
 from codeloupe.model.change import Change
 from codeloupe.model.commit import Commit
 from codeloupe.model.scope import (

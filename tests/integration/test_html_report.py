@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.report.html import render_html
+from codeloupe.reports.html import render_html
 from tests.chromium import Browser
 from tests.endings import comes_to_pass
 from tests.telling_reviews import ATTACK, hostile_review, shown_diff, telling_review
-from tests.unit.report.examples import finding, review
+from tests.unit.reports.examples import finding, review
 
 VISIBLE = (
     "Array.from(document.querySelectorAll('article.finding')).filter((card) => card.checkVisibility())"

@@ -16,8 +16,8 @@ from codeloupe.config.files import ConfigText
 from codeloupe.config.loading import load_settings
 from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError
+from codeloupe.integrations import CodeReviewer, ReviewResult, WorkdirReviewer, make_reviewer
 from codeloupe.model.review import Verdict
-from codeloupe.orchestration import CodeReviewer, ReviewResult, WorkdirReviewer, make_reviewer
 from codeloupe.testing import Json, StandInServer
 from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import with_enough_time

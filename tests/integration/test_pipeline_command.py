@@ -19,7 +19,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from codeloupe.report.pipeline_json import list_schema, run_schema
+from codeloupe.reports.pipeline_json import list_schema, run_schema
 from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer, Text, ToolUse
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find

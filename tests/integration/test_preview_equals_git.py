@@ -13,7 +13,7 @@ import pytest
 import codeloupe as library
 from codeloupe.config.schema import Settings
 from codeloupe.model.scope import CommitScope, RangeScope
-from codeloupe.report.preview import render_preview_json
+from codeloupe.reports.preview import render_preview_json
 from tests.git_edge_cases import EDGE_CASES, commit_cases
 from tests.long_history import make_long_history
 from tests.program import codeloupe

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.report.format_names import FORMAT_NAMES
+from codeloupe.reports.format_names import FORMAT_NAMES
 from codeloupe.testing import Json, StandInServer
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe

@@ -12,7 +12,7 @@ import pytest
 from bench.lifelike import ChangeSize, make_lifelike_change
 from bench.prompt_tokens import tokens_sent
 from codeloupe.config.schema import Settings
-from codeloupe.orchestration import make_reviewer, make_workdir_reviewer
+from codeloupe.integrations import make_reviewer, make_workdir_reviewer
 from codeloupe.testing import Json, RecordedRequest, Reply, StandInServer
 from tests.program import Ended
 from tests.repository import GitRepository

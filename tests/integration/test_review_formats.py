@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from codeloupe.report.format_names import FORMAT_NAMES
+from codeloupe.reports.format_names import FORMAT_NAMES
 from tests.program import codeloupe
 from tests.repository import GitRepository
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.redaction import redact
+from codeloupe.system.redaction import redact
 from codeloupe.testing import Json, StandInServer
 from tests.agent_programs import find
 from tests.repository import GitRepository

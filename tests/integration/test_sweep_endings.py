@@ -189,7 +189,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.model.events import CommitReviewed
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.panel import Seat
-from codeloupe.sweeping import review_commits
+from codeloupe.commits.sweeping import review_commits
 from codeloupe.testing import Delay, Json, ScriptedAgent
 
 def step(request):

@@ -8,9 +8,9 @@ from datetime import date
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codeloupe.baseline.editing import edited
-from codeloupe.baseline.reading import parse_baseline
 from codeloupe.model.baseline import BaselineEntry
+from codeloupe.store.baseline.editing import edited
+from codeloupe.store.baseline.reading import parse_baseline
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).map(lambda text: text if text.strip() else "")
 ENTRIES = st.builds(

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.extraction.json_values import scan_json
-from codeloupe.extraction.review_answer import read_review_answer
-from codeloupe.extraction.verification import read_verification
+from codeloupe.engine.parse.json_values import scan_json
+from codeloupe.engine.parse.review_answer import read_review_answer
+from codeloupe.engine.parse.verification import read_verification
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.severity import Severity
 from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES, JsonShape, dumped

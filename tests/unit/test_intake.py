@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.engine.prepare import Intake, take_in
 from codeloupe.engine.selection import SelectionRules
 from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository
-from codeloupe.intake import Intake, take_in
 from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import (
@@ -345,7 +345,7 @@ def test_tree_and_snapshot_are_gone_when_the_guidance_cannot_be_read(
         raise GitFailed("broken", program="git", exit_code=1)
 
     # No damage to a repository stops this reading alone. It fails once during the export and once after it.
-    monkeypatch.setattr("codeloupe.intake.read_guidance", fail)
+    monkeypatch.setattr("codeloupe.engine.prepare.read_guidance", fail)
     with pytest.raises(GitFailed, match="broken"):
         _with_everything(CommitScope("HEAD"), guided.path)
     assert made

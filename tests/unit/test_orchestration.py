@@ -15,6 +15,16 @@ import pytest
 from codeloupe.config.schema import Settings
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.errors import ConnectionFailed, RevisionError
+from codeloupe.integrations import (
+    CodeReviewer,
+    ReviewIssue,
+    ReviewResult,
+    WorkdirIssue,
+    WorkdirReviewer,
+    WorkdirReviewResult,
+    make_reviewer,
+    make_workdir_reviewer,
+)
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import ReviewerChosen, Warned
 from codeloupe.model.finding import Finding, FindingStatus
@@ -31,16 +41,6 @@ from codeloupe.model.review import (
 )
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.model.severity import Severity
-from codeloupe.orchestration import (
-    CodeReviewer,
-    ReviewIssue,
-    ReviewResult,
-    WorkdirIssue,
-    WorkdirReviewer,
-    WorkdirReviewResult,
-    make_reviewer,
-    make_workdir_reviewer,
-)
 from tests.repository import GitRepository
 
 SETTINGS = Settings(reviewer_type="offline")

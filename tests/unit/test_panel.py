@@ -12,9 +12,9 @@ from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentLimits
+from codeloupe.model.ports import Reviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.panel import Floor, Seat, choose_seats, experts_of, seated
-from codeloupe.ports import Reviewer
 from codeloupe.testing import ScriptedAgent
 
 READS = AgentLimits(schema=True, tools=True)

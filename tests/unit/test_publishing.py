@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from codeloupe.engine.history.keeping import keep
 from codeloupe.errors import ForgeRefused, HeadMoved, UsageError
-from codeloupe.historian.keeping import keep
+from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.publication import Conclusion, Opinion, StatusKind, SummaryChange
 from codeloupe.model.review import Policy
 from codeloupe.model.severity import Severity
-from codeloupe.publishing import PublishRequest, publish_github
 from tests.github_server import GitHubServer, github_server
 from tests.github_server_graph import Graph
 from tests.github_server_records import ReviewComment
@@ -493,7 +493,7 @@ def test_a_dry_run_writes_nothing(server: GitHubServer, pull: PullRequest, tmp_p
 def test_without_the_extra_the_command_that_installs_it_is_named(
     server: GitHubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "codeloupe.forge.github_transport", raising=False)
+    monkeypatch.delitem(sys.modules, "codeloupe.forges.github.transport", raising=False)
     monkeypatch.setitem(sys.modules, "gidgethub", None)
     with pytest.raises(UsageError, match="the package gidgethub is needed") as raised:
         publish(server, review(), tmp_path)
@@ -502,8 +502,8 @@ def test_without_the_extra_the_command_that_installs_it_is_named(
 
 
 def test_whoever_posts_loads_nothing_that_could_ask_a_model() -> None:
-    loaded = loaded_by("import codeloupe.cli.publish, codeloupe.forge.github_transport")
-    assert "codeloupe.publishing" in loaded
+    loaded = loaded_by("import codeloupe.cli.publish, codeloupe.forges.github.transport")
+    assert "codeloupe.forges.publishing" in loaded
     rooms = {
         name for name in loaded if name.startswith(("codeloupe.agents", "codeloupe.panel", "codeloupe.switchboard"))
     }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.redaction import redact
+from codeloupe.system.redaction import redact
 
 LETTERS = "aB3dE6gH9jK2mN5pQ8rS"
 DASHES = "-" * 5

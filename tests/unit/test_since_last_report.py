@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from codeloupe.report.text import render_text
+from codeloupe.reports.text import render_text
 from tests.repository import GitRepository
 from tests.rounds_material import Rounds
 

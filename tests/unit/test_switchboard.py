@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.agent_sdk import AgentSdkAgent
-from codeloupe.agents.api import ApiAgent
-from codeloupe.agents.claude_cli import ClaudeCliAgent
-from codeloupe.agents.codex import CodexAgent
-from codeloupe.agents.gemini import GeminiAgent
+from codeloupe.agents.api.agent import ApiAgent
+from codeloupe.agents.claude.cli_agent import ClaudeCliAgent
+from codeloupe.agents.claude.sdk_agent import AgentSdkAgent
+from codeloupe.agents.codex.agent import CodexAgent
+from codeloupe.agents.gemini.agent import GeminiAgent
 from codeloupe.config.schema import Settings
 from codeloupe.errors import BudgetExhausted, InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent, AgentStarted
-from codeloupe.ports import Agent
+from codeloupe.model.ports import Agent
 from codeloupe.runtime import run_agent
 from codeloupe.store.location import database_path
 from codeloupe.switchboard import AGENT_NAMES, AgentCalls, make_agent, review_key

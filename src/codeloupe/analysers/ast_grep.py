@@ -29,7 +29,10 @@ from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
-from codeloupe.process import Command, Completed, find_program, inherited_environment, run, temporary_directory
+from codeloupe.system.command import Command, Completed, find_program
+from codeloupe.system.environment import inherited_environment
+from codeloupe.system.running import run
+from codeloupe.system.temporary import temporary_directory
 
 _NAME = "ast-grep"
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024

@@ -7,9 +7,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from codeloupe.model.ports import MomentOf
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
-from codeloupe.ports import MomentOf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
-from codeloupe.redaction import redact
+from codeloupe.system.redaction import redact
 
 NAME = "lock-files"
 

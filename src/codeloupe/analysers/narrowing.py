@@ -11,7 +11,7 @@ from codeloupe.analysers.interface import Issue
 from codeloupe.analysers.secret_values import mask_secrets
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.records import dataclass
-from codeloupe.redaction import redact
+from codeloupe.system.redaction import redact
 
 _MAX_EVIDENCE_LINES = 5
 _MAX_EVIDENCE_CHARACTERS = 1000

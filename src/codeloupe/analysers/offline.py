@@ -18,10 +18,10 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import FileChange
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding
+from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.usage import Usage
-from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
 
 _ONLY_DIFF = "only the diff is known, not the whole file"
 _NOT_IN_SNAPSHOT = "it is not a regular file in the snapshot of the change"

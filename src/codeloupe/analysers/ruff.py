@@ -28,7 +28,10 @@ from codeloupe.analysers.ruff_output import (
 from codeloupe.analysers.ruff_rules import ruff_rules
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.records import dataclass
-from codeloupe.process import Command, Completed, find_program, inherited_environment, run, temporary_directory
+from codeloupe.system.command import Command, Completed, find_program
+from codeloupe.system.environment import inherited_environment
+from codeloupe.system.running import run
+from codeloupe.system.temporary import temporary_directory
 
 _SUFFIXES = (".py", ".pyi", ".pyw")
 # The newest version that every supported ruff knows.

@@ -19,7 +19,7 @@ from codeloupe.analysers.secret_values import (
     speaks_about_secrets,
 )
 from codeloupe.model.records import dataclass
-from codeloupe.model.token_forms import bits_per_character, find_aws_secrets, find_tokens
+from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 PRIVATE_KEY = "Private Key"
 KEYWORD = "Secret Keyword"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from codeloupe.model.token_forms import bits_per_character
+from codeloupe.system.token_forms import bits_per_character
 
 _SHORTEST_VALUE = 4
 _SHORTEST_RANDOM = 12

@@ -23,8 +23,10 @@ from codeloupe.errors import AnalyserFailed, ProgramNotFound
 from codeloupe.model.change import Moment
 from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
-from codeloupe.model.token_forms import FORMS
-from codeloupe.process import Command, Completed, inherited_environment, run
+from codeloupe.system.command import Command, Completed
+from codeloupe.system.environment import inherited_environment
+from codeloupe.system.running import run
+from codeloupe.system.token_forms import FORMS
 
 _NAME = "detect-secrets"
 _WORKER = "codeloupe.analysers.secrets_worker"

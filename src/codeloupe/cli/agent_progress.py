@@ -20,8 +20,8 @@ from codeloupe.model.agent_events import (
     ToolUsed,
     TurnTaken,
 )
-from codeloupe.report.sanitise import log_line
-from codeloupe.report.wording import duration
+from codeloupe.reports.wording import duration
+from codeloupe.system.sanitise import log_line
 
 _LONGEST_MESSAGE = 500
 # What happens often is only for the live line; as plain lines it would fill a log.

@@ -8,12 +8,6 @@ import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from codeloupe.baseline.adopting import Terms, all_open, chosen, entry_for
-from codeloupe.baseline.editing import edited
-from codeloupe.baseline.entry_fields import LONGEST_TEXT, parse_date, parse_reason
-from codeloupe.baseline.file import read_working_file, write_working_file
-from codeloupe.baseline.reviewed import ReviewedFindings
-from codeloupe.baseline.standing import standings, to_prune
 from codeloupe.cli.baseline_review import reviewed_by, reviewed_if_any
 from codeloupe.cli.log_lines import set_up_logging
 from codeloupe.cli.options import is_ascii_only, look_of
@@ -21,8 +15,14 @@ from codeloupe.cli.writing import write_result
 from codeloupe.config.files import repository_root
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import Finding
-from codeloupe.report.baseline_text import list_json, pruned_json, render_added, render_list, render_pruned
-from codeloupe.report.sanitise import log_line
+from codeloupe.reports.baseline_text import list_json, pruned_json, render_added, render_list, render_pruned
+from codeloupe.store.baseline.adopting import Terms, all_open, chosen, entry_for
+from codeloupe.store.baseline.editing import edited
+from codeloupe.store.baseline.entry_fields import LONGEST_TEXT, parse_date, parse_reason
+from codeloupe.store.baseline.file import read_working_file, write_working_file
+from codeloupe.store.baseline.reviewed import ReviewedFindings
+from codeloupe.store.baseline.standing import standings, to_prune
+from codeloupe.system.sanitise import log_line
 
 
 def run(arguments: argparse.Namespace) -> int:

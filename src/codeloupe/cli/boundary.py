@@ -14,9 +14,9 @@ from typing import TextIO
 
 from codeloupe import __version__
 from codeloupe.errors import CodeloupeError, OutputError, UsageError
-from codeloupe.redaction import redact
-from codeloupe.report.sanitise import terminal, without_log_commands
 from codeloupe.store.location import state_directory
+from codeloupe.system.redaction import redact
+from codeloupe.system.sanitise import terminal, without_log_commands
 
 INTERNAL_ERROR = 4
 _STANDARD_STREAMS = ("stdin", "stdout", "stderr")

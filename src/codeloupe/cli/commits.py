@@ -15,14 +15,14 @@ from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
 from codeloupe.cli.running import Interrupted, run_to_end, set_up_logging, tell_notes
 from codeloupe.cli.tally import Tally
 from codeloupe.cli.writing import output_file, write_result
+from codeloupe.commits.sweeping import scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure as settings_for
 from codeloupe.model.events import Event
 from codeloupe.model.sweep import CommitQuery, CommitSweep
-from codeloupe.report.sanitise import log_line
-from codeloupe.report.wording import counted
+from codeloupe.reports.wording import counted
 from codeloupe.runtime import review_commits
-from codeloupe.sweeping import scope_of
+from codeloupe.system.sanitise import log_line
 
 __all__ = ["configure", "run"]
 
@@ -89,7 +89,7 @@ def _mode(arguments: argparse.Namespace) -> ProgressMode:
 def _render(sweep: CommitSweep, arguments: argparse.Namespace) -> str:
     # Only the module of the format that is asked for is loaded: that of text brings a library along.
     render: Any = getattr(
-        import_module(f"codeloupe.report.sweep_{arguments.output}"), f"render_sweep_{arguments.output}"
+        import_module(f"codeloupe.reports.sweep_{arguments.output}"), f"render_sweep_{arguments.output}"
     )
     if arguments.output != "text":
         return str(render(sweep))

@@ -15,8 +15,8 @@ from codeloupe.cli.running import run_to_end, set_up_logging
 from codeloupe.cli.writing import output_file, write_result
 from codeloupe.config.schema import Settings
 from codeloupe.model.review import Review
-from codeloupe.report.svg import svg
-from codeloupe.report.text import render_text
+from codeloupe.reports.svg import svg
+from codeloupe.reports.text import render_text
 
 _NEXT = """
 This was a real repository with a real change, reviewed offline: nothing left this machine.

@@ -14,8 +14,8 @@ from codeloupe.cli.writing import write_result
 from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError
 from codeloupe.model.diagnosis import Check, Diagnosis
-from codeloupe.report.sanitise import terminal
 from codeloupe.runtime import check_settings
+from codeloupe.system.sanitise import terminal
 
 _NOT_HEALTHY = 3
 

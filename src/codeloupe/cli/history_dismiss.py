@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 
 from codeloupe.cli.history_place import here
 from codeloupe.cli.writing import write_result
+from codeloupe.engine.history.lookup import SHORT_ID
 from codeloupe.errors import UsageError
-from codeloupe.historian.lookup import SHORT_ID
 from codeloupe.model.history import Dismissal, RepositoryIdentity
-from codeloupe.redaction import redact
-from codeloupe.report.history_words import moment
-from codeloupe.report.sanitise import terminal
+from codeloupe.reports.history_words import moment
 from codeloupe.store.history import SqliteHistory
+from codeloupe.system.redaction import redact
+from codeloupe.system.sanitise import terminal
 
 _SHORTEST_PREFIX = 6
 _LONGEST_REASON = 1_000

@@ -10,8 +10,8 @@ from codeloupe.cli.history_place import at_least, identity_of
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import UsageError
 from codeloupe.model.history import PruneRule, Removed
-from codeloupe.report.history_json import removed_json
-from codeloupe.report.wording import counted
+from codeloupe.reports.history_json import removed_json
+from codeloupe.reports.wording import counted
 from codeloupe.store.history import SqliteHistory
 
 _AGE = re.compile(r"([0-9]{1,5}) {0,3}([dwmy]?)", re.IGNORECASE)

@@ -13,14 +13,14 @@ from codeloupe.cli.commits_options import FORMATS as SWEEP_FORMATS
 from codeloupe.cli.history_place import here, tell_problems
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import output_file, write_result
+from codeloupe.engine.history.judging import changed_policy, judged, judged_sweep
+from codeloupe.engine.history.lookup import LAST, SHORT_ID, find_entry, find_review
 from codeloupe.errors import UsageError
-from codeloupe.historian.judging import changed_policy, judged, judged_sweep
-from codeloupe.historian.lookup import LAST, SHORT_ID, find_entry, find_review
 from codeloupe.model.history import EntryKind, ReviewRecord
 from codeloupe.model.review import Policy
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
-from codeloupe.report.formats import FORMATS, Layout
+from codeloupe.reports.formats import FORMATS, Layout
 from codeloupe.store.history import SqliteHistory
 
 
@@ -67,7 +67,7 @@ def _render_sweep(history: SqliteHistory, sweep_id: str, arguments: argparse.Nam
 
 def _sweep_text(sweep: CommitSweep, arguments: argparse.Namespace) -> str:
     # As for the verb `commits`: only the module of the format that is asked for is loaded.
-    module = import_module(f"codeloupe.report.sweep_{arguments.format}")
+    module = import_module(f"codeloupe.reports.sweep_{arguments.format}")
     render: Any = getattr(module, f"render_sweep_{arguments.format}")
     if arguments.format != "text":
         return str(render(sweep))

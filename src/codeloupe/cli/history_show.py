@@ -7,15 +7,15 @@ import argparse
 from codeloupe.cli.history_place import here, laid_out, tell_problems
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
+from codeloupe.engine.history.judging import judged
+from codeloupe.engine.history.lookup import SHORT_ID, find_entry, review_of
 from codeloupe.errors import UsageError
-from codeloupe.historian.judging import judged
-from codeloupe.historian.lookup import SHORT_ID, find_entry, review_of
 from codeloupe.model.history import EntryKind, ReviewRecord
-from codeloupe.report.formats import FORMATS, Layout
-from codeloupe.report.history_list import render_sweep
-from codeloupe.report.history_words import moment
-from codeloupe.report.sanitise import terminal, without_log_commands
+from codeloupe.reports.formats import FORMATS, Layout
+from codeloupe.reports.history_list import render_sweep
+from codeloupe.reports.history_words import moment
 from codeloupe.store.history import SqliteHistory
+from codeloupe.system.sanitise import terminal, without_log_commands
 
 
 def run(history: SqliteHistory, arguments: argparse.Namespace) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
-from codeloupe.redaction import redact
-from codeloupe.report.sanitise import log_line, terminal, without_log_commands
+from codeloupe.system.redaction import redact
+from codeloupe.system.sanitise import log_line, terminal, without_log_commands
 
 
 def set_up_logging(*, verbose: bool, debug: bool = False) -> None:

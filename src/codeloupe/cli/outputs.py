@@ -16,7 +16,7 @@ from typing import Any
 from codeloupe.cli.writing import output_file, write_result
 from codeloupe.errors import UsageError
 from codeloupe.model.records import dataclass
-from codeloupe.report.format_names import FORMAT_NAMES
+from codeloupe.reports.format_names import FORMAT_NAMES
 
 
 @dataclass(frozen=True, slots=True)

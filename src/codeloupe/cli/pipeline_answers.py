@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from codeloupe.errors import UsageError
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageRecord, StageState
-from codeloupe.report.pipeline_words import state_in_words
+from codeloupe.reports.pipeline_words import state_in_words
 from codeloupe.store.run_lock import Holder
 from codeloupe.store.run_store import DirectoryRunStore
 

@@ -9,7 +9,7 @@ from codeloupe.cli.pipeline_answers import leave_word, stage_for
 from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_word
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.pipeline import Decision, StageState
-from codeloupe.report.pipeline_words import advised_command, has_work
+from codeloupe.reports.pipeline_words import advised_command, has_work
 
 _DECISIONS = {"approve": Decision.APPROVE, "reject": Decision.REJECT}
 

@@ -18,8 +18,8 @@ from codeloupe.cli.running import run_to_end
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.pipeline import RunRecord, StageState
 from codeloupe.pipelines import RunOptions
-from codeloupe.report.pipeline_words import COULD_NOT_GO_ON, INTERRUPTED, exit_code_of
-from codeloupe.report.wording import counted
+from codeloupe.reports.pipeline_words import COULD_NOT_GO_ON, INTERRUPTED, exit_code_of
+from codeloupe.reports.wording import counted
 from codeloupe.runtime import Runtime
 from codeloupe.store.run_store import DirectoryRunStore
 

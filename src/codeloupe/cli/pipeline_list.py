@@ -10,9 +10,9 @@ from codeloupe.cli.pipeline_place import FIRST_STEP, open_store
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import RunRecord
-from codeloupe.report.pipeline_json import runs_json
-from codeloupe.report.pipeline_list import render_runs
-from codeloupe.report.pipeline_words import ENDED_STATES, as_it_stands
+from codeloupe.reports.pipeline_json import runs_json
+from codeloupe.reports.pipeline_list import render_runs
+from codeloupe.reports.pipeline_words import ENDED_STATES, as_it_stands
 from codeloupe.store.run_store import DirectoryRunStore
 
 

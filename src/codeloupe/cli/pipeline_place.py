@@ -13,15 +13,15 @@ from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import NO_RESULT, RunRecord, StageState
-from codeloupe.redaction import is_secret
-from codeloupe.report.history_words import moment
-from codeloupe.report.pipeline_json import run_json
-from codeloupe.report.pipeline_text import Places, render_run
-from codeloupe.report.pipeline_words import as_it_stands, state_in_words
-from codeloupe.report.sanitise import terminal
+from codeloupe.reports.history_words import moment
+from codeloupe.reports.pipeline_json import run_json
+from codeloupe.reports.pipeline_text import Places, render_run
+from codeloupe.reports.pipeline_words import as_it_stands, state_in_words
 from codeloupe.store.location import state_directory
 from codeloupe.store.run_lock import Holder
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
+from codeloupe.system.redaction import is_secret
+from codeloupe.system.sanitise import terminal
 
 LAST = "last"
 FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from codeloupe.cli.pipeline_place import find_run, open_store
-from codeloupe.report.sanitise import terminal
-from codeloupe.report.wording import counted
+from codeloupe.reports.wording import counted
+from codeloupe.system.sanitise import terminal
 
 
 def run(arguments: argparse.Namespace) -> int:

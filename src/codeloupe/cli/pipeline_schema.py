@@ -6,7 +6,7 @@ import argparse
 import json
 
 from codeloupe.pipeline.definition import pipeline_schema
-from codeloupe.report.pipeline_json import list_schema, run_schema
+from codeloupe.reports.pipeline_json import list_schema, run_schema
 
 _DOCUMENTS = {"file": pipeline_schema, "status": run_schema, "list": list_schema}
 

@@ -14,7 +14,7 @@ from codeloupe.cli.live_line import choose_mode
 from codeloupe.cli.pipeline_display import PipelineDisplay
 from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_run
 from codeloupe.model.pipeline import RunRecord
-from codeloupe.report.pipeline_words import COULD_NOT_GO_ON, exit_code_of, state_in_words
+from codeloupe.reports.pipeline_words import COULD_NOT_GO_ON, exit_code_of, state_in_words
 from codeloupe.store.run_lock import Holder
 from codeloupe.store.run_store import DirectoryRunStore
 

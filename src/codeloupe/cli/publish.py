@@ -9,9 +9,9 @@ from codeloupe.cli.publish_text import publication_json, render_publication
 from codeloupe.cli.running import run_to_end, set_up_logging
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import UsageError
+from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
-from codeloupe.publishing import PublishRequest, publish_github
-from codeloupe.report.sanitise import log_line
+from codeloupe.system.sanitise import log_line
 
 
 def run(arguments: argparse.Namespace) -> int:

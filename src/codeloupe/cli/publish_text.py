@@ -15,9 +15,9 @@ from codeloupe.model.publication import (
     StatusKind,
     WithoutComment,
 )
-from codeloupe.redaction import redact
-from codeloupe.report.sanitise import json_document, log_line
-from codeloupe.report.wording import counted, place_in_words
+from codeloupe.reports.wording import counted, place_in_words
+from codeloupe.system.redaction import redact
+from codeloupe.system.sanitise import json_document, log_line
 
 _SHOWN = 10
 _LONGEST_LINE = 300

@@ -28,11 +28,11 @@ from codeloupe.model.preview import Preview
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
 from codeloupe.model.usage import Usage
-from codeloupe.redaction import redact
-from codeloupe.report.formats import FORMATS, Layout
-from codeloupe.report.sanitise import log_line
-from codeloupe.report.shown_diff import ShownDiff
-from codeloupe.report.wording import counted
+from codeloupe.reports.formats import FORMATS, Layout
+from codeloupe.reports.shown_diff import ShownDiff
+from codeloupe.reports.wording import counted
+from codeloupe.system.redaction import redact
+from codeloupe.system.sanitise import log_line
 
 __all__ = ["configure", "run"]
 
@@ -202,4 +202,4 @@ def _render_preview(preview: Preview, output: Output, arguments: argparse.Namesp
 
 def _report(name: str) -> Any:
     """The module of a report: only the one that is asked for is loaded, since text brings a library along."""
-    return import_module(f"codeloupe.report.{name}")
+    return import_module(f"codeloupe.reports.{name}")

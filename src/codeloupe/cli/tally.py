@@ -23,7 +23,7 @@ from codeloupe.model.events import (
 )
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.severity import Severity
-from codeloupe.report.wording import counted, dollars
+from codeloupe.reports.wording import counted, dollars
 
 _LANES_NAMED = 4
 

@@ -26,10 +26,10 @@ from codeloupe.model.events import LaneFinished, UnitFinished, UnitsPlanned
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import PathInstruction
+from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.unit import Effort, Unit
-from codeloupe.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 
 DROPPED_FINDING = "dropped_finding"
 # Answers that cannot be read are kept to be looked into, but not all of thousands.

@@ -19,9 +19,9 @@ from codeloupe.engine.placing_again import PlacesOfNow, is_touched
 from codeloupe.model.change import FileChange, Hunk
 from codeloupe.model.events import StageStarted
 from codeloupe.model.finding import Finding
+from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
 
 _DIGITS = 24
 _MOST_ROWS = 24

@@ -12,9 +12,9 @@ from codeloupe.engine.failures import failure_of
 from codeloupe.engine.merge import merge_findings
 from codeloupe.model.events import LaneFinished
 from codeloupe.model.finding import Finding, Source
+from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.usage import Usage
-from codeloupe.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
 
 OFFLINE = "offline"
 _log = logging.getLogger(__name__)

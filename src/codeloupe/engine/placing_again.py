@@ -18,7 +18,7 @@ from codeloupe.engine.surroundings import Surroundings
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.ports import ReviewTask
+from codeloupe.model.ports import ReviewTask
 
 # What stands in evidence where a secret was.
 _MASK = re.compile(rf"{re.escape(MASK)}|[*]{{8}}")

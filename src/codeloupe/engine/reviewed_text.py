@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from codeloupe.ports import ReviewTask
+from codeloupe.model.ports import ReviewTask
 
 _MAX_BYTES = 32 * 1024 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -12,8 +12,8 @@ from codeloupe.engine.lifecycle import Ground, compare
 from codeloupe.engine.placing_again import PlacesOfNow, is_on_added_lines, is_touched
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
+from codeloupe.model.ports import ReviewTask
 from codeloupe.model.records import dataclass
-from codeloupe.ports import ReviewTask
 
 # Of some fingerprints, those whose finding was fixed when it was seen last.
 FixedBefore = Callable[[Sequence[str]], frozenset[str]]

@@ -21,6 +21,7 @@ from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import Event, StageStarted, Warned
 from codeloupe.model.finding import Finding, Source
+from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import (
     Coverage,
@@ -31,7 +32,6 @@ from codeloupe.model.review import (
     unplaced_errors,
     unsettled_claims,
 )
-from codeloupe.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding
-from codeloupe.ports import ReviewTask
+from codeloupe.model.ports import ReviewTask
 
 _EVIDENCE_LINES = 10
 _LONGEST_RANGE = 1_000

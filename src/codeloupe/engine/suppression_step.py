@@ -11,7 +11,7 @@ from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.suppression import LinesOf, added_suppressions, apply_suppressions
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.change import FileChange
-from codeloupe.ports import ReviewerOutcome, ReviewTask
+from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 
 # Only a forged diff names a line beyond it.
 _MOST_LINES = 1_000_000

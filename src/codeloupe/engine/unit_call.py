@@ -20,6 +20,9 @@ from codeloupe.engine.failures import (
     shortened,
 )
 from codeloupe.engine.light_diff import MAX_LINE_BYTES
+from codeloupe.engine.parse.alarm import is_alarming
+from codeloupe.engine.parse.reasons import TRUNCATED_JSON, claims_defects
+from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.prompt import (
     FINDINGS_SCHEMA,
     REPAIR_SCHEMA,
@@ -30,15 +33,12 @@ from codeloupe.engine.prompt import (
 )
 from codeloupe.engine.quoted_answer import ECHOED_QUESTION, QUOTED_ANSWER, is_echo, is_quoted
 from codeloupe.errors import Crashed, OutputInvalid
-from codeloupe.extraction.alarm import is_alarming
-from codeloupe.extraction.reasons import TRUNCATED_JSON, claims_defects
-from codeloupe.extraction.review_answer import read_review_answer
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.finding import Finding
+from codeloupe.model.ports import EventSink
 from codeloupe.model.records import dataclass
 from codeloupe.model.unit import Unit
-from codeloupe.ports import EventSink
 
 Place = Callable[[ClaimedFinding, Unit], Finding]
 

@@ -16,19 +16,19 @@ from codeloupe.engine.asking import Asker, CallOptions, Desk, Transcript, can_re
 from codeloupe.engine.circuit import CircuitOpen
 from codeloupe.engine.failures import NOT_VERIFIED, UNEXPECTED_ERROR, answer_in, failure_of, is_cut_off, shortened
 from codeloupe.engine.light_diff import shown_line
+from codeloupe.engine.parse.verification import read_verification
 from codeloupe.engine.prompt import VERIFY_SCHEMA, PromptMaterial, excerpt_around, new_fence, verify_prompt
 from codeloupe.engine.quoted_answer import QUOTED_ANSWER, is_quoted
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.errors import OutputInvalid
-from codeloupe.extraction.verification import read_verification
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.answer import Proof, Verification
 from codeloupe.model.events import FindingVerified, StageStarted
 from codeloupe.model.finding import Finding, FindingStatus, Source
+from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewError
 from codeloupe.model.severity import Severity
-from codeloupe.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 
 _CONTEXT_LINES = 25
 _MOST_CHANGED_LINES = 400

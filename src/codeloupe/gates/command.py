@@ -12,9 +12,11 @@ from codeloupe.errors import ProcessError, ProgramNotFound
 from codeloupe.gates.program_output import last_words
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
+from codeloupe.model.ports import GateTask
 from codeloupe.model.usage import Usage
-from codeloupe.ports import GateTask
-from codeloupe.process import Command, Completed, StreamTimedOut, find_program, program_environment, stream
+from codeloupe.system.command import Command, Completed, find_program
+from codeloupe.system.environment import program_environment
+from codeloupe.system.streaming import StreamTimedOut, stream
 
 _MAX_OUTPUT_BYTES = 1024 * 1024
 

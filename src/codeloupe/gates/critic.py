@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
+from codeloupe.engine.parse.reasons import TRUNCATED_JSON
 from codeloupe.errors import AgentError, OutputInvalid, PipelineError
-from codeloupe.extraction.critique import CritiqueAnswer, read_critique
-from codeloupe.extraction.reasons import TRUNCATED_JSON
 from codeloupe.gates.critic_prompt import (
     CRITIC_VERSION,
     CRITIQUE_SCHEMA,
@@ -25,10 +25,10 @@ from codeloupe.gates.fencing import new_fence
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
+from codeloupe.model.ports import GateTask
 from codeloupe.model.records import dataclass
 from codeloupe.model.spending import spent, usage_of
 from codeloupe.model.usage import Usage
-from codeloupe.ports import GateTask
 
 AskCritic = Callable[[GateDefinition, AgentRequest], Awaitable[AgentResult]]
 CanRead = Callable[[GateDefinition, GateTask], bool]

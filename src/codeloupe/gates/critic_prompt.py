@@ -12,8 +12,8 @@ from typing import Any
 
 from codeloupe.gates.fencing import cut, fenced
 from codeloupe.model.pipeline import Critique
+from codeloupe.model.ports import GateTask
 from codeloupe.model.records import dataclass
-from codeloupe.ports import GateTask
 
 # Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
 CRITIC_VERSION = "1"

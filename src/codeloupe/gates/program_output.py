@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from codeloupe.model.pipeline_definition import PipelineDefinition
-from codeloupe.redaction import is_secret, redact
+from codeloupe.system.redaction import is_secret, redact
 
 # Colours and cursor movements; each part is bounded, so that it takes linear time.
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")

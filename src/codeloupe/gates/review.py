@@ -11,9 +11,9 @@ from codeloupe.errors import PipelineError
 from codeloupe.model.finding import Finding
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
+from codeloupe.model.ports import GateTask
 from codeloupe.model.review import Review, claim_in_words
 from codeloupe.model.severity import Severity
-from codeloupe.ports import GateTask
 
 ReviewChange = Callable[[GateDefinition, GateTask], Awaitable[Review]]
 

@@ -14,10 +14,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from codeloupe import process
 from codeloupe.errors import GitFailed, ProgramNotFound
 from codeloupe.model.records import dataclass
-from codeloupe.process import Command, Completed, find_program, inherited_environment, run_blocking
+from codeloupe.system.blocking import run_blocking
+from codeloupe.system.command import Command, Completed, find_program
+from codeloupe.system.environment import inherited_environment
+from codeloupe.system.running import run as run_program
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
@@ -137,7 +139,7 @@ async def git_to_remote(place: Place, line: Line, *arguments: str, stdin: bytes 
     """
     environment = {**_ENVIRONMENT, "HOME": "/nonexistent", **line.variables, "GIT_ALLOW_PROTOCOL": line.protocol}
     command = _command(place, arguments, environment, stdin)
-    return await process.run(
+    return await run_program(
         replace(command, timeout_seconds=line.timeout_seconds, max_output_bytes=line.max_output_bytes)
     )
 
@@ -150,7 +152,7 @@ async def git_for_user(place: Place, *arguments: str) -> Completed:
 
 
 async def _run(place: Place, arguments: tuple[str, ...], environment: dict[str, str], stdin: bytes) -> Completed:
-    return await process.run(_command(place, arguments, environment, stdin))
+    return await run_program(_command(place, arguments, environment, stdin))
 
 
 def _command(place: Place, arguments: tuple[str, ...], environment: Mapping[str, str], stdin: bytes = b"") -> Command:

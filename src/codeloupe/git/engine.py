@@ -17,7 +17,7 @@ from pathlib import Path
 from codeloupe.errors import NotARepository, UsageError
 from codeloupe.git.command import Place
 from codeloupe.model.records import dataclass
-from codeloupe.process import temporary_directory
+from codeloupe.system.temporary import temporary_directory
 
 # For reading diffs: drivers off; text and eol stay, or a CRLF checkout would differ in every line.
 DIFF_ATTRIBUTES = "* !filter !diff !merge !ident\n"

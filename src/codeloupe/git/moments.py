@@ -8,7 +8,7 @@ from codeloupe.git.command import try_git
 from codeloupe.git.repository import Repository
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import Moment, ScopeKind
-from codeloupe.ports import MomentOf
+from codeloupe.model.ports import MomentOf
 
 _MOST_BRANCHES = 10
 _REMOTE = ("for-each-ref", "--sort=-committerdate", "--format=%(objectname)")

@@ -12,7 +12,7 @@ from codeloupe.git.command import Line, Place, git_for_user, git_to_remote
 from codeloupe.git.remote_address import RemoteAddress
 from codeloupe.git.remote_failures import CHECK_OUT, remote_failure
 from codeloupe.model.records import dataclass
-from codeloupe.process import Completed
+from codeloupe.system.command import Completed
 
 TIMEOUT_SECONDS = 900.0
 MAX_RECEIVED_BYTES = 4 * 1024**3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from codeloupe.errors import CodeloupeError, GitFailed, RevisionError, UsageError
 from codeloupe.git.command import failure
 from codeloupe.git.remote_address import RemoteAddress
-from codeloupe.process import Completed
+from codeloupe.system.command import Completed
 
 CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
 

@@ -10,7 +10,7 @@ from codeloupe.errors import NotARepository, RevisionError
 from codeloupe.git.command import MINIMUM_VERSION, Place, ask_git, both, failure, git, git_for_user, try_git
 from codeloupe.git.engine import Sources
 from codeloupe.model.records import dataclass
-from codeloupe.process import Completed
+from codeloupe.system.command import Completed
 
 _REMOTE_HEAD = "refs/remotes/origin/HEAD"
 _USUAL_BASES = tuple(

@@ -28,8 +28,8 @@ from codeloupe.git.workspace_private import add_repository
 from codeloupe.git.workspace_scan import Scan, ScanLimits, Scanner, reason_of
 from codeloupe.git.workspace_tidying import tidy
 from codeloupe.git.workspace_trees import Tree, read_tree
+from codeloupe.model.ports import KeptTree
 from codeloupe.model.records import dataclass
-from codeloupe.ports import KeptTree
 
 _NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PATCH_FLAGS = (

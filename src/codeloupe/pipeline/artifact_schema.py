@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from codeloupe.agents.calls.schemas import SchemaError, UnknownReference, validator_for, violation
 from codeloupe.config.document import Refused, read_document
 from codeloupe.config.nodes import plain
 from codeloupe.config.problems import escape
 from codeloupe.errors import ArtifactError
 from codeloupe.model.pipeline_definition import ArtifactRule
 from codeloupe.pipeline.artifact_patterns import matches
-from codeloupe.schemas import SchemaError, UnknownReference, validator_for, violation
 
 MOST_CHECKED_BYTES = 4 * 1024**2
 _DEEPEST_LEVEL = 100

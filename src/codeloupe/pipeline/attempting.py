@@ -27,13 +27,13 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.model.pipeline_definition import GateKind, StageDefinition, WorkspaceKind
+from codeloupe.model.ports import AgentEventSink, AskAgent
 from codeloupe.model.spending import usage_of
 from codeloupe.pipeline.changes import parts_now
 from codeloupe.pipeline.deciding import Execute
 from codeloupe.pipeline.recovery import failed_try
 from codeloupe.pipeline.stage_execution import execute_stage, failure_usage
 from codeloupe.pipeline.surroundings import Surroundings
-from codeloupe.ports import AgentEventSink, AskAgent
 
 _log = logging.getLogger(__name__)
 _MOST_NOTES = 50

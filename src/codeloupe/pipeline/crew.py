@@ -9,11 +9,11 @@ from typing import Protocol
 from codeloupe.errors import BudgetExhausted, ConfigError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.pipeline_definition import GateDefinition, PipelineDefinition, StageDefinition
+from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, GateTask
 from codeloupe.model.records import dataclass
 from codeloupe.pipeline.definition_problems import did_you_mean
 from codeloupe.pipeline.purse import Purse
 from codeloupe.pipeline.surroundings import ignore
-from codeloupe.ports import Agent, AgentEventSink, AskAgent, GateTask
 
 
 class Caller(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from codeloupe.errors import WorkspaceError
 from codeloupe.model.pipeline_definition import PipelineDefinition
-from codeloupe.ports import WorkspaceStore
+from codeloupe.model.ports import WorkspaceStore
 
 
 def ancestors(definition: PipelineDefinition) -> Mapping[str, frozenset[str]]:

@@ -20,6 +20,7 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.model.pipeline_definition import GateKind, StageDefinition
+from codeloupe.model.ports import GateTask
 from codeloupe.pipeline.attempting import own_answers, record_failure, unused_answer
 from codeloupe.pipeline.deciding import Execute, Judge, next_action
 from codeloupe.pipeline.handwork import spare_handwork
@@ -29,7 +30,6 @@ from codeloupe.pipeline.stage_execution import failure_usage
 from codeloupe.pipeline.stage_prompt import read_texts
 from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.pipeline.words import critique_of, word_event
-from codeloupe.ports import GateTask
 
 _QUESTION = "Approve the work of this stage?"
 

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.model.ports import RunStore
 from codeloupe.pipeline.states import LIVE_STATES, STAGE_TRANSITIONS, moved, run_moved, with_stage
-from codeloupe.ports import RunStore
 
 Watch = Callable[[RunRecord, PipelineEvent], None]
 Mask = Callable[[str], str]

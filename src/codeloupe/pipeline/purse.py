@@ -9,9 +9,9 @@ from codeloupe.errors import BudgetExhausted
 from codeloupe.model.agent_events import AgentEvent, AttemptStarted
 from codeloupe.model.pipeline import StageRecord
 from codeloupe.model.pipeline_definition import PipelineDefinition
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.logbook import Logbook
-from codeloupe.ports import AgentEventSink
 
 
 class Purse:

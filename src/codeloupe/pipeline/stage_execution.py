@@ -30,6 +30,7 @@ from codeloupe.errors import (
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.pipeline import StageRequest, StageResult, StageStatus
 from codeloupe.model.pipeline_definition import StageDefinition
+from codeloupe.model.ports import AgentEventSink, AskAgent
 from codeloupe.model.records import dataclass
 from codeloupe.model.spending import spent, usage_of
 from codeloupe.model.usage import Usage
@@ -37,7 +38,6 @@ from codeloupe.pipeline.artifact_scan import Look, identity_of, let_time_pass, l
 from codeloupe.pipeline.artifact_schema import check_schemas
 from codeloupe.pipeline.artifacts import Collected, answer_name, collect, listed, require, save_answer
 from codeloupe.pipeline.stage_prompt import build_prompt, read_texts
-from codeloupe.ports import AgentEventSink, AskAgent
 
 # An agent whose time is over says so itself, with what it cost, if it gets a moment for that.
 _LAST_WORDS_SECONDS = 1.0

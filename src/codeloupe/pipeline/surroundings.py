@@ -8,12 +8,12 @@ from pathlib import Path
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.pipeline import Approval, StageRecord
 from codeloupe.model.pipeline_definition import GateKind, PipelineDefinition, StageDefinition
+from codeloupe.model.ports import AgentEventSink, AskAgent, Gate, WorkspaceStore
 from codeloupe.model.records import dataclass
 from codeloupe.pipeline.descent import Descent
 from codeloupe.pipeline.logbook import Logbook
 from codeloupe.pipeline.places import Places
 from codeloupe.pipeline.purse import Purse
-from codeloupe.ports import AgentEventSink, AskAgent, Gate, WorkspaceStore
 
 AskFor = Callable[[StageDefinition, str], AskAgent]
 TellTree = Callable[[Path, str, int], None]

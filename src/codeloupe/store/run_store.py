@@ -16,7 +16,6 @@ from pathlib import Path
 
 from codeloupe.errors import RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
-from codeloupe.removal import remove_tree
 from codeloupe.store import run_approvals, run_journal
 from codeloupe.store.failures import Unreadable
 from codeloupe.store.review_text import FromNewerVersion
@@ -32,6 +31,7 @@ from codeloupe.store.run_files import (
 from codeloupe.store.run_json import run_from_json, run_to_json
 from codeloupe.store.run_lock import Holder, holder_of, locked
 from codeloupe.store.run_removal import NEW_PREFIX, REMOVED_PREFIX, clear_leftovers, size_below
+from codeloupe.system.removal import remove_tree
 
 # Below the state directory.
 RUNS_DIRECTORY = "pipelines"

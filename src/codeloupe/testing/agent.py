@@ -11,7 +11,7 @@ from typing import Literal
 
 from codeloupe.errors import Crashed, InvalidRequest, PromptTooLong, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
-from codeloupe.ports import AgentEventSink
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.testing.replies import Text
 from codeloupe.testing.script import Script
 from codeloupe.testing.scripted_call import AgentStep, ScriptedCall

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from codeloupe.errors import AgentError, BudgetExhausted, OutputInvalid, TurnsExhausted
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.records import dataclass
-from codeloupe.ports import AgentEventSink
 from codeloupe.testing.replies import Delay, Hang, Json, Text, ToolUse
 from codeloupe.testing.script import Script
 

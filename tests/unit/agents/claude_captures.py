@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codeloupe.agents.claude_failures import ended_without_result
-from codeloupe.agents.claude_output import answer_in
-from codeloupe.agents.claude_program import CLAUDE_CLI
-from codeloupe.agents.claude_progress import Progress
-from codeloupe.agents.program import message_on
-from codeloupe.agents.program_failures import Failure
+from codeloupe.agents.calls.program import message_on
+from codeloupe.agents.calls.program_failures import Failure
+from codeloupe.agents.claude.failures import ended_without_result
+from codeloupe.agents.claude.output import answer_in
+from codeloupe.agents.claude.program import CLAUDE_CLI
+from codeloupe.agents.claude.progress import Progress
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentEvent
 

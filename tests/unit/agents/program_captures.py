@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from codeloupe.agents.codex_output import CodexProgress
-from codeloupe.agents.gemini_output import GeminiProgress
-from codeloupe.agents.program import message_on
+from codeloupe.agents.calls.program import message_on
+from codeloupe.agents.codex.output import CodexProgress
+from codeloupe.agents.gemini.output import GeminiProgress
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentEvent
-from codeloupe.process import Completed
+from codeloupe.system.command import Completed
 
 FOLDER = Path(__file__).parents[2] / "captures"
 NOW = datetime(2026, 11, 15, 14, 30, 20)  # noqa: DTZ001 - local time, as the program tells it

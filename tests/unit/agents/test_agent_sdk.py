@@ -15,13 +15,13 @@ from typing import Any
 import claude_agent_sdk
 import pytest
 
-from codeloupe.agents.agent_sdk import AgentSdkAgent
-from codeloupe.agents.claude_output import answer_in
-from codeloupe.agents.claude_program import AGENT_SDK
-from codeloupe.agents.claude_progress import Progress
-from codeloupe.agents.environment import Places
-from codeloupe.agents.sdk_conversation import Conversation, PassedLimit
-from codeloupe.agents.sdk_options import SdkCall, as_printed, how_to_start
+from codeloupe.agents.calls.environment import Places
+from codeloupe.agents.claude.output import answer_in
+from codeloupe.agents.claude.program import AGENT_SDK
+from codeloupe.agents.claude.progress import Progress
+from codeloupe.agents.claude.sdk_agent import AgentSdkAgent
+from codeloupe.agents.claude.sdk_conversation import Conversation, PassedLimit
+from codeloupe.agents.claude.sdk_options import SdkCall, as_printed, how_to_start
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, TurnsExhausted
 from codeloupe.model.agent import AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent, ToolUsed, TurnTaken
@@ -213,7 +213,7 @@ except NotInstalled as error:
 
 
 def test_the_package_is_not_imported_before_it_is_needed() -> None:
-    script = "import sys, codeloupe.agents.agent_sdk; print('claude_agent_sdk' in sys.modules)"
+    script = "import sys, codeloupe.agents.claude.sdk_agent; print('claude_agent_sdk' in sys.modules)"
     completed = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
     assert completed.stdout == "False\n"
 

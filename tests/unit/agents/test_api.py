@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.api import ApiAgent
-from codeloupe.agents.schema_check import check_output
+from codeloupe.agents.api.agent import ApiAgent
+from codeloupe.agents.calls.schema_check import check_output
 from codeloupe.errors import (
     AgentError,
     ConnectionFailed,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.budget import RunBudget, Spent
+from codeloupe.agents.calls.budget import RunBudget, Spent
 from codeloupe.errors import BudgetExhausted, Crashed, NotInstalled
 from codeloupe.model.agent import AgentResult, TokenUsage
 from tests.unit.agents.call_samples import rate_limited, request, result

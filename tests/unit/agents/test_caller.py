@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.budget import RunBudget
-from codeloupe.agents.caller import AgentCaller, CallerOptions, ChangedFiles
-from codeloupe.agents.retry import RetryPolicy
+from codeloupe.agents.calls.budget import RunBudget
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions, ChangedFiles
+from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.errors import (
     AgentError,
     BudgetExhausted,
@@ -34,7 +34,7 @@ from codeloupe.model.agent_events import (
     TokensSpent,
     TurnTaken,
 )
-from codeloupe.ports import Agent, AgentEventSink
+from codeloupe.model.ports import Agent, AgentEventSink
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Delay, Hang, Json, Text
 from codeloupe.testing.scripted_call import AgentStep

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.budget import RunBudget
-from codeloupe.agents.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.budget import RunBudget
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.errors import RateLimited
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.agent_events import AgentEvent, QuotaEnded

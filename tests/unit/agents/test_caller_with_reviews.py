@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.budget import RunBudget
-from codeloupe.agents.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.budget import RunBudget
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.errors import NotLoggedIn, Overloaded, RateLimited
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentFinished, AgentStarted
 from codeloupe.model.events import AgentActivity, Event, UnitFinished, Warned
-from codeloupe.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
+from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
 from codeloupe.store.memory_ledger import MemoryLedger
 from codeloupe.switchboard import review_key
 from codeloupe.testing import AgentStep, Delay, ScriptedAgent

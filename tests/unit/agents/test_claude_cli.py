@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.claude_cli import ClaudeCliAgent
-from codeloupe.agents.claude_flags import LIMITS, READ_ONLY_TOOLS, prompt_input, tools_for
+from codeloupe.agents.claude.cli_agent import ClaudeCliAgent
+from codeloupe.agents.claude.flags import LIMITS, READ_ONLY_TOOLS, prompt_input, tools_for
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, OutputInvalid, PromptTooLong, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent
-from codeloupe.process import stream
+from codeloupe.system.streaming import stream
 from tests.endings import FAR_TOO_LONG_SECONDS, before_its_limit, ends_soon
 from tests.unit.agents.call_samples import ended_in_silence, every_limit_of_silence, request
 from tests.unit.agents.claude_captures import capture, unheard
@@ -233,7 +233,7 @@ def test_a_program_that_answers_and_does_not_end_is_not_waited_for_until_its_dea
     tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So that the test need not wait as long as a real program may take.
-    monkeypatch.setattr("codeloupe.process.streaming._END_SECONDS", 0.3)
+    monkeypatch.setattr("codeloupe.system.streaming._END_SECONDS", 0.3)
     program = FakeClaude(tmp_path, f"{ANSWER}\ntime.sleep({FAR_TOO_LONG_SECONDS})")
     with ends_soon():
         asked = request(working_dir=work, timeout_seconds=FAR_TOO_LONG_SECONDS)

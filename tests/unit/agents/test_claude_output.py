@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.agents.claude_failures import ended_without_result
-from codeloupe.agents.claude_output import Told, answer_in, error_in, tool_detail
-from codeloupe.agents.claude_program import CLAUDE_CLI
-from codeloupe.agents.claude_progress import Progress
-from codeloupe.agents.claude_spending import spent_in
-from codeloupe.agents.program_failures import Failure
+from codeloupe.agents.calls.program_failures import Failure
+from codeloupe.agents.claude.failures import ended_without_result
+from codeloupe.agents.claude.output import Told, answer_in, error_in, tool_detail
+from codeloupe.agents.claude.program import CLAUDE_CLI
+from codeloupe.agents.claude.progress import Progress
+from codeloupe.agents.claude.spending import spent_in
 from codeloupe.errors import (
     AgentError,
     BudgetExhausted,

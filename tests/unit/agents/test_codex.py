@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.codex import CodexAgent
-from codeloupe.agents.codex_flags import LIMITS
-from codeloupe.agents.codex_program import find_codex
+from codeloupe.agents.codex.agent import CodexAgent
+from codeloupe.agents.codex.flags import LIMITS
+from codeloupe.agents.codex.program import find_codex
 from codeloupe.errors import (
     AgentError,
     Crashed,

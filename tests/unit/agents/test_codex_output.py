@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.agents.codex_failures import failed
-from codeloupe.agents.codex_program import CODEX
-from codeloupe.agents.program_failures import Failure
+from codeloupe.agents.calls.program_failures import Failure
+from codeloupe.agents.codex.failures import failed
+from codeloupe.agents.codex.program import CODEX
 from codeloupe.errors import (
     AgentError,
     ConnectionFailed,

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.codex_flags import arguments, toml
-from codeloupe.agents.codex_program import CodexSettings
-from codeloupe.agents.codex_skills import skill_files
-from codeloupe.agents.environment import throw_away_places
+from codeloupe.agents.calls.environment import throw_away_places
+from codeloupe.agents.codex.flags import arguments, toml
+from codeloupe.agents.codex.program import CodexSettings
+from codeloupe.agents.codex.skills import skill_files
 from codeloupe.errors import InvalidRequest
 from tests.unit.agents.call_samples import request
 

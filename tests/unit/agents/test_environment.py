@@ -5,15 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.claude_environment import ClaudeSettings, claude_environment
-from codeloupe.agents.environment import (
-    Places,
-    agent_environment,
-    throw_away_places,
-    user_home,
-)
-from codeloupe.agents.prompt_text import full_prompt
-from codeloupe.process import NETWORK_NAMES
+from codeloupe.agents.calls.environment import Places, agent_environment, throw_away_places, user_home
+from codeloupe.agents.calls.prompt_text import full_prompt
+from codeloupe.agents.claude.environment import ClaudeSettings, claude_environment
+from codeloupe.system.environment import NETWORK_NAMES
 from tests.unit.agents.call_samples import request
 
 PLACES = Places(Path("/away"), Path("/away/home"), Path("/away/tmp"))

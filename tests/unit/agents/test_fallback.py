@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from codeloupe.agents.fallback import Roll, with_fallback
+from codeloupe.agents.calls.fallback import Roll, with_fallback
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.agent_events import AgentEvent, FellBack
-from codeloupe.ports import Agent
+from codeloupe.model.ports import Agent
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.scripted_call import AgentStep
 from tests.unit.agents.call_samples import overloaded, rate_limited, request, result

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.gemini import GeminiAgent
-from codeloupe.agents.gemini_prompt import JOINER, prompt_input, restored
-from codeloupe.agents.gemini_settings import READ_ONLY_TOOLS, tools_for
+from codeloupe.agents.gemini.agent import GeminiAgent
+from codeloupe.agents.gemini.prompt import JOINER, prompt_input, restored
+from codeloupe.agents.gemini.settings import READ_ONLY_TOOLS, tools_for
 from codeloupe.errors import (
     AgentError,
     Crashed,

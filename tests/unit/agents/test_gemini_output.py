@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.agents.gemini_failures import failed
-from codeloupe.agents.gemini_program import GEMINI
-from codeloupe.agents.program_failures import Failure
+from codeloupe.agents.calls.program_failures import Failure
+from codeloupe.agents.gemini.failures import failed
+from codeloupe.agents.gemini.program import GEMINI
 from codeloupe.errors import (
     AgentError,
     ConnectionFailed,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.limiter import Limiter, Place
+from codeloupe.agents.calls.limiter import Limiter, Place
 from codeloupe.errors import RateLimited
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 

@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from codeloupe.agents.masking import mask_error, masked_request, masked_result, masked_sink
+from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
 from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent_events import AgentEvent, AgentStarted, AttemptFailed, TurnTaken
 from tests.unit.agents.call_samples import made_up_token, request, result

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from codeloupe.agents.caller import AgentCaller
+from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.errors import NotInstalled
 from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.ports import Agent
+from codeloupe.model.ports import Agent
 from codeloupe.store.memory_ledger import MemoryLedger
 from codeloupe.testing.agent import ScriptedAgent
 from tests.unit.agents.call_samples import request, result

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import pytest
 
-from codeloupe.agents.purchases import Purchase, Purchases
+from codeloupe.agents.calls.purchases import Purchase, Purchases
 from codeloupe.errors import Crashed, StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
-from codeloupe.ports import Ledger
+from codeloupe.model.ports import Ledger
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from tests.unit.agents.call_samples import result

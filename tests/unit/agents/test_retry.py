@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from codeloupe.agents.retry import RetryPolicy, with_retries
+from codeloupe.agents.calls.retry import RetryPolicy, with_retries
 from codeloupe.errors import (
     AgentError,
     ConnectionFailed,

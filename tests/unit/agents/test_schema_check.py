@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.schema_check import check_output, check_schema
+from codeloupe.agents.calls.schema_check import check_output, check_schema
+from codeloupe.agents.calls.schemas import SchemaError
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult, TokenUsage
-from codeloupe.schemas import SchemaError
 from tests.unit.agents.call_samples import result
 
 SCHEMA: dict[str, Any] = {

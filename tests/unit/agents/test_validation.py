@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.validation import validate
+from codeloupe.agents.calls.validation import validate
 from codeloupe.errors import AgentError, InvalidRequest, PromptTooLong
 from codeloupe.model.agent import AgentLimits, PermissionMode
 from tests.unit.agents.call_samples import request

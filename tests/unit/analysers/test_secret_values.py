@@ -11,7 +11,7 @@ from codeloupe.analysers.secret_values import (
     mask_secrets,
     speaks_about_secrets,
 )
-from codeloupe.model.token_forms import bits_per_character
+from codeloupe.system.token_forms import bits_per_character
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from datetime import date
 
 import pytest
 
-from codeloupe.baseline.adopting import Terms, all_open, chosen, entry_for
-from codeloupe.baseline.reviewed import ReviewedFindings
 from codeloupe.errors import UsageError
 from codeloupe.model.baseline import BaselineEntry
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.store.baseline.adopting import Terms, all_open, chosen, entry_for
+from codeloupe.store.baseline.reviewed import ReviewedFindings
 from tests.unit.baseline.baseline_samples import ONE, TWO, finding
 
 TERMS = Terms(reason="legacy", owner="me", expires=date(2031, 1, 1))

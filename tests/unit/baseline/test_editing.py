@@ -5,9 +5,9 @@ from datetime import date
 
 import pytest
 
-from codeloupe.baseline.editing import edited
-from codeloupe.baseline.reading import parse_baseline
 from codeloupe.model.baseline import Baseline
+from codeloupe.store.baseline.editing import edited
+from codeloupe.store.baseline.reading import parse_baseline
 from tests.unit.baseline.baseline_samples import ONE, TEXT, TWO, entry
 
 THREE = "33333333cccc22223333444455556666"

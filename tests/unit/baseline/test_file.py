@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.baseline import file
-from codeloupe.baseline.file import decode_baseline, read_working_file, write_working_file
 from codeloupe.errors import ConfigError, OutputError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline
+from codeloupe.store.baseline import file
+from codeloupe.store.baseline.file import decode_baseline, read_working_file, write_working_file
 from tests.unit.baseline.baseline_samples import ONE, TEXT, TWO
 
 

@@ -4,11 +4,11 @@ from datetime import date
 
 import pytest
 
-from codeloupe.baseline import reading
-from codeloupe.baseline.entry_fields import FIELDS
-from codeloupe.baseline.reading import parse_baseline
 from codeloupe.errors import ConfigError
 from codeloupe.model.baseline import BaselineEntry
+from codeloupe.store.baseline import reading
+from codeloupe.store.baseline.entry_fields import FIELDS
+from codeloupe.store.baseline.reading import parse_baseline
 from tests.unit.baseline.baseline_samples import ONE, TEXT, TWO
 
 HINT = FIELDS["fingerprint"].hint

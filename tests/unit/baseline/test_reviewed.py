@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from codeloupe.baseline.reviewed import findings_of, read_report
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import ReviewError
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.report.json_v1 import render_json
-from tests.unit.report.examples import finding, review
+from codeloupe.reports.json_v1 import render_json
+from codeloupe.store.baseline.reviewed import findings_of, read_report
+from tests.unit.reports.examples import finding, review
 
 ASIDE = Suppression(kind=SuppressionKind.BASELINE, reason="legacy")
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from codeloupe.baseline.revision import read_baseline
 from codeloupe.errors import ConfigError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline
 from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.store.baseline.revision import read_baseline
 from tests.repository import GitRepository
 
 

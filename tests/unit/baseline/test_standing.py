@@ -5,12 +5,12 @@ from datetime import date
 
 import pytest
 
-from codeloupe.baseline.reviewed import ReviewedFindings
-from codeloupe.baseline.standing import standings, to_prune
 from codeloupe.model.baseline import Baseline, BaselineEntry, EntryState
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import ReviewError
 from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.store.baseline.reviewed import ReviewedFindings
+from codeloupe.store.baseline.standing import standings, to_prune
 from tests.unit.baseline.baseline_samples import ONE, TODAY, TWO, entry, finding
 
 THREE = "33333333cccc22223333444455556666"

@@ -6,19 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from codeloupe.baseline.file import read_working_file
 from codeloupe.cli.baseline import run
 from codeloupe.cli.baseline_options import configure
 from codeloupe.cli.parser import Parser
+from codeloupe.engine.history.keeping import keep
+from codeloupe.engine.history.opening import opened_history
 from codeloupe.errors import ConfigError, UsageError
-from codeloupe.historian.keeping import keep
-from codeloupe.historian.opening import opened_history
 from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.report.json_v1 import render_json
+from codeloupe.reports.json_v1 import render_json
+from codeloupe.store.baseline.file import read_working_file
 from tests.repository import GitRepository
-from tests.unit.report.examples import finding, review
+from tests.unit.reports.examples import finding, review
 
 ONE = "11111111aaaa22223333444455556666"
 TWO = "22222222bbbb22223333444455556666"

@@ -17,7 +17,7 @@ from codeloupe.cli.main import main
 from codeloupe.cli.pipeline_place import find_run, open_store
 from codeloupe.errors import RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import Decision, RunRecord, StageState
-from codeloupe.report.pipeline_json import list_schema, run_schema
+from codeloupe.reports.pipeline_json import list_schema, run_schema
 from codeloupe.store.run_store import DirectoryRunStore
 from tests.unit.store.run_samples import attempt, critique, run, stage
 

@@ -28,7 +28,7 @@ from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.severity import Severity
 from tests.endings import comes_to_pass
-from tests.unit.report.examples import finding
+from tests.unit.reports.examples import finding
 
 EVENTS: list[Event] = [
     ReviewerChosen(ReviewerInfo("offline", "as requested")),

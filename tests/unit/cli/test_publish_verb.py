@@ -8,7 +8,7 @@ import pytest
 
 from codeloupe.cli.main import main
 from codeloupe.cli.publish_text import publication_json, render_publication
-from codeloupe.forge.planning import make_plan
+from codeloupe.forges.planning import make_plan
 from codeloupe.model.publication import (
     Opinion,
     Publication,

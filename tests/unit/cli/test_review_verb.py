@@ -28,8 +28,8 @@ from codeloupe.model.review import Policy, Review
 from codeloupe.model.scope import DefaultScope
 from codeloupe.model.usage import Usage
 from tests.repository import GitRepository
-from tests.unit.report.examples import finding
-from tests.unit.report.examples import review as example
+from tests.unit.reports.examples import finding
+from tests.unit.reports.examples import review as example
 
 GITHUB_TOKEN = "gh" + "p_" + "a1B2" * 9
 

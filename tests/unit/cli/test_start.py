@@ -40,7 +40,7 @@ def test_the_help_loads_no_verb_at_all() -> None:
 
 
 def test_an_agent_call_loads_only_what_it_needs() -> None:
-    loaded = loaded_by("import codeloupe.cli.agent, codeloupe.agents.claude_cli")
+    loaded = loaded_by("import codeloupe.cli.agent, codeloupe.agents.claude.cli_agent")
     assert loaded.isdisjoint(HEAVY)
     others = {f"codeloupe.agents.{name}" for name in AGENT_NAMES if name != "claude_cli"}
     assert loaded.isdisjoint({*others, "codeloupe.app", "codeloupe.analysers", "codeloupe.engine", "codeloupe.testing"})
@@ -54,7 +54,7 @@ def test_to_look_into_the_history_takes_no_event_loop(repository: GitRepository)
 
 
 def test_a_report_without_colour_takes_no_console() -> None:
-    page = "from codeloupe.report.page import Page, prose; Page(width=40).wrap(prose('word ' * 40))"
+    page = "from codeloupe.reports.page import Page, prose; Page(width=40).wrap(prose('word ' * 40))"
     assert "rich.console" not in loaded_by(page)
 
 

@@ -27,7 +27,7 @@ from codeloupe.model.events import (
 )
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.severity import Severity
-from tests.unit.report.examples import finding
+from tests.unit.reports.examples import finding
 
 FINISHED = AgentFinished("codex", success=True, attempts=1, duration_ms=5, cost_usd=0.5)
 

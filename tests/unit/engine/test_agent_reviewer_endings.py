@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.budget import RunBudget
-from codeloupe.agents.caller import AgentCaller, CallerOptions
-from codeloupe.agents.retry import RetryPolicy
-from codeloupe.agents.timing import Timing
+from codeloupe.agents.calls.budget import RunBudget
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.retry import RetryPolicy
+from codeloupe.agents.calls.timing import Timing
 from codeloupe.engine import agent_reviewer
 from codeloupe.engine.agent_reviewer import AgentReviewer
 from codeloupe.engine.anchor import Anchorer, Origin
@@ -28,7 +28,7 @@ from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.events import Event, LaneFinished, Warned
 from codeloupe.model.finding import Finding
-from codeloupe.ports import AgentEventSink, ReviewerOutcome, ReviewTask
+from codeloupe.model.ports import AgentEventSink, ReviewerOutcome, ReviewTask
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.switchboard import review_key

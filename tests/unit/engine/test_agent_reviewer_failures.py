@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.caller import CallerOptions
-from codeloupe.agents.retry import RetryPolicy
+from codeloupe.agents.calls.caller import CallerOptions
+from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.engine import agent_reviewer
 from codeloupe.engine.agent_reviewer import AgentReviewer
 from codeloupe.engine.light_diff import MAX_LINE_BYTES
@@ -17,8 +17,8 @@ from codeloupe.errors import (
     TimedOut,
 )
 from codeloupe.model.events import Event, UnitFinished, Warned
+from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.model.severity import Severity
-from codeloupe.ports import ReviewerOutcome, ReviewTask
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
 from tests.endings import with_enough_time
 from tests.review_factories import answer, by_file, claim, make_reviewer, make_task, named

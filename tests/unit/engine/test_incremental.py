@@ -11,7 +11,7 @@ from codeloupe.engine.incremental import IncrementalReviewer, LastLook, already_
 from codeloupe.engine.placing_again import PlacesOfNow, is_touched
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.ports import ReviewerOutcome, ReviewTask
+from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.testing import ScriptedAgent
 from tests.review_factories import answer, claim, make_reviewer, make_task, named
 from tests.unit.engine.samples import finding

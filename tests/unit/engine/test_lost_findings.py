@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from codeloupe.engine.prompt import REPAIR_SCHEMA
-from codeloupe.ports import ReviewerOutcome
+from codeloupe.model.ports import ReviewerOutcome
 from codeloupe.testing import Json, ScriptedAgent
 from tests.review_factories import answer, claim, make_reviewer, make_task, named
 

@@ -8,10 +8,10 @@ from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import SelectionRules, select_by_diff
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.events import Event, StageStarted, Warned
+from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.model.severity import Severity
-from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.report.outcome import outcome_of
+from codeloupe.reports.outcome import outcome_of
 from tests.unit.engine.samples import change, changed, finding
 
 

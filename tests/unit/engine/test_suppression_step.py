@@ -12,8 +12,8 @@ from codeloupe.engine.suppression_step import reviewed_lines, suppress
 from codeloupe.model.baseline import Baseline, BaselineEntry
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding
+from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, Verdict
-from codeloupe.ports import EventSink, ReviewerOutcome, ReviewTask
 from tests.review_factories import make_task
 from tests.unit.engine.samples import finding
 

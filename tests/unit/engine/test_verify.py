@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.budget import RunBudget
-from codeloupe.agents.caller import AgentCaller
-from codeloupe.agents.timing import Timing
+from codeloupe.agents.calls.budget import RunBudget
+from codeloupe.agents.calls.caller import AgentCaller
+from codeloupe.agents.calls.timing import Timing
 from codeloupe.engine.prompt import VERIFY_SCHEMA
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import NotLoggedIn, OutputInvalid, TimedOut
@@ -17,8 +17,8 @@ from codeloupe.model.agent import AgentLimits
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.events import Event, FindingVerified, StageStarted, Warned
 from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.ports import AskAgent, ReviewerOutcome, ReviewTask
 from codeloupe.model.severity import Severity
-from codeloupe.ports import AskAgent, ReviewerOutcome, ReviewTask
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS
 from tests.review_factories import LIMITS, direct, make_task, named, through

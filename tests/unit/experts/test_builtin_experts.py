@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-import codeloupe.experts.loading
+import codeloupe.engine.experts.loading
+from codeloupe.engine.experts.loading import builtin_names, default_experts, load_experts
+from codeloupe.engine.experts.reading import read_definition
+from codeloupe.engine.experts.shipped import read_shipped
 from codeloupe.engine.plan_experts import ExpertChoice
 from codeloupe.engine.prompt_checklist import checklist
 from codeloupe.engine.tokens import tokens_of
-from codeloupe.experts.loading import builtin_names, default_experts, load_experts
-from codeloupe.experts.reading import read_definition
-from codeloupe.experts.shipped import read_shipped
 from codeloupe.model.expert import Expert
 from codeloupe.model.severity import Severity
 
-HERE = Path(codeloupe.experts.loading.__file__).parent
+HERE = Path(codeloupe.engine.experts.loading.__file__).parent
 LABELS = [severity.label for severity in Severity]
 
 
@@ -107,8 +107,6 @@ def test_a_built_in_file_is_read_as_a_parser_of_yaml_reads_it(name: str) -> None
 
 
 def test_the_experts_of_an_ordinary_review_load_no_parser() -> None:
-    program = (
-        "import sys; from codeloupe.experts.loading import default_experts; default_experts(); print(*sys.modules)"
-    )
+    program = "import sys; from codeloupe.engine.experts.loading import default_experts; default_experts(); print(*sys.modules)"
     ended = subprocess.run((sys.executable, "-I", "-c", program), capture_output=True, text=True, check=True)
     assert "yaml" not in ended.stdout.split()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from codeloupe.engine.experts.loading import default_experts, load_experts
+from codeloupe.engine.experts.reading import MAX_FILE_BYTES
 from codeloupe.errors import ConfigError
-from codeloupe.experts.loading import default_experts, load_experts
-from codeloupe.experts.reading import MAX_FILE_BYTES
 from codeloupe.model.expert import Expert
 
 SQL = {"description": "database", "focus": ["queries without an index"]}

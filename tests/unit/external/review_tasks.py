@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from codeloupe.engine.prepare import Intake, take_in
 from codeloupe.engine.selection import SelectionRules
-from codeloupe.intake import Intake, take_in
 from codeloupe.model.events import Event
+from codeloupe.model.ports import Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import ScopeRequest
-from codeloupe.ports import Reviewer, ReviewerOutcome, ReviewTask
 
 INFO = ReviewerInfo(type="command", why="as requested")
 

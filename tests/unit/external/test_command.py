@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from codeloupe.external.command import CommandReviewer
+from codeloupe.engine.external.command import CommandReviewer
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.events import Event, LaneFinished, Warned
 from codeloupe.model.finding import Finding
+from codeloupe.model.ports import ReviewerOutcome
 from codeloupe.model.scope import CommitScope, DiffScope, UncommittedScope
 from codeloupe.model.severity import Severity
-from codeloupe.ports import ReviewerOutcome
 from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import with_enough_time
 from tests.repository import GitRepository

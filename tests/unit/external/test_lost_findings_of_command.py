@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.external.command import CommandReviewer
+from codeloupe.engine.external.command import CommandReviewer
 from codeloupe.model.scope import UncommittedScope
 from tests.repository import GitRepository
 from tests.unit.external.review_tasks import INFO, review_now

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.external.unified_diff import quoted, unified_diff
+from codeloupe.engine.external.unified_diff import quoted, unified_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.quoting import unquote
 from codeloupe.git.raw import parse_raw_numstat, reconcile

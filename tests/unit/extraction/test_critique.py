@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.extraction.critique import CritiqueAnswer, read_critique
+from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
 from codeloupe.model.pipeline import CriticVerdict
 from tests.unit.extraction.review_shapes import ENVELOPES
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from codeloupe.extraction.review_answer import read_review_answer
-from codeloupe.extraction.verification import read_verification
+from codeloupe.engine.parse.review_answer import read_review_answer
+from codeloupe.engine.parse.verification import read_verification
 from tests.unit.extraction.review_shapes import FINDINGS, own_item
 
 # Counting lines would take several times as long as running them, and other tests show the same lines.

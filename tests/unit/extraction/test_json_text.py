@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.extraction.json_text import MAX_DEPTH, MAX_TEXT_CHARACTERS, candidates, parsed, refuse_unsound
+from codeloupe.engine.parse.json_text import MAX_DEPTH, MAX_TEXT_CHARACTERS, candidates, parsed, refuse_unsound
 
 VALUE = {"findings": [{"file": "a[1].py", "title": 'says "{" and \\'}], "summary": "two\nlines"}
 TEXT = json.dumps(VALUE)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.extraction.flaws import CutList, CutText, flaw_of
-from codeloupe.extraction.json_values import MAX_CHARACTERS, JsonValue, scan_json
+from codeloupe.engine.parse.flaws import CutList, CutText, flaw_of
+from codeloupe.engine.parse.json_values import MAX_CHARACTERS, JsonValue, scan_json
 
 
 def only_value(text: str) -> JsonValue:

@@ -6,12 +6,12 @@ import importlib
 import pkgutil
 import re
 
-import codeloupe.extraction
-from codeloupe.extraction import patterns
+import codeloupe.engine.parse
+from codeloupe.engine.parse import patterns
 
 ROOM = [
-    importlib.import_module(f"codeloupe.extraction.{module.name}")
-    for module in pkgutil.iter_modules(codeloupe.extraction.__path__)
+    importlib.import_module(f"codeloupe.engine.parse.{module.name}")
+    for module in pkgutil.iter_modules(codeloupe.engine.parse.__path__)
 ]
 
 

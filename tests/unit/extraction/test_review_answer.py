@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from codeloupe.extraction.finding_item import MAX_FINDINGS
-from codeloupe.extraction.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON
-from codeloupe.extraction.review_answer import read_review_answer
+from codeloupe.engine.parse.finding_item import MAX_FINDINGS
+from codeloupe.engine.parse.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON
+from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
 from tests.unit.extraction.review_shapes import ENVELOPES, FINDINGS, JSON_SHAPES, dumped, gate_item, own_item

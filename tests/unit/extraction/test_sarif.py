@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.extraction.review_answer import read_review_answer
+from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
 

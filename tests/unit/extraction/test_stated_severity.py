@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.extraction.stated_severity import stated_severity
+from codeloupe.engine.parse.stated_severity import stated_severity
 from codeloupe.model.severity import Severity
 
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from codeloupe.extraction.clean_words import says_clean
-from codeloupe.extraction.reasons import NO_JSON, TRUNCATED_JSON
-from codeloupe.extraction.review_answer import read_review_answer
+from codeloupe.engine.parse.clean_words import says_clean
+from codeloupe.engine.parse.reasons import NO_JSON, TRUNCATED_JSON
+from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
 from tests.grave_answers import CLEAN_WORDS, WORDED_ANSWERS

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.extraction.reasons import TRUNCATED_JSON
-from codeloupe.extraction.review_answer import read_review_answer
+from codeloupe.engine.parse.reasons import TRUNCATED_JSON
+from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.severity import Severity
 from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES, dumped

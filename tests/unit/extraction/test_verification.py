@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.extraction.verification import read_verification
+from codeloupe.engine.parse.verification import read_verification
 from codeloupe.model.answer import Proof, Verification
 from tests.unit.extraction.review_shapes import ENVELOPES
 

@@ -11,7 +11,7 @@ from codeloupe.errors import ProcessError, ProgramNotFound
 from codeloupe.gates.command import command_gate
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
-from codeloupe.ports import GateTask
+from codeloupe.model.ports import GateTask
 from tests.endings import comes_to_pass, with_enough_time
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.caller import AgentCaller
+from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.errors import AgentError, Crashed, NotLoggedIn, OutputInvalid, PipelineError
 from codeloupe.gates.critic import CriticGate
 from codeloupe.gates.critic_prompt import critic_prompt, resource
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
-from codeloupe.ports import GateTask
+from codeloupe.model.ports import GateTask
 from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.scripted_call import AgentStep
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
+from codeloupe.commits.scoring import score as commit_score
 from codeloupe.errors import PipelineError
 from codeloupe.gates.review import ReviewGate, score
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
+from codeloupe.model.ports import GateTask
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.usage import Usage
-from codeloupe.ports import GateTask
-from codeloupe.sweep.scoring import score as commit_score
 
 GATE = GateDefinition(kind=GateKind.REVIEW)
 

@@ -16,7 +16,8 @@ from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.scope import CommitScope
-from codeloupe.process import Command, Completed, run
+from codeloupe.system.command import Command, Completed
+from codeloupe.system.running import run
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
 
@@ -92,7 +93,7 @@ def test_many_commits_cost_a_few_processes(repository: GitRepository, monkeypatc
         started.append(" ".join(what.argv))
         return await run(what)
 
-    monkeypatch.setattr("codeloupe.process.run", counting)
+    monkeypatch.setattr("codeloupe.system.running.run", counting)
     assert len(read(repository.path)) == 60
     assert len([words for words in started if " log " in words]) == 1 + 2 * 2
 

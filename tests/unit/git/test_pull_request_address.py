@@ -12,7 +12,7 @@ from codeloupe.git.remote_address import RemoteAddress, address_beside, page_of,
 from codeloupe.git.remote_call import line_to, settings_of
 from codeloupe.git.remote_engine import _as_ref
 from codeloupe.git.remote_failures import remote_failure
-from codeloupe.process import Completed
+from codeloupe.system.command import Completed
 
 ROOT = Path("/some/where")
 PASSWORD = "s3" + "cret-word"

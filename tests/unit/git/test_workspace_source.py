@@ -10,7 +10,7 @@ import pytest
 from codeloupe.errors import WorkspaceError
 from codeloupe.git.repository import open_repository
 from codeloupe.git.workspace_store import GitWorkspaceStore
-from codeloupe.ports import KeptTree
+from codeloupe.model.ports import KeptTree
 from tests.repository import GitRepository
 from tests.stage_workspaces import apply_patch, fill, held, sparse
 

@@ -11,7 +11,7 @@ import pytest
 from codeloupe.errors import WorkspaceError
 from codeloupe.git import workspace_looks, workspace_objects
 from codeloupe.git.workspace_store import GitWorkspaceStore
-from codeloupe.ports import KeptTree, WorkspaceStore
+from codeloupe.model.ports import KeptTree, WorkspaceStore
 from tests.stage_workspaces import apply_patch, fill, held, make_deep, make_socket, run_bound, sparse, wait_a_tick
 
 

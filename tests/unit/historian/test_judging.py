@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from codeloupe.engine.history.judging import changed_policy, judged, judged_sweep
 from codeloupe.errors import UsageError
-from codeloupe.historian.judging import changed_policy, judged, judged_sweep
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Policy, Verdict

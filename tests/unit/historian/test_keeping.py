@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from codeloupe import __version__
-from codeloupe.historian.keeping import keep, keeping_sweep
-from codeloupe.historian.opening import opened_history
-from codeloupe.historian.whereabouts import find_identity
+from codeloupe.engine.history.keeping import keep, keeping_sweep
+from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history.whereabouts import find_identity
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.history import HistoryQuery, RepositoryIdentity, ReviewRecord
 from codeloupe.model.review import Review
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.location import database_path
 from tests.repository import GitRepository
-from tests.unit.report.examples import review
+from tests.unit.reports.examples import review
 from tests.unit.store.history_samples import commit_review, identifier, named, sweep_record
 
 

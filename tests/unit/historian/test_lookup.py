@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from codeloupe.engine.history.lookup import find_entry, find_review
 from codeloupe.errors import CodeloupeError, StoreError, UsageError
-from codeloupe.historian.lookup import find_entry, find_review
 from codeloupe.model.history import HistoryQuery, Listing, RepositoryIdentity
 from codeloupe.store.memory_history import MemoryHistory
 from tests.unit.store.history_samples import REPOSITORY, commit_review, identifier, record, sweep_record

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from codeloupe.errors import WorkspaceError
 from codeloupe.model.pipeline_definition import PipelineDefinition, StageDefinition
+from codeloupe.model.ports import KeptTree
 from codeloupe.pipeline.descent import Descent
-from codeloupe.ports import KeptTree
 
 
 class CountingStore:

@@ -10,8 +10,8 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import NotLoggedIn
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageState
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.pipelines import Pipeline, open_run_store
-from codeloupe.ports import AgentEventSink
 from codeloupe.testing import Hang, Text
 from codeloupe.testing.scripted_call import AgentStep
 from tests.engine_pipelines import Cast, HeldAgent, critique, failing, files_in, options, run, write_pipeline, writing

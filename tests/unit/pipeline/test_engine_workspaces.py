@@ -14,8 +14,8 @@ from codeloupe.errors import ConfigError, Crashed, NotARepository, WorkspaceErro
 from codeloupe.git.workspace_store import GitWorkspaceStore
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
+from codeloupe.model.ports import KeptTree
 from codeloupe.pipelines import open_run_store
-from codeloupe.ports import KeptTree
 from codeloupe.testing import Json, Text
 from codeloupe.testing.scripted_call import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, resume, run, write_pipeline, writing

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.caller import AgentCaller, CallerOptions
-from codeloupe.agents.retry import RetryPolicy
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.errors import (
     AgentError,
     AgentExecutionError,
@@ -27,10 +27,10 @@ from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Tok
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.pipeline import StageRequest, StageResult, StageStatus
 from codeloupe.model.pipeline_definition import ArtifactRule, StageDefinition
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline import stage_execution
 from codeloupe.pipeline.stage_execution import execute_stage, failure_session, failure_usage
-from codeloupe.ports import AgentEventSink
 from codeloupe.testing import Hang, Json, ScriptedAgent, Text
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS
 from tests.stage_workspaces import fill, sparse

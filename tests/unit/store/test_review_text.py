@@ -18,7 +18,7 @@ from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.failures import Unreadable
 from codeloupe.store.review_text import FORM, FromNewerVersion, decode, encode, pack, unpack
-from tests.unit.report.examples import finding
+from tests.unit.reports.examples import finding
 from tests.unit.store.history_samples import any_finding, any_of
 
 

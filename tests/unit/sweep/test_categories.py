@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codeloupe.commits.categories import categorise
 from codeloupe.model.commit import Commit
 from codeloupe.model.sweep import CommitCategory
-from codeloupe.sweep.categories import categorise
 from tests.unit.sweep.commit_messages import MESSAGES, Message
 
 
@@ -48,7 +48,7 @@ def test_very_many_files_have_their_category() -> None:
 
 
 def test_no_rule_stands_for_two_categories() -> None:
-    text = files("codeloupe.sweep").joinpath("categories.toml").read_text(encoding="utf-8")
+    text = files("codeloupe.commits").joinpath("categories.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
     del tables["skipped"]
     for name, table in tables.items():

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest
 
+from codeloupe.commits.dispatching import AgentDispatcher, Assignment
 from codeloupe.errors import GitFailed, NotLoggedIn, TimedOut
 from codeloupe.model.change import Change
 from codeloupe.model.review import Coverage, Review, SkippedFile, SkipReason
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
-from codeloupe.sweep.dispatching import AgentDispatcher, Assignment
 from tests.unit.sweep.sweep_samples import assignment, failed_review, finding, given, review
 
 Work = Callable[[Assignment, Change], Awaitable[Review]]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.commits.querying import with_whole_days
+from codeloupe.commits.sweeping import review_commits
 from codeloupe.errors import RevisionError
 from codeloupe.model.sweep import CommitQuery
-from codeloupe.sweep.querying import with_whole_days
-from codeloupe.sweeping import review_commits
 from tests.sweep_history import make_commits, numbered_commits
 
 

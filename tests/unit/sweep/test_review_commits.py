@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from codeloupe.app import ReviewWish, review_by
+from codeloupe.commits.sweeping import DEFAULT_EXPERTS, describe, review_commits, scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
+from codeloupe.engine.history.opening import opened_history
 from codeloupe.errors import AgentError, ConfigError, Crashed, NotARepository, NotLoggedIn, RevisionError, TimedOut
-from codeloupe.historian.opening import opened_history
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.history import HistoryQuery
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import CommitScope
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict
 from codeloupe.panel import Floor, Seat
-from codeloupe.ports import AgentEventSink
-from codeloupe.sweeping import DEFAULT_EXPERTS, describe, review_commits, scope_of
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS, with_enough_time
 from tests.repository import GitRepository

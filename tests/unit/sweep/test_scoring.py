@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
-from codeloupe.sweep.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
 from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed
 
 LOW, MEDIUM, HIGH, CRITICAL = Severity.LOW, Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL

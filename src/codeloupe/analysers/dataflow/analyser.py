@@ -16,7 +16,9 @@ from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.paths import is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
-from codeloupe.process import Command, Completed, inherited_environment, run
+from codeloupe.system.command import Command, Completed
+from codeloupe.system.environment import inherited_environment
+from codeloupe.system.running import run
 
 _NAME = "dataflow"
 _WORKER = "codeloupe.analysers.dataflow.worker"

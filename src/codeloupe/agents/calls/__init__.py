@@ -1,0 +1,1 @@
+"""What every agent call goes through: checks, limits, budget, retries, masking, the ledger."""

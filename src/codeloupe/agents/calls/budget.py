@@ -1,0 +1,251 @@
+"""What calls may spend together: money, tokens, requests and time, reserved before a request and settled after it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import replace
+
+from codeloupe.agents.calls.prompt_text import full_prompt
+from codeloupe.agents.calls.timing import in_words
+from codeloupe.errors import (
+    AgentError,
+    BudgetExhausted,
+    ConnectionFailed,
+    InvalidRequest,
+    NotInstalled,
+    NotLoggedIn,
+    Overloaded,
+    PromptTooLong,
+    RateLimited,
+)
+from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
+from codeloupe.model.ports import Clock
+from codeloupe.model.records import dataclass
+
+# Code has more tokens for its length than prose; a reservation that is too large costs only some concurrency.
+_CHARACTERS_PER_TOKEN = 3
+# What a request takes beside its prompt: hardly any answer is longer, and an agent with tools sends its own
+# instructions and, turn by turn, all that it has read.
+_ANSWER_TOKENS = 16_000
+_READING_TOKENS = 64_000
+# For an agent that says what it costs, but not for how many tokens.
+_LEAST_USD = 0.5
+# The next request may cost more than the dearest so far, and its tokens more than those: an answer's cost most.
+_MARGIN = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What went out so far. Requests whose cost nobody told are counted in `unknown_costs` and not in `usd`."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    requests: int = 0
+    unknown_costs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendingLimits:
+    """What a part of all calls may spend, `spent` included, which went out earlier; None means no limit."""
+
+    max_usd: float | None = None
+    max_tokens: int | None = None
+    max_requests: int | None = None
+    spent: Spent = Spent()
+
+
+_UNKNOWN = Spent(requests=1, unknown_costs=1)
+_FREE = (InvalidRequest, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
+
+
+class RunBudget:
+    """What some calls may spend, in one event loop; None means no limit. `deadline` is a moment of `clock`.
+
+    A running request counts with what it may take, estimated high: its prompt and a long answer, or more when one has
+    taken more. One that would go beyond a limit together with those waits until they have ended, and while no price is
+    known, it waits for the first. So the last answer may pass a limit, but never all that run at a time.
+    A request must also fit into `within`, the budget that this one is a part of. `spent` is what went out earlier.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        max_usd: float | None = None,
+        max_tokens: int | None = None,
+        max_requests: int | None = None,
+        deadline: float | None = None,
+        spent: Spent = Spent(),  # noqa: B008 - frozen
+        within: RunBudget | None = None,
+    ) -> None:
+        self._clock = clock
+        self._max_usd = math.inf if max_usd is None else max_usd
+        self._max_tokens = math.inf if max_tokens is None else max_tokens
+        self._max_requests = math.inf if max_requests is None else max_requests
+        self._within = within
+        own = math.inf if deadline is None else deadline
+        self.deadline: float = own if within is None else min(own, within.deadline)
+        self._spent = spent
+        self._running = Spent()
+        self._dearest_usd: float | None = None
+        self._token_usd: float | None = None
+        self._most_tokens = 0
+        self._first_in_line = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    @property
+    def spent(self) -> Spent:
+        """What ended requests have cost."""
+        return self._spent
+
+    @property
+    def limits_money(self) -> bool:
+        """Whether there is a limit of money."""
+        return self._max_usd < math.inf or (self._within is not None and self._within.limits_money)
+
+    def part(self, limits: SpendingLimits) -> RunBudget:
+        """A budget with limits of its own, whose requests must fit into this one too."""
+        return RunBudget(
+            clock=self._clock,
+            max_usd=limits.max_usd,
+            max_tokens=limits.max_tokens,
+            max_requests=limits.max_requests,
+            spent=limits.spent,
+            within=self,
+        )
+
+    def check(self, *, agent: str) -> None:
+        """Raises BudgetExhausted, which names the limit and what was spent, when nothing more may be begun."""
+        spent, most = self._spent, (self._max_usd, self._max_tokens, self._max_requests)
+        requests = spent.requests + self._running.requests
+        if spent.usd >= most[0]:
+            raise self._exhausted(f"${spent.usd:.4f} of ${most[0]:.4f} are spent", "max_budget_usd", agent)
+        if spent.tokens >= most[1]:
+            raise self._exhausted(f"{spent.tokens:,} of {most[1]:,} tokens are used", "max_tokens", agent)
+        if requests >= most[2]:
+            raise self._exhausted(f"{requests:,} of {most[2]:,} requests are made", "max_requests", agent)
+        late = self._clock() - self.deadline
+        if late >= 0:
+            raise self._exhausted(f"the time of the run ended {in_words(late)} ago", "the time", agent)
+        if self._within is not None:
+            self._within.check(agent=agent)
+
+    def _exhausted(self, what: str, limit: str, agent: str) -> BudgetExhausted:
+        unknown = self._spent.unknown_costs
+        note = f" ({unknown} more requests did not report their cost)" if unknown else ""
+        return BudgetExhausted(
+            f"nothing more is asked of {agent}, since the budget of this run is used up: {what}{note}",
+            agent=agent,
+            hint=f"what was answered before is kept; raise {limit} to go on",
+            attempts=0,
+        )
+
+    @asynccontextmanager
+    async def reserve(
+        self, request: AgentRequest, *, agent: str, reads: bool = False
+    ) -> AsyncIterator[Callable[[AgentResult], None]]:
+        """Room for one request, as long as the block runs; the block calls what it gets with the result.
+
+        `reads` tells that the agent has tools, with which it sends more than the prompt. Raises BudgetExhausted before
+        the block. An error or cancellation counts as a request too, with the cost that the error tells in `cost_usd`
+        and `usage`.
+        """
+        async with self._first_in_line:
+            while not self._fits(expected := self._expected(request, reads=reads), agent):
+                self._changed.clear()
+                await self._changed.wait()
+            self._running = _sum(self._running, expected)
+        # Until the wider budget lets it in too, nothing was asked and nothing is spent.
+        cost = Spent()
+        try:
+            async with self._reserved_within(request, agent=agent, reads=reads) as spend_within:
+                cost = _UNKNOWN
+
+                def spend(result: AgentResult) -> None:
+                    nonlocal cost
+                    cost = _cost(result.total_cost_usd, result.usage)
+                    spend_within(result)
+
+                try:
+                    yield spend
+                except Exception as error:  # whatever it was, what it cost is spent
+                    cost = _cost_of_failure(error)
+                    raise
+        finally:
+            self._end(expected, cost)
+
+    def _reserved_within(
+        self, request: AgentRequest, *, agent: str, reads: bool
+    ) -> AbstractAsyncContextManager[Callable[[AgentResult], None]]:
+        if self._within is None:
+            return nullcontext(_ignore)
+        return self._within.reserve(request, agent=agent, reads=reads)
+
+    def _expected(self, request: AgentRequest, *, reads: bool) -> Spent:
+        """The most that a request is likely to take."""
+        beside = _READING_TOKENS if reads else _ANSWER_TOKENS
+        tokens = max(_prompt_tokens(request) + beside, round(_MARGIN * self._most_tokens))
+        # While no price is known, one request may take all there is.
+        usd = self._max_usd
+        if self._dearest_usd is not None:
+            by_tokens = _LEAST_USD if self._token_usd is None else _MARGIN * self._token_usd * tokens
+            usd = max(_MARGIN * self._dearest_usd, by_tokens)
+        most = math.inf if request.max_budget_usd is None else request.max_budget_usd
+        return Spent(usd=min(usd, most) if self._max_usd < math.inf else 0.0, tokens=tokens, requests=1)
+
+    def _fits(self, expected: Spent, agent: str) -> bool:
+        self.check(agent=agent)
+        if not self._running.requests:
+            return True
+        together = _sum(_sum(self._spent, self._running), expected)
+        return together.usd <= self._max_usd and together.tokens <= self._max_tokens
+
+    def _end(self, expected: Spent, cost: Spent) -> None:
+        self._running = _sum(self._running, expected, sign=-1)
+        self._spent = _sum(self._spent, cost)
+        self._most_tokens = max(self._most_tokens, cost.tokens)
+        # A service that refused took nothing, which tells nothing about the price of an answer.
+        if cost.usd or cost.tokens:
+            self._dearest_usd = max(self._dearest_usd or 0.0, cost.usd)
+        if cost.tokens:
+            self._token_usd = max(self._token_usd or 0.0, cost.usd / cost.tokens)
+        self._changed.set()
+
+
+def _ignore(_result: AgentResult) -> None:
+    """Take a result and do nothing with it."""
+
+
+def _prompt_tokens(request: AgentRequest) -> int:
+    """About how many tokens are sent, rather too many than too few."""
+    texts = (full_prompt(request), request.system_prompt or "", request.append_system_prompt or "")
+    schema = json.dumps(request.output_schema, default=str) if request.output_schema else ""
+    return sum(len(text) for text in (*texts, schema)) // _CHARACTERS_PER_TOKEN
+
+
+def _cost(cost_usd: float | None, usage: TokenUsage | None) -> Spent:
+    tokens = usage.input_tokens + usage.output_tokens if usage else 0
+    if cost_usd is None or not math.isfinite(cost_usd):
+        return Spent(tokens=tokens, requests=1, unknown_costs=1)
+    return Spent(usd=max(cost_usd, 0.0), tokens=tokens, requests=1)
+
+
+def _cost_of_failure(error: Exception) -> Spent:
+    """What the error tells, in `cost_usd` and `usage`; a service that gave no answer takes no money."""
+    cost = _cost(error.cost_usd, error.usage) if isinstance(error, AgentError) else _UNKNOWN
+    if isinstance(error, NotInstalled):
+        return Spent()
+    return replace(cost, unknown_costs=0) if isinstance(error, _FREE) else cost
+
+
+def _sum(first: Spent, second: Spent, *, sign: int = 1) -> Spent:
+    return Spent(
+        usd=first.usd + sign * second.usd,
+        tokens=first.tokens + sign * second.tokens,
+        requests=first.requests + sign * second.requests,
+        unknown_costs=first.unknown_costs + sign * second.unknown_costs,
+    )

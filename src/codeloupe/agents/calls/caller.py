@@ -1,0 +1,262 @@
+"""One agent call with all that stands around it, in order.
+
+    check the request → mask secrets → ledger → claim → limiter → budget → attempts → check the answer → ledger
+
+Time: `timeout_seconds` of a request begins when the call gets its place in the limiter and covers all that follows:
+attempts, the waits between them, and the wait for a quota where that is wished. Waiting for a place is not part of it.
+The deadline of the run, in the budget, bounds everything. A wait that does not fit is not begun.
+A cancellation ends every wait and every attempt at once, and is raised when the agent is gone and the claim is given
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any
+
+from codeloupe.agents.calls.attempts import Attempts, Span
+from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
+from codeloupe.agents.calls.fallback import Roll, with_fallback
+from codeloupe.agents.calls.limiter import Limiter
+from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
+from codeloupe.agents.calls.model_choice import with_own_model
+from codeloupe.agents.calls.purchases import Purchase, Purchases
+from codeloupe.agents.calls.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, asked_wait_seconds
+from codeloupe.agents.calls.timing import Timing, in_words
+from codeloupe.agents.calls.validation import validate, validate_types
+from codeloupe.errors import AgentError, CodeloupeError, RateLimited
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent_events import AgentFinished, AgentStarted, QuotaEnded
+from codeloupe.model.ports import Agent, AgentEventSink, Ledger
+from codeloupe.model.records import dataclass
+
+# They tell the ledger what a prompt was made with, and nobody else anything.
+_LABELS_FOR_KEYS = ("fence", "prompt_version", "trust")
+
+KeyOf = Callable[[AgentRequest, Agent], str | None]
+ChangedFiles = Callable[[], Awaitable[tuple[str, ...]]]
+WatchFiles = Callable[[Path], Awaitable[ChangedFiles]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerOptions:
+    """How calls are made. Limits hold for each agent by itself.
+
+    `fresh` does not read the ledger, but writes to it. `wait_for_quota` waits until a quota opens again, if it does in
+    the time of the call; where a chain has another agent, that one is asked instead.
+    """
+
+    concurrency: int = 5
+    calls_per_minute: int | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    mask_prompts: bool = True
+    fresh: bool = False
+    wait_for_quota: bool = False
+    lease_seconds: float = 120.0
+
+
+class AgentCaller:
+    """Makes calls in one event loop, which share limits, budget and ledger; `variant` makes others that share them too.
+
+    `key_of` gives the ledger's key of a request, or None for one that must be made each time. `watch_files` looks at
+    a directory before a call that may write and gives a function that tells, after it, which files changed.
+    """
+
+    def __init__(
+        self,
+        options: CallerOptions = CallerOptions(),  # noqa: B008 - frozen
+        *,
+        budget: RunBudget | None = None,
+        ledger: Ledger | None = None,
+        key_of: KeyOf | None = None,
+        watch_files: WatchFiles | None = None,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+    ) -> None:
+        self._options = options
+        self._timing = timing
+        self._budget = budget or RunBudget(clock=timing.clock)
+        self._key_of = key_of
+        self._watch_files = watch_files
+        self._limiters: dict[str, Limiter] = {}
+        self._roll = Roll()
+        self._purchases = ledger and Purchases(ledger, timing=timing, lease_seconds=options.lease_seconds)
+
+    @property
+    def spent(self) -> Spent:
+        """What ended requests have taken of the budget."""
+        return self._budget.spent
+
+    def variant(
+        self,
+        *,
+        key_of: KeyOf | None,
+        watch_files: WatchFiles | None,
+        limits: SpendingLimits | None = None,
+        **options: Any,
+    ) -> AgentCaller:
+        """A caller with other keys and options, under the same limits, and perhaps more, and with the same ledger."""
+        other = copy(self)
+        other._key_of, other._watch_files = key_of, watch_files  # noqa: SLF001 - of our own class
+        other._options = replace(self._options, **options)  # noqa: SLF001 - as above
+        if limits is not None:
+            other._budget = self._budget.part(limits)  # noqa: SLF001 - as above
+        return other
+
+    async def call(self, request: AgentRequest, *, agent: Agent | Sequence[Agent], emit: AgentEventSink) -> AgentResult:
+        """The answer of the agent, or of the first of a chain that can be used; `notes` tell what was not as asked.
+
+        A model that the request names is the first agent's; one of another vendor is asked for its own default.
+        Raises an AgentError, or a StoreError when the ledger cannot be read; no text in it holds a secret that is
+        known. A failed call is not stored. A cancellation is raised as it came.
+        """
+        # Also raises a cancellation that came before anything was begun.
+        await asyncio.sleep(0)
+        agents = tuple(agent) if isinstance(agent, Sequence) else (agent,)
+        validate_types(request, agent=agents[0].name if agents else "none")
+        masked_emit = masked_sink(emit)
+        started = self._timing.clock()
+        masked_emit(AgentStarted(agents[0].name if agents else "none", request.model, _label(request)))
+        try:
+            result = await with_fallback(
+                agents, lambda one: self._asked(request, one, masked_emit, chain=agents), emit=masked_emit
+            )
+        except BaseException as error:  # whatever it was, the call has ended and that is told
+            name = error.agent if isinstance(error, AgentError) else agents[-1].name
+            masked_emit(_finished(name, started, self._timing, attempts=getattr(error, "attempts", 0)))
+            raise
+        masked_emit(_finished(result.agent, started, self._timing, attempts=result.attempts, result=result))
+        return result
+
+    async def _asked(
+        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, chain: Sequence[Agent]
+    ) -> AgentResult:
+        fitting, notes = with_own_model(request, agent.name, first=chain[0].name)
+        try:
+            result = await self._ask(fitting, agent, emit, is_last=agent is chain[-1])
+        except CodeloupeError as error:
+            mask_error(error)
+            raise
+        return replace(result, notes=(*result.notes, *notes)) if notes else result
+
+    async def _ask(self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool) -> AgentResult:
+        validate(request, agent.limits, agent=agent.name)
+        sent, masked = masked_request(request) if self._options.mask_prompts else (request, ())
+
+        async def buy() -> AgentResult:
+            result = await self._watched(sent, agent, emit, is_last=is_last)
+            return masked_result(replace(result, notes=(*result.notes, *self._notes_on_cost(result, sent))))
+
+        result = await self._had(sent, agent, buy)
+        return replace(result, notes=(*result.notes, *masked))
+
+    async def _had(self, request: AgentRequest, agent: Agent, buy: Callable[[], Awaitable[AgentResult]]) -> AgentResult:
+        key = self._key_of(request, agent) if self._key_of and self._purchases else None
+        if key is None or not self._purchases:
+            return await buy()
+        patience = min(request.timeout_seconds, self._budget.deadline - self._timing.clock())
+        purchase = Purchase(key=key, agent=agent.name, buy=buy, patience_seconds=patience)
+        return await (self._purchases.had_anew(purchase) if self._options.fresh else self._purchases.had(purchase))
+
+    async def _watched(
+        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
+    ) -> AgentResult:
+        """The answer, with the files that changed meanwhile where some may have."""
+        if self._watch_files is None or not (request.permission_mode.may_write and agent.limits.writes):
+            return await self._through_quotas(request, agent, emit, is_last=is_last)
+        try:
+            changed_files = await self._watch_files(request.working_dir)
+        except CodeloupeError as error:
+            result = await self._through_quotas(request, agent, emit, is_last=is_last)
+            return _without_files(result, error)
+        result = await self._through_quotas(request, agent, emit, is_last=is_last)
+        try:
+            changed = await changed_files()
+        except CodeloupeError as error:
+            return _without_files(result, error)
+        return replace(result, files_changed=tuple(dict.fromkeys((*changed, *result.files_changed))))
+
+    async def _through_quotas(
+        self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
+    ) -> AgentResult:
+        """The answer, after as many quotas as may be waited for."""
+        attempts, span = 0, Span(request.timeout_seconds)
+        while True:
+            try:
+                result = await self._attempts(agent, emit, is_last=is_last).answer(request, span)
+                return replace(result, attempts=result.attempts + attempts)
+            except AgentError as error:
+                attempts += error.attempts
+                error.attempts = attempts
+                if not isinstance(error, RateLimited):
+                    raise
+                asked = asked_wait_seconds(error)
+                pause = self._options.retry.rate_limit_max_seconds if asked is None else asked
+                may_wait = is_last and self._options.wait_for_quota
+                waiting = may_wait and self._is_worth_waiting(pause, span)
+                emit(QuotaEnded(agent.name, None if asked is None else self._timing.moment(asked), waiting))
+                if not waiting:
+                    if may_wait:
+                        error.add_note(f"not waited for: the time of the call is {in_words(request.timeout_seconds)}")
+                    raise
+            await self._timing.sleep(pause + self._timing.chance())
+
+    def _is_worth_waiting(self, pause: float, span: Span) -> bool:
+        now = self._timing.clock()
+        return now + pause + SHORTEST_ATTEMPT_SECONDS < min(span.end(now), self._budget.deadline)
+
+    def _attempts(self, agent: Agent, emit: AgentEventSink, *, is_last: bool) -> Attempts:
+        options = self._options
+        limiter = self._limiters.get(agent.name)
+        if limiter is None:
+            limiter = self._limiters[agent.name] = Limiter(
+                agent.name,
+                concurrency=options.concurrency,
+                calls_per_minute=options.calls_per_minute,
+                longest_pause_seconds=options.retry.rate_limit_max_seconds,
+                timing=self._timing,
+            )
+        return Attempts(
+            agent=agent,
+            limiter=limiter,
+            budget=self._budget,
+            policy=options.retry,
+            timing=self._timing,
+            emit=emit,
+            roll=None if is_last else self._roll,
+        )
+
+    def _notes_on_cost(self, result: AgentResult, request: AgentRequest) -> tuple[str, ...]:
+        cost, most = result.total_cost_usd, request.max_budget_usd
+        if cost is None and (most is not None or self._budget.limits_money):
+            return (f"{result.agent} does not report what it costs, so a budget cannot be enforced",)
+        if cost is not None and most is not None and cost > most:
+            return (f"the call cost ${cost:.4f}, more than the ${most:.4f} that were allowed",)
+        return ()
+
+
+def _label(request: AgentRequest) -> str:
+    return " ".join(value for name, value in request.labels.items() if name not in _LABELS_FOR_KEYS)
+
+
+def _without_files(result: AgentResult, error: CodeloupeError) -> AgentResult:
+    return replace(result, notes=(*result.notes, f"which files changed is not known: {error.message}"))
+
+
+def _finished(
+    agent: str, started: float, timing: Timing, *, attempts: int, result: AgentResult | None = None
+) -> AgentFinished:
+    duration_ms = round((timing.clock() - started) * 1000)
+    if result is None:
+        return AgentFinished(agent, success=False, attempts=attempts, duration_ms=duration_ms, cost_usd=None)
+    return AgentFinished(
+        agent,
+        success=True,
+        attempts=attempts,
+        duration_ms=duration_ms,
+        cost_usd=result.total_cost_usd,
+        from_ledger=result.from_ledger,
+    )

@@ -1,0 +1,173 @@
+"""How many calls of one agent run at a time, and when the next may start.
+
+One limiter stands for one agent in one run and belongs to one event loop. The number it lets in is halved when the
+service has no room and grows again by one after a row of successes. While one call was told to wait, no other call
+starts. Every call costs the same few steps, however many wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+
+from codeloupe.agents.calls.timing import Timing
+from codeloupe.errors import RateLimited
+
+_MINUTE_SECONDS = 60.0
+
+
+class Limiter:
+    """At most `concurrency` places, and `calls_per_minute` starts in any minute where that is given.
+
+    A pause longer than `longest_pause_seconds`, or than a call has patience, is a quota that ended: nobody waits for it
+    here, whoever wants a place meanwhile gets RateLimited with the time that is left.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        *,
+        concurrency: int,
+        timing: Timing,
+        calls_per_minute: int | None = None,
+        longest_pause_seconds: float = 300.0,
+        successes_to_grow: int = 10,
+    ) -> None:
+        self._agent = agent
+        self._timing = timing
+        self._most = self._limit = max(concurrency, 1)
+        self._longest_pause_seconds = longest_pause_seconds
+        self._successes_to_grow = successes_to_grow
+        self._successes = 0
+        self._running = 0
+        self._returning = 0
+        self._lowered = 0
+        self._opens_at = -math.inf
+        self._starts: deque[float] = deque(maxlen=calls_per_minute)
+        # Only the first of each queue looks whether it may start; a lock lets the next one in its order.
+        self._first_in_line = asyncio.Lock()
+        self._first_of_returning = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    @property
+    def limit(self) -> int:
+        """How many may run at a time now."""
+        return self._limit
+
+    @property
+    def running(self) -> int:
+        """How many places are taken."""
+        return self._running
+
+    def place(self, *, patience_seconds: float = math.inf) -> Place:
+        """A place that is not taken yet, for one call; whoever takes it leaves it. A longer pause is not waited for."""
+        return Place(self, patience_seconds=min(patience_seconds, self._longest_pause_seconds))
+
+    async def admit(self, *, returning: bool, patience_seconds: float) -> int:
+        """Wait for a place and take it; `Place` does. What began already goes first: its deadline runs."""
+        self._pause_seconds(patience_seconds)
+        self._returning += returning
+        try:
+            async with self._first_of_returning if returning else self._first_in_line:
+                while not await self._may_start(returning=returning, patience_seconds=patience_seconds):
+                    pass
+                self._running += 1
+                if self._starts.maxlen is not None:
+                    self._starts.append(self._timing.clock())
+                return self._lowered
+        finally:
+            self._returning -= returning
+            self._changed.set()
+
+    async def _may_start(self, *, returning: bool, patience_seconds: float) -> bool:
+        """Whether there is room now; otherwise after some change."""
+        wait = max(self._pause_seconds(patience_seconds), self._minute_seconds())
+        if wait > 0:
+            await self._timing.sleep(wait)
+        elif self._running >= self._limit or (self._returning and not returning):
+            self._changed.clear()
+            await self._changed.wait()
+        else:
+            return True
+        return False
+
+    def _pause_seconds(self, patience_seconds: float) -> float:
+        left = self._opens_at - self._timing.clock()
+        if left > patience_seconds:
+            raise RateLimited(
+                f"the quota of {self._agent} has ended; {self._timing.opening(left)}",
+                agent=self._agent,
+                retry_after_seconds=left,
+                hint="wait until then, or use another agent",
+                attempts=0,
+            )
+        return left
+
+    def _minute_seconds(self) -> float:
+        if len(self._starts) != self._starts.maxlen:
+            return 0.0
+        return self._starts[0] + _MINUTE_SECONDS - self._timing.clock()
+
+    def give_back(self) -> None:
+        """End what `admit` began."""
+        self._running -= 1
+        self._changed.set()
+
+    def note_success(self) -> None:
+        """Grow by one place after a row of successes."""
+        self._successes += 1
+        if self._successes >= self._successes_to_grow and self._limit < self._most:
+            self._limit += 1
+            self._successes = 0
+            self._changed.set()
+
+    def lower(self, since: int) -> None:
+        """Halve the places, unless that was done after `since`, which `admit` gave."""
+        self._successes = 0
+        # Of many calls that fail together only the first tells something new: those that began before the limit
+        # was lowered say nothing about the lower one.
+        if since == self._lowered:
+            self._limit = max(self._limit // 2, 1)
+            self._lowered += 1
+
+    def pause(self, seconds: float) -> None:
+        """Let nobody start for that long."""
+        self._opens_at = max(self._opens_at, self._timing.clock() + seconds)
+        self._changed.set()
+
+
+class Place:
+    """One of the places, held by one call. It can be left for a while and taken again, ahead of new calls."""
+
+    def __init__(self, limiter: Limiter, *, patience_seconds: float) -> None:
+        self._limiter = limiter
+        self._patience_seconds = patience_seconds
+        self._held = False
+        self._was_held = False
+        self._since = 0
+
+    async def take(self) -> None:
+        """Wait for the place, unless it is held. Raises RateLimited while a quota has ended."""
+        if not self._held:
+            self._since = await self._limiter.admit(returning=self._was_held, patience_seconds=self._patience_seconds)
+            self._held = self._was_held = True
+
+    def leave(self) -> None:
+        """Give the place to the next, if it is held."""
+        if self._held:
+            self._held = False
+            self._limiter.give_back()
+
+    def succeeded(self) -> None:
+        """Tell that an attempt went well."""
+        self._limiter.note_success()
+
+    def overloaded(self) -> None:
+        """Tell that the service had no room: fewer calls run from now on."""
+        self._limiter.lower(self._since)
+
+    def rate_limited(self, pause_seconds: float) -> None:
+        """Tell that the service asked to wait: fewer calls run from now on, and none starts before that."""
+        self._limiter.lower(self._since)
+        self._limiter.pause(pause_seconds)

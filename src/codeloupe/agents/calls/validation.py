@@ -1,0 +1,180 @@
+"""Whether a request can be sent to an agent at all, before anything is started or paid for."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from codeloupe.agents.calls.prompt_text import full_prompt
+from codeloupe.agents.calls.schema_check import check_schema
+from codeloupe.agents.calls.schemas import SchemaError
+from codeloupe.errors import InvalidRequest, PromptTooLong
+from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
+
+# These become arguments of programs: none may look like a flag, and a comma would make two tools of one.
+_TOOL = re.compile(r"[A-Za-z_][^,\x00-\x1f\x7f]{0,199}")
+_NAME = re.compile(r"[^\s\x00-\x1f\x7f-][^\s\x00-\x1f\x7f]{0,199}")
+_TYPES: Mapping[str, Any] = {
+    "prompt": str,
+    "working_dir": Path,
+    "model": str | None,
+    "fallback_model": str | None,
+    "system_prompt": str | None,
+    "append_system_prompt": str | None,
+    "permission_mode": PermissionMode,
+    "tools": tuple | None,
+    "timeout_seconds": int | float,
+    "idle_timeout_seconds": int | float | None,
+    "max_attempts": int | None,
+    "max_turns": int | None,
+    "max_budget_usd": int | float | None,
+    "resume_session": str | None,
+    "fork_session": bool,
+    "context": Mapping,
+    "labels": Mapping,
+}
+
+
+def validate(request: AgentRequest, limits: AgentLimits, *, agent: str) -> None:
+    """Raises InvalidRequest, or PromptTooLong with both sizes, for a request that cannot be sent as it is."""
+    for check in (_types, _texts, _names, _numbers, _working_dir, _schema):
+        _refuse(check(request), agent)
+    _refuse(_abilities(request, limits, agent), agent)
+    _refuse_length(request, limits, agent)
+
+
+def validate_types(request: AgentRequest, *, agent: str) -> None:
+    """Raises InvalidRequest for a request with a field of a wrong type, before anything is made of its fields."""
+    _refuse(_types(request), agent)
+
+
+_Problems = Iterator[tuple[str, str]]
+
+
+def _refuse(problems: _Problems, agent: str) -> None:
+    for problem, hint in problems:
+        message = f"the request to {agent} cannot be sent: {problem}"
+        raise InvalidRequest(message, agent=agent, hint=hint, attempts=0)
+
+
+def _types(request: AgentRequest) -> _Problems:
+    """A request made by a program that no type checker saw must fail here, not in the middle of a call."""
+    given: object = request
+    if not isinstance(given, AgentRequest):
+        hint = "give codeloupe.AgentRequest(prompt=..., working_dir=...)"
+        yield f"it is {str(given)[:80]!r} of type {type(given).__name__}", hint
+    for name, kind in _TYPES.items():
+        value: object = getattr(request, name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            words = getattr(kind, "__name__", str(kind)).replace(" | None", "")
+            yield f"{name} is {str(value)[:80]!r} of type {type(value).__name__}", f"give a {words}"
+    pairs: tuple[tuple[object, object], ...] = (*request.context.items(), *request.labels.items())
+    parts: tuple[object, ...] = (*(request.tools or ()), *(part for pair in pairs for part in pair))
+    if not all(isinstance(part, str) for part in parts):
+        yield "tools, context or labels hold something else than text", "give texts"
+
+
+def _texts(request: AgentRequest) -> _Problems:
+    if not request.prompt.strip():
+        yield "the prompt is empty", "give a prompt"
+    for name, text in _all_texts(request):
+        if "\0" in text:
+            yield f"the {name} has a NUL byte at character {text.index(chr(0)):,}", "remove it or write it as an escape"
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            words = f"the {name} has half of a character (a lone surrogate) at character {error.start:,}"
+            yield f"{words}, which cannot be encoded", "decode the text with errors='replace'"
+
+
+def _all_texts(request: AgentRequest) -> Iterator[tuple[str, str]]:
+    yield "prompt", request.prompt
+    yield "system_prompt", request.system_prompt or ""
+    yield "append_system_prompt", request.append_system_prompt or ""
+    for title, text in request.context.items():
+        yield "title of a context", title
+        yield f"context {title[:80]!r}", text
+
+
+def _names(request: AgentRequest) -> _Problems:
+    fields = ("model", request.model), ("fallback_model", request.fallback_model)
+    for name, value in (*fields, ("resume_session", request.resume_session)):
+        if value is not None and not _NAME.fullmatch(value):
+            yield f"{name} is {value[:80]!r}", "a name has no spaces, does not begin with '-' and is at most 200 long"
+    for tool in request.tools or ():
+        if not _TOOL.fullmatch(tool):
+            yield (
+                f"{tool[:80]!r} is not the name of a tool",
+                "name tools as the agent does, such as Read or Bash(git log:*)",
+            )
+
+
+def _abilities(request: AgentRequest, limits: AgentLimits, agent: str) -> _Problems:
+    """What was asked that the agent cannot do: dropped silently, it would cost money for another answer than asked."""
+    mode = request.permission_mode.value
+    wishes = (
+        (request.max_turns is not None, limits.turns, "max_turns", "has no limit of turns"),
+        (request.max_budget_usd is not None, limits.budget, "max_budget_usd", "cannot stop at a cost"),
+        (request.resume_session is not None, limits.resume, "resume_session", "cannot resume a session"),
+        (request.fork_session, limits.fork, "fork_session", "cannot fork a session"),
+        (bool(request.tools), limits.tools, "tools", "has no tools"),
+        (
+            request.permission_mode.may_write,
+            limits.writes,
+            "permission_mode",
+            f"cannot change files, as {mode} lets it",
+        ),
+        (request.fallback_model is not None, limits.fallback, "fallback_model", "has no fallback model"),
+    )
+    for is_asked, is_able, name, words in wishes:
+        if is_asked and not is_able:
+            yield f"{agent} {words}", f"leave {name} out, or use another agent"
+    if request.fork_session and request.resume_session is None:
+        yield "there is no session to be forked", "name the session in resume_session, or leave fork_session out"
+
+
+def _numbers(request: AgentRequest) -> _Problems:
+    for name in ("timeout_seconds", "idle_timeout_seconds", "max_attempts", "max_turns", "max_budget_usd"):
+        value: float | None = getattr(request, name)
+        if value is not None and not 0 < value < math.inf:
+            yield f"{name} is {value!r}", "give a finite number above zero"
+
+
+def _working_dir(request: AgentRequest) -> _Problems:
+    hint = "give the path of an existing directory"
+    try:
+        # As an absolute path, since the one that this process works in may have been removed.
+        if request.working_dir.absolute().is_dir():
+            return
+        what = "is not a directory" if request.working_dir.exists() else "does not exist"
+    except OSError as error:
+        what = f"cannot be looked at ({error.strerror})"
+    yield f"the working directory {str(request.working_dir)!r} {what}", hint
+
+
+def _schema(request: AgentRequest) -> _Problems:
+    if request.output_schema is None:
+        return
+    try:
+        check_schema(request.output_schema)
+    except SchemaError as error:
+        yield f"output_schema is no JSON Schema: {error}", "mend the schema, or leave it out"
+
+
+def _refuse_length(request: AgentRequest, limits: AgentLimits, agent: str) -> None:
+    text = full_prompt(request)
+    sizes = (
+        (len(text), limits.max_prompt_characters, "characters"),
+        (len(text.encode()), limits.max_prompt_bytes, "bytes"),
+    )
+    for size, most, unit in sizes:
+        if most is not None and size > most:
+            raise PromptTooLong(
+                f"the prompt, its context included, has {size:,} {unit}; {agent} takes at most {most:,}",
+                agent=agent,
+                hint="send less at once, or use an agent that takes more",
+                attempts=0,
+            )

@@ -1,0 +1,1 @@
+"""Claude Code, by its command line and by the Agent SDK."""

@@ -1,0 +1,1 @@
+"""Gemini, by its command line."""

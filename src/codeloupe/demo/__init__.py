@@ -1,1 +1,0 @@
-"""A small real repository with a faulty change in it, for a first look and for pictures."""

@@ -1,0 +1,400 @@
+"""From a request to what a reviewer gets: repository, scope, change, selection, snapshot. Used by app alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from codeloupe.engine.bare_changes import shown_whole, to_be_read, with_marked
+from codeloupe.engine.encodings import encoding_of
+from codeloupe.engine.path_choice import no_such_files, unmatched
+from codeloupe.engine.selection import (
+    HEAD_BYTES,
+    FileContent,
+    Selection,
+    SelectionRules,
+    decoded_file,
+    select_by_content,
+    select_by_diff,
+)
+from codeloupe.errors import NotARepository
+from codeloupe.git.blob_contents import read_blobs
+from codeloupe.git.command import both
+from codeloupe.git.diff import parse_diff
+from codeloupe.git.engine import private_directory
+from codeloupe.git.guidance import read_guidance, read_working_guidance
+from codeloupe.git.intent import read_intent
+from codeloupe.git.moments import moments_in
+from codeloupe.git.nearness import near_to
+from codeloupe.git.patched import write_rebuilt
+from codeloupe.git.reading import read_change
+from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
+from codeloupe.git.snapshot import (
+    Snapshot,
+    empty_directory,
+    exported,
+    exported_tree,
+    list_files,
+    place_of,
+)
+from codeloupe.model.change import Change, FileChange, Scope, ScopeKind
+from codeloupe.model.finding import Finding
+from codeloupe.model.material import GuidanceFile, Intent
+from codeloupe.model.ports import MomentOf, ReviewTask
+from codeloupe.model.records import dataclass
+from codeloupe.model.review import SkipReason
+from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
+
+# Beyond that a file is too large to be looked into.
+_MOST_CONTENT_BYTES = 64 * 1024**2
+_MOST_OLD_BYTES = 128 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """A change with its selected files and a directory that holds their new content.
+
+    `without_content` names selected files of which only the diff is known. `tree` is the whole reviewed tree, when it
+    was asked for and is known; it may be the same directory as `snapshot`, or the user's own working tree. Of a very
+    large one it is the part around the change, and `tree_is_partial`.
+    `beforehand` is what was found in lock files, which no reviewer gets. `believed` is the commit whose guidance
+    and baseline hold for an untrusted change, where one is known.
+    """
+
+    change: Change
+    selection: Selection
+    snapshot: Path
+    without_content: frozenset[str] = frozenset()
+    tree: Path | None = None
+    intent: Intent = Intent()
+    guidance: tuple[GuidanceFile, ...] = ()
+    unused_guidance: tuple[GuidanceFile, ...] = ()
+    beforehand: tuple[Finding, ...] = ()
+    believed: str | None = None
+    repository: Repository | None = None
+    tree_is_partial: bool = False
+    moment_of: MomentOf | None = None
+
+    def task(self, *, trusted: bool, timeout_seconds: float) -> ReviewTask:
+        """What a reviewer gets of it."""
+        return ReviewTask(
+            change=self.change,
+            files=self.selection.files,
+            snapshot=self.snapshot,
+            trusted=trusted,
+            timeout_seconds=timeout_seconds,
+            without_content=self.without_content,
+            tree=self.tree,
+            intent=self.intent,
+            guidance=self.guidance,
+            tree_is_partial=self.tree_is_partial,
+            moment_of=self.moment_of,
+        )
+
+
+@asynccontextmanager
+async def at_hand(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[ScopeRequest, Path]]:
+    """The request and where it can be read: a pull request is fetched first, and lives as long as the context.
+
+    Raises as `fetch` does.
+    """
+    if not isinstance(request, PullRequestScope):
+        yield request, repo
+        return
+    with private_directory() as directory:
+        yield await fetch(request, repo=repo, into=directory)
+
+
+async def fetch(request: PullRequestScope, *, repo: Path, into: Path) -> tuple[FetchedScope, Path]:
+    """Fetch a pull request below an empty directory: what to review then, and where. `repo` is where the caller stands.
+
+    Raises UsageError for what the caller can mend and ProcessError when the remote cannot be reached.
+    """
+    # Loaded with its first use: few reviews are of a pull request.
+    fetched = await import_module("codeloupe.git.pull_request").fetch_pull_request(request, repo=repo, into=into)
+    return fetched.scope, fetched.repo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What to take in beside the change, and whether the change may be believed."""
+
+    rules: SelectionRules
+    trusted: bool
+    tree: bool
+    whole_tree: bool
+    guidance: bool
+    context: str
+
+
+@asynccontextmanager
+async def take_in(  # noqa: PLR0913 - each is a choice of its own, by name
+    request: ScopeRequest,
+    repo: Path,
+    *,
+    base_branch: str | None,
+    rules: SelectionRules,
+    trusted: bool = True,
+    with_tree: bool = False,
+    whole_tree: bool = False,
+    context: str = "",
+    with_guidance: bool = False,
+    must_match: bool = False,
+) -> AsyncIterator[Intake]:
+    """Read what is to be reviewed; the snapshot and the tree live as long as the context.
+
+    `with_guidance` reads the project's guidance and the author's intent too, `with_tree` gives the reviewed tree: the
+    user's working tree when that is under review and `trusted`, else a copy, of a very large tree the part around the
+    change, unless `whole_tree`. `context` is the caller's own word.
+    With `must_match` an include pattern that fits no file of the repository, before or after the change, is a
+    UsageError.
+    """
+    kinds = {"tree": with_tree, "whole_tree": whole_tree, "guidance": with_guidance}
+    wanted = _Wanted(rules=rules, trusted=trusted, context=context, **kinds)
+    must_match = must_match and bool(rules.include)
+    if isinstance(request, DiffScope):
+        async with _from_diff(request, repo, wanted) as intake:
+            if must_match:
+                await _check_patterns(intake.change, rules, intake.repository, None)
+            yield intake
+        return
+    repository = await open_repository(repo)
+    sides = await resolve_scope(repository, request, base_branch=base_branch)
+    change, intent = await both(read_change(repository, sides), _intent(repository, sides, wanted))
+    if must_match:
+        await _check_patterns(change, rules, repository, sides)
+    believed = None if trusted else await believed_base(repository, request, sides, base_branch=base_branch)
+    selection = select_by_diff(change, rules)
+    async with AsyncExitStack() as stack:
+        snapshot, guidance = await both(
+            stack.enter_async_context(_exported(repository, sides, selection, wanted)),
+            _guidance(repository, sides, selection, wanted, believed),
+        )
+        selection = _without_missing(selection, snapshot, rules)
+        settled = await settle(selection, rules, root=snapshot.root, repository=repository)
+        tree = _tree(repository, sides, snapshot, wanted) if settled.selection.files else None
+        yield Intake(
+            change,
+            settled.selection,
+            snapshot.root,
+            tree=tree,
+            intent=intent,
+            guidance=tuple(one for one in guidance if not one.unused),
+            unused_guidance=tuple(one for one in guidance if one.unused),
+            beforehand=settled.lock_findings,
+            believed=believed,
+            tree_is_partial=tree == snapshot.root and snapshot.is_partial,
+            moment_of=moments_in(repository, sides),
+        )
+
+
+async def _check_patterns(
+    change: Change, rules: SelectionRules, repository: Repository | None, sides: Sides | None
+) -> None:
+    """Raise UsageError for an include pattern that fits nothing at all: a typo must not look like a clean review."""
+    changed = {name for file in change.files for name in (file.old_path, file.new_path) if name}
+    changed |= {name.rstrip("/") for name in (*dict(change.unreadable), *change.nested_repositories)}
+    wrong = unmatched(rules.include, changed)
+    if wrong and repository is not None:
+        changed |= set(await list_files(repository, sides))
+        wrong = unmatched(wrong, changed)
+    if wrong:
+        raise no_such_files(wrong[0], sorted(changed))
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A selection after the contents of its files were looked at, and what was found in its lock files."""
+
+    selection: Selection
+    lock_findings: tuple[Finding, ...] = ()
+
+
+async def settle(
+    selection: Selection, rules: SelectionRules, *, root: Path | None, repository: Repository | None
+) -> Settled:
+    """Decide by content what is reviewed, turn it into UTF-8, in `root` as well, and read the lock files.
+
+    Without a `root` contents come from git, and only of those files that the diff does not show well enough.
+    """
+    whole = to_be_read(selection.files, rules)
+    selection = replace(selection, files=with_marked(selection.files, whole))
+    if root is not None:
+        contents = {file.path: known for file in selection.files if (known := _content(root, file)) is not None}
+    else:
+        opaque = [file for file in selection.files if file.binary and file.new_blob]
+        blobs = await _blobs(repository, [file.new_blob for file in opaque])
+        contents = {
+            file.path: FileContent(len(blob), blob[:HEAD_BYTES], blob)
+            for file in opaque
+            if (blob := blobs.get(file.new_blob or "")) is not None
+        }
+    selection = select_by_content(selection, contents, rules, whole)
+    files = await _decoded(selection.files, contents, root, repository, whole)
+    return await _with_lock_files(replace(selection, files=files), rules, root, repository)
+
+
+async def _blobs(repository: Repository | None, names: Iterable[str | None]) -> dict[str, bytes]:
+    wanted = [name for name in dict.fromkeys(names) if name]
+    if repository is None or not wanted:
+        return {}
+    return await read_blobs(repository, wanted, max_bytes=_MOST_OLD_BYTES)
+
+
+async def _decoded(
+    files: tuple[FileChange, ...],
+    contents: Mapping[str, FileContent],
+    root: Path | None,
+    repository: Repository | None,
+    shown: frozenset[str],
+) -> tuple[FileChange, ...]:
+    """The files with text in UTF-8, also below `root`; all lines of those in `shown` are added ones."""
+    wholes = {path: content.whole for path, content in contents.items() if content.whole is not None}
+    blobs = await _blobs(repository, (file.old_blob for file in files if file.path in wholes and file.old_path))
+    results: list[FileChange] = []
+    for file in files:
+        whole = wholes.get(file.path)
+        decoded = (
+            None if whole is None or file.is_symlink else decoded_file(file, blobs.get(file.old_blob or ""), whole)
+        )
+        if decoded is not None and root is not None and (place := place_of(root, file.path)) is not None:
+            place.write_bytes(decoded[1])
+        in_text, text = decoded or (file, whole or b"")
+        results.append(shown_whole(in_text, text) if file.path in shown else in_text)
+    return tuple(results)
+
+
+async def _with_lock_files(
+    selection: Selection, rules: SelectionRules, root: Path | None, repository: Repository | None
+) -> Settled:
+    """Read the lock files; one that cannot be read is left out with the reason."""
+    pinned = [f for f in selection.files if f.path.endswith(".txt") and any(b"--hash=" in h.body for h in f.hunks)]
+    files = (*selection.lock_files, *pinned)
+    if not files:
+        return Settled(selection)
+    blobs = await _blobs(repository, (name for file in files for name in (file.old_blob, file.new_blob)))
+    contents = {file.path: _new_content(file, root, blobs) for file in files}
+    # Loaded with its first use: few changes touch a lock file.
+    analyser = import_module("codeloupe.analysers.lock_files")
+    found, unread = analyser.review_lock_files(files, blobs, contents)
+    locks = tuple(file for file in selection.lock_files if file.path not in unread)
+    # Of requirements the reviewers see the lines themselves, so nothing is missing there.
+    names = {file.path for file in selection.lock_files}
+    skipped = tuple(rules.skipped(name, SkipReason.LOCK_FILE, why) for name, why in unread.items() if name in names)
+    return Settled(replace(selection, lock_files=locks, skipped=selection.skipped + skipped), found)
+
+
+def _new_content(file: FileChange, root: Path | None, blobs: Mapping[str, bytes]) -> bytes | None:
+    if root is None:
+        return blobs.get(file.new_blob or "")
+    place = place_of(root, file.path)
+    return place.read_bytes() if file.new_path and place is not None and place.is_file() else None
+
+
+def _tree(repository: Repository, sides: Sides, snapshot: Snapshot, wanted: _Wanted) -> Path | None:
+    root = repository.root if _is_readable_as_it_is(sides, wanted) else snapshot.root
+    return root if wanted.tree else None
+
+
+def _is_readable_as_it_is(sides: Sides, wanted: _Wanted) -> bool:
+    """Whether an agent may read the working tree itself. One that is not trusted may hold links that lead out of it."""
+    return wanted.trusted and sides.side is Side.WORKING_TREE
+
+
+def _exported(
+    repository: Repository, sides: Sides, selection: Selection, wanted: _Wanted
+) -> AbstractAsyncContextManager[Snapshot]:
+    """The selected files, or with the whole tree in one go when a copy of that is needed."""
+    paths = _existing(selection)
+    if wanted.tree and selection.files and not _is_readable_as_it_is(sides, wanted):
+        nearness = None if wanted.whole_tree else near_to(selection.files)
+        return exported_tree(repository, sides, needed=paths, nearness=nearness)
+    return exported(repository, sides, paths=paths)
+
+
+async def _intent(repository: Repository, sides: Sides, wanted: _Wanted) -> Intent:
+    if not wanted.guidance:
+        return Intent(context=wanted.context)
+    return await read_intent(repository, sides, context=wanted.context)
+
+
+async def _guidance(
+    repository: Repository, sides: Sides, selection: Selection, wanted: _Wanted, believed: str | None
+) -> tuple[GuidanceFile, ...]:
+    if not wanted.guidance or not selection.files or not (wanted.trusted or believed):
+        return ()
+    paths = [file.path for file in selection.files]
+    return await read_guidance(repository, replace(sides, base=believed or sides.base), paths, trusted=wanted.trusted)
+
+
+def _scope_of_diff(request: DiffScope) -> Scope:
+    """Nothing to read is no change, and is said: a command that failed before a pipe leaves nothing as well."""
+    emptiness = ", which is empty" if request.is_empty else ""
+    return Scope(ScopeKind.DIFF_FILE, None, None, f"the diff {request.name}{emptiness}")
+
+
+@asynccontextmanager
+async def _from_diff(request: DiffScope, repo: Path, wanted: _Wanted) -> AsyncIterator[Intake]:
+    change = Change(_scope_of_diff(request), parse_diff(request.data))
+    selection = select_by_diff(change, wanted.rules)
+    try:
+        repository: Repository | None = await open_repository(repo)
+    except NotARepository:
+        repository = None  # a diff can be reviewed anywhere; what is missing is named below
+    guidance: tuple[GuidanceFile, ...] = ()
+    # Nothing tells which revision a diff belongs to, so one that is not trusted has no base to take guidance from.
+    if repository is not None and wanted.guidance and wanted.trusted:
+        guidance = await read_working_guidance(repository, [file.path for file in selection.files])
+    with empty_directory() as root:
+        missing = await _write_rebuilt(repository, selection, root)
+        settled = await settle(selection, wanted.rules, root=root, repository=repository)
+        yield Intake(
+            change,
+            settled.selection,
+            root,
+            missing & {file.path for file in settled.selection.files},
+            intent=Intent(context=wanted.context),
+            guidance=tuple(one for one in guidance if not one.unused),
+            unused_guidance=tuple(one for one in guidance if one.unused),
+            beforehand=settled.lock_findings,
+            repository=repository,
+        )
+
+
+async def _write_rebuilt(repository: Repository | None, selection: Selection, root: Path) -> frozenset[str]:
+    """Write each file whose new content can be known for certain; returns the others."""
+    existing = _existing(selection)
+    times = Counter(file.new_path for file in selection.present)
+    # Several diffs of one file in a row (a log) would have to be applied one after the other.
+    single = [file for file in selection.present if file.new_path in existing and times[file.new_path] == 1]
+    return frozenset(existing - await write_rebuilt(repository, single, root))
+
+
+def _existing(selection: Selection) -> set[str]:
+    """Selected files that are there after the change and are files."""
+    return {file.new_path for file in selection.present if file.new_path is not None and not file.is_submodule}
+
+
+def _without_missing(selection: Selection, snapshot: Snapshot, rules: SelectionRules) -> Selection:
+    gone = tuple(rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in snapshot.missing.items())
+    kept, locks = (
+        tuple(file for file in files if file.path not in snapshot.missing)
+        for files in (selection.files, selection.lock_files)
+    )
+    return Selection(kept, selection.skipped + gone, locks)
+
+
+def _content(root: Path, file: FileChange) -> FileContent | None:
+    path = place_of(root, file.path)
+    if file.new_path is None or path is None or not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        size, head = path.stat().st_size, stream.read(HEAD_BYTES)
+        is_needed = file.binary or encoding_of(head, file.path) is not None
+        whole = head + stream.read(_MOST_CONTENT_BYTES) if is_needed and size <= _MOST_CONTENT_BYTES else None
+    return FileContent(size, head, whole)

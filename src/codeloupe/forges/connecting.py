@@ -1,0 +1,111 @@
+"""A client for one pull request: gidgethub loaded, and the token of a person, of Actions or of a GitHub App at hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from codeloupe.errors import HeadMoved, UsageError, install_command
+from codeloupe.forges.github.address import Endpoints, Target
+from codeloupe.forges.github.client import GitHubClient, unreadable
+from codeloupe.forges.github.failures import READING, BadAnswer, Doing, explained
+from codeloupe.forges.github.waiting import Patience
+from codeloupe.model.publication import PullRequestName
+
+if TYPE_CHECKING:
+    from codeloupe.forges.github.transport import GitHubTransport
+
+INSTALL = install_command("github")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogin:
+    """A token of a person, of GitHub Actions, or one that an App was given elsewhere."""
+
+    token: str = field(repr=False)
+
+    @property
+    def is_installation(self) -> bool:
+        """Whether it is that of an App or of Actions, which may make check runs."""
+        return self.token.startswith("ghs_")
+
+
+@dataclass(frozen=True, slots=True)
+class AppLogin:
+    """A GitHub App, by its id and its private key."""
+
+    app_id: str
+    private_key: str = field(repr=False)
+
+    is_installation = True
+
+
+Login = TokenLogin | AppLogin
+
+
+@asynccontextmanager
+async def connected(
+    endpoints: Endpoints, login: Login, *, target: Target, patience: Patience
+) -> AsyncIterator[GitHubClient]:
+    """A client, whose connections are closed at the end. Raises UsageError without the extra, and ForgeError.
+
+    `target` must have been checked; one without a number is looked up by its branch.
+    """
+    transport = _load()
+    token = login.token if isinstance(login, TokenLogin) else None
+    if isinstance(login, AppLogin):
+        async with transport.opened(endpoints, None, patience=patience) as api:
+            token = await _installation_token(api, transport.app_proof(login.app_id, login.private_key), target)
+    async with transport.opened(endpoints, token, patience=patience) as api:
+        number = target.number if target.number is not None else await _number(api, target)
+        name = PullRequestName(target.owner, target.repository, number)
+        yield GitHubClient(api, graphql_url=endpoints.graphql, name=name)
+
+
+def _load() -> Any:
+    try:
+        return import_module("codeloupe.forges.github.transport")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".")[0]
+        if missing == "codeloupe":
+            raise
+        raise UsageError(
+            f"to publish, the package {missing} is needed, and it is not installed", hint=INSTALL
+        ) from error
+
+
+async def _number(api: GitHubTransport, target: Target) -> int:
+    """The open pull request of a branch that is at a commit."""
+    doing = Doing(f"look for the pull request of {target.branch}", READING)
+    try:
+        path = f"/repos/{target.owner}/{target.repository}/pulls?state=open&per_page=100&head={quote(target.branch)}"
+        found = [int(each["number"]) for each in await api.getitem(path) if each["head"]["sha"] == target.head]
+    except BadAnswer as answer:
+        raise explained(answer, doing) from answer
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(doing.what, error) from error
+    if not found:
+        raise HeadMoved(
+            f"no open pull request of {target.branch} is at {target.head[:12]}; nothing was posted",
+            hint="there may be newer commits, with a run of their own",
+        )
+    return found[0]
+
+
+async def _installation_token(api: GitHubTransport, proof: str, target: Target) -> str:
+    """A token for this repository alone."""
+    repository = f"{target.owner}/{target.repository}"
+    doing = Doing(f"log in as the GitHub App on {repository}", "an installation of the App there")
+    try:
+        installation = await api.getitem(f"/repos/{repository}/installation", jwt=proof)
+        path = f"/app/installations/{int(installation['id'])}/access_tokens"
+        answer = await api.post(path, data={"repositories": [target.repository]}, jwt=proof)
+        return cast("str", answer["token"])
+    except BadAnswer as answer:
+        raise explained(answer, doing) from answer
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(doing.what, error) from error

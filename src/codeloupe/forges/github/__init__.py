@@ -1,0 +1,1 @@
+"""GitHub behind the forge protocol: client, addresses, events and failures."""

@@ -1,0 +1,139 @@
+"""Requests to GitHub through gidgethub and httpx: patient, bounded, to no other host. `connecting` loads it late."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import gidgethub.apps
+import gidgethub.httpx
+import httpx2 as httpx
+
+from codeloupe import __version__
+from codeloupe.errors import ForgeError, ForgeUncertain, UsageError
+from codeloupe.forges.github.address import Endpoints
+from codeloupe.forges.github.failures import bad_answer
+from codeloupe.forges.github.waiting import MOST_ATTEMPTS, Patience, Reply, is_failure, is_limited
+
+_REQUESTER = f"codeloupe/{__version__}"
+_API_VERSION = "2022-11-28"
+_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+# For a whole answer, however slowly it drips.
+_MOST_SECONDS = 120.0
+_MOST_BYTES = 64 * 1024**2
+_SUCCESS = (200, 201, 202, 204)
+_TOKEN_PATH = "/access_tokens"  # noqa: S105 - a path
+# Until one of these, nothing was sent.
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+
+
+class GitHubTransport(gidgethub.httpx.GitHubAPI):
+    """gidgethub with our patience. Every method raises BadAnswer, or a ForgeError when there was no answer."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, endpoints: Endpoints, *, token: str | None, patience: Patience
+    ) -> None:
+        super().__init__(client, _REQUESTER, oauth_token=token, base_url=endpoints.api)
+        self._endpoints = endpoints
+        self._patience = patience
+
+    async def _request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        if not self._endpoints.knows(url):
+            raise ForgeError("GitHub's answer leads to another host; the token is not sent there")
+        failed = limited = 0
+        while True:
+            reply = await self._attempt(method, url, headers, body, attempt=failed + 1)
+            if reply is None:
+                failed += 1
+                await self._patience.after_failure(failed)
+            elif is_limited(reply):
+                limited += 1
+                await self._patience.after_limit(reply, times=limited)
+            elif reply.status in _SUCCESS:
+                return reply.status, reply.headers, reply.body
+            else:
+                raise bad_answer(reply)
+
+    async def _attempt(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, attempt: int
+    ) -> Reply | None:
+        """What came back, or None when it is to be sent again. Raises ForgeUncertain and ForgeError."""
+        may_repeat = self._is_repeatable(method, url)
+        try:
+            reply = await self._send(method, url, headers, body)
+        except _NOT_SENT as error:
+            if attempt < MOST_ATTEMPTS:
+                return None
+            raise _unreachable(error) from error
+        except (httpx.HTTPError, TimeoutError) as error:
+            if may_repeat and attempt < MOST_ATTEMPTS:
+                return None
+            raise (_unreachable if may_repeat else _cut_off)(error) from error
+        if not is_failure(reply):
+            return reply
+        if not may_repeat:
+            raise ForgeUncertain(f"GitHub failed with {reply.status} in the middle of a request", status=reply.status)
+        return None if attempt < MOST_ATTEMPTS else reply
+
+    def _is_repeatable(self, method: str, url: str) -> bool:
+        """Whether to send it twice does the same as once: all that is sent but a POST that makes something.
+
+        What we ask of GraphQL is to read, and to set a thread to one of two states.
+        """
+        return method != "POST" or url == self._endpoints.graphql or url.endswith(_TOKEN_PATH)
+
+    async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        sent = {**headers, "x-github-api-version": _API_VERSION}
+        async with (
+            asyncio.timeout(_MOST_SECONDS),
+            self._client.stream(method, url, headers=sent, content=body) as response,
+        ):
+            pieces: list[bytes] = []
+            size = 0
+            async for piece in response.aiter_bytes():
+                size += len(piece)
+                if size > _MOST_BYTES:
+                    raise ForgeError(f"an answer of GitHub is larger than {_MOST_BYTES // 1024**2} MB")
+                pieces.append(piece)
+            names = {name.lower(): value for name, value in response.headers.items()}
+            return Reply(response.status_code, names, b"".join(pieces))
+
+
+def _unreachable(error: Exception) -> ForgeError:
+    return ForgeError(
+        f"GitHub cannot be reached ({type(error).__name__})", hint="look at the network, GITHUB_API_URL and the proxy"
+    )
+
+
+def _cut_off(error: Exception) -> ForgeUncertain:
+    return ForgeUncertain(f"the line to GitHub was cut in the middle of a request ({type(error).__name__})")
+
+
+@asynccontextmanager
+async def opened(endpoints: Endpoints, token: str | None, *, patience: Patience) -> AsyncIterator[GitHubTransport]:
+    """A transport with its connections, which are closed at the end."""
+    trust = await asyncio.to_thread(_trust, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    async with httpx.AsyncClient(timeout=_TIMEOUT, follow_redirects=False, verify=trust) as client:
+        yield GitHubTransport(client, endpoints, token=token, patience=patience)
+
+
+@functools.lru_cache(maxsize=1)
+def _trust(_file: str | None, _directory: str | None) -> ssl.SSLContext:
+    """Whose certificates are trusted: the list is long, and a client would read it anew, and again for each proxy."""
+    return httpx.create_ssl_context()
+
+
+def app_proof(app_id: str, private_key: str) -> str:
+    """The short-lived proof that we are a GitHub App. Raises UsageError for a key that is none."""
+    try:
+        return gidgethub.apps.get_jwt(app_id=app_id, private_key=private_key)
+    except Exception:  # noqa: BLE001 - the libraries below raise many kinds, and some quote what they could not read
+        raise UsageError(
+            "the private key of the GitHub App cannot be read", hint="give the .pem file that GitHub made for the App"
+        ) from None

@@ -1,0 +1,203 @@
+"""Publishing put together: a saved review, the pull request, and the client of the forge.
+
+Nothing here asks a model, or loads what could: whoever posts holds a token, and whoever reviews holds none.
+"""
+
+from __future__ import annotations
+
+import os
+import string
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from codeloupe.engine.history.judging import judged
+from codeloupe.engine.history.lookup import LAST, find_review
+from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history.whereabouts import find_identity, same_address
+from codeloupe.errors import ForgeRefused, UsageError
+from codeloupe.forges.connecting import AppLogin, Login, TokenLogin, connected
+from codeloupe.forges.executing import execute
+from codeloupe.forges.github.address import (
+    Endpoints,
+    Target,
+    endpoints_of,
+    parse_pull_request,
+    parse_repository,
+    repository_at,
+)
+from codeloupe.forges.github.event import read_event
+from codeloupe.forges.github.reading import read_pull_request
+from codeloupe.forges.github.waiting import Patience
+from codeloupe.forges.marker import Marker, SigningKey
+from codeloupe.forges.planning import make_plan
+from codeloupe.forges.review_file import read_review
+from codeloupe.forges.sending import Sending
+from codeloupe.git.command import try_git
+from codeloupe.git.repository import open_repository
+from codeloupe.model.history import RepositoryIdentity
+from codeloupe.model.publication import Publication, PublishOptions, StatusKind
+from codeloupe.model.review import Review
+
+SIGNING_KEY = "CODELOUPE_PUBLISH_KEY"
+APP_ID = "CODELOUPE_APP_ID"
+APP_KEY_FILE = "CODELOUPE_APP_KEY_FILE"
+_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
+_STANDARD_INPUT = "-"
+# JSON that a stranger wrote may take thirty times as much in memory.
+_MOST_REPORT_BYTES = 32 * 1024**2
+_MOST_EVENT_BYTES = 32 * 1024**2
+_MOST_KEY_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishRequest:
+    """What is asked for. `pull_request` and `repository` are as a person writes them, empty when not given.
+
+    `review` is an id, the beginning of one, `last`, or the path of a JSON report; `status` None chooses by the token.
+    """
+
+    repo: Path
+    pull_request: str = ""
+    repository: str = ""
+    review: str = LAST
+    options: PublishOptions = field(default_factory=PublishOptions)
+    status: StatusKind | None = None
+    app_id: str = ""
+    app_key_file: Path | None = None
+    dry_run: bool = False
+
+
+async def publish_github(
+    request: PublishRequest, *, environment: Mapping[str, str] = os.environ, patience: Patience | None = None
+) -> Publication:
+    """Post a saved review on a pull request of GitHub.
+
+    Raises UsageError, StoreError, ForgeError and HeadMoved when nothing could be posted; what failed only in part is
+    in the result.
+    """
+    waiting = patience or Patience()
+    endpoints = endpoints_of(environment)
+    target = await _target(request, endpoints, environment)
+    login = _login(request, environment)
+    key = _signing_key(login, environment)
+    review = await _review(request)
+    _check_origin(review, target)
+    status = request.status or (StatusKind.CHECK if login.is_installation else StatusKind.COMMIT)
+    async with connected(endpoints, login, target=target, patience=waiting) as client:
+        found = await read_pull_request(client, key)
+        marker = Marker(key, found.repository_id, found.name.number)
+        plan = make_plan(review, found, marker=marker, options=replace(request.options, status=status))
+        if request.dry_run:
+            return Publication(plan=plan, dry_run=True)
+        return await execute(plan, Sending(client, marker, waiting))
+
+
+async def _target(request: PublishRequest, endpoints: Endpoints, environment: Mapping[str, str]) -> Target:
+    """What was said counts first, then what GitHub Actions says, then the address of the clone."""
+    target = parse_pull_request(request.pull_request, endpoints) if request.pull_request else Target()
+    if request.repository:
+        named = parse_repository(request.repository)
+        if target.owner and not target.is_same_repository(named):
+            raise UsageError("--pr and --repo-name name two repositories", hint="give one of them")
+        target = replace(named, number=target.number)
+    for source in (_event(environment), _actions_repository(environment)):
+        target = target.completed(source)
+    if not target.owner:
+        target = target.completed(await _clone(request.repo, endpoints))
+    target.check()
+    return target
+
+
+def _check_origin(review: Review, target: Target) -> None:
+    """What a job of a fork left behind may claim anything: it must be about the commit that GitHub says it ran on."""
+    if target.head and review.scope.head != target.head:
+        raise UsageError(
+            f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran",
+            hint="publish the report of that workflow, and review the head of the pull request in it",
+        )
+
+
+def _event(environment: Mapping[str, str]) -> Target:
+    path = environment.get("GITHUB_EVENT_PATH", "")
+    if not path:
+        return Target()
+    return read_event(
+        _content(Path(path), _MOST_EVENT_BYTES, "the event file of GitHub Actions").decode("utf-8", "replace")
+    )
+
+
+def _actions_repository(environment: Mapping[str, str]) -> Target:
+    name = environment.get("GITHUB_REPOSITORY", "")
+    return parse_repository(name) if name else Target()
+
+
+async def _clone(repo: Path, endpoints: Endpoints) -> Target:
+    try:
+        repository = await open_repository(repo)
+    except UsageError:
+        return Target()
+    origin = await try_git(repository.place, "config", "--get", "remote.origin.url")
+    address = same_address(os.fsdecode(origin.stdout).rstrip("\n")) if origin.exit_code == 0 else None
+    return repository_at(address, endpoints) if address else Target()
+
+
+def _login(request: PublishRequest, environment: Mapping[str, str]) -> Login:
+    app_id = request.app_id or environment.get(APP_ID, "").strip()
+    named = environment.get(APP_KEY_FILE, "").strip()
+    key_file = request.app_key_file or (Path(named) if named else None)
+    if bool(app_id) != (key_file is not None):
+        raise UsageError("a GitHub App needs both its id and its private key", hint="give --app-id and --app-key FILE")
+    if key_file is not None:
+        return AppLogin(app_id, _content(key_file, _MOST_KEY_BYTES, "the App's private key").decode("utf-8", "replace"))
+    token = next((environment[name].strip() for name in _TOKENS if environment.get(name, "").strip()), "")
+    if not token:
+        raise ForgeRefused(
+            "no token for GitHub is set", hint="set GITHUB_TOKEN or GH_TOKEN, or give --app-id and --app-key FILE"
+        )
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ForgeRefused("the token for GitHub holds characters that no token has", hint="set GITHUB_TOKEN again")
+    return TokenLogin(token)
+
+
+def _signing_key(login: Login, environment: Mapping[str, str]) -> SigningKey:
+    secret = environment.get(SIGNING_KEY, "").strip()
+    if not secret and isinstance(login, AppLogin):
+        secret = login.private_key
+    return SigningKey.from_secret(secret) if secret else SigningKey.public()
+
+
+async def _review(request: PublishRequest) -> Review:
+    word = request.review
+    if _is_file(word):
+        return read_review(_content(Path(word), _MOST_REPORT_BYTES, "the report"), name=word)
+    with opened_history() as history:
+        identity = await find_identity(request.repo, history)
+
+        def here() -> RepositoryIdentity:
+            return identity
+
+        record = find_review(history, word, here=here)
+    return judged(record, record.review.policy)
+
+
+def _is_file(word: str) -> bool:
+    """Whether a word names a file and no entry of the history: an id has digits and the letters a to f."""
+    if word == _STANDARD_INPUT or word.endswith(".json") or os.sep in word:
+        return True
+    is_id = word == LAST or set(word.lower()) <= set(string.hexdigits.lower())
+    return not is_id and os.path.isfile(word)  # noqa: PTH113 - Path.is_file raises for a name that no file can have
+
+
+def _content(path: Path, most_bytes: int, what: str) -> bytes:
+    try:
+        with nullcontext(sys.stdin.buffer) if str(path) == _STANDARD_INPUT else path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+    except OSError as error:
+        reason = (error.strerror or "unknown error").lower()
+        raise UsageError(f"cannot read {what} {path}: {reason}", hint="give a file that can be read") from error
+    if len(data) > most_bytes:
+        raise UsageError(f"{what} {path} is larger than {most_bytes:,} bytes", hint="give the right file")
+    return data

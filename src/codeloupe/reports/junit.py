@@ -1,0 +1,189 @@
+"""JUnit XML: a suite for the review itself, then one for each file with findings.
+
+A finding that blocks is a failure, and what could not be reviewed is an error, so that neither can pass for a test that
+ran well. Open findings that do not block are tests that pass and say what they found; what counts for nothing, or has
+no place, is skipped with the reason, and so are the files that were left out on purpose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from html import escape
+from typing import Literal
+
+from codeloupe.model.finding import Finding
+from codeloupe.model.records import dataclass
+from codeloupe.model.review import Review
+from codeloupe.reports.gaps import errors_beside_gaps, gaps_of
+from codeloupe.reports.outcome import blocks, outcome_of
+from codeloupe.reports.replacement import fix_of
+from codeloupe.reports.standing import (
+    Standing,
+    check_name,
+    counts_in_words,
+    origin_of,
+    standing_of,
+    why_not_counted,
+    worst_first,
+)
+from codeloupe.reports.wording import place_in_words, reviewer_in_words
+from codeloupe.system.sanitise_plain import is_inside, plain_code, plain_line, plain_path, plain_text
+
+_LONGEST_LINE = 500
+_LONGEST_TEXT = 8_000
+_REVIEW = "codeloupe"
+_NO_FILE = "?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One test: `why` is the headline of a result that is not a pass, `text` all there is to say."""
+
+    group: str
+    name: str
+    result: Literal["passed", "failure", "error", "skipped"] = "passed"
+    kind: str = ""
+    why: str = ""
+    text: str = ""
+
+
+def render_junit(review: Review) -> str:
+    """The review as JUnit XML: well-formed whatever the findings hold, and never without a test."""
+    suites = [(_REVIEW, [_verdict(review), *_gaps(review), *_left_out(review)]), *_file_suites(review)]
+    every = [case for _, cases in suites for case in cases]
+    seconds = review.usage.duration_seconds
+    time = _attributes(time=f"{seconds if math.isfinite(seconds) else 0:.3f}")
+    body = "".join(_suite(name, cases) for name, cases in suites)
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f"<testsuites{_attributes(name=_REVIEW)}{_counts(every)}{time}>\n{body}</testsuites>\n"
+    )
+
+
+def _verdict(review: Review) -> _Case:
+    """The review as a whole. Its findings and gaps fail for themselves; what blocks and is hidden fails here."""
+    outcome = outcome_of(review)
+    hidden = review.exit_code == 1 and not any(blocks(review, finding) for finding in review.findings)
+    problems = [f"{error.kind}: {error.message}" for error in errors_beside_gaps(review)]
+    told = [
+        reviewer_in_words(review.reviewer),
+        review.scope.description,
+        f"{outcome.word}: {outcome.why}",
+        f"Findings: {counts_in_words(review)}",
+        *problems,
+    ]
+    return _Case(
+        group=_REVIEW,
+        name="verdict",
+        result="failure" if hidden else "passed",
+        kind=outcome.word,
+        why=outcome.why,
+        text="\n".join(plain_line(line, longest=_LONGEST_TEXT) for line in told),
+    )
+
+
+def _gaps(review: Review) -> list[_Case]:
+    return [
+        _Case(
+            group=_REVIEW,
+            name=plain_line(f"not reviewed: {gap.name}", longest=_LONGEST_LINE),
+            result="error",
+            kind=gap.kind.value,
+            why=plain_line(gap.reason, longest=_LONGEST_LINE) or "could not be reviewed",
+            text="\n".join([plain_text(gap.in_words(), longest=_LONGEST_TEXT), *map(plain_path, gap.files)]),
+        )
+        for gap in gaps_of(review)
+    ]
+
+
+def _left_out(review: Review) -> list[_Case]:
+    return [
+        _Case(
+            group=_REVIEW,
+            name=f"left out: {plain_path(skip.file)}",
+            result="skipped",
+            why=plain_line(skip.in_words(), longest=_LONGEST_LINE),
+        )
+        for skip in review.coverage.skipped
+        if not skip.is_gap
+    ]
+
+
+def _file_suites(review: Review) -> list[tuple[str, list[_Case]]]:
+    by_file: dict[str, list[Finding]] = defaultdict(list)
+    for finding in review.findings:
+        by_file[plain_path(finding.file) or _NO_FILE].append(finding)
+    return [
+        (path, [_finding(review, finding, path) for finding in worst_first(by_file[path])]) for path in sorted(by_file)
+    ]
+
+
+def _finding(review: Review, finding: Finding, path: str) -> _Case:
+    title = plain_line(finding.title, longest=_LONGEST_LINE) or check_name(finding)
+    place = f" (line {finding.line_start})" if finding.first_line > 0 else ""
+    label = finding.severity.label
+    skipped = why_not_counted(finding)
+    if standing_of(finding) is Standing.UNPLACED:
+        skipped = "could not be placed in the code"
+    return _Case(
+        group=path,
+        name=f"{label} {check_name(finding)}: {title}{place}",
+        result="skipped" if skipped else "failure" if blocks(review, finding) else "passed",
+        kind=f"{label} P{finding.severity.priority}",
+        why=plain_line(skipped, longest=_LONGEST_TEXT) or title,
+        text=_details(finding, title),
+    )
+
+
+def _details(finding: Finding, title: str) -> str:
+    fix = fix_of(finding)
+    words = plain_code(fix.words.strip("\n").rstrip(), longest=_LONGEST_TEXT)
+    code = plain_code(fix.code, longest=_LONGEST_TEXT)
+    verification = plain_text(finding.verification, longest=_LONGEST_TEXT)
+    parts = [
+        f"{plain_line(place_in_words(finding), longest=_LONGEST_TEXT)}: {title}",
+        plain_code(finding.evidence.rstrip("\n"), longest=_LONGEST_TEXT),
+        plain_text(finding.body, longest=_LONGEST_TEXT),
+        f"Fix: {words}" if words else "Fix:" if code else "",
+        code,
+        f"Verification: {verification}" if verification else "",
+        plain_line(", ".join(origin_of(finding)), longest=_LONGEST_TEXT),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _suite(name: str, cases: Sequence[_Case]) -> str:
+    skipped = _attributes(skipped=str(sum(case.result == "skipped" for case in cases)))
+    body = "".join(map(_case, cases))
+    return f"  <testsuite{_attributes(name=name)}{_counts(cases)}{skipped}>\n{body}  </testsuite>\n"
+
+
+def _case(case: _Case) -> str:
+    file = {"file": case.group} if is_inside(case.group) and case.group not in (_REVIEW, _NO_FILE) else {}
+    head = f"    <testcase{_attributes(classname=case.group, name=case.name, **file)}>"
+    return f"{head}\n{_inside(case)}    </testcase>\n"
+
+
+def _inside(case: _Case) -> str:
+    if case.result in ("failure", "error"):
+        return _element(case.result, case.text, type=case.kind, message=case.why)
+    skipped = f"      <skipped{_attributes(message=case.why)}/>\n" if case.result == "skipped" else ""
+    return skipped + (_element("system-out", case.text) if case.text else "")
+
+
+def _element(name: str, text: str, **attributes: str) -> str:
+    return f"      <{name}{_attributes(**attributes)}>{escape(text)}</{name}>\n"
+
+
+def _counts(cases: Sequence[_Case]) -> str:
+    return _attributes(
+        tests=str(len(cases)),
+        failures=str(sum(case.result == "failure" for case in cases)),
+        errors=str(sum(case.result == "error" for case in cases)),
+    )
+
+
+def _attributes(**values: str) -> str:
+    return "".join(f' {name}="{escape(value)}"' for name, value in values.items())

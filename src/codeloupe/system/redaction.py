@@ -1,0 +1,302 @@
+"""Secrets out of text, before it reaches a log, an error, a prompt or a report.
+
+Every search takes time linear in the text, whatever the text is, and masks the secret alone: no text can make
+the mask reach over what stands behind it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import string
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
+from itertools import islice
+from typing import Any
+
+from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
+
+_MASK = "[redacted]"
+_SHORTEST_SECRET = 8
+_UNRESERVED = frozenset((string.ascii_letters + string.digits + "-._~").encode())
+_SECRET_NAME = re.compile(
+    r"KEYS?(?![A-Z])|TOKENS?(?![A-Z])|SECRET|PASSW|PASSPHRASE|_PWD$|CREDENTIAL|AUTH$|AUTHORIZATION|AUTH_CONFIG",
+    re.IGNORECASE,
+)
+_Span = tuple[int, int]
+
+# The version that a private key begins with, and a byte of it with what stands between two: also a line of a diff.
+_VERSION_BYTES = r"\s{0,4}0x02,\s{0,4}0x01,\s{0,4}0x0[01],"
+_BYTE = r"(?:[^0-9A-Za-z]{0,16}(?:[0-9]{1,6}[^0-9A-Za-z]{1,16})?0x[0-9A-Fa-f]{2},?){20,}+"
+# Credentials that are known by what stands around them. Each is tried only where its sign is in the text.
+_IN_CONTEXT: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("://", re.compile(r"(?<=://)[^/\s:@]*+:[^/\s@]++(?=@)")),  # user:password@ in an address
+    ("://", re.compile(r"(?<=://)[^/\s:@]{20,}+(?=@)")),  # token@ in an address
+    (
+        "uthorization",
+        re.compile(
+            r"""(?i:authorization)["']?\s{0,8}[:=]\s{0,8}["']?(?i:bearer|basic|token)\s{1,8}[A-Za-z0-9._~+/=-]{8,}"""
+        ),
+    ),
+    ("rivateKey", re.compile(r"(?<=PrivateKey)\s{0,8}=\s{0,8}[A-Za-z0-9+/]{43}=")),  # WireGuard
+    ('"', re.compile(r'(?<=")(?:d|p|q|dp|dq|qi|k)"\s{0,8}:\s{0,8}"[A-Za-z0-9_-]{40,}(?=")')),  # JSON Web Key
+    ("<", re.compile(r"(?<=<)(?:D|P|Q|DP|DQ|InverseQ)>[A-Za-z0-9+/=\s]{40,4000}(?=</)")),  # RSA key of .NET
+    ("LS0tLS1CRUdJTi", re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{20,}={0,2}")),  # a PEM file, encoded once more
+    ("MII", re.compile(r"MII[A-Za-z0-9+/]{120,}={0,2}")),  # a key or certificate on one line
+    (
+        "0x30",
+        re.compile(r"0x30,\s{0,4}0x(?:8[12],\s{0,4}0x)?\w\w,(?:\s{0,4}0x\w\w,)?" + _VERSION_BYTES + _BYTE),
+    ),  # in C
+    ("020100", re.compile(r"(?i)30(?:8[12])?[0-9a-f]{2,4}020100(?:30|02)[0-9a-f]{100,}+")),  # a key in hexadecimal
+    ("/u3+7Q", re.compile(r"/u3\+7Q[A-Za-z0-9+/]{50,}={0,2}")),  # a Java key store
+)
+
+# The rows of a key. Between them stand line ends, also escaped ones, and on a row the margin of a diff or a listing. A
+# longer row is taken in pieces, so that no row is read again and again.
+_ROW = re.compile(r"(?:[^\n\\]|\\(?![nr])){0,4000}(?:\\[nr]|\n)?")
+_OPENING = re.compile(
+    r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-\d: ?[\w.@-]{1,40}"
+)
+_CLOSING = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-MAC: ?[0-9a-f]{40,64}")
+_HEADER = re.compile(
+    r"(?:Proc-Type|DEK-Info|Version|Comment|Encryption|Key-Derivation|Argon2-[A-Za-z]+|Public-Lines|Private-Lines|Hash"
+    r"|Charset|MessageID|Subject|x-[a-z-]+): ?[ -~]{0,100}"
+)
+_RUN = re.compile(r"[A-Za-z0-9+/=]{16,}")
+_BODY = re.compile(r"(?:(?<=\\[nr])|(?<![A-Za-z0-9+/=\\]))(?:[A-Za-z0-9+/]|\\/){16,}={0,2}")
+_WORDS = re.compile(r"[A-Za-z0-9]+")
+_LONE_RUN = re.compile(r"[^A-Za-z0-9]*(?:[0-9]{1,6}[^A-Za-z0-9]+)?[A-Za-z0-9][A-Za-z0-9+/=]{0,79}[^A-Za-z0-9]*")
+_LINE_END = re.compile(r"(?:\\[nr]|\n)\Z")
+_FULL_ROW = range(60, 81)
+_FEWEST_BITS_OF_ROW = 4.2
+_MOST_HEADERS = 12
+# What of a row may be no key: the number of a line, the letter before a string.
+_MARGIN_CHARACTERS = 10
+_MARGIN_SHARE = 0.1
+_MOST_SHORT_ROWS = 2
+
+
+_WIDEST_MARGIN = 40
+_WIDEST_FRAME = 120
+_MOST_FRAMED_ROWS = 200
+_NUMBER = re.compile(r"[0-9]+")
+_DIGEST = re.compile(r"(?i)sha[0-9]{1,3}[-:=]\Z")
+_PATH = re.compile(r"/[0-9]{9}|[0-9]{9}/")
+_MOST_LETTERS_OF_MARGIN = 3
+_MANY_ROWS = 3
+_ALPHABETS = ("ABCDEF", "abcdef", "012345")
+_BEFORE_ROW = re.compile(r"(?:\A|\n|\\[nr])[^A-Za-z0-9\n]*(?:[0-9]{1,6}[^A-Za-z0-9\n]+)?[bBrRuU]?[\"'`]?\Z")
+_AFTER_ROW = re.compile(r"[^A-Za-z0-9\n\\]*(?:\Z|\n|\\[nr])")
+
+
+class _Row(Enum):
+    KEY = auto()
+    SHORT = auto()
+    MARGIN = auto()
+    HEADER = auto()
+    OTHER = auto()
+
+
+def redact(text: str) -> str:
+    """Mask the exact values of credentials in our environment, and every well-known form of token and private key."""
+    for value in _own.secrets():
+        text = text.replace(value, _MASK)
+    return _without(text, _secrets(text))
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a named value is a credential, by its name or by its form."""
+    return bool(_SECRET_NAME.search(name)) or redact(value) != value
+
+
+def _secrets(text: str) -> list[_Span]:
+    spans = [(start, end) for start, end, _form in find_tokens(text)]
+    spans += find_aws_secrets(text)
+    for sign, pattern in _IN_CONTEXT:
+        if sign in text:
+            spans += (match.span() for match in pattern.finditer(text))
+    spans += _private_keys(text)
+    spans += _bare_rows(text)
+    return spans
+
+
+def _without(text: str, spans: list[_Span]) -> str:
+    """The text with one mask for each part that some spans cover."""
+    if not spans:
+        return text
+    parts: list[str] = []
+    done = 0
+    for start, end in _joined(sorted(spans)):
+        parts += (text[done:start], _MASK)
+        done = end
+    return "".join((*parts, text[done:]))
+
+
+def _joined(spans: list[_Span]) -> Iterator[_Span]:
+    first, last = spans[0]
+    for start, end in spans[1:]:
+        if start > last:
+            yield first, last
+            first = start
+        last = max(last, end)
+    yield first, last
+
+
+def _private_keys(text: str) -> Iterator[_Span]:
+    """From the opening of each key to its end, or to the last row that can be of it."""
+    done = 0
+    for opening in _OPENING.finditer(text):
+        if opening.start() >= done:
+            done = _end_of_key(text, opening.end())
+            yield opening.start(), done
+            yield from _framed_rows(text, opening.start())
+
+
+def _framed_rows(text: str, opening: int) -> Iterator[_Span]:
+    """The rows of a key that each have before them what its opening has: a command, or the name of a file."""
+    frame = _NUMBER.sub("0", text[text.rfind("\n", max(0, opening - _WIDEST_FRAME), opening) + 1 : opening])
+    if not any(map(str.isalpha, frame)):
+        return
+    for start, end in islice(_rows(text, text.find("\n", opening) + 1 or len(text)), _MOST_FRAMED_ROWS):
+        run = next((run for run in _RUN.finditer(text, start, end) if _is_mixed(run[0])), None)
+        if run is None or _NUMBER.sub("0", text[start : run.start()]) != frame:
+            break
+        yield run.span()
+
+
+def _end_of_key(text: str, position: int) -> int:
+    """Where a key ends whose opening ends at `position`. A row that can be none of a key ends it."""
+    last, headers, short = position, 0, 0
+    for start, end in _rows(text, position):
+        closing = _CLOSING.search(text, start, end)
+        kind = _kind_of_row(text[start : closing.start() if closing else end])
+        if closing is not None:
+            return last if kind is _Row.OTHER else closing.end()
+        if kind is _Row.KEY:
+            last, short = _end_of_row(text, start, end), 0
+        elif kind is _Row.HEADER and headers < _MOST_HEADERS:
+            last, headers = _end_of_row(text, start, end), headers + 1
+        elif kind is _Row.SHORT and short < _MOST_SHORT_ROWS:
+            short += 1  # of the key only if its closing follows: else it is a word
+        elif kind is not _Row.MARGIN:
+            break
+    return last
+
+
+def _rows(text: str, position: int) -> Iterator[_Span]:
+    while position < len(text):
+        row = _ROW.match(text, position)
+        end = row.end() if row and row.end() > position else position + 1
+        yield position, end
+        position = end
+
+
+def _end_of_row(text: str, start: int, end: int) -> int:
+    """The end of what stands on the row: its last letter, digit or sign of padding."""
+    return (
+        max((match.end() for match in re.finditer(r"[A-Za-z0-9+/=]+", _without_end(text[start:end]))), default=0)
+        + start
+    )
+
+
+def _without_end(row: str) -> str:
+    return _LINE_END.sub("", row)
+
+
+def _kind_of_row(row: str) -> _Row:
+    row = _without_end(row).replace("\\/", "/")  # as some writers of JSON have it
+    if _HEADER.search(row):
+        return _Row.HEADER
+    size = sum(len(run) for run in _RUN.findall(row) if _is_mixed(run))
+    others = sum(map(len, _WORDS.findall(row))) - size
+    if size and others <= max(_MARGIN_CHARACTERS, _MARGIN_SHARE * size):
+        return _Row.KEY
+    if not any(character.isalpha() for character in row):
+        return _Row.MARGIN
+    return _Row.SHORT if _LONE_RUN.fullmatch(row) else _Row.OTHER
+
+
+def _is_mixed(run: str) -> bool:
+    return any(map(str.isdigit, run)) and any(map(str.isupper, run)) and any(map(str.islower, run))
+
+
+def _bare_rows(text: str) -> Iterator[_Span]:
+    """Rows that can only be the body of a key or a certificate: a diff may show them without their opening.
+
+    Such a row stands alone on its line, or is one of several in a row, or the closing of a key follows it.
+    """
+    group: list[_Span] = []
+    framed = ""
+    for run in _BODY.finditer(text):
+        start, end = run.span()
+        if not _is_body(run[0].replace("\\/", "/")) or _DIGEST.search(text, max(0, start - _WIDEST_MARGIN), start):
+            continue
+        gap = text[group[-1][1] : start][: _WIDEST_FRAME + 1] if group else ""
+        frame = _frame(gap)
+        is_next = bool(group) and (_is_margin(gap) or bool(frame and frame == (framed or frame)))
+        framed = frame if is_next else ""
+        if not is_next:
+            yield from _masked_of_group(text, group)
+            group = []
+        if is_next or end - start in _FULL_ROW or _CLOSING.search(text, end, end + 2 * _WIDEST_MARGIN):
+            group.append((start, end))
+    yield from _masked_of_group(text, group)
+
+
+def _is_margin(text: str) -> bool:
+    """Whether it may stand between two rows: a line end, also as `&#xA;` or `<br>`, quotes, the number of a line."""
+    return len(text) <= _WIDEST_MARGIN and sum(map(str.isalpha, text)) <= _MOST_LETTERS_OF_MARGIN
+
+
+def _frame(gap: str) -> str:
+    """What each row of a key may have around it, such as a command or the name of its file; nothing if it cannot be."""
+    return _NUMBER.sub("0", gap) if len(gap) <= _WIDEST_FRAME and gap.count("\n") == 1 else ""
+
+
+def _masked_of_group(text: str, group: list[_Span]) -> Iterator[_Span]:
+    """All of several rows close to each other; of a few those that stand alone."""
+    many = sum(end - start in _FULL_ROW for start, end in group) >= _MANY_ROWS
+    return (span for span in group if many or _is_alone(text, *span))
+
+
+def _is_alone(text: str, start: int, end: int) -> bool:
+    """Whether a run has a row for itself, but for the margin of a diff or a listing and the quotes of a string."""
+    before, after = text[max(0, start - _WIDEST_MARGIN) : start], text[end : end + _WIDEST_MARGIN]
+    return _BEFORE_ROW.search(before) is not None and _AFTER_ROW.match(after) is not None
+
+
+def _is_body(run: str) -> bool:
+    if any(letters in run for letters in _ALPHABETS) or _PATH.search(run):
+        return False
+    return _is_mixed(run) and bits_per_character(run) >= min(_FEWEST_BITS_OF_ROW, 0.8 * math.log2(len(run)))
+
+
+class _OwnSecrets:
+    """The credentials in our environment, looked up again only when the environment changed."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Mapping[Any, Any], tuple[str, ...]] = ({}, ())
+
+    def secrets(self) -> tuple[str, ...]:
+        """Longest first, so that no tail is left of one that begins with another."""
+        # As the system has it; the public view decodes every variable each time, which takes far longer.
+        present: Any = getattr(os.environ, "_data", os.environ)
+        seen, secrets = self._known
+        if present != seen:
+            seen, secrets = dict(present), _secrets_in(os.environ)
+            self._known = seen, secrets
+        return secrets
+
+
+_own = _OwnSecrets()
+
+
+def _secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
+    values = {value.strip() for name, value in environment.items() if _SECRET_NAME.search(name)}
+    forms = {form for value in values if len(value) >= _SHORTEST_SECRET for form in (value, _percent_encoded(value))}
+    return tuple(sorted(forms, key=len, reverse=True))
+
+
+def _percent_encoded(value: str) -> str:
+    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(value))

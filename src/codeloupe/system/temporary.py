@@ -1,0 +1,101 @@
+"""Directories for the time of one piece of work: for this user alone, and gone at its end.
+
+A run that was killed outright cannot clean up; the next one does it. A directory of ours holds a file of known words
+on which its maker has a lock, and that the system frees when the maker dies, however it dies. So a directory is
+abandoned when that file is there, holds those words with the directory's name, and can be locked: nothing else is ever
+taken for ours, and neither is a copy, nor one that somebody renamed to keep it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from codeloupe.system.removal import remove_tree
+
+_PREFIX = "codeloupe-"
+_OWNER = "owner"
+_WORK = "work"
+_WORDS = "A directory of codeloupe for the time of one run. It may go when that is over."
+_OPEN_OWNER = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_looked_at: set[str] = set()
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """An empty directory, removed at the end whatever was put into it, after an error too.
+
+    The first one of a process also removes what earlier runs were killed too early to remove. Raises OSError when
+    none can be made. What cannot be removed now hides no result: a later run tries again.
+    """
+    place = tempfile.gettempdir()
+    if place not in _looked_at:
+        _looked_at.add(place)
+        remove_abandoned(Path(place))
+    directory, maker = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place)), os.getpid()
+    owner = None
+    try:
+        owner = _claim(directory)
+        work = directory / _WORK
+        work.mkdir(mode=0o700)
+        yield work
+    finally:
+        # A process that was forked off meanwhile comes by here too, when it ends: the maker still works in it.
+        if os.getpid() == maker:
+            _remove(directory)
+        if owner is not None:
+            os.close(owner)
+
+
+def remove_abandoned(place: Path) -> None:
+    """Remove the directories of ours in here whose makers are gone."""
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
+                _remove_if_abandoned(Path(entry.path))
+
+
+def _claim(directory: Path) -> int:
+    """Say whose directory this is. The words come after the lock, so what has them and no lock was locked before."""
+    owner = os.open(directory / _OWNER, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        # Some file systems know no locks. Without the words the directory is never taken for abandoned.
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(owner, _words(directory))
+    except OSError:
+        os.ftruncate(owner, 0)
+    return owner
+
+
+def _remove_if_abandoned(directory: Path) -> None:
+    try:
+        owner = os.open(directory / _OWNER, _OPEN_OWNER)
+    except OSError:  # somebody else's, or not made wholly
+        return
+    try:
+        about, words = os.fstat(owner), _words(directory)
+        if stat.S_ISREG(about.st_mode) and about.st_uid == directory.lstat().st_uid == os.geteuid():
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.read(owner, len(words) + 1) == words:
+                _remove(directory)
+    except OSError:  # its maker still works in it
+        return
+    finally:
+        os.close(owner)
+
+
+def _words(directory: Path) -> bytes:
+    return os.fsencode(f"{_WORDS} Its name is {directory.name}.\n")
+
+
+def _remove(directory: Path) -> None:
+    with contextlib.suppress(OSError):
+        # The owner's file goes last: by it, what could not be removed is found again.
+        remove_tree(directory / _WORK)
+        remove_tree(directory)

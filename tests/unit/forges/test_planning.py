@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from codeloupe.errors import ForgeError, HeadMoved, UsageError
+from codeloupe.forges.planning import make_plan
+from codeloupe.forges.summary_text import summary_body
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.publication import (
+    AnswerKind,
+    ChangedFile,
+    Conclusion,
+    Opinion,
+    Plan,
+    PostedComment,
+    PublishOptions,
+    PullRequest,
+    StandingOpinion,
+)
+from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, SkippedFile, SkipReason, Verdict
+from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import Suppression, SuppressionKind
+from tests.publish_material import BASE, FIRST, SECOND, finding, patch, review
+from tests.publish_states import MAINTAINER, MARKER, disliked, pull_request, said, thread_about, told
+
+
+def plan(reviewed: Review, pull: PullRequest, **options: Any) -> Plan:
+    return make_plan(reviewed, pull, marker=MARKER, options=PublishOptions(**options))
+
+
+def lines(made: Plan) -> list[tuple[str, int | None, int]]:
+    return [(one.path, one.start_line, one.line) for one in made.comments]
+
+
+class TestTheHead:
+    def test_a_review_of_another_commit_is_not_posted(self) -> None:
+        with pytest.raises(HeadMoved, match="is at 222222222222, the review is for 111111111111; nothing was posted"):
+            plan(review(finding()), pull_request(head=SECOND))
+
+    def test_a_review_of_the_trial_merge_says_how_to_review_the_head(self) -> None:
+        with pytest.raises(HeadMoved) as raised:
+            plan(review(head=SECOND), pull_request(merge_commit=SECOND))
+        assert "head.sha" in raised.value.hint
+
+    def test_a_review_of_a_working_tree_is_of_no_commit(self) -> None:
+        with pytest.raises(UsageError, match="not of a commit"):
+            plan(review(head=None), pull_request())
+
+    def test_a_closed_pull_request_is_left(self) -> None:
+        with pytest.raises(ForgeError, match="is closed"):
+            plan(review(), pull_request(is_open=False))
+
+
+class TestNewFindings:
+    def test_each_has_a_comment_on_its_lines_the_most_severe_first(self) -> None:
+        made = plan(
+            review(finding(2, severity=Severity.LOW), finding(9, line_end=12, severity=Severity.CRITICAL), finding(5)),
+            pull_request(),
+        )
+        assert lines(made) == [("app.py", 9, 12), ("app.py", None, 5), ("app.py", None, 2)]
+        assert made.without_comment == ()
+
+    def test_those_outside_of_the_diff_are_left_to_the_summary(self) -> None:
+        made = plan(review(finding(4), finding(400), finding(3, file="elsewhere.py")), pull_request())
+        assert lines(made) == [("app.py", None, 4)]
+        assert [one.finding.line_start for one in made.without_comment] == [400, 3]
+
+    def test_only_so_many_get_a_comment_and_the_rest_says_why_not(self) -> None:
+        made = plan(review(*(finding(line) for line in range(1, 6))), pull_request(), max_comments=2)
+        assert len(made.comments) == 2
+        assert {one.reason for one in made.without_comment} == {"no more than 2 comments are open at a time"}
+
+    def test_threads_that_are_open_count_towards_the_limit_and_closed_ones_do_not(self) -> None:
+        known = [finding(1), finding(2), finding(3)]
+        pull = pull_request(
+            thread_about(known[0]), thread_about(known[1], is_resolved=True), thread_about(known[2], said("why?"))
+        )
+        made = plan(review(*known, finding(7), finding(8)), pull, max_comments=3)
+        assert lines(made) == [("app.py", None, 7)]
+
+    def test_what_does_not_count_has_no_comment(self) -> None:
+        suppressed = Suppression(kind=SuppressionKind.BASELINE, reason="known")
+        made = plan(
+            review(
+                finding(1, status=FindingStatus.REFUTED),
+                finding(2, status=FindingStatus.FIXED),
+                finding(3, status=FindingStatus.DISMISSED),
+                finding(4, suppression=suppressed),
+            ),
+            pull_request(),
+        )
+        assert not made.comments
+        assert not made.without_comment
+        assert made.conclusion is Conclusion.SUCCESS
+
+    def test_two_with_one_fingerprint_are_both_told(self) -> None:
+        made = plan(review(finding(1, fingerprint="same" * 4), finding(2, fingerprint="same" * 4)), pull_request())
+        assert lines(made) == [("app.py", None, 1)]
+        assert [one.finding.line_start for one in made.without_comment] == [2]
+
+    def test_a_file_without_a_patch_is_told(self) -> None:
+        files = (ChangedFile("app.py", None), ChangedFile("other.py", patch()))
+        made = plan(review(finding(1)), pull_request(files=files))
+        assert made.without_comment[0].reason == "GitHub shows no diff of its file"
+
+
+class TestKnownFindings:
+    def test_one_that_has_a_thread_is_not_posted_again(self) -> None:
+        made = plan(review(finding(4)), pull_request(thread_about(finding(4))))
+        assert not made.comments
+        assert not made.answers
+        assert made.known == (finding(4),)
+
+    def test_a_thread_that_somebody_resolved_stays_resolved(self) -> None:
+        made = plan(review(finding(4)), pull_request(thread_about(finding(4), is_resolved=True)))
+        assert not made.comments
+        assert not made.answers
+
+    def test_a_mark_of_a_stranger_hides_nothing(self) -> None:
+        forged = thread_about(finding(4))
+        forged = replace(forged, comments=(replace(forged.comments[0], is_ours=False, author="stranger"),))
+        made = plan(review(finding(4)), pull_request(forged))
+        assert lines(made) == [("app.py", None, 4)]
+        assert made.answers == ()
+
+    def test_a_mark_under_our_account_that_another_key_signed_hides_nothing_and_is_told(self) -> None:
+        thread = thread_about(finding(4))
+        body = thread.comments[0].body.replace(" scripted ", " other ", 1)
+        thread = replace(thread, comments=(replace(thread.comments[0], body=body),))
+        made = plan(review(finding(4)), pull_request(thread))
+        assert len(made.comments) == 1
+        assert "signed with another key" in made.notes[0]
+
+    def test_a_renamed_file_keeps_its_thread(self) -> None:
+        moved = finding(4, file="new.py", fingerprint=finding(4).fingerprint)
+        files = (ChangedFile("new.py", patch()), ChangedFile("other.py", patch()))
+        made = plan(review(moved), pull_request(thread_about(finding(4)), files=files))
+        assert made.known == (moved,)
+        assert made.answers == ()
+
+    def test_the_same_fingerprint_in_another_file_that_is_there_is_another_finding(self) -> None:
+        copied = finding(4, file="other.py", fingerprint=finding(4).fingerprint)
+        made = plan(review(copied), pull_request(thread_about(finding(4))))
+        assert lines(made) == [("other.py", None, 4)]
+        assert [answer.kind for answer in made.answers] == [AnswerKind.GONE]
+
+
+class TestFixedFindings:
+    def test_one_that_is_gone_is_answered_and_resolved(self) -> None:
+        made = plan(review(), pull_request(thread_about(finding(4))))
+        (answer,) = made.answers
+        assert answer.kind is AnswerKind.GONE
+        assert answer.resolved is True
+        assert answer.body is not None
+        assert "No longer found at `111111111111`." in answer.body
+
+    def test_it_is_said_once_and_what_is_left_to_do_is_done(self) -> None:
+        thread = thread_about(finding(4), told(AnswerKind.GONE, finding(4)))
+        (answer,) = plan(review(), pull_request(thread)).answers
+        assert answer.body is None
+        assert answer.resolved is True
+        assert plan(review(), pull_request(replace(thread, is_resolved=True))).answers == ()
+
+    def test_a_thread_that_was_opened_again_with_a_word_is_left(self) -> None:
+        thread = thread_about(finding(4), told(AnswerKind.GONE, finding(4)), said("no, it is still there"))
+        assert plan(review(), pull_request(thread)).answers == ()
+
+    def test_without_the_right_to_resolve_it_is_only_answered(self) -> None:
+        (answer,) = plan(review(), pull_request(thread_about(finding(4))), resolve=False).answers
+        assert answer.body is not None
+        assert answer.resolved is None
+
+    def test_one_that_somebody_closed_needs_no_word(self) -> None:
+        assert plan(review(), pull_request(thread_about(finding(4), is_resolved=True))).answers == ()
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"status": FindingStatus.FIXED}, "No longer found"),
+            ({"status": FindingStatus.REFUTED, "verification": "It cannot be zero."}, "It cannot be zero."),
+            ({"suppression": Suppression(kind=SuppressionKind.INLINE, reason="a test")}, "a comment in the code"),
+        ],
+    )
+    def test_one_that_does_not_count_any_more_says_why(self, changes: dict[str, Any], words: str) -> None:
+        (answer,) = plan(review(finding(4, **changes)), pull_request(thread_about(finding(4)))).answers
+        assert answer.resolved is True
+        assert words in (answer.body or "")
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"coverage": Coverage(files_total=1, files_reviewed=1)},
+            {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
+            {"complete": False},
+            {
+                "complete": False,
+                "coverage": Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),)),
+            },
+            {"coverage": Coverage(files_total=2, skipped=(SkippedFile("app.py", SkipReason.EXCLUDED),))},
+        ],
+        ids=["a part of the files", "one of two commits", "unknown gaps", "failed unit", "excluded now"],
+    )
+    def test_what_was_not_looked_at_again_stays_open_and_that_is_told(self, changes: dict[str, Any]) -> None:
+        made = plan(review(**changes), pull_request(thread_about(finding(4)), commits=2))
+        assert made.answers == ()
+        assert made.notes[0].startswith("1 earlier finding stays open")
+
+    def test_what_another_reviewer_found_stays_open(self) -> None:
+        made = plan(review(), pull_request(thread_about(finding(4), reviewer="agent_sdk")))
+        assert made.answers == ()
+        assert "not by the reviewer that found it" in made.notes[0]
+
+    def test_a_reviewer_among_several_can_tell(self) -> None:
+        several = replace(review().reviewer, type="offline+scripted")
+        assert len(plan(review(reviewer=several), pull_request(thread_about(finding(4)))).answers) == 1
+
+    def test_one_below_the_least_severity_is_not_gone(self) -> None:
+        made = plan(review(hidden=(finding(4),), hidden_findings=1), pull_request(thread_about(finding(4))))
+        assert made.answers == ()
+
+
+class TestFindingsThatAreBack:
+    @pytest.mark.parametrize("kind", [AnswerKind.GONE, AnswerKind.ASIDE])
+    def test_one_that_we_called_gone_is_opened_again(self, kind: AnswerKind) -> None:
+        thread = thread_about(finding(4), told(kind, finding(4)), is_resolved=True)
+        made = plan(review(finding(4)), pull_request(thread))
+        (answer,) = made.answers
+        assert answer.kind is AnswerKind.BACK
+        assert answer.resolved is False
+        assert "Found again at `111111111111`." in (answer.body or "")
+        assert made.comments == ()
+
+    def test_it_is_said_once(self) -> None:
+        thread = thread_about(finding(4), told(AnswerKind.GONE, finding(4)), told(AnswerKind.BACK, finding(4)))
+        assert plan(review(finding(4)), pull_request(thread)).answers == ()
+
+    def test_one_that_the_review_knows_as_back_is_opened_again(self) -> None:
+        back = finding(4, status=FindingStatus.REGRESSED)
+        (answer,) = plan(review(back), pull_request(thread_about(finding(4), is_resolved=True))).answers
+        assert answer.kind is AnswerKind.BACK
+
+    def test_it_counts_towards_the_limit(self) -> None:
+        thread = thread_about(finding(4), told(AnswerKind.GONE, finding(4)), is_resolved=True)
+        made = plan(review(finding(4), finding(5)), pull_request(thread), max_comments=1)
+        assert made.comments == ()
+
+
+class TestDismissedFindings:
+    def test_one_is_not_posted_again_does_not_count_and_is_told(self) -> None:
+        thread = thread_about(finding(4), said("dismiss: it is a constant"))
+        made = plan(review(finding(4)), pull_request(thread))
+        assert not made.comments
+        assert not made.known
+        assert [(one.who, one.reason) for one in made.dismissed] == [(MAINTAINER, "it is a constant")]
+        assert made.conclusion is Conclusion.SUCCESS
+        assert made.review.verdict is Verdict.PASS
+        assert made.review.exit_code == 0
+
+    def test_its_thread_is_resolved_without_a_word(self) -> None:
+        (answer,) = plan(review(finding(4)), pull_request(disliked(thread_about(finding(4)), MAINTAINER))).answers
+        assert answer.body is None
+        assert answer.resolved is True
+
+    def test_the_others_count_as_before(self) -> None:
+        thread = thread_about(finding(4), said("dismiss"))
+        made = plan(review(finding(4), finding(5)), pull_request(thread))
+        assert made.conclusion is Conclusion.FAILURE
+        assert [one.finding.line_start for one in made.comments] == [5]
+
+    def test_a_stranger_dismisses_nothing(self) -> None:
+        thread = disliked(thread_about(finding(4), said("dismiss", author="somebody", association="NONE")), "stranger")
+        made = plan(review(finding(4)), pull_request(thread))
+        assert made.dismissed == ()
+        assert made.conclusion is Conclusion.FAILURE
+
+
+class TestTheConclusion:
+    def test_nothing_found_is_success(self) -> None:
+        assert plan(review(), pull_request()).conclusion is Conclusion.SUCCESS
+
+    def test_what_does_not_block_is_success(self) -> None:
+        assert plan(review(finding(4, severity=Severity.LOW)), pull_request()).conclusion is Conclusion.SUCCESS
+
+    def test_what_could_not_be_reviewed_is_neutral_also_when_that_may_pass(self) -> None:
+        incomplete = review(complete=False, exit_code=3)
+        assert plan(incomplete, pull_request()).conclusion is Conclusion.NEUTRAL
+        allowed = replace(incomplete, policy=Policy(pass_when_incomplete=True), exit_code=0)
+        assert plan(allowed, pull_request()).conclusion is Conclusion.NEUTRAL
+
+    def test_a_report_that_claims_to_have_passed_is_not_believed(self) -> None:
+        forged = review(finding(4), verdict=Verdict.PASS, exit_code=0)
+        made = plan(forged, pull_request())
+        assert made.conclusion is Conclusion.FAILURE
+        assert made.review.verdict is Verdict.FAIL
+        gaps = Coverage(files_total=2, units_failed=(FailedUnit("u", ("app.py",), "timeout"),))
+        assert plan(review(coverage=gaps), pull_request()).conclusion is Conclusion.NEUTRAL
+
+    def test_what_was_blocked_by_a_hidden_finding_stays_blocked(self) -> None:
+        assert plan(review(exit_code=1, hidden_findings=1), pull_request()).conclusion is Conclusion.FAILURE
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
+            {"coverage": Coverage(files_total=2, files_reviewed=2)},
+        ],
+        ids=["one of two commits", "two of five files"],
+    )
+    def test_a_part_of_the_pull_request_can_block_and_cannot_pass(self, changes: dict[str, Any]) -> None:
+        pull = pull_request(commits=2, changed_files=5)
+        made = plan(review(**changes), pull)
+        assert (made.conclusion, made.review.exit_code) == (Conclusion.NEUTRAL, 3)
+        body = summary_body(made, (), marker=MARKER)
+        assert "INCOMPLETE" in body
+        assert "only a part of it was reviewed" in body
+        assert plan(review(finding(4), **changes), pull).conclusion is Conclusion.FAILURE
+        allowed = plan(review(policy=Policy(pass_when_incomplete=True), **changes), pull)
+        assert (allowed.conclusion, allowed.review.exit_code) == (Conclusion.NEUTRAL, 0)
+
+    def test_files_that_the_forge_shows_twice_for_a_rename_are_no_part(self) -> None:
+        assert plan(review(), pull_request(changed_files=4)).conclusion is Conclusion.SUCCESS
+
+
+APPROVED = StandingOpinion(review_id=9, opinion=Opinion.APPROVE, head=FIRST)
+REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=FIRST)
+
+
+class TestOpinions:
+    @pytest.mark.parametrize("reviewed", [review(), review(finding(4))])
+    def test_by_itself_it_has_none(self, reviewed: Review) -> None:
+        assert plan(reviewed, pull_request()).opinion is Opinion.COMMENT
+
+    def test_without_comments_and_opinion_there_is_no_review_to_post(self) -> None:
+        assert not plan(review(), pull_request()).posts_review
+        assert plan(review(finding(4)), pull_request()).posts_review
+        assert plan(review(), pull_request(), approve=True).posts_review
+
+    @pytest.mark.parametrize(
+        ("reviewed", "opinion"),
+        [
+            (review(), Opinion.APPROVE),
+            (review(finding(4, severity=Severity.LOW)), Opinion.APPROVE),
+            (review(finding(4)), Opinion.COMMENT),
+            (review(complete=False, exit_code=3), Opinion.COMMENT),
+            (review(complete=False, policy=Policy(pass_when_incomplete=True)), Opinion.COMMENT),
+        ],
+    )
+    def test_it_approves_when_asked_to_and_all_was_reviewed_and_nothing_blocks(
+        self, reviewed: Review, opinion: Opinion
+    ) -> None:
+        assert plan(reviewed, pull_request(), approve=True).opinion is opinion
+
+    @pytest.mark.parametrize(
+        "pull",
+        [
+            pull_request(changed_files=3),
+            pull_request(thread_about(finding(4), reviewer="agent_sdk")),
+        ],
+        ids=["perhaps not all files", "an earlier finding that stays open"],
+    )
+    def test_without_having_seen_all_it_neither_approves_nor_withdraws_a_request(self, pull: PullRequest) -> None:
+        made = plan(review(), replace(pull, opinions=(REQUESTED,)), approve=True)
+        assert (made.opinion, made.withdrawn) == (Opinion.COMMENT, ())
+
+    def test_it_requests_changes_when_asked_to_and_something_blocks(self) -> None:
+        assert plan(review(finding(4)), pull_request(), request_changes=True).opinion is Opinion.REQUEST_CHANGES
+        assert plan(review(), pull_request(), request_changes=True).opinion is Opinion.COMMENT
+
+    def test_the_same_is_not_said_twice_of_one_commit(self) -> None:
+        assert plan(review(), pull_request(opinions=(APPROVED,)), approve=True).opinion is Opinion.COMMENT
+        old = replace(APPROVED, head=SECOND)
+        assert plan(review(), pull_request(opinions=(old,)), approve=True).opinion is Opinion.APPROVE
+
+    @pytest.mark.parametrize("reviewed", [review(finding(4)), review(complete=False, exit_code=3)])
+    def test_an_approval_that_does_not_hold_any_more_is_withdrawn(self, reviewed: Review) -> None:
+        assert plan(reviewed, pull_request(opinions=(APPROVED, REQUESTED))).withdrawn == (APPROVED,)
+
+    def test_a_request_for_changes_is_withdrawn_when_nothing_blocks(self) -> None:
+        assert plan(review(), pull_request(opinions=(APPROVED, REQUESTED))).withdrawn == (REQUESTED,)
+
+
+class TestNotes:
+    def test_files_that_github_does_not_show_are_told(self) -> None:
+        made = plan(review(coverage=Coverage(files_total=9)), pull_request(changed_files=9))
+        assert "2 of 9 files" in made.notes[0]
+
+    def test_people_who_were_not_asked_about_are_told(self) -> None:
+        assert "3 people" in plan(review(), pull_request(unasked=3)).notes[0]
+
+    def test_comments_of_others_are_nothing_to_us(self) -> None:
+        other = PostedComment(comment_id=1, body="<!-- codeloupe:1 summary x -->", is_ours=False)
+        assert plan(review(), pull_request(comments=(other,))).notes == ()
+
+
+def test_no_secret_reaches_a_comment() -> None:
+    secret = "ghp_" + "A1b2" * 9
+    leaky = finding(4, title=f"token {secret}", body=secret, evidence=f"key = '{secret}'", suggestion=f"    '{secret}'")
+    made = plan(review(leaky, finding(900, body=secret)), pull_request())
+    # Without the underscore, which Markdown escapes.
+    assert secret[4:] not in made.comments[0].body
+    assert "\\[redacted\\]" in made.comments[0].body
+    assert secret[4:] not in summary_body(made, (), marker=MARKER)
+
+
+def test_a_plan_of_very_many_findings_takes_little_time() -> None:
+    hunks = "\n".join(f"@@ -{line},0 +{line},1 @@\n+x" for line in range(1, 8_000, 2))
+    many = tuple(finding(line, fingerprint=f"{line:016}") for line in range(1, 8_000))
+    files = (ChangedFile("app.py", hunks), ChangedFile("other.py", None))
+    made = plan(review(*many), pull_request(files=files))
+    assert len(made.comments) == 20
+    assert len(made.without_comment) == len(many) - 20
+
+
+def test_a_finding_is_known_by_its_key_whatever_it_says() -> None:
+    odd: Finding = finding(4, fingerprint="")
+    assert plan(review(odd), pull_request(thread_about(odd))).known == (odd,)

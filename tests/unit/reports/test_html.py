@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codeloupe.model.change import FileChange, FileStatus, Hunk
+from codeloupe.model.finding import Finding
+from codeloupe.model.review import Review
+from codeloupe.model.severity import Severity
+from codeloupe.reports.html import render_html
+from codeloupe.reports.html_markup import element, trusted_block
+from codeloupe.reports.shown_diff import ShownDiff
+from tests.html_page import Node, read_page
+from tests.telling_reviews import (
+    ATTACK,
+    closed_findings,
+    empty_review,
+    hostile_review,
+    incomplete_review,
+    passed_review,
+    shown_diff,
+    telling_review,
+    unplaced_finding,
+)
+from tests.unit.reports.examples import finding, review
+
+ANYTHING = st.text(st.characters(exclude_categories=()))
+TAGS = frozenset(
+    [
+        *("html", "head", "meta", "title", "link", "style", "body", "header", "a", "svg", "path", "span", "button"),
+        *("div", "aside", "input", "p", "output", "h1", "h2", "h3", "h4", "bdi", "main", "section", "article", "table"),
+        *("tbody", "tr", "td", "ul", "li", "code", "strong", "b", "pre", "dl", "dt", "dd", "progress", "details"),
+        *("summary", "footer", "dialog", "kbd", "script"),
+    ]
+)
+
+
+def page_of(whole: Review, diff: ShownDiff | None = None) -> Node:
+    return read_page(render_html(whole, diff=diff))
+
+
+def card_of(one: Finding, diff: ShownDiff | None = None) -> Node:
+    return page_of(review(one), diff).one("article")
+
+
+def code_of(card: Node) -> list[tuple[str, str, str]]:
+    """Number, classes and text of each row of code."""
+    rows = card.one("table", name="code").all("tr")
+    return [
+        (
+            row.one("td", name="number").attributes["data-note"] or "",
+            row.attributes.get("class") or "",
+            row.one("td", name="line").text,
+        )
+        for row in rows
+    ]
+
+
+def check_inert(page: Node) -> None:
+    """Nothing on the page but our own elements, none of which can run or fetch anything."""
+    assert {node.tag for node in page.all()} <= TAGS
+    for node in page.all():
+        for name, value in node.attributes.items():
+            assert not name.startswith("on")
+            assert name not in ("style", "src", "srcset", "action", "formaction", "srcdoc")
+            if name in ("href", "xlink:href"):
+                assert (value or "").startswith(("#", "data:image/svg+xml,")), value
+    assert len(page.all("script")) == 1
+    assert len(page.all("style")) == 1
+
+
+@pytest.mark.parametrize(
+    "whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()]
+)
+@pytest.mark.parametrize("diff", [None, shown_diff()], ids=["quotes", "diff"])
+def test_every_review_is_a_page_in_which_nothing_but_our_script_can_run(whole: Review, diff: ShownDiff | None) -> None:
+    check_inert(page_of(whole, diff))
+
+
+@given(ANYTHING, ANYTHING)
+def test_any_text_stays_text(title: str, body: str) -> None:
+    whole = review(finding(title=title, body=body, suggestion=body, evidence=body, file=title, expert=title))
+
+    check_inert(page_of(whole))
+
+
+def test_the_policy_names_the_one_style_and_the_one_script() -> None:
+    page = page_of(hostile_review())
+
+    (policy,) = [meta.attributes["content"] or "" for meta in page.all("meta") if "http-equiv" in meta.attributes]
+    for kind in ("script", "style"):
+        digest = base64.b64encode(hashlib.sha256(page.one(kind).text.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+
+
+def test_a_title_full_of_markup_is_shown_as_it_is() -> None:
+    page = page_of(review(finding(title=ATTACK)))
+
+    assert page.one("h3").text == ATTACK
+    assert not [node for node in page.all("svg") if "onload" in node.attributes]
+
+
+def test_characters_that_hide_are_shown_escaped() -> None:
+    card = card_of(finding(title="a\u202eb\x00c\ud800"))
+
+    assert card.one("h3").text == "a\\u202eb\\x00c\\ud800"
+
+
+def test_the_verdict_stands_first() -> None:
+    verdict = page_of(telling_review()).one(name="verdict")
+
+    assert "bad" in (verdict.attributes["class"] or "")
+    assert verdict.one(name="word").text == "FAIL"
+    assert verdict.one(name="why").text == (
+        "3 findings at or above fail_on=high; and not everything could be reviewed."
+    )
+
+
+def test_an_incomplete_review_tells_its_gaps_before_any_finding() -> None:
+    text = page_of(telling_review()).one("main").text
+
+    assert 0 < text.index("timeout after 300 s") < text.index("Blocks")
+    assert text.index("data/dump.sql") < text.index("Blocks")
+    assert "poetry.lock" in text
+
+
+@pytest.mark.parametrize(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
+def test_a_review_with_nothing_to_tell_has_neither_cards_nor_filters(whole: Review, word: str) -> None:
+    page = page_of(whole)
+
+    assert page.one(name="word").text == word
+    assert not page.all("article")
+    assert "hidden" in page.one("aside").attributes
+
+
+def test_findings_are_grouped_by_file_the_worst_file_first_and_the_others_apart() -> None:
+    sections = page_of(telling_review()).all("section", name="file")
+
+    assert [section.all("h2")[0].text for section in sections] == [
+        "app/db.py",
+        "app/old.py",
+        "app/api.py",
+        "Without a place",
+        "Refuted",
+        "Set aside",
+    ]
+    assert [card.one("h3").text for card in sections[0].all("article")] == ["Blocks", "Stays"]
+
+
+def test_what_counts_for_nothing_says_why() -> None:
+    closed = page_of(telling_review()).all("article", name="closed")
+
+    assert [card.one(name="aside").text for card in closed][:1] == ["refuted: it is checked above"]
+    assert len(closed) == 5
+
+
+def test_a_card_tells_what_the_filters_ask_for() -> None:
+    card = card_of(finding(severity=Severity.MEDIUM, expert="sql"))
+
+    assert {key: card.attributes[f"data-{key}"] for key in ("severity", "file", "expert")} == {
+        "severity": "medium",
+        "file": "app/db.py",
+        "expert": "sql",
+    }
+
+
+def test_each_filter_has_its_values_with_counts() -> None:
+    page = page_of(telling_review())
+    choices = [
+        (button.attributes["data-kind"], button.attributes["data-value"], button.text)
+        for button in page.all("button", name="choice")
+    ]
+
+    assert ("severity", "critical", "critical1") in choices
+    assert ("expert", "style", "style1") in choices
+    assert ("file", "app/api.py", "app/api.py2") in choices
+    values = {(kind, value) for kind, value, _ in choices}
+    for card in page.all("article"):
+        for kind in ("severity", "file", "expert"):
+            assert (kind, card.attributes[f"data-{kind}"]) in values
+
+
+def test_without_a_diff_the_quote_is_shown_with_its_line_numbers() -> None:
+    card = card_of(finding(line_start=9, line_end=11, evidence="    if x:\n\n        y()"))
+
+    assert code_of(card) == [("9", "hit", "if x:"), ("10", "hit", ""), ("11", "hit", "    y()")]
+
+
+def test_a_quote_without_a_place_has_no_numbers() -> None:
+    assert code_of(card_of(unplaced_finding(evidence="gone()"))) == [("", "", "gone()")]
+
+
+def test_with_a_diff_the_finding_stands_among_the_lines_around_it() -> None:
+    card = card_of(finding(), shown_diff())
+
+    assert code_of(card) == [
+        ("40", "context", "def find(name):"),
+        ("41", "context", "    # all of them"),
+        ("", "deleted", "    cursor.run(query)"),
+        ("42", "added hit", "    cursor.execute(query + name)"),
+        ("43", "context", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "diff"),
+    [
+        (finding(file="app/other.py"), shown_diff()),
+        (finding(line_start=900, line_end=900), shown_diff()),
+        (unplaced_finding(), shown_diff()),
+        (finding(), ShownDiff({"app/db.py": FileChange(None, "app/db.py", FileStatus.ADDED)})),
+    ],
+)
+def test_a_finding_that_is_not_in_the_diff_shows_its_quote(one: Finding, diff: ShownDiff) -> None:
+    assert [text for _, _, text in code_of(card_of(one, diff))] == ["cursor.execute(query + name)"]
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        lambda text: text.replace("all of them", "[redacted]"),
+        lambda text: text.replace("cursor.run", "[redacted]"),
+        lambda text: text.replace("\n", ""),
+    ],
+    ids=["new lines", "deleted lines", "lines joined"],
+)
+def test_a_hunk_with_a_secret_is_not_shown(mask: Callable[[str], str]) -> None:
+    card = card_of(finding(), replace(shown_diff(), mask=mask))
+
+    assert [text for _, _, text in code_of(card)] == ["cursor.execute(query + name)"]
+
+
+@pytest.mark.parametrize("evidence", ["key = 'AKIA[redacted]'", "password = 'h********'"])
+def test_a_file_in_which_a_secret_was_found_is_shown_by_its_quotes_alone(evidence: str) -> None:
+    secret = finding(line_start=900, line_end=900, evidence=evidence, title="A key")
+    shown = page_of(review(finding(), secret), shown_diff()).all("article")
+    hidden = page_of(review(finding(), hidden_findings=1, hidden=(secret,)), shown_diff()).all("article")
+
+    assert ["all of them" in card.text for card in [*shown, *hidden]] == [False, False, False]
+
+
+def test_only_the_lines_near_a_finding_are_shown() -> None:
+    body = b"".join(b"+line %d\n" % number for number in range(1, 200))
+    diff = ShownDiff({"a.py": FileChange(None, "a.py", FileStatus.ADDED, hunks=(Hunk(0, 0, 1, 199, body, added=199),))})
+    rows = code_of(card_of(finding(file="a.py", line_start=100, line_end=101), diff))
+
+    assert [int(number) for number, _, _ in rows] == list(range(96, 106))
+
+
+def test_an_endless_quote_is_cut_and_the_cut_is_said() -> None:
+    page = render_html(review(finding(evidence="x" * 100_000 + "\ny" * 500)))
+
+    assert len(page) < 60_000
+    assert "… 461 more lines" in page
+
+
+def test_code_is_coloured_by_what_it_is() -> None:
+    card = card_of(finding(evidence="if x == 'a # b': return 12  # why"))
+
+    spans = [(span.attributes["class"], span.text) for span in card.one("table").all("span")]
+    assert spans == [("k", "if"), ("s", "'a # b'"), ("k", "return"), ("n", "12"), ("c", "# why")]
+
+
+@pytest.mark.parametrize(
+    ("path", "comment"), [("a.js", "// why"), ("a.sql", "-- why"), ("a.c", "/* why */"), ("Makefile", "# why")]
+)
+def test_a_comment_is_one_in_the_language_of_its_file(path: str, comment: str) -> None:
+    card = card_of(finding(file=path, evidence=f"x {comment}"))
+
+    assert [span.text for span in card.one("table").all("span")] == [comment]
+
+
+def test_prose_has_paragraphs_lists_and_code_and_no_links() -> None:
+    card = card_of(
+        finding(
+            body="First `a<b>` and **more**.\n\n- one\n- two\n  goes on\n\n```py\n  x = 1\n    y\n```\n[l](http://e.test)"
+        )
+    )
+    prose = card.all(name="prose")[0]
+
+    assert [node.tag for node in prose.nodes] == ["p", "ul", "pre", "p"]
+    assert [item.text for item in prose.all("li")] == ["one", "two\ngoes on"]
+    assert prose.one("pre").text == "x = 1\n  y"
+    assert prose.one("code").text == "a<b>"
+    assert prose.nodes[-1].text == "[l](http://e.test)"
+
+
+def test_an_open_fence_runs_to_the_end() -> None:
+    assert card_of(finding(body="```\nx\n\ny")).all("pre")[0].text == "x\n\ny"
+
+
+def test_cards_have_names_that_stay() -> None:
+    first, again, other = (
+        card_of(one).attributes["id"]
+        for one in (finding(fingerprint="f"), finding(fingerprint="f", body="said otherwise"), finding(fingerprint="g"))
+    )
+
+    assert first == again
+    assert first != other
+
+
+def test_two_findings_that_are_the_same_still_have_names_of_their_own() -> None:
+    ids = [card.attributes["id"] for card in page_of(review(finding(), finding(), finding())).all("article")]
+
+    assert len(set(ids)) == 3
+
+
+def test_more_than_a_browser_can_take_is_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As many as it takes would take seconds.
+    monkeypatch.setattr("codeloupe.reports.html._MOST_FINDINGS", 10)
+    nits = (finding(severity=Severity.LOW, title=f"nit {number}") for number in range(14))
+    page = page_of(review(*closed_findings(), *nits, finding(severity=Severity.CRITICAL, title="worst")))
+
+    titles = [card.one("h3").text for card in page.all("article")]
+    assert len(titles) == 10
+    assert "worst" in titles
+    assert "Was wrong" not in titles
+    assert "10 more findings are left out here" in page.one("main").text
+
+
+@pytest.mark.parametrize("attribute", ["onclick", "style", "on_load", "1x", "a b"])
+def test_an_attribute_that_could_run_is_refused(attribute: str) -> None:
+    with pytest.raises(ValueError, match="not an attribute"):
+        element("p", **{attribute: "x"})
+
+
+@pytest.mark.parametrize("name", ["script", "style", "p onload=x", ""])
+def test_an_element_that_could_run_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not an element"):
+        element(name)
+
+
+@pytest.mark.parametrize("content", ["x</script>", "<!-- x"])
+def test_an_asset_that_would_end_its_element_is_refused(content: str) -> None:
+    with pytest.raises(ValueError, match="would end it"):
+        trusted_block("script", content)

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import json
+import os
+from datetime import date
+from typing import Any, TypedDict
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import codeloupe
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.finding import FindingStatus
+from codeloupe.model.review import (
+    Coverage,
+    FailedUnit,
+    Policy,
+    ReviewerInfo,
+    ReviewError,
+    SkippedFile,
+    SkipReason,
+    Verdict,
+)
+from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.model.usage import Usage
+from codeloupe.reports.json_types import schema_of
+from codeloupe.reports.json_v1 import json_schema, render_json
+from tests.unit.reports.examples import finding, review
+
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+ANYTHING = st.text(st.characters(exclude_categories=()))
+
+
+def rendered(*args: Any, **changes: Any) -> Any:
+    return json.loads(render_json(review(*args, **changes)))
+
+
+def test_the_document_has_every_field_of_version_1_in_its_order() -> None:
+    document = rendered(
+        finding(
+            fingerprint="f1",
+            confidence=0.8,
+            expert="sql",
+            agreement=2,
+            seen_by=("codex", "offline"),
+            verification="confirmed: the value is the user's",
+            suppression=Suppression(
+                kind=SuppressionKind.BASELINE, reason="legacy", owner="payments", expires=date(2030, 1, 31)
+            ),
+        ),
+        complete=False,
+        summary="One finding",
+        hidden_findings=2,
+        coverage=Coverage(
+            files_total=3,
+            files_reviewed=2,
+            skipped=(SkippedFile("x.bin", SkipReason.BINARY),),
+            units_total=3,
+            units_failed=(FailedUnit("ruff", ("app/db.py",), "timeout"),),
+        ),
+        errors=(ReviewError("analyser_failed", "ruff: timeout"),),
+    )
+    assert document == {
+        "schema_version": 1,
+        "tool": {"name": "codeloupe", "version": codeloupe.__version__},
+        "review_id": "r-1",
+        "scope": {"kind": "branch", "base": "a" * 40, "head": None, "description": "topic against main"},
+        "reviewer": {"type": "offline", "model": None, "why": "ruff, ast-grep, detect-secrets"},
+        "verdict": "FAIL",
+        "passed": False,
+        "complete": False,
+        "exit_code": 1,
+        "summary": "One finding",
+        "findings": [
+            {
+                "fingerprint": "f1",
+                "file": "app/db.py",
+                "line_start": 42,
+                "line_end": 42,
+                "severity": "high",
+                "priority": 1,
+                "category": "security",
+                "title": "Statement is built from a variable",
+                "body": "Whoever controls `name` can read any row.",
+                "suggestion": "Pass the value as a parameter.",
+                "replacement": None,
+                "evidence": "    cursor.execute(query + name)",
+                "confidence": 0.8,
+                "expert": "sql",
+                "reviewer": "ruff",
+                "source": "agent",
+                "commit_sha": None,
+                "anchored": True,
+                "outside_change": False,
+                "status": "new",
+                "agreement": 2,
+                "rule": "S608",
+                "seen_by": ["codex", "offline"],
+                "verification": "confirmed: the value is the user's",
+                "suppression": {
+                    "kind": "baseline",
+                    "reason": "legacy",
+                    "owner": "payments",
+                    "expires": "2030-01-31",
+                },
+            }
+        ],
+        "coverage": {
+            "files_total": 3,
+            "files_reviewed": 2,
+            "skipped": [{"file": "x.bin", "reason": "binary", "detail": "", "accepted": True}],
+            "units_total": 3,
+            "units_failed": [{"unit": "ruff", "files": ["app/db.py"], "reason": "timeout"}],
+        },
+        "usage": {
+            "requests": 0,
+            "cached": 0,
+            "input_tokens": 0,
+            "output_tokens": 0,
+            "cost_usd": 0.0,
+            "duration_seconds": 1.25,
+            "unknown_costs": 0,
+        },
+        "errors": [{"kind": "analyser_failed", "message": "ruff: timeout"}],
+        "hidden_findings": 2,
+        "policy": {"fail_on": "high", "min_severity": "low", "pass_when_incomplete": False},
+        "nothing_to_review": False,
+    }
+    assert list(document)[:4] == ["schema_version", "tool", "review_id", "scope"]
+    assert list(document["findings"][0])[-5:] == ["agreement", "rule", "seen_by", "verification", "suppression"]
+
+
+def test_it_is_indented_by_two_ends_with_a_newline_and_is_the_same_every_time() -> None:
+    one = review(finding())
+    text = render_json(one)
+    assert text.startswith('{\n  "schema_version": 1,\n  "tool": {\n    "name"')
+    assert text.endswith("\n}\n")
+    assert render_json(one) == text
+
+
+def test_a_path_that_is_not_utf_8_comes_back_byte_for_byte() -> None:
+    path = os.fsdecode(b"caf\xe9/\xff.py")
+    text = render_json(review(finding(file=path), coverage=Coverage(units_failed=(FailedUnit("ruff", (path,), "x"),))))
+    assert '"caf\\udce9/\\udcff.py"' in text
+    document = json.loads(text.encode("utf-8"))
+    assert os.fsencode(document["findings"][0]["file"]) == b"caf\xe9/\xff.py"
+    assert os.fsencode(document["coverage"]["units_failed"][0]["files"][0]) == b"caf\xe9/\xff.py"
+
+
+def test_text_stays_readable_and_only_what_acts_or_hides_is_escaped() -> None:
+    text = render_json(review(finding(title="naïve 日本 👩‍💻", body="a\u202eb\x1b[31m\x9bc")))
+    assert "naïve 日本 👩‍💻" in text
+    assert '"a\\u202eb\\u001b[31m\\u009bc"' in text
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_that_json_cannot_write_leave_a_valid_document(number: float) -> None:
+    document = rendered(finding(confidence=number), usage=Usage(cost_usd=number, duration_seconds=number))
+    assert document["findings"][0]["confidence"] is None
+    assert document["usage"]["cost_usd"] == 0.0
+
+
+@given(
+    title=ANYTHING,
+    body=ANYTHING,
+    path=ANYTHING,
+    severity=st.sampled_from(Severity),
+    status=st.sampled_from(FindingStatus),
+    reason=st.sampled_from(SkipReason),
+)
+def test_whatever_a_review_holds_the_document_is_valid_and_lossless(
+    title: str, body: str, path: str, severity: Severity, status: FindingStatus, reason: SkipReason
+) -> None:
+    one = finding(title=title, body=body, file=path, severity=severity, status=status)
+    skipped = Coverage(skipped=(SkippedFile(path, reason, body),))
+    document = json.loads(render_json(review(one, coverage=skipped)).encode("utf-8"))
+    VALIDATOR.validate(document)
+    shown = document["findings"][0]
+    # Two lone surrogates that happen to form a pair are one character in any JSON.
+    expected = json.loads(json.dumps([title, body, path]))
+    assert [shown["title"], shown["body"], shown["file"]] == expected
+    assert shown["priority"] == severity.priority
+    assert document["coverage"]["skipped"][0]["reason"] == reason.value
+
+
+def test_the_schema_names_the_words_that_our_types_use() -> None:
+    parts = json_schema()["$defs"]
+    fields = parts["FindingV1"]["properties"]
+    assert fields["severity"]["enum"] == [severity.label for severity in Severity]
+    assert fields["status"]["enum"] == [status.value for status in FindingStatus]
+    assert parts["ScopeV1"]["properties"]["kind"]["enum"] == [kind.value for kind in ScopeKind]
+    assert json_schema()["properties"]["verdict"]["enum"] == [verdict.value for verdict in Verdict]
+
+
+def test_every_field_of_the_document_is_in_the_schema_and_must_be_there() -> None:
+    schema = json_schema()
+    VALIDATOR.check_schema(schema)
+    document = rendered(finding())
+    assert list(schema["properties"]) == schema["required"] == list(document)
+    fields = schema["$defs"]["FindingV1"]
+    assert list(fields["properties"]) == fields["required"] == list(document["findings"][0])
+
+
+@pytest.mark.parametrize(
+    "broken", [{"schema_version": 2}, {"verdict": "OK"}, {"findings": [{}]}, {"usage": None}, {"exit_code": "0"}]
+)
+def test_the_schema_refuses_what_is_no_review(broken: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        VALIDATOR.validate({**rendered(finding()), **broken})
+
+
+def test_the_schema_of_a_type_that_json_does_not_have_is_refused() -> None:
+    class Odd(TypedDict):
+        when: complex
+
+    with pytest.raises(TypeError, match="JSON has no"):
+        schema_of(Odd)
+
+
+def test_the_schema_lets_later_versions_add_fields() -> None:
+    schema = json_schema()
+    assert "additionalProperties" not in schema
+    assert schema["required"][:3] == ["schema_version", "tool", "review_id"]
+
+
+def test_the_policy_and_a_missing_base_are_told() -> None:
+    document = rendered(
+        scope=Scope(ScopeKind.DIFF_FILE, None, None, "a diff"),
+        reviewer=ReviewerInfo("agent_sdk", "found", "some-model"),
+        policy=Policy(fail_on=Severity.LOW, min_severity=Severity.MEDIUM, pass_when_incomplete=True),
+    )
+    assert document["scope"] == {"kind": "diff_file", "base": None, "head": None, "description": "a diff"}
+    assert document["reviewer"] == {"type": "agent_sdk", "model": "some-model", "why": "found"}
+    assert document["policy"] == {"fail_on": "low", "min_severity": "medium", "pass_when_incomplete": True}
+
+
+def test_a_suppression_without_owner_and_day_and_unknown_costs_are_told() -> None:
+    aside = Suppression(kind=SuppressionKind.INLINE, reason="checked")
+    document = rendered(finding(suppression=aside), finding(), usage=Usage(requests=3, unknown_costs=2))
+    assert [each["suppression"] for each in document["findings"]] == [
+        {"kind": "inline", "reason": "checked", "owner": None, "expires": None},
+        None,
+    ]
+    assert document["usage"]["unknown_costs"] == 2
+    VALIDATOR.validate(document)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import pytest
+
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
+from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.reports.gaps import GapKind, errors_beside_gaps, gaps_of
+from codeloupe.reports.outcome import Tone, outcome_of
+from codeloupe.reports.standing import (
+    Standing,
+    check_name,
+    counts_in_words,
+    origin_of,
+    standing_of,
+    standing_so,
+    why_not_counted,
+)
+from codeloupe.reports.verdict_text import closing
+from tests.telling_reviews import (
+    closed_findings,
+    empty_review,
+    incomplete_review,
+    open_findings,
+    passed_review,
+    telling_review,
+    unplaced_finding,
+)
+from tests.unit.reports.examples import finding, review
+
+LOGO = SkippedFile("logo.png", SkipReason.MEDIA)
+LOCK = SkippedFile("bun.lockb", SkipReason.LOCK_FILE)
+UNNAMED = SkippedFile("a.py", SkipReason.EXCLUDED, NOT_INCLUDED)
+EXCLUDED = SkippedFile("b.py", SkipReason.EXCLUDED, "by the pattern **")
+ACCEPTED = Policy(pass_when_incomplete=True)
+
+
+@pytest.mark.parametrize(
+    ("whole", "word", "tone", "why"),
+    [
+        (passed_review(), "PASS", Tone.GOOD, "nothing found"),
+        (empty_review(), "Nothing to review", Tone.GOOD, "no changes"),
+        (
+            review(coverage=Coverage(files_total=2, skipped=(LOGO, LOCK))),
+            "Nothing to review",
+            Tone.CAUTION,
+            "every changed file is left out (1 media, 1 lock file)",
+        ),
+        (
+            review(coverage=Coverage(files_total=1, skipped=(UNNAMED,))),
+            "Nothing to review",
+            Tone.CAUTION,
+            "no include pattern or path matches a changed file (1 file changed)",
+        ),
+        (
+            review(coverage=Coverage(files_total=2, skipped=(UNNAMED, EXCLUDED))),
+            "Nothing to review",
+            Tone.CAUTION,
+            "the exclude patterns leave out every changed file (2 files, by the pattern **)",
+        ),
+        (review(hidden_findings=1), "PASS", Tone.GOOD, "nothing found at or above min_severity=low"),
+        (review(finding()), "FAIL", Tone.BAD, "1 finding at or above fail_on=high"),
+        (
+            review(finding(), complete=False),
+            "FAIL",
+            Tone.BAD,
+            "1 finding at or above fail_on=high; and not everything could be reviewed",
+        ),
+        (
+            review(finding(severity=Severity.LOW), verdict=Verdict.NEEDS_WORK, exit_code=0),
+            "NEEDS WORK",
+            Tone.CAUTION,
+            "findings to look at, none at or above fail_on=high, so nothing is blocked",
+        ),
+        (
+            review(exit_code=1, verdict=Verdict.NEEDS_WORK),
+            "NEEDS WORK",
+            Tone.BAD,
+            "findings at or above fail_on=high are hidden by min_severity=low",
+        ),
+        (
+            incomplete_review(),
+            "INCOMPLETE",
+            Tone.CAUTION,
+            "could not review everything; nothing blocking found",
+        ),
+        (
+            review(complete=False, exit_code=0, policy=ACCEPTED),
+            "INCOMPLETE",
+            Tone.CAUTION,
+            "could not review everything; nothing blocking found; accepted, since on_incomplete is pass",
+        ),
+        (
+            review(*closed_findings(), verdict=Verdict.PASS, exit_code=0),
+            "PASS",
+            Tone.GOOD,
+            "nothing found that counts against the change",
+        ),
+    ],
+)
+def test_the_outcome_is_one_word_and_one_sentence(whole: Review, word: str, tone: Tone, why: str) -> None:
+    outcome = outcome_of(whole)
+
+    assert (outcome.word, outcome.tone, outcome.why) == (word, tone, why)
+    # The text report says the same word.
+    assert closing(whole).word == word
+
+
+def test_each_finding_stands_in_one_way() -> None:
+    assert {standing_of(one) for one in open_findings()} == {Standing.OPEN}
+    assert standing_of(unplaced_finding()) is Standing.UNPLACED
+    assert [standing_of(one) for one in closed_findings()] == [Standing.REFUTED, *[Standing.SET_ASIDE] * 4]
+
+
+def test_a_finding_that_is_refuted_and_suppressed_is_told_as_suppressed() -> None:
+    both = finding(status=FindingStatus.REFUTED, suppression=Suppression(kind=SuppressionKind.INLINE, reason="by hand"))
+
+    assert standing_of(both) is Standing.SET_ASIDE
+    assert why_not_counted(both) == "suppressed by a comment in the code: by hand"
+
+
+def test_findings_of_a_kind_come_worst_first_then_by_place() -> None:
+    low, late, early = (
+        finding(severity=Severity.LOW, line_start=1),
+        finding(line_start=9),
+        finding(line_start=2),
+    )
+
+    assert standing_so((low, late, unplaced_finding(), early), Standing.OPEN) == [early, late, low]
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (finding(), ""),
+        (unplaced_finding(), ""),
+        (finding(status=FindingStatus.REFUTED), "refuted"),
+        (finding(status=FindingStatus.REFUTED, verification="refuted: no"), "refuted: no"),
+        (finding(status=FindingStatus.DISMISSED), "dismissed"),
+        (finding(suppression=Suppression(kind=SuppressionKind.BASELINE, reason="")), "suppressed by the baseline"),
+    ],
+)
+def test_why_a_finding_does_not_count_is_told_in_words(one: Finding, why: str) -> None:
+    assert why_not_counted(one) == why
+
+
+def test_the_counts_leave_nothing_unsaid() -> None:
+    assert counts_in_words(telling_review()) == (
+        "1 critical, 2 high, 1 medium, 1 low; 1 without a place; 1 refuted; 4 set aside; "
+        "2 hidden below min_severity=low"
+    )
+    assert counts_in_words(passed_review()) == "none"
+
+
+def test_where_a_finding_comes_from_is_told_once() -> None:
+    told = origin_of(
+        finding(
+            expert="security",
+            agreement=6,
+            seen_by=tuple(f"look {number}" for number in range(6)),
+            outside_change=True,
+            status=FindingStatus.REGRESSED,
+            confidence=0.826,
+            commit_sha="c" * 40,
+        )
+    )
+
+    assert told == [
+        "security",
+        "S608",
+        "seen by look 0, look 1, look 2, look 3 and 2 more",
+        "outside the change",
+        "back after it was fixed",
+        "confidence 83%",
+        "commit cccccccccc",
+    ]
+    assert origin_of(finding(confidence=float("nan"), agreement=2)) == ["security", "S608", "ruff", "seen 2 times"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "category", "name"),
+    [("S608", "x", "S608"), (None, "security", "security"), (None, "", "general"), ("--", "x", "general")],
+)
+def test_a_check_always_has_a_plain_name(rule: str | None, category: str, name: str) -> None:
+    assert check_name(finding(rule=rule, category=category)) == name
+
+
+def test_the_name_of_a_check_is_not_endless() -> None:
+    assert len(check_name(finding(rule="r" * 1_000))) == 80
+
+
+def test_gaps_are_failed_units_and_files_that_should_have_been_reviewed() -> None:
+    assert [(gap.kind, gap.in_words()) for gap in gaps_of(incomplete_review())] == [
+        (GapKind.UNIT, "app/slow.py#2: timeout after 300 s"),
+        (GapKind.FILE, "data/dump.sql: too large: 4 MB, the limit is 1 MB"),
+    ]
+
+
+def test_a_complete_review_has_no_gap_and_an_incomplete_one_at_least_one() -> None:
+    assert gaps_of(passed_review()) == ()
+    assert [gap.kind for gap in gaps_of(review(complete=False))] == [GapKind.UNKNOWN]
+
+
+def test_a_failed_unit_is_a_gap_even_where_the_review_calls_itself_complete() -> None:
+    assert len(gaps_of(incomplete_review(policy=ACCEPTED))) == 2
+    assert len(gaps_of(telling_review(complete=True))) == 3
+
+
+def test_an_error_that_a_gap_tells_is_not_told_again() -> None:
+    assert errors_beside_gaps(telling_review()) == (ReviewError("history", "is not writable"),)
+    assert len(errors_beside_gaps(review(errors=(ReviewError("a", "b"),)))) == 1

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from codeloupe.model.finding import FindingStatus
+from codeloupe.model.review import Coverage, ReviewerInfo
+from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.model.sweep import CommitSweep
+from codeloupe.model.usage import Usage
+from codeloupe.reports.json_v1 import FindingV1
+from codeloupe.reports.sweep_json import render_sweep_json
+from codeloupe.reports.sweep_markdown import render_sweep_markdown
+from codeloupe.reports.sweep_text import render_sweep_text
+from codeloupe.reports.sweep_xml import render_sweep_xml
+from tests.unit.sweep.sweep_samples import commit, failed_review, finding, not_reviewed, review, reviewed, sweep
+
+SPENT = Usage(requests=4, cached=1, input_tokens=1200, output_tokens=90, cost_usd=0.31, duration_seconds=12.3)
+MIXED = sweep(
+    reviewed(1),
+    reviewed(2, finding(Severity.HIGH, suggestion="Pass it as a parameter.")),
+    reviewed(
+        3, finding(Severity.CRITICAL, verification="confirmed: any caller can"), finding(Severity.LOW, title="nit")
+    ),
+    not_reviewed(4, "timeout"),
+    not_reviewed(5, "invalid answer: no JSON", review=failed_review(findings=(finding(Severity.MEDIUM),))),
+    strict=True,
+    usage=SPENT,
+)
+EMPTY = sweep()
+FAILED = sweep(not_reviewed(1, "not logged in: run /login"), not_reviewed(2, "not begun: not logged in"))
+SUMMARY = "5 commits reviewed, 1 OK, 1 need fixes, 1 should be reverted, 2 could not be reviewed"
+HOSTILE = (
+    "\x1b[2J\x00\x07|`` ` ]]> <script>alert(1)</script> &amp; ![x](http://example.invalid/x) [a](javascript:x) "
+    "@everyone #12 ::error:: ##[error] \u202e\u200b\ud800 \udcff\ufffe\uffff <!-- --> \r\n\n# heading\n---\n/close\n"
+)
+
+
+def text(outcome: CommitSweep, *, width: int = 100, **changes: Any) -> str:
+    return render_sweep_text(outcome, width=width, color=False, **changes)
+
+
+def as_json(outcome: CommitSweep) -> Any:
+    return json.loads(render_sweep_json(outcome))
+
+
+def as_xml(outcome: CommitSweep) -> ET.Element:
+    return ET.fromstring(render_sweep_xml(outcome).encode("utf-8"))
+
+
+RENDERERS: dict[str, Callable[[CommitSweep], str]] = {
+    "text": text,
+    "json": render_sweep_json,
+    "markdown": render_sweep_markdown,
+    "xml": render_sweep_xml,
+}
+
+
+@pytest.mark.requirement("D1")
+def test_the_json_has_the_whole_sweep() -> None:
+    document = as_json(MIXED)
+    assert list(document) == [
+        "schema_version", "tool", "sweep_id", "description", "reviewer", "summary", "score", "exit_code", "strict",
+        "usage", "commits", "findings",
+    ]  # fmt: skip
+    assert (document["schema_version"], document["summary"]) == (1, SUMMARY)
+    assert (document["exit_code"], document["strict"], document["score"]) == (1, True, 0.72)
+    assert document["usage"]["cost_usd"] == 0.31
+    first, second, _, failed, partly = document["commits"]
+    assert first == {
+        "sha": commit(1).sha,
+        "author": "Ada Example",
+        "email": "ada@example.invalid",
+        "time": "2024-05-31T12:31:00+00:00",
+        "subject": "fix: number 1",
+        "category": "bug_fix",
+        "experts": ["reliability"],
+        "files": ["app/db.py"],
+        "insertions": 3,
+        "deletions": 1,
+        "verdict": "LEAVE",
+        "score": 1.0,
+        "reviewed": True,
+        "failure": None,
+        "findings": [],
+        "plan": [],
+        "review": first["review"],
+    }
+    assert first["review"]["complete"] is True
+    assert first["review"]["coverage"]["files_reviewed"] == 1
+    assert [step["phase"] for step in second["plan"]] == ["red", "green", "refactor"]
+    assert (failed["verdict"], failed["score"], failed["reviewed"]) == ("INCOMPLETE", None, False)
+    assert (failed["failure"], failed["review"], failed["findings"]) == ("timeout", None, [])
+    assert (partly["verdict"], partly["failure"], len(partly["findings"])) == (
+        "INCOMPLETE",
+        "invalid answer: no JSON",
+        1,
+    )
+    assert partly["review"]["coverage"]["units_failed"]
+
+
+@pytest.mark.requirement("D5")
+def test_a_finding_has_the_fields_of_a_sweep_and_those_of_a_review() -> None:
+    document = as_json(MIXED)
+    found = document["commits"][1]["findings"][0]
+    assert {
+        "commit_sha": commit(2).sha,
+        "expert": "reliability",
+        "severity": "high",
+        "category": "security",
+        "description": "Statement is built from a variable\n\nWhoever controls `name` can read any row.",
+        "evidence": "app/db.py:42",
+        "quote": "cursor.execute(query + name)",
+        "fingerprint": "high-1",
+    }.items() <= found.items()
+    assert set(FindingV1.__annotations__) <= set(found)
+    assert document["findings"] == [one for each in document["commits"] for one in each["findings"]]
+    assert len(document["findings"]) == 4
+
+
+def test_a_finding_of_an_analyser_is_signed_by_it() -> None:
+    document = as_json(sweep(reviewed(1, finding(expert=None, reviewer="ruff"))))
+    assert document["findings"][0]["expert"] == "ruff"
+
+
+@pytest.mark.parametrize("outcome", [EMPTY, FAILED])
+def test_an_empty_and_a_failed_sweep_are_valid_documents_that_say_so(outcome: CommitSweep) -> None:
+    document = as_json(outcome)
+    root = as_xml(outcome)
+    assert document["summary"] == root.findtext("summary") == outcome.summary
+    assert len(document["commits"]) == len(root.findall("commits/commit")) == len(outcome.commits)
+    assert outcome.summary in render_sweep_markdown(outcome)
+    assert outcome.summary in text(outcome)
+    assert document["score"] is None
+    assert "score" not in root.attrib
+    for render in RENDERERS.values():
+        assert ("not logged in: run /login" in render(outcome)) is (outcome is FAILED)
+
+
+def test_an_empty_sweep_says_in_words_that_there_was_nothing() -> None:
+    assert "There are no commits to review." in text(EMPTY)
+    assert "There are no commits to review." in render_sweep_markdown(EMPTY)
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+def test_every_commit_is_in_every_report_with_all_that_is_known(name: str) -> None:
+    shown = RENDERERS[name](MIXED)
+    for each in MIXED.commits:
+        assert each.commit.sha[:10] in shown
+        assert each.commit.subject in shown
+    for words in ("Ada Example", "2024-05-31", "reliability", "app/db.py:42", "LEAVE", "FIX", "REVERT", SUMMARY):
+        assert words in shown
+    for words in (
+        "timeout",
+        "invalid answer: no JSON",
+        "Statement is built from a variable",
+        "Write a test that fails",
+    ):
+        assert words in shown
+
+
+@pytest.mark.parametrize("name", ["text", "markdown", "xml"])
+def test_a_failed_commit_is_told_in_words_and_never_as_clean(name: str) -> None:
+    shown = RENDERERS[name](FAILED)
+    assert shown.count("INCOMPLETE") >= 2
+    assert "LEAVE" not in shown
+
+
+def test_the_xml_has_the_numbers_as_attributes_and_the_words_as_text() -> None:
+    root = as_xml(MIXED)
+    assert (root.tag, root.get("exit-code"), root.get("strict"), root.get("score")) == ("sweep", "1", "true", "0.72")
+    first = root.findall("commits/commit")[0]
+    assert (first.get("insertions"), first.get("deletions"), first.get("verdict")) == ("3", "1", "LEAVE")
+    assert [file.text for file in first.findall("files/file")] == ["app/db.py"]
+    found = root.findall("commits/commit/findings/finding")
+    assert [one.get("severity") for one in found] == ["high", "critical", "low", "medium"]
+    assert found[0].findtext("evidence") == "app/db.py:42"
+    assert [step.get("phase") for step in root.findall("commits/commit/plan/step")][:3] == ["red", "green", "refactor"]
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 120, 300])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_the_text_keeps_to_its_width_but_for_the_summary(width: int, ascii_only: bool) -> None:
+    shown = text(MIXED, width=width, ascii_only=ascii_only)
+    assert shown.isascii() or not ascii_only
+    assert [line for line in shown.splitlines() if len(line) > max(width, 20)] in ([], [SUMMARY])
+    assert SUMMARY in shown
+
+
+def test_the_text_of_a_commit_without_findings_is_two_lines() -> None:
+    shown = text(sweep(*(reviewed(number) for number in range(1, 4))), width=80)
+    assert "\n".join(shown.splitlines()[3:9]) == (
+        "LEAVE   1.00  0000001ccc  fix: number 1\n"
+        "  Ada Example · 2024-05-31 12:31 UTC · bug_fix · reliability · +3 -1 in 1 file\n"
+        "LEAVE   1.00  0000002ccc  fix: number 2\n"
+        "  Ada Example · 2024-05-31 12:32 UTC · bug_fix · reliability · +3 -1 in 1 file\n"
+        "LEAVE   1.00  0000003ccc  fix: number 3\n"
+        "  Ada Example · 2024-05-31 12:33 UTC · bug_fix · reliability · +3 -1 in 1 file"
+    )
+
+
+@pytest.mark.parametrize(("total", "words"), [(3, "none reviewed"), (0, "no changes")])
+@pytest.mark.parametrize("name", ["text", "markdown"])
+def test_a_commit_with_nothing_to_review_says_so(name: str, total: int, words: str) -> None:
+    nothing = reviewed(1, review=review(coverage=Coverage(files_total=total)))
+    assert words in RENDERERS[name](sweep(nothing))
+    assert words not in RENDERERS[name](sweep(reviewed(1)))
+
+
+def test_colour_is_there_only_when_asked_for() -> None:
+    assert "\x1b[" in render_sweep_text(MIXED, width=80, color=True)
+    assert "\x1b" not in text(MIXED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"status": FindingStatus.REFUTED, "verification": "refuted: the caller checks"}, "refuted: the caller checks"),
+        ({"anchored": False}, "could not be placed in the code"),
+        (
+            {"suppression": Suppression(kind=SuppressionKind.BASELINE, reason="known since 2019")},
+            "suppressed: known since 2019",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["text", "markdown"])
+def test_what_does_not_count_is_shown_with_the_reason(name: str, changes: dict[str, Any], words: str) -> None:
+    shown = RENDERERS[name](sweep(reviewed(1, finding(Severity.CRITICAL, **changes))))
+    assert f"not counted: {words}" in shown
+    assert "LEAVE" in shown
+    assert "Plan, test first" not in shown
+
+
+def test_the_end_of_a_strict_and_of_an_incomplete_sweep_is_told() -> None:
+    assert "--strict fails on them" in text(MIXED)
+    assert "Not every commit could be reviewed." in text(FAILED)
+    assert "accepted, since on_incomplete is pass" in text(replace(FAILED, exit_code=0))
+    assert "accepted, since on_incomplete is pass" in render_sweep_markdown(replace(FAILED, exit_code=0))
+
+
+def hostile_sweep(words: str) -> CommitSweep:
+    bad = finding(
+        file=words, title=words, body=words, category=words, evidence=words, reviewer=words, expert=words,
+        suggestion=words, verification=words, fingerprint=words,
+    )  # fmt: skip
+    made_by = commit(1, author=words, email=words, subject=words, body=words, files=(words, words))
+    about = reviewed(1, bad, replace(bad, anchored=False), replace(bad, severity=Severity.CRITICAL))
+    return sweep(
+        replace(about, commit=made_by, experts=(words,)),
+        not_reviewed(2, words or "x"),
+        description=words,
+        reviewer=ReviewerInfo(words, words, words),
+    )
+
+
+@settings(max_examples=25)
+@given(st.text(st.characters(exclude_categories=()), max_size=60) | st.just(HOSTILE))
+def test_whatever_commits_and_findings_hold_every_document_is_valid(words: str) -> None:
+    outcome = hostile_sweep(words)
+    document = as_json(outcome)
+    assert document["commits"][0]["subject"] == words
+    assert document["commits"][0]["findings"][0]["quote"] == words
+    assert as_xml(outcome).findall("commits/commit/findings/finding")
+    for render in RENDERERS.values():
+        shown = render(outcome)
+        shown.encode("utf-8")
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e]", shown)
+        assert not re.search(r"(?m)^\s*::|##\[", shown)
+
+
+def tokens_of(markdown: str) -> Iterator[Token]:
+    for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown):
+        yield from (token, *(token.children or ()))
+
+
+@settings(max_examples=25)
+@given(st.just(HOSTILE) | st.text(st.sampled_from("`~|<>![]()@#/\\\n -=_*a1&;"), max_size=60))
+def test_markdown_of_hostile_text_does_nothing(words: str) -> None:
+    shown = render_sweep_markdown(hostile_sweep(words))
+    tokens = list(tokens_of(shown))
+    assert {"html_block", "html_inline", "image", "link_open"}.isdisjoint(token.type for token in tokens)
+    headings = [token.tag for token in tokens if token.type == "heading_open"]
+    assert headings == ["h1", "h2", *["h3"] * 3, "h2"]
+    for token in tokens:
+        if token.type == "text":
+            assert not re.search(r"(?<![A-Za-z0-9])@[A-Za-z0-9]|#[0-9]|://", token.content)
+    assert [token.type for token in tokens].count("td_open") == 2 * 10
+
+
+def test_a_text_report_of_a_thousand_commits_comes_at_once() -> None:
+    many = sweep(*(reviewed(number, *[finding(Severity.LOW)] * (number % 3)) for number in range(1, 1001)))
+    assert len(text(many).splitlines()) > 2000
