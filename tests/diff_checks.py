@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from codeloupe.model.change import DiffLine, FileChange, FileStatus
 from tests.repository import GitRepository
@@ -115,7 +116,7 @@ def listed(lists: bytes) -> list[Listed]:
             added, deleted, path = field.split(b"\t", 2)
             paths = (path, path) if path else (next(fields), next(fields))
             counts[paths] = None if added == b"-" else (int(added), int(deleted))
-    return [replace(entry, counts=counts.pop((entry.old_path, entry.new_path))) for entry in entries]
+    return [dataclasses.replace(entry, counts=counts.pop((entry.old_path, entry.new_path))) for entry in entries]
 
 
 def check_list(files: Sequence[FileChange], entries: Sequence[Listed]) -> None:

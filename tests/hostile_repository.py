@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -181,7 +182,7 @@ class Trap:
         repository.path = folder / "repository"
         for mark in self.marks.iterdir():
             mark.unlink()
-        return replace(self, repository=repository)
+        return dataclasses.replace(self, repository=repository)
 
 
 def make_trap(folder: Path) -> Trap:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.forges.comment_text import answer_body, finding_body
 from codeloupe.forges.diff_places import Place

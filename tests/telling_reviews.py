@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus

@@ -10,9 +10,11 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.cli.demo_repository import make_repository
 from codeloupe.config.schema import Settings
@@ -44,7 +46,6 @@ from codeloupe.model.diagnosis import Diagnosis
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.ports import EventSink
 from codeloupe.model.preview import Preview, PreviewFile
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import NOT_INCLUDED, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.model.scope import (
     DefaultScope,
@@ -125,8 +126,7 @@ async def _settings(request: ScopeRequest, repo: Path, given: Settings | None, c
     return replace(settings, untrusted=True) if isinstance(request, FetchedScope) else settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewWish:
+class ReviewWish(Struct, frozen=True, kw_only=True):
     """How a review is to be made; as in `review`."""
 
     settings: Settings

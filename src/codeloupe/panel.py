@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.agents.calls.model_choice import same_vendor
@@ -35,7 +37,6 @@ from codeloupe.model.ports import (
     ReviewTask,
     Verifier,
 )
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitCategory
 from codeloupe.switchboard import AgentCalls, review_key
@@ -54,8 +55,7 @@ _ANALYSERS = (
 SECRETS = "detect-secrets"
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(Struct, frozen=True):
     """One reviewer to be: its type, why it was chosen, and the agents behind it, the first of which is asked first.
 
     `instead` says, for one that reviews offline because no agent can be used, why none can.
@@ -198,8 +198,7 @@ def commit_experts(
     return {each: experts_of(settings, tuple(dict.fromkeys((*names, *always)))) for each, names in named.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
+class Floor(Struct, frozen=True, kw_only=True):
     """Where a run happens: the repository, and what its agent calls share with others.
 
     `transcript` gets the prompts and raw answers; `session_id` is the caller's own session.

@@ -6,11 +6,13 @@ import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import field, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct, field
+from msgspec.structs import fields, replace
 
 from codeloupe.agents.calls.budget import SpendingLimits, Spent
 from codeloupe.app import review
@@ -34,7 +36,6 @@ from codeloupe.model.pipeline_definition import (
     WorkspaceKind,
 )
 from codeloupe.model.ports import Agent, GateTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.model.usage import Usage
@@ -69,8 +70,7 @@ def _ignore(_run: RunRecord, _event: PipelineEvent) -> None:
     """Take an event and do nothing with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True, kw_only=True):
     """How a run is made.
 
     `repo` is where a worktree or a checkout comes from, and whose settings count unless `settings` are given. `agents`
@@ -292,8 +292,7 @@ class _Reviewing:
                 ) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
+class _Wish(Struct, frozen=True):
     """How a run is to be made, the repository from which its workspaces come, and what its calls share with others."""
 
     options: RunOptions

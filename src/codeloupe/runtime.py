@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from msgspec.structs import replace
 
 from codeloupe import switchboard
 from codeloupe.agents.calls.budget import Spent

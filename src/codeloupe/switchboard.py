@@ -10,13 +10,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
-from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
+
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageState

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 import codeloupe
 from codeloupe.cli.main import INTERRUPTED, build_parser

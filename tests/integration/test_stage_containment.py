@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy

@@ -56,7 +56,7 @@ def expected_of(shape: JsonShape, given_findings: Sequence[ClaimedFinding]) -> l
 
 
 def as_dict(finding: ClaimedFinding) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in ClaimedFinding.__slots__}
+    return {name: getattr(finding, name) for name in ClaimedFinding.__struct_fields__}
 
 
 @given(_FINDINGS, _SHAPES, st.sampled_from(sorted(ENVELOPES)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer
 from codeloupe.engine.folding import fold

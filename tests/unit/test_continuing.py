@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.history.opening import opened_history
 from codeloupe.model.material import PathInstruction

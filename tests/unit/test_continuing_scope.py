@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.review import Review, ReviewerInfo

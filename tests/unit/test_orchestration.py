@@ -6,11 +6,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.verdict import exit_code, judge, summarise

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 import codeloupe
 from codeloupe import CodeReviewer, CommitScope, ReviewResult, Settings, make_reviewer, make_workdir_reviewer

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.history.keeping import keep
 from codeloupe.errors import ForgeRefused, HeadMoved, UsageError

@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.agents.api.agent import ApiAgent
 from codeloupe.agents.claude.cli_agent import ClaudeCliAgent

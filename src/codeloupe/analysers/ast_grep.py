@@ -18,16 +18,16 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.paths import is_test_file, read_regular_file
 from codeloupe.analysers.rules.pack import EXTENSIONS, language_of, rule_document
 from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.system.command import Command, Completed, find_program
 from codeloupe.system.environment import inherited_environment
@@ -151,8 +151,7 @@ class _Workspace:
         self.rules.write_text(rule_document(languages), encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class _Staged:
+class _Staged(Struct, frozen=True):
     """`files` maps the name of each copy to the path it stands for; `failed` the other paths to a reason."""
 
     files: dict[str, str] = field(default_factory=dict)
@@ -201,8 +200,7 @@ def _readable(content: bytes, language: str, *, trusted: bool) -> bytes:
     return (text if trusted else text.replace(_SUPPRESSION, _DISARMED)).encode("utf-8")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scan:
+class _Scan(Struct, frozen=True, kw_only=True):
     """Scans staged files in batches, and narrows a failure down to the file that causes it."""
 
     program: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
 from codeloupe.analysers.narrowing import Report, finding, in_order, quoted_lines
@@ -13,13 +15,11 @@ from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import Change, FileChange, Moment
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 
 _Lines = dict[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class HistorySearch:
+class HistorySearch(Struct, frozen=True):
     """What was found in the commits, and what of them could not be searched: files and reasons."""
 
     findings: tuple[Finding, ...] = ()

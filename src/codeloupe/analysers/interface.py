@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from msgspec import Struct, field
+
 from codeloupe.model.ports import MomentOf
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Issue:
+class Issue(Struct, frozen=True, kw_only=True):
     """What an analyser saw, before it is narrowed to changed lines. Lines start at 1 and include both ends."""
 
     file: str
@@ -27,8 +26,7 @@ class Issue:
     suggestion: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisTarget:
+class AnalysisTarget(Struct, frozen=True, kw_only=True):
     """Files to analyse, relative to `root`; each is a regular file there.
 
     `added_lines` holds, for each file, the line numbers the change added. When the change is not `trusted`,
@@ -42,12 +40,11 @@ class AnalysisTarget:
     added_lines: Mapping[str, frozenset[int]]
     trusted: bool
     timeout_seconds: float
-    added_text: Mapping[str, Mapping[int, bytes]] = field(default_factory=dict, repr=False)
+    added_text: Mapping[str, Mapping[int, bytes]] = field(default_factory=dict)
     moment_of: MomentOf | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AnalyserReport:
+class AnalyserReport(Struct, frozen=True):
     """Issues, and the files that could not be analysed with the reason in words.
 
     `sensitive` holds, for a file and a line, the values that no report may show in full. `quiet` holds, for a file and
@@ -56,8 +53,8 @@ class AnalyserReport:
 
     issues: tuple[Issue, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
-    sensitive: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict, repr=False)
-    quiet: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict, repr=False)
+    sensitive: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
+    quiet: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)
 
 
 class Analyser(Protocol):

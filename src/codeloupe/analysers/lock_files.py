@@ -11,10 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
+from msgspec import Struct
+
 from codeloupe.analysers.lock_formats import Package, is_hashed_requirements, read_lock_file, read_requirements
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, Source
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.system.redaction import redact
 
@@ -40,8 +41,7 @@ _NAMED = 5
 _MAX_EVIDENCE = 300
 
 
-@dataclass(frozen=True, slots=True)
-class _Remark:
+class _Remark(Struct, frozen=True):
     """One thing about one package; remarks with the same rule and `about` become one finding."""
 
     rule: str

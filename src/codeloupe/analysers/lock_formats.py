@@ -11,13 +11,12 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 _MAX_BYTES = 32 * 1024**2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Package:
+class Package(Struct, frozen=True, kw_only=True):
     """One entry. `source` is where it comes from, empty for the usual registry; `local` for what is in the tree."""
 
     name: str

@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.analysers.interface import Issue
 from codeloupe.analysers.secret_values import mask_secrets
 from codeloupe.model.finding import Finding, Source
-from codeloupe.model.records import dataclass
 from codeloupe.system.redaction import redact
 
 _MAX_EVIDENCE_LINES = 5
@@ -33,8 +34,7 @@ _SAME_DEFECT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """An issue, who reported it, and whether it is about a value that must not be shown."""
 
     analyser: str

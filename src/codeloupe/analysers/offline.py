@@ -7,8 +7,9 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from codeloupe.analysers.interface import AddedLinesAnalyser, Analyser, AnalyserReport, AnalysisTarget
 from codeloupe.analysers.links import links_outside
@@ -19,7 +20,6 @@ from codeloupe.model.change import FileChange
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.usage import Usage
 
@@ -61,8 +61,7 @@ class OfflineReviewer:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Material:
+class _Material(Struct, frozen=True):
     """The files of a task by what is known of them: `whole` in the snapshot, `diffs` as added lines only."""
 
     whole: tuple[str, ...]
@@ -71,17 +70,15 @@ class _Material:
     added: Mapping[str, frozenset[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _LaneResult:
+class _LaneResult(Struct, frozen=True):
     reports: tuple[Report, ...] = ()
     failed: tuple[FailedUnit, ...] = ()
     error: ReviewError | None = None
-    sensitive: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict, repr=False)
-    quiet: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict, repr=False)
+    sensitive: Mapping[str, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
+    quiet: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Lane:
+class _Lane(Struct, frozen=True):
     """One analyser with the files it gets, and those it would want whole and cannot have."""
 
     analyser: Analyser

@@ -11,9 +11,10 @@ import sysconfig
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import field
 from functools import cache, partial
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.paths import read_regular_file
@@ -27,7 +28,6 @@ from codeloupe.analysers.ruff_output import (
 )
 from codeloupe.analysers.ruff_rules import ruff_rules
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
-from codeloupe.model.records import dataclass
 from codeloupe.system.command import Command, Completed, find_program
 from codeloupe.system.environment import inherited_environment
 from codeloupe.system.running import run
@@ -139,8 +139,7 @@ def _failure(what: str, completed: Completed) -> AnalyserFailed:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Check:
+class _Check(Struct, frozen=True, kw_only=True):
     """One analysis. A file that kills ruff or holds it up is found by halving, so that it does not hide the others."""
 
     program: str

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.analysers.interface import Issue
 from codeloupe.analysers.paths import is_test_file
 from codeloupe.analysers.query_text import is_harmless_query
 from codeloupe.analysers.ruff_rules import RuffRule, ruff_rules
 from codeloupe.analysers.secret_values import speaks_about_secrets
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 _SYNTAX_ERROR = "invalid-syntax"
@@ -36,8 +37,7 @@ _NAME_AT_END = re.compile(r'"([^"]*)"$')
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(Struct, frozen=True):
     """One message of ruff, with rows as ruff counts them; `index` is the number that its file was given."""
 
     index: int

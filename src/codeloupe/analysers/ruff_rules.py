@@ -9,14 +9,14 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.model.severity import Severity
 
 _TABLE = "ruff_rules.toml"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuffRule:
+class RuffRule(Struct, frozen=True, kw_only=True):
     """What one rule means: how bad, of what kind, why it matters and how to mend it.
 
     `seems_safe` is the severity when ruff, or a look at the code, says that it seems safe. `quiet_in_tests` marks

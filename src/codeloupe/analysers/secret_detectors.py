@@ -12,13 +12,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.analysers.secret_values import (
     is_marked_placeholder,
     is_placeholder,
     is_reference,
     speaks_about_secrets,
 )
-from codeloupe.model.records import dataclass
 from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 PRIVATE_KEY = "Private Key"
@@ -113,8 +114,7 @@ _EXAMPLE_HOST = re.compile(r"@(?:[\w-]+\.)*(?:example|invalid|test)\b")
 _BARE_VALUE = re.compile(r"[:=][ \t]*([A-Za-z0-9+/=_-]{20,})[ \t\r]*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """A secret in a text: what kind, its value, and where it begins. Of a private key, what follows its header."""
 
     kind: str
@@ -122,8 +122,7 @@ class Hit:
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class Detectors:
+class Detectors(Struct, frozen=True):
     """The patterns by kind, and the parts of detect-secrets that are more than a pattern."""
 
     patterns: tuple[tuple[str, re.Pattern[str]], ...]

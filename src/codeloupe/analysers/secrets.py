@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.paths import is_prose_file, is_test_file, read_regular_file
 from codeloupe.analysers.secret_detectors import AWS_SECRET, BASIC_AUTH, ENTROPY, KEYWORD, PRIVATE_KEY, WEB_TOKEN
 from codeloupe.analysers.secret_values import looks_random
 from codeloupe.errors import AnalyserFailed, ProgramNotFound
 from codeloupe.model.change import Moment
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.system.command import Command, Completed
 from codeloupe.system.environment import inherited_environment
@@ -213,16 +214,14 @@ def _is_allowed(known: Mapping[int, bytes], number: int) -> bool:
     return _ALLOWED_LINE.search(line) is not None or _ALLOWED_NEXT_LINE.match(before) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class _Hit:
+class _Hit(Struct, frozen=True):
     file: str
     line: int
     kind: str
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
+class _Reply(Struct, frozen=True):
     hits: tuple[_Hit, ...]
     failed: Mapping[str, str]
 

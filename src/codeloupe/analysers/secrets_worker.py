@@ -24,12 +24,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import field
 from types import FrameType
 from typing import Any
 
+from msgspec import Struct, field
+
 from codeloupe.analysers.secret_detectors import PRIVATE_KEY, Detectors, Hit, find_secrets, load_detectors
-from codeloupe.model.records import dataclass
 
 _KEY_LOOKAHEAD_LINES = 6
 _KEY_BODY_LINES = 120
@@ -44,8 +44,7 @@ class _TooSlow(Exception):
     """A line took longer than its share."""
 
 
-@dataclass(slots=True)
-class _Findings:
+class _Findings(Struct):
     hits: list[dict[str, Any]] = field(default_factory=list)
     slow: list[tuple[str, int]] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)

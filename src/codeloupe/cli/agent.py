@@ -6,8 +6,10 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict, replace
 from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from codeloupe.cli.agent_options import flags_of, request_of
 from codeloupe.cli.agent_progress import AgentProgress
@@ -39,7 +41,7 @@ def _run(arguments: argparse.Namespace) -> int:
             write_result(_as_json(_failed(error)))
         raise
     if arguments.json:
-        write_result(_as_json({**asdict(result), "error_kind": None}))
+        write_result(_as_json({**to_builtins(result), "error_kind": None}))
     else:
         write_result(_as_text(result))
         for note in () if arguments.quiet else result.notes:
@@ -87,14 +89,14 @@ def _failed(error: CodeloupeError) -> dict[str, Any]:
             attempts=error.attempts,
             raw_output=error.raw_output,
         )
-    return {**asdict(failed), "error_kind": type(error).__name__}
+    return {**to_builtins(failed), "error_kind": type(error).__name__}
 
 
 def _list(*, as_json: bool) -> int:
     settings = run_to_end(configure_settings()).settings
     found = run_to_end(Runtime(settings).list_agents())
     if as_json:
-        write_result(_as_json({"agents": [{"name": name, **asdict(agent)} for name, agent in found]}))
+        write_result(_as_json({"agents": [{"name": name, **to_builtins(agent)} for name, agent in found]}))
         return 0
     rows = [("", "AGENT", "VERSION", "LOGIN", "MODEL"), *(_row(name, agent) for name, agent in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(5)]

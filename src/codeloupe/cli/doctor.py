@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
+
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from codeloupe import app
 from codeloupe.cli.options import add_json_option, add_repo_option, is_ascii_only, wrapped
@@ -74,5 +76,5 @@ def _mark(check: Check) -> str:
 
 
 def _as_json(diagnosis: Diagnosis) -> str:
-    document = {"healthy": diagnosis.healthy, **asdict(diagnosis)}
+    document = {"healthy": diagnosis.healthy, **to_builtins(diagnosis)}
     return json.dumps(document, indent=2) + "\n"

@@ -8,8 +8,9 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from codeloupe.cli.parser import Parser
 from codeloupe.errors import UsageError
@@ -130,8 +131,7 @@ def _read_bytes(name: str) -> bytes:
         return stream.read(_MAX_DIFF_BYTES + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Struct, frozen=True):
     """How text is shown."""
 
     width: int

@@ -9,18 +9,18 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from codeloupe.cli.writing import output_file, write_result
 from codeloupe.errors import UsageError
-from codeloupe.model.records import dataclass
 from codeloupe.reports.format_names import FORMAT_NAMES
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """A format, and the file for it; None is standard output."""
 
     format: str

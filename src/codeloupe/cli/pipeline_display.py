@@ -10,10 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self, TextIO
+
+from msgspec.structs import replace
 
 from codeloupe.cli.live_line import LiveLine, ProgressMode
 from codeloupe.cli.live_line import Row as LiveRow

@@ -6,8 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result

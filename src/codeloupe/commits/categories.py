@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
+from msgspec import Struct
+
 from codeloupe.commits.phrases import Phrases, words_of
 from codeloupe.engine.globs import Globs
 from codeloupe.model.commit import Commit
-from codeloupe.model.records import dataclass
 from codeloupe.model.sweep import CommitCategory
 
 _LONGEST_SUBJECT = 500
@@ -29,8 +30,7 @@ _NOT_SHOWN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The rules of `categories.toml`, ready to be asked."""
 
     skipped: tuple[re.Pattern[str], ...]

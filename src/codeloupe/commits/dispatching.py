@@ -7,12 +7,13 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
+from msgspec import Struct
+
 from codeloupe.commits.patience import Patience
 from codeloupe.commits.scoring import plan_of, score, verdict
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import Change
 from codeloupe.model.commit import Commit
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, claim_in_words
 from codeloupe.model.sweep import CommitCategory, CommitReview
 
@@ -20,8 +21,7 @@ _REASONS_NAMED = 3
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Struct, frozen=True, kw_only=True):
     """One commit to be reviewed: its change, its category, and the experts that the category chose.
 
     `change` is None for a commit that cannot be read; `problem` says why.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import date
+
+from msgspec.structs import replace
 
 from codeloupe.errors import RevisionError
 from codeloupe.model.scope import DefaultScope, RangeScope, ScopeRequest

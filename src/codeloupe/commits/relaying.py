@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from codeloupe.model.commit import Commit
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, Warned
-from codeloupe.model.records import dataclass
 from codeloupe.model.sweep import CommitReview
 
 _SHORT_SHA = 10
 
 
-@dataclass(slots=True)
-class Relay:
+class Relay(Struct):
     """Tells what happens in many reviews at once: each commit as it ends, and what holds up the calls of one."""
 
     emit: Callable[[Event], None]

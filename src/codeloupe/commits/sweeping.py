@@ -13,9 +13,11 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.commits.categories import categorise
 from codeloupe.commits.default_experts import DEFAULT_EXPERTS
@@ -49,7 +51,6 @@ from codeloupe.model.events import Event, ReviewerChosen, StageStarted
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import GuidanceFile
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Policy, Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.model.severity import Severity
@@ -106,8 +107,7 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     return sweep
 
 
-@dataclass(frozen=True, slots=True)
-class _Wish:
+class _Wish(Struct, frozen=True):
     """What is to be reviewed, and how; as in `review_commits`."""
 
     query: CommitQuery
@@ -193,8 +193,7 @@ def _reviewers(panel: Panel, seats: Sequence[Seat], settings: Settings) -> Mappi
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
+class _Rules(Struct, frozen=True):
     """What a project says of all its commits: how to review, and which findings are known."""
 
     guidance: tuple[GuidanceFile, ...] = ()
@@ -224,8 +223,7 @@ async def _rules(
     return _Rules(guidance=tuple(one for one in guidance if not one.unused), baseline=baseline)
 
 
-@dataclass(frozen=True, slots=True)
-class _Sweep:
+class _Sweep(Struct, frozen=True):
     """What every commit of one sweep is reviewed with."""
 
     repository: Repository
@@ -333,8 +331,7 @@ class _Sweep:
         return replace(review, errors=tuple(own))
 
 
-@dataclass(frozen=True, slots=True)
-class _WithContent:
+class _WithContent(Struct, frozen=True):
     """A reviewer in an empty directory, after whom the files that it found something in are in the snapshot.
 
     A diff is enough to review, but what a finding is known by from one review to the next stands around it too.
@@ -368,8 +365,7 @@ class _WithContent:
                     write_file(snapshot, path, contents[blob])
 
 
-@dataclass(frozen=True, slots=True)
-class _WithTree:
+class _WithTree(Struct, frozen=True):
     """A verifier that gets the whole tree of a commit, which is exported only when there is something to verify."""
 
     verifier: Verifier

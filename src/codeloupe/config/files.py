@@ -6,14 +6,14 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
+
+from msgspec import Struct
 
 from codeloupe.config.problems import escape
 from codeloupe.config.suggestions import closest
 from codeloupe.errors import ConfigError
 from codeloupe.model.baseline import BASELINE_NAME
-from codeloupe.model.records import dataclass
 
 REPOSITORY_FILE_NAMES = ("codeloupe.yaml", "codeloupe.yml")
 MAX_FILE_BYTES = 1_000_000
@@ -22,12 +22,11 @@ _SUFFIXES = frozenset({"yaml", "yml", "json", "toml", "ini", "cfg", "conf", "con
 _CLOSE = 0.8
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigText:
+class ConfigText(Struct, frozen=True):
     """The text of a configuration file, wherever it came from, and the name to show for it."""
 
     name: str
-    text: str = field(repr=False)
+    text: str
 
 
 def repository_root(start: Path) -> Path:

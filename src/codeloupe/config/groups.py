@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from codeloupe.config.kinds import NAME, PATTERN, SEVERITY, TEXT, Kind, Mistake, Wrong, list_of, read_each
 from codeloupe.config.problems import quote

@@ -10,11 +10,12 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from codeloupe.model.path_pattern import check_pattern
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 LARGEST_LIMIT = 1_000_000_000
@@ -28,8 +29,7 @@ _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 Place = tuple[int | str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
+class Mistake(Struct, frozen=True):
     """What is wrong with a value: `what` it is, at which `place` inside (positions and keys, from outside in).
 
     With `found` a message goes on with what stands there. `choices` are words of which one was probably meant;
@@ -51,8 +51,7 @@ class Wrong(Exception):
         self.mistakes = tuple(mistakes)
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """`expected` completes the sentence "expected …"; `accept` and `from_text` raise ValueError for what they refuse.
 
     `from_text` is None for what no flag or variable can carry. `schema` is the JSON Schema of a value.

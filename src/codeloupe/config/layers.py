@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from codeloupe.config.document import Refused, read_document
 from codeloupe.config.files import ConfigText
@@ -14,7 +15,6 @@ from codeloupe.config.problems import Problem, escape, plain_or_quoted, quote
 from codeloupe.config.provenance import Origin, OriginKind
 from codeloupe.config.schema import KEYS, USER_KEYS, kind_of
 from codeloupe.config.suggestions import closest, closest_key
-from codeloupe.model.records import dataclass
 
 VARIABLE_PREFIX = "CODELOUPE_"
 # No setting, but a variable of ours: the folder of ledger, history and runs.
@@ -34,8 +34,7 @@ _FLAGS = {
 _UNKNOWN_KEY_HINT = "`codeloupe config show` lists every key"
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """A value that a source gives, not yet checked; `shown` is how a message speaks of it.
 
     `node` is where it stands in a file, whose parts can be blamed one by one.
@@ -47,8 +46,7 @@ class Given:
     node: Node | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """What one source gives."""
 
     values: Mapping[str, Given] = field(default_factory=dict)

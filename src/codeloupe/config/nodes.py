@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from codeloupe.config.problems import quote
-from codeloupe.model.records import dataclass
 
 ScalarValue = bool | int | float | str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarNode:
+class ScalarNode(Struct, frozen=True):
     """One value, as written and as meant."""
 
     line: int
@@ -29,8 +29,7 @@ class ScalarNode:
         return 0
 
 
-@dataclass(frozen=True, slots=True)
-class ListNode:
+class ListNode(Struct, frozen=True):
     """A list. `size` counts the values of all levels with aliases written out, `height` the levels below."""
 
     line: int
@@ -39,8 +38,7 @@ class ListNode:
     height: int
 
 
-@dataclass(frozen=True, slots=True)
-class MapNode:
+class MapNode(Struct, frozen=True):
     """Keys and values in the order of the file; a key that stands twice is there twice."""
 
     line: int

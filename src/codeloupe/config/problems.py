@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from codeloupe.errors import ConfigError
-from codeloupe.model.records import dataclass
 
 _MOST_SHOWN_CHARACTERS = 60
 MOST_LISTED = 20
@@ -14,8 +15,7 @@ _PLAIN_WORD = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _SHARED_HINT = "correct each line, then check with `codeloupe config validate`"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One mistake: the place (`file:line`, a variable or a flag), what is wrong there, and what to do about it."""
 
     place: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from msgspec import Struct
+
 from codeloupe.config.schema import Settings
-from codeloupe.model.records import dataclass
 
 
 class OriginKind(StrEnum):
@@ -20,8 +21,7 @@ class OriginKind(StrEnum):
     FLAG = "flag"
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """One place. `where` names the file, variable or flag, or tells the situation; `line` is known for files only."""
 
     kind: OriginKind
@@ -38,8 +38,7 @@ class Origin:
 DEFAULT_ORIGIN = Origin(OriginKind.DEFAULT)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSettings:
+class LoadedSettings(Struct, frozen=True):
     """The settings in force, and the origin of every key. `notes` tell of files that only look like settings."""
 
     settings: Settings

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from codeloupe.config.groups import COMMIT_EXPERTS, INSTRUCTIONS, OWN_EXPERTS
 from codeloupe.config.kinds import (
@@ -33,7 +35,6 @@ from codeloupe.config.kinds import (
 from codeloupe.config.problems import path_in_words, quote
 from codeloupe.errors import ConfigError
 from codeloupe.model.material import PathInstruction
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import UNREAD_CLASSES
 from codeloupe.model.severity import Severity
 from codeloupe.model.unit import Effort
@@ -74,8 +75,7 @@ def default(value: object) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """Everything that shapes a review. A wrong value raises ConfigError; lists and words are read as from a file.
 
     `own_experts` are definitions, by name and key, as they stand in a file.
@@ -93,9 +93,9 @@ class Settings:
     lanes: ReadAs[tuple[Lane, ...], list[Lane]] = default(("agent",))
     effort: ReadAs[Effort, Literal["low", "medium", "high"]] = default(Effort.MEDIUM)
     experts: ReadAs[tuple[str, ...], list[str]] = default(())
-    own_experts: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: _NO_EXPERTS, hash=False)
+    own_experts: Mapping[str, Mapping[str, Any]] = _NO_EXPERTS
     experts_folder: str | None = None
-    commit_experts: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_NAMES, hash=False)
+    commit_experts: Mapping[str, tuple[str, ...]] = _NO_NAMES
     instructions: tuple[PathInstruction, ...] = ()
     guidance: bool = True
     keep_history: bool = True
@@ -134,11 +134,14 @@ class Settings:
     api_base_url: str | None = None
     allow_bypass: bool = False
 
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, key) for key in KEYS if key not in ("own_experts", "commit_experts")))
+
     def __post_init__(self) -> None:
         for key, about in _ABOUT.items():
             value = getattr(self, key)
             try:
-                object.__setattr__(self, key, about.kind.read(value))
+                force_setattr(self, key, about.kind.read(value))
             except Wrong as wrong:
                 first = wrong.mistakes[0]
                 found = f", found {quote(repr(value))}" if first.found else ""

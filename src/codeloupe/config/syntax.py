@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.config.problems import Problem, escape, quote
-from codeloupe.model.records import dataclass
 
 # Patterns as text: to compile them takes milliseconds, and most runs read no file.
 # What YAML allows in a file; the parsers report anything else by a byte offset that helps nobody.
@@ -16,8 +17,7 @@ _TAG_DIRECTIVE = "(?:^|[\n\r\x85\u2028\u2029])\ufeff*(%TAG)"
 _QUOTE_IT = "put the value in quotes"
 
 
-@dataclass(frozen=True, slots=True)
-class _Explanation:
+class _Explanation(Struct, frozen=True):
     """`fragment` is what both parsers' messages hold; `at_start` points to where the open construct began."""
 
     fragment: str

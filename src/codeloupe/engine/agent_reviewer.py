@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.asking import Asker, CallOptions, Desk, Transcript, can_read_tree, for_each, warn
@@ -27,7 +29,6 @@ from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import PathInstruction
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.unit import Effort, Unit
 
@@ -37,8 +38,7 @@ _MAX_DETAILS = 50
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentReviewOptions:
+class AgentReviewOptions(Struct, frozen=True, kw_only=True):
     """How an agent reviews.
 
     `apart` asks about each expert's checklist by itself; `passes` says how often all is asked. `call_timeout_seconds`
@@ -163,8 +163,7 @@ class AgentReviewer:
         return Origin(reviewer=self._name, expert=expert, look=look)
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """The units of one review, and what became of them."""
 
     name: str

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from codeloupe.engine.claimed_path import ClaimedPaths, clean_path
 from codeloupe.engine.quote_gaps import MASK
 from codeloupe.engine.quote_search import Ground, Match, Quote, Rank, find_fragments, find_quote
@@ -16,7 +18,6 @@ from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, Source
-from codeloupe.model.records import dataclass
 
 _EVIDENCE_LINES = 40
 _EVIDENCE_CHARACTERS = 4_000
@@ -38,8 +39,7 @@ class ReviewedText(Protocol):
         """The new content of a file, or None when it is unknown or absent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """Who claims: the reviewer, the expert it was, and a label of this one look for `seen_by`."""
 
     reviewer: str
@@ -48,8 +48,7 @@ class Origin:
     source: Source = Source.AGENT
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where a quote stands, and the verbatim text there; without lines where it stands nowhere.
 
     `replacement` is new code for exactly these lines.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.circuit import Circuit, CircuitOpen
 from codeloupe.engine.prompt import PROMPT_VERSION, Prompt
@@ -24,7 +26,6 @@ from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Permis
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.events import AgentActivity, Warned
 from codeloupe.model.ports import AskAgent, EventSink, ReviewTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.spending import spent, usage_of
 from codeloupe.model.usage import Usage
 
@@ -38,8 +39,7 @@ _Item = TypeVar("_Item")
 _FREE = (InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOptions:
+class CallOptions(Struct, frozen=True, kw_only=True):
     """How each call is made. The time covers all attempts, but not the wait for a place."""
 
     model: str | None = None
@@ -49,8 +49,7 @@ class CallOptions:
     max_turns: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class Desk(Struct, frozen=True, kw_only=True):
     """What all questions about one task have in common."""
 
     task: ReviewTask

@@ -7,7 +7,8 @@ so an untrusted change has such files read whole under their new name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.engine.selection import SelectionRules
 from codeloupe.model.change import FileChange, FileStatus, Hunk

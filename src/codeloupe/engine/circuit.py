@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.engine.failures import Failure, failure_of
 from codeloupe.errors import BudgetExhausted, InvalidRequest, NotInstalled, NotLoggedIn, StoreError

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import DROPPED_FINDING
@@ -31,7 +33,6 @@ from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import Dismissal, ReviewRecord
 from codeloupe.model.ports import Reviewer, ReviewTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError, SkipReason
 from codeloupe.panel import SECRETS, Floor, Seat, default_analysers, experts_of
 
@@ -53,8 +54,7 @@ _WHOLE_BRANCHES = (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
 _MOST_PARTIAL_REVIEWS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(Struct, frozen=True, kw_only=True):
     """This review among its earlier ones. `look` is what the agents need not be asked about again.
 
     `notes` are told while it runs; `errors` stand in its report as well, for they say what a pass does not mean.
@@ -94,8 +94,7 @@ class Round:
         return tuple(sorted(digests(file for file in task.files if file.path not in failed) | self.seen_elsewhere))
 
 
-@dataclass(frozen=True, slots=True)
-class _Past:
+class _Past(Struct, frozen=True):
     """What the history holds of a branch: its newest review, the newest of all of it, and what was dismissed."""
 
     newest: ReviewRecord | None = None
@@ -222,8 +221,7 @@ def _since_last(plain: Round, past: _Past, settings: Settings) -> Round:
     return replace(plain, terms="", look=look, earlier=replace(earlier, remark=remark), errors=errors)
 
 
-@dataclass(frozen=True, slots=True)
-class _Now:
+class _Now(Struct, frozen=True):
     """What is reviewed now, by whom, and where the whole tree is."""
 
     intake: Intake
@@ -297,8 +295,7 @@ def _asked(now: _Now, of_agents: tuple[FileChange, ...]) -> tuple[Asked, ...]:
     return tuple(asked)
 
 
-@dataclass(frozen=True, slots=True)
-class _Aside:
+class _Aside(Struct, frozen=True):
     """Earlier findings that this review does not judge: in files that were left out of it, or not in its change."""
 
     excluded: tuple[Finding, ...] = ()

@@ -13,11 +13,12 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate, repeat
 from math import ceil
 from operator import add
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from codeloupe.engine.light_diff import MAX_LINE_BYTES
 from codeloupe.engine.tokens import hunk_tokens, tokens_of

@@ -10,11 +10,12 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import PurePosixPath
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.model.records import dataclass
 
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -38,8 +39,7 @@ _WORD = re.compile(rb"[\t\x20-\x7e]{4,}")
 _UTF8 = frozenset(("utf-8", "ascii", "utf-8-sig"))
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
+class Encoding(Struct, frozen=True):
     """How a content is encoded. `keeps_lines` where a line of bytes is a line of text, and ASCII is ASCII."""
 
     name: str

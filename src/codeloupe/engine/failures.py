@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from codeloupe.errors import (
     BudgetExhausted,
     Cancelled,
@@ -22,7 +24,6 @@ from codeloupe.errors import (
     TimedOut,
     TurnsExhausted,
 )
-from codeloupe.model.records import dataclass
 
 INVALID_ANSWER = "invalid_answer"
 NOT_VERIFIED = "not_verified"
@@ -47,8 +48,7 @@ _NAMES: Mapping[type[CodeloupeError], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """`kind` is a short stable word for errors, `reason` the phrase for coverage.
 
     `files` are those of the unit that it is about; none when it is about all of them.

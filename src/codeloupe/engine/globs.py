@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+from msgspec import Struct
+
 from codeloupe.model.path_pattern import PathPattern, Piece, Wildcard, check_pattern, parse_pattern
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import NOT_INCLUDED
 
 __all__ = ["Globs", "check_pattern"]
@@ -40,8 +41,7 @@ class Globs:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """Characters without a star between them, and the stars in front of them.
 
     `jumps` tells that any number of whole folders may be skipped first, `slides` that any characters up to the next

@@ -15,8 +15,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
+
+from msgspec.structs import replace
 
 from codeloupe.engine.code_tokens import Statement, tokens_of_code
 from codeloupe.engine.comment_words import names, numbers, stems, telling_stems

@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.cutting import stretches_of
 from codeloupe.engine.placing_again import PlacesOfNow, is_touched
@@ -20,7 +22,6 @@ from codeloupe.model.change import FileChange, Hunk
 from codeloupe.model.events import StageStarted
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 
 _DIGITS = 24
@@ -112,8 +113,7 @@ def _ends(before: bytes, after: bytes) -> bool:
     return not before[1:].strip() or (after[1:2].isalpha() and before[1:2].isspace())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastLook:
+class LastLook(Struct, frozen=True, kw_only=True):
     """What a reviewer saw the last time: hunks, and what it found in them."""
 
     seen: frozenset[str]

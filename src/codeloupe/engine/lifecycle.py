@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codeloupe.engine.identity import digest
 from codeloupe.engine.profile import Profile
 from codeloupe.engine.similarity import gap, likeness_of_meaning
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 SAME = 0.5
@@ -23,8 +24,7 @@ _MOST_COMPARED = 100
 _SET_ASIDE = (FindingStatus.REFUTED, FindingStatus.DISMISSED)
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds:
+class Rounds(Struct, frozen=True):
     """This round against the one before: `seen` was found now, `unseen` only before. Each has its status of now.
 
     A finding that was known before keeps the fingerprint it had.
@@ -43,8 +43,7 @@ class Rounds:
         return tuple(finding for finding in self.findings if finding.status in statuses)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class Ground(Struct, frozen=True, kw_only=True):
     """What is known of the code of earlier findings.
 
     `still_there` tells whether it is unchanged in the reviewed tree, `is_placed` whether the finding has the lines that

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec import Struct
+
 from codeloupe.engine.prompt_text import has_hidden, one_line, visible
 from codeloupe.model.change import DiffLine, FileChange, FileStatus, Hunk, LineKind
-from codeloupe.model.records import dataclass
 from codeloupe.model.unit import UnitPart
 
 # Below a unit of medium effort, so that only a line that is longer than a whole unit loses its end.
@@ -23,8 +24,7 @@ _SIGNS: dict[LineKind, str] = {"context": " ", "added": "+", "deleted": "-"}
 _NO_NEWLINE = "\\ no newline at the end"
 
 
-@dataclass(frozen=True, slots=True)
-class LightDiff:
+class LightDiff(Struct, frozen=True):
     """The text, and in words what of the diff is not in it as it is."""
 
     text: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, replace
 from operator import attrgetter
+
+from msgspec.structs import fields, replace
 
 from codeloupe.engine.profile import Profile
 from codeloupe.engine.similarity import NEAR_LINES, are_nearly_identical, likeness

@@ -6,8 +6,9 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.identity import same_block, shared_surroundings, surroundings_of

@@ -9,9 +9,10 @@ fits is never cut; an enormous one comes in pieces (see `cutting`). Files withou
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from codeloupe.engine.cutting import Piece, cut_hunk
 from codeloupe.engine.plan_experts import ExpertChoice

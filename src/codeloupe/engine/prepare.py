@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.bare_changes import shown_whole, to_be_read, with_marked
 from codeloupe.engine.encodings import encoding_of
@@ -46,7 +48,6 @@ from codeloupe.model.change import Change, FileChange, Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.ports import MomentOf, ReviewTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
 
@@ -55,8 +56,7 @@ _MOST_CONTENT_BYTES = 64 * 1024**2
 _MOST_OLD_BYTES = 128 * 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class Intake:
+class Intake(Struct, frozen=True):
     """A change with its selected files and a directory that holds their new content.
 
     `without_content` names selected files of which only the diff is known. `tree` is the whole reviewed tree, when it
@@ -120,8 +120,7 @@ async def fetch(request: PullRequestScope, *, repo: Path, into: Path) -> tuple[F
     return fetched.scope, fetched.repo
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True, kw_only=True):
     """What to take in beside the change, and whether the change may be believed."""
 
     rules: SelectionRules
@@ -207,8 +206,7 @@ async def _check_patterns(
         raise no_such_files(wrong[0], sorted(changed))
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """A selection after the contents of its files were looked at, and what was found in its lock files."""
 
     selection: Selection

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache, cached_property
 
+from msgspec import Struct
+
 from codeloupe.engine.code_tokens import tokens_of_code
 from codeloupe.engine.comment_words import mentioned, names, numbers, stem, stems, telling_stems
 from codeloupe.engine.defect_kinds import kinds_of, words_of_kinds
@@ -14,7 +16,6 @@ from codeloupe.engine.families import Family, family
 from codeloupe.engine.folding import has_letters
 from codeloupe.engine.vocabulary import vocabulary
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 
 _LONGEST_TITLE = 1_000
 _SHORTEST_BEGINNING = 3
@@ -51,8 +52,7 @@ _CLAUSE = re.compile(r"[:,;]")
 _ABSENCE = re.compile(r"(?:un\w+|missing|no|leaked|negative|hard|possible|potential)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Struct, frozen=True, dict=True):
     """What of a finding can be compared; each part is worked out when it is first needed."""
 
     finding: Finding

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.engine.light_diff import light_diff, shown_line
 from codeloupe.engine.prompt_checklist import checklist
 from codeloupe.engine.prompt_material import PromptMaterial, material_blocks
 from codeloupe.engine.prompt_schema import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
 from codeloupe.engine.prompt_text import cut, fenced, new_fence, one_line, visible
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.model.unit import Unit
 
 __all__ = [
@@ -46,8 +47,7 @@ _EXCERPT_CONTEXT_LINES = 25
 _EXCERPT_LINES = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(Struct, frozen=True):
     """The two texts of a call: the system's, the same for all units of a checklist, and the unit's own.
 
     `notes` say in words what of the unit or its material is not in the text as it is.

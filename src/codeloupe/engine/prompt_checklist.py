@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.engine.prompt_text import one_line
 from codeloupe.model.expert import Expert

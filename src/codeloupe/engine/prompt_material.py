@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from codeloupe.engine.condensing import condensed
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.prompt_text import cut, fenced, one_line, visible
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import GuidanceFile, Intent, PathInstruction
-from codeloupe.model.records import dataclass
 
 # What the caller of a review wrote for it goes out as it is, up to about 2,000 tokens of rules and 1,200 of context.
 _INSTRUCTIONS_BYTES = 7_000
@@ -58,8 +59,7 @@ _REVIEW_GUIDANCE_ROOM = _Room(0.20, least=1_400, least_in_follow_up=600, most=4_
 _MESSAGES_ROOM = _Room(0.08, least=400, least_in_follow_up=120, most=900)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptMaterial:
+class PromptMaterial(Struct, frozen=True, kw_only=True):
     """What a prompt is made from beside the diff. `fence` is the marker of the run, from `new_fence`.
 
     `is_follow_up` when the diff is only what is new since an earlier review: then the rest is said more briefly.
@@ -75,8 +75,7 @@ class PromptMaterial:
     is_follow_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(Struct, frozen=True):
     """Pieces of a prompt in their order, and in words what a limit took out of them."""
 
     pieces: tuple[str, ...] = ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
 
 _LONGEST_QUOTE = 20_000
 _MOST_LINES = 200
@@ -26,8 +26,7 @@ _NUMBER_ROW = re.compile(r"\s{0,9}:(\d{1,7})\s{0,9}$")
 _DIFF_ROW = re.compile(r"@@ |diff --git |index [0-9a-f]{7}|--- [ab]/|\+\+\+ [ab]/|=== |\\ [Nn]o newline at")
 
 
-@dataclass(frozen=True, slots=True)
-class QuoteForm:
+class QuoteForm(Struct, frozen=True):
     """One reading of a quote. `of_deletion` says that it shows deleted lines by its own marks.
 
     `first_line` is the line number that stands in its margin, if any.

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from msgspec import Struct
+
 from codeloupe.engine.folding import has_letters
 from codeloupe.engine.search_text import BOUNDARY, SearchText
-from codeloupe.model.records import dataclass
 
 # What redaction puts in the place of a secret.
 MASK = "[redacted]"
@@ -24,8 +25,7 @@ _LONGEST_OTHER_PIECE = 1000
 _MOST_TRIES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A part of a quote behind a gap: `reach` is how many lines the gap may span, 0 for one within a line."""
 
     text: str
@@ -84,8 +84,7 @@ def _tells_enough(text: SearchText, longest: Piece, place: tuple[int, int]) -> b
     return takes_whole_lines or len(longest.text) >= _SHORTEST_PIECE
 
 
-@dataclass(frozen=True, slots=True)
-class _Extension:
+class _Extension(Struct, frozen=True):
     """Looks for the pieces before and behind one that was found, each in the reach of the gap between."""
 
     text: SearchText

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.folding import fold, has_letters
 from codeloupe.engine.quote_forms import QuoteForm, quote_forms
 from codeloupe.engine.quote_gaps import gapped_places, pieces_of
 from codeloupe.engine.search_text import SearchText
-from codeloupe.model.records import dataclass
 
 # What is shorter stands everywhere, and counts only on the line that the reviewer names.
 _SHORTEST_LINE = 3
@@ -37,8 +38,7 @@ _Find = Callable[[int, int], int]
 _Reading = tuple[QuoteForm, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(Struct, frozen=True):
     """A text to search, and what is better in it: `rank` of two rows is lower for a better place.
 
     `windows` are rows around which the best places are; `is_stated` tells whether rows hold the line that was named,
@@ -59,8 +59,7 @@ class Ground:
         return replace(self, windows=((self.stated, self.stated),), only_windows=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """The rows of a quote, how good the place is, and the reading of the quote that led there.
 
     `whole` tells that it takes up its lines wholly, `gapped` that something in it stands for text that is not told.
@@ -74,8 +73,7 @@ class Match:
     gapped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(Struct, frozen=True):
     """The readings of a quote, each with its folded lines."""
 
     readings: tuple[_Reading, ...]

@@ -12,9 +12,10 @@ from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
+from msgspec import Struct
+
 from codeloupe.engine.search_text import SearchText
 from codeloupe.model.change import FileChange, Hunk
-from codeloupe.model.records import dataclass
 
 
 class Lines(Protocol):
@@ -56,8 +57,7 @@ class WholeLines:
         return min(max(number, 1), max(self.count, 1)) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class DiffRows:
+class DiffRows(Struct, frozen=True):
     """Lines of hunks, in order, each with its number, text and whether it was deleted."""
 
     rows: Sequence[tuple[int, bytes, bool]]
@@ -79,8 +79,7 @@ class DiffRows:
         return any(row[2] for row in self.rows[first : last + 1])
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Struct, frozen=True):
     """Lines, and the text of them to search in."""
 
     lines: Lines

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.lifecycle import Ground, compare
 from codeloupe.engine.placing_again import PlacesOfNow, is_on_added_lines, is_touched
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
 from codeloupe.model.ports import ReviewTask
-from codeloupe.model.records import dataclass
 
 # Of some fingerprints, those whose finding was fixed when it was seen last.
 FixedBefore = Callable[[Sequence[str]], frozenset[str]]
@@ -30,8 +31,7 @@ def who_saw(finding: Finding) -> frozenset[str]:
     return frozenset(_LOOK_MARKS.split(look, 1)[0] for look in (finding.reviewer, *finding.seen_by))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """Who is asked in this round, and about which hunks.
 
     `experts` are the checklists, None when nothing that was asked before is left out of them. `on_added_lines` is for
@@ -54,8 +54,7 @@ class Asked:
         return (is_on_added_lines if self.on_added_lines else is_touched)(finding, self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Struct, frozen=True):
     """Findings with their status. Of the `doubtful`, by fingerprint, the code is there and changed around them.
 
     Those were not found again by who reported them: they are open until a verification says that they are fixed, and
@@ -77,8 +76,7 @@ def _is_fixed(doubtful: Finding) -> bool:
     return doubtful.status is FindingStatus.REFUTED or not doubtful.verification
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EarlierRounds:
+class EarlierRounds(Struct, frozen=True, kw_only=True):
     """What is known from before: the findings of the last round, and what persons dismissed, by fingerprint.
 
     `dismissed_findings` are those of the dismissed that are still known, from any branch.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.bare_changes import with_and_without_lines
 from codeloupe.engine.failures import NOT_VERIFIED
@@ -22,7 +24,6 @@ from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import Event, StageStarted, Warned
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import (
     Coverage,
     Policy,
@@ -36,8 +37,7 @@ from codeloupe.model.review import (
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewPlan:
+class ReviewPlan(Struct, frozen=True, kw_only=True):
     """All that a run needs: the task, what was left out, who reviews, who verifies, and the policy.
 
     `reviewers` all review the same files at the same time; there is at least one. `baseline` holds the findings that

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import PurePosixPath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.content_kinds import kind_of_content, looks_like_text, shown_content
 from codeloupe.engine.encodings import (
@@ -33,7 +35,6 @@ from codeloupe.engine.file_kinds import (
 )
 from codeloupe.engine.globs import Globs
 from codeloupe.model.change import Change, FileChange, FileStatus
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import NEVER_READ, SkippedFile, SkipReason
 
 HEAD_BYTES = 4096
@@ -57,8 +58,7 @@ _UNSHOWN = "the diff says only that it differs (make the diff with --text)"
 _ALWAYS_ACCEPTED = frozenset((SkipReason.MEDIA, SkipReason.FONT, SkipReason.EXCLUDED, SkipReason.NOTHING_TO_READ))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectionRules:
+class SelectionRules(Struct, frozen=True, kw_only=True):
     """What to leave out. `believe_content` is off for untrusted changes: no comment and no name may hide code.
 
     `accept` names the classes of files that may stay unread all the same.
@@ -90,8 +90,7 @@ class SelectionRules:
         return self.believe_content or reason in self.accept
 
 
-@dataclass(frozen=True, slots=True)
-class FileContent:
+class FileContent(Struct, frozen=True):
     """The size and the first bytes of a file after the change, and all of them where they were needed."""
 
     size: int
@@ -104,8 +103,7 @@ class FileContent:
         return self.head if self.whole is None and self.size == len(self.head) else self.whole
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """Files to review, and the rest with reasons. `lock_files` are read by an analyser instead of the reviewers."""
 
     files: tuple[FileChange, ...]

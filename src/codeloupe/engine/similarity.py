@@ -8,7 +8,7 @@ only untidy.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from codeloupe.engine.defect_kinds import words_of_kinds
 from codeloupe.engine.families import Family

@@ -6,8 +6,9 @@ Linters and gates never quote, and the forms of answer that many models know hav
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
+
+from msgspec.structs import replace
 
 from codeloupe.engine.reviewed_file import WholeLines
 from codeloupe.engine.reviewed_text import TextReader

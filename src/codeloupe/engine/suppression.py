@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.suppression_baseline import KnownFindings
 from codeloupe.engine.suppression_marks import Mark, asks_to_ignore, is_comment_alone, marks_in, places_of
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewError
 from codeloupe.model.suppression import Suppression, SuppressionKind
 
@@ -31,8 +32,7 @@ _MOST_NAMED = 10
 LinesOf = Callable[[str], Sequence[str] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Suppressed:
+class Suppressed(Struct, frozen=True):
     """The findings in their order, some of them suppressed, and what a person should know about it."""
 
     findings: tuple[Finding, ...]

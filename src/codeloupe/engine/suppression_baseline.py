@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from codeloupe.engine.code_tokens import tokens_of_code
 from codeloupe.engine.lifecycle import SAME

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec import Struct
+
 from codeloupe.engine.families import Family, family
 from codeloupe.engine.folding import has_letters
 from codeloupe.engine.suppression_syntax import Syntax, comments_in, syntax_of
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 
 _WORD = "codeloupe:"
 _MARK = re.compile(r"codeloupe:[ \t]{0,20}ignore(?![\w-])[ \t]{0,20}(?:\[([^\]]{0,400})(\]?))?", re.IGNORECASE)
@@ -26,8 +27,7 @@ _SEPARATORS = re.compile(r"[\s_-]+")
 _BEHAVIOUR_WORDS = frozenset({"behaviour", "behavior", "correctness", "bug", "bugs", "logic", "reliability"})
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """One such comment. `names` is None when it is about any finding; `reason` is empty when it gives none."""
 
     file: str

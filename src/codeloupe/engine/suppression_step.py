@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.suppression import LinesOf, added_suppressions, apply_suppressions

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import PurePosixPath
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 # Nobody reads such a line, and whoever wants a comment to be seen puts it elsewhere.
 _LONGEST_LINE = 20_000
@@ -29,16 +29,14 @@ _REM = "rem "
 _ALL_QUOTES = "\"'`"
 
 
-@dataclass(frozen=True, slots=True)
-class Syntax:
+class Syntax(Struct, frozen=True):
     """What begins a comment, and which signs enclose a string."""
 
     openers: tuple[str, ...]
     quotes: str = _ALL_QUOTES
 
 
-@dataclass(frozen=True, slots=True)
-class Comment:
+class Comment(Struct, frozen=True):
     """The text of a comment without its signs; `alone` when there is no code on its line."""
 
     text: str

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.asking import Asker, Desk, warn
 from codeloupe.engine.circuit import CircuitOpen
@@ -37,7 +39,6 @@ from codeloupe.model.agent import AgentRequest
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink
-from codeloupe.model.records import dataclass
 from codeloupe.model.unit import Unit
 
 Place = Callable[[ClaimedFinding, Unit], Finding]
@@ -53,8 +54,7 @@ _MAX_FINDINGS = 200
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitOutcome:
+class UnitOutcome(Struct, frozen=True, kw_only=True):
     """What a unit gave. With a `failure` it is not, or not wholly, reviewed, whatever was found.
 
     `reviewed` says whether there was a whole answer about it. `dropped` tells of findings that could not be read;
@@ -69,8 +69,7 @@ class UnitOutcome:
     answer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Heard:
+class _Heard(Struct, frozen=True):
     """An answer as it was understood."""
 
     read: ReviewAnswer
@@ -93,8 +92,7 @@ class _Heard:
         return readable is True or (readable is None and bool(self.read.findings))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitCall:
+class UnitCall(Struct, frozen=True, kw_only=True):
     """How the units of one task are asked about."""
 
     asker: Asker

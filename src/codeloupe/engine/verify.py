@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
 from itertools import islice
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codeloupe.engine.asking import Asker, CallOptions, Desk, Transcript, can_read_tree, for_each, warn
 from codeloupe.engine.circuit import CircuitOpen
@@ -26,7 +28,6 @@ from codeloupe.model.answer import Proof, Verification
 from codeloupe.model.events import FindingVerified, StageStarted
 from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewError
 from codeloupe.model.severity import Severity
 
@@ -36,8 +37,7 @@ _SIGNS = {"added": "+", "deleted": "-", "context": " "}
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyOptions:
+class VerifyOptions(Struct, frozen=True, kw_only=True):
     """What is verified, and how. `calls_at_once` as `units_at_once` of a review."""
 
     at_least: Severity = Severity.HIGH
@@ -110,8 +110,7 @@ def _is_wanted(finding: Finding, at_least: Severity) -> bool:
     return is_claim and finding.is_open and finding.severity.at_least(at_least) and not is_known
 
 
-@dataclass(slots=True, kw_only=True)
-class _Run:
+class _Run(Struct, kw_only=True):
     """The findings of one verification, each replaced by what became of it."""
 
     asker: Asker

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 _FILE = Path(__file__).with_name("vocabulary.toml")
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
+class Vocabulary(Struct, frozen=True):
     """Words as they stand in the file: empty ones, opposites, beginnings by family, ways to say each kind of defect."""
 
     empty_words: frozenset[str]

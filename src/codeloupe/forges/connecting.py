@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -14,6 +13,7 @@ from codeloupe.forges.github.address import Endpoints, Target
 from codeloupe.forges.github.client import GitHubClient, unreadable
 from codeloupe.forges.github.failures import READING, BadAnswer, Doing, explained
 from codeloupe.forges.github.waiting import Patience
+from codeloupe.model.confidential import Confidential
 from codeloupe.model.publication import PullRequestName
 
 if TYPE_CHECKING:
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 INSTALL = install_command("github")
 
 
-@dataclass(frozen=True, slots=True)
-class TokenLogin:
+class TokenLogin(Confidential, frozen=True):
     """A token of a person, of GitHub Actions, or one that an App was given elsewhere."""
 
-    token: str = field(repr=False)
+    token: str
 
     @property
     def is_installation(self) -> bool:
@@ -34,12 +33,11 @@ class TokenLogin:
         return self.token.startswith("ghs_")
 
 
-@dataclass(frozen=True, slots=True)
-class AppLogin:
+class AppLogin(Confidential, frozen=True):
     """A GitHub App, by its id and its private key."""
 
     app_id: str
-    private_key: str = field(repr=False)
+    private_key: str
 
     is_installation = True
 

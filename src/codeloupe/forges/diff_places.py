@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import ChangedFile
@@ -13,8 +14,7 @@ from codeloupe.model.publication import ChangedFile
 _HUNK = re.compile(r"@@ -[0-9]{1,9}(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Lines `first` to `last` of a file.
 
     `takes_edit` tells that these are all lines of the finding, and that no deleted line stands between them: GitHub
@@ -27,15 +27,13 @@ class Place:
     takes_edit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Nowhere:
+class Nowhere(Struct, frozen=True):
     """No place, and why."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hunk:
+class Hunk(Struct, frozen=True):
     """The lines of one hunk on the new side, and those of them right above which lines are deleted, in order."""
 
     first: int

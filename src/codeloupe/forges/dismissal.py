@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from codeloupe.model.publication import Thread, ThreadComment
 
@@ -15,8 +16,7 @@ _COMMAND = re.compile(r"/codeloupe[ \t]{1,8}dismiss(?:[ \t:,.–—-]{1,8}(?P<re
 _WORD = re.compile(r"dismiss(?:[.!]?|[ \t]{0,8}[:–—-][ \t]{0,8}(?P<reason>.*))", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Dismissed:
+class Dismissed(Struct, frozen=True):
     """Who dismissed, and why; the reason may be empty."""
 
     who: str

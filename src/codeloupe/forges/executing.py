@@ -7,8 +7,9 @@ ended in the middle opens no gate. To run it again does what is left, and nothin
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, ForgeRefused, HeadMoved
 from codeloupe.forges.github.failures import GONE

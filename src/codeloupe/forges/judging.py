@@ -6,7 +6,8 @@ Nothing is said of the change as a whole, unless somebody asked for it.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import Conclusion, Opinion, PublishOptions, PullRequest, StandingOpinion

@@ -5,7 +5,7 @@ What a review did not look at is not known to be fixed, and stays open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from codeloupe.forges.marker import word_of
 from codeloupe.model.change import ScopeKind
@@ -14,8 +14,7 @@ from codeloupe.model.review import Review
 from codeloupe.reports.gaps import gaps_of
 
 
-@dataclass(frozen=True, slots=True)
-class LookedAt:
+class LookedAt(Struct, frozen=True):
     """What a review saw of a pull request. `why_not` says in words why it can tell of nothing, or is empty."""
 
     why_not: str

@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from msgspec import Struct
+
 from codeloupe.errors import UsageError
+from codeloupe.model.confidential import Confidential
 from codeloupe.model.finding import Finding
 
 _PREFIX = "<!-- codeloupe:1 "
@@ -36,8 +38,7 @@ class MarkKind(StrEnum):
     BACK = "back"
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """What a comment is about: a finding's key, or a commit; `detail` says more, `-` is nothing."""
 
     kind: MarkKind
@@ -45,8 +46,7 @@ class Mark:
     detail: str = "-"
 
 
-@dataclass(frozen=True, slots=True)
-class SigningKey:
+class SigningKey(Confidential, frozen=True):
     """What marks are signed with.
 
     Made from a secret, nobody else can make a mark, also no other program that posts under the same account. Without
@@ -54,7 +54,7 @@ class SigningKey:
     is ours is known by its author alone.
     """
 
-    material: bytes = field(repr=False)
+    material: bytes
     is_secret: bool
 
     @classmethod
@@ -73,8 +73,7 @@ class SigningKey:
         return cls(hashlib.sha256(b"codeloupe publish, without a secret").digest(), is_secret=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Struct, frozen=True):
     """Makes and reads the marks of one pull request. The repository goes by its number, which outlives its name."""
 
     key: SigningKey

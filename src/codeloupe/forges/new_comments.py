@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from codeloupe.forges.comment_text import finding_body
 from codeloupe.forges.diff_places import DiffPlaces, Nowhere, Place
@@ -14,8 +15,7 @@ from codeloupe.model.review import Review
 from codeloupe.reports.wording import counted
 
 
-@dataclass(frozen=True, slots=True)
-class Sorted:
+class Sorted(Struct, frozen=True):
     """Findings with a comment and without one."""
 
     comments: tuple[InlineComment, ...] = ()

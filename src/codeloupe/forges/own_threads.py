@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from codeloupe.forges.diff_places import DiffPlaces
 from codeloupe.forges.dismissal import Dismissed, dismissed_by
@@ -19,8 +20,7 @@ _ANSWERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnThread:
+class OwnThread(Struct, frozen=True, kw_only=True):
     """A thread that begins with a finding of ours. `reviewer` posted it; `last_word` is what we said in it last.
 
     `was_contradicted` tells that somebody said something after that.

@@ -10,8 +10,10 @@ import string
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codeloupe.engine.history.judging import judged
 from codeloupe.engine.history.lookup import LAST, find_review
@@ -52,8 +54,7 @@ _MOST_EVENT_BYTES = 32 * 1024**2
 _MOST_KEY_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishRequest:
+class PublishRequest(Struct, frozen=True, kw_only=True):
     """What is asked for. `pull_request` and `repository` are as a person writes them, empty when not given.
 
     `review` is an id, the beginning of one, `last`, or the path of a JSON report; `status` None chooses by the token.

@@ -5,7 +5,7 @@ The far end of endless texts goes too: no page shows it, and to look through it 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError

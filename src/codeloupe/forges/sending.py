@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from codeloupe.errors import ForgeError, ForgeUncertain
 from codeloupe.forges.github.client import GitHubClient
@@ -16,8 +17,7 @@ _AT_ONCE = 10
 _PAUSE_SECONDS = 1.0
 
 
-@dataclass(slots=True)
-class Sending:
+class Sending(Struct):
     """What all steps share: the client, the marks, and how much was sent already."""
 
     client: GitHubClient

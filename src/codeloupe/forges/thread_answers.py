@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from codeloupe.forges.comment_text import answer_body
 from codeloupe.forges.looked_at import LookedAt
@@ -16,8 +17,7 @@ from codeloupe.reports.standing import why_not_counted
 _CLOSING = (AnswerKind.GONE, AnswerKind.ASIDE)
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """A finding of the review, as it counts now, and the threads about it, the oldest first.
 
     One that is not shown is below the review's `min_severity`: it is there, and nothing is said about it.
@@ -43,8 +43,7 @@ class Subject:
         return self.is_back or any(not own.thread.is_resolved for own in self.threads)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answering:
+class Answering(Struct, frozen=True, kw_only=True):
     """What is needed to answer. `resolve` tells whether threads may be resolved and opened again."""
 
     head: str

@@ -7,8 +7,10 @@ that it is an error, never a PASS.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
 from codeloupe.engine.parse.reasons import TRUNCATED_JSON
@@ -26,7 +28,6 @@ from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Tok
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.ports import GateTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.spending import spent, usage_of
 from codeloupe.model.usage import Usage
 
@@ -36,8 +37,7 @@ CanRead = Callable[[GateDefinition, GateTask], bool]
 _NO_CRITIQUE = "invalid answer: it is no critique"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Heard:
+class _Heard(Struct, frozen=True, kw_only=True):
     """An answer as it was understood, and what it cost."""
 
     read: CritiqueAnswer

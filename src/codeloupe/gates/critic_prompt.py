@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.gates.fencing import cut, fenced
 from codeloupe.model.pipeline import Critique
 from codeloupe.model.ports import GateTask
-from codeloupe.model.records import dataclass
 
 # Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
 CRITIC_VERSION = "1"
@@ -51,8 +52,7 @@ REPAIR_SCHEMA: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CriticPrompt:
+class CriticPrompt(Struct, frozen=True):
     """The two texts of a call."""
 
     system: str

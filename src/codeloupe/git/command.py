@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Coroutine, Mapping
-from dataclasses import field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from codeloupe.errors import GitFailed, ProgramNotFound
-from codeloupe.model.records import dataclass
+from codeloupe.model.confidential import Confidential
 from codeloupe.system.blocking import run_blocking
 from codeloupe.system.command import Command, Completed, find_program
 from codeloupe.system.environment import inherited_environment
@@ -91,8 +93,7 @@ PATCH_FLAGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a git command works: its repository, and optionally a work tree and an index.
 
     `settings` are further `-c` values; they come from us, never unchecked from the reviewed repository.
@@ -104,13 +105,12 @@ class Place:
     settings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Confidential, frozen=True):
     """How git may talk to one remote: by which protocol alone, with which variables, how long and how much."""
 
     protocol: str
     timeout_seconds: float
-    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict)
     max_output_bytes: int = 16 * 1024**2
 
 

@@ -6,8 +6,10 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.blob_contents import blob_sizes
@@ -21,7 +23,6 @@ from codeloupe.git.repository import Repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, Scope, ScopeKind
 from codeloupe.model.commit import Commit
-from codeloupe.model.records import dataclass
 from codeloupe.model.scope import CommitScope
 
 _LOG = ("log", "--no-walk=unsorted", "--stdin", "--no-show-signature")
@@ -31,8 +32,7 @@ _COMMITS_IN_BATCH = 50
 _BINARY_BYTES_IN_BATCH = 16 * 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class CommitChange:
+class CommitChange(Struct, frozen=True):
     """A commit with its change; `change` is None when it cannot be read, and `problem` says why."""
 
     commit: Commit
@@ -86,8 +86,7 @@ def _batches(commits: Sequence[Commit]) -> Iterator[list[Commit]]:
         yield batch
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     """Reads batches of commits through one engine."""
 
     repository: Repository

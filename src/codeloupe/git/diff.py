@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff_headers import GIT_HEADER, read_git_section

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from codeloupe.git.diff_hunks import read_hunks
 from codeloupe.git.diff_names import NO_FILE, NamePair, git_paths, read_name_lines
 from codeloupe.git.diff_text import DiffText, Section
 from codeloupe.git.quoting import unquote
 from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.model.records import dataclass
 
 GIT_HEADER = b"diff --git "
 
@@ -34,8 +35,7 @@ _EMPTY_BLOBS = (
 _UNFINISHED_HINT = "make the diff again, without options that leave lines out (-w, --irreversible-delete)"
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(Struct, frozen=True):
     """The `diff --git` line and what the extended header lines say."""
 
     start: int
@@ -51,8 +51,7 @@ class _Header:
         return None if value is None else value.decode("ascii", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
+class _Content(Struct, frozen=True):
     """What follows the header."""
 
     end: int

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+from msgspec import Struct
+
 from codeloupe.git.diff_text import DiffText
 from codeloupe.git.quoting import quoted_length, unquote
-from codeloupe.model.records import dataclass
 
 NO_FILE = b"/dev/null"
 _NO_FILE_WORDS = (b"(nonexistent)", b"(revision 0)")
@@ -20,8 +21,7 @@ _SPACED_DATE = re.compile(rb" +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: 
 _DATE = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.0{1,9})? ([+-]\d{4})")
 
 
-@dataclass(frozen=True, slots=True)
-class NamePair:
+class NamePair(Struct, frozen=True):
     """The names of a `---` and a `+++` line, as written but unquoted, and what stood behind a tab (a date, often)."""
 
     old: bytes

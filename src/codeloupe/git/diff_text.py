@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.quoting import decode_path
 from codeloupe.model.change import FileChange
-from codeloupe.model.records import dataclass
 
 _EXCERPT_BYTES = 60
 _BOUNDARY = re.compile(rb'boundary="([^"\n]{1,70})"')
@@ -15,8 +16,7 @@ _HERE = re.compile(rb"(?:\./)+")
 _MAKE_AGAIN = "make the diff again, for example with `git diff > change.diff`, and do not edit it"
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """One file of a diff, and the positions where its text begins and ends.
 
     `from_git` is true for a section with a `diff --git` line.

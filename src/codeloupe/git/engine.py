@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.errors import NotARepository, UsageError
 from codeloupe.git.command import Place
-from codeloupe.model.records import dataclass
 from codeloupe.system.temporary import temporary_directory
 
 # For reading diffs: drivers off; text and eol stay, or a CRLF checkout would differ in every line.
@@ -25,8 +26,7 @@ DIFF_ATTRIBUTES = "* !filter !diff !merge !ident\n"
 EXPORT_ATTRIBUTES = "* !filter !diff !merge !ident !text !eol !working-tree-encoding !export-ignore !export-subst\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """The parts of the reviewed repository that an engine borrows."""
 
     objects: Path

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import accumulate
+
+from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.quoting import decode_path, unquote

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from codeloupe.model.change import FileChange
-from codeloupe.model.records import dataclass
 
 _MOST_FILES = 1_000
 _MOST_READ_BYTES = 1_000_000
 _NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nearness:
+class Nearness(Struct, frozen=True, kw_only=True):
     """How much of a large tree is exported: so many files, the nearest to the needed ones first.
 
     `names` are words of the change, in lower case: a file that is called like one of them is near.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from codeloupe.git.command import Place, try_git
 from codeloupe.git.engine import DIFF_ATTRIBUTES, in_engine, object_name, temporary_engine

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.command import Place, git
 from codeloupe.git.remote_address import (
@@ -36,7 +38,6 @@ from codeloupe.git.remote_failures import remote_failure
 from codeloupe.git.remote_refs import RemoteBranch, RemotePullRequest, ask_for
 from codeloupe.git.repository import Repository, merge_base, open_repository
 from codeloupe.git.scopes import parents_of
-from codeloupe.model.records import dataclass
 from codeloupe.model.scope import FetchedScope, PullRequestScope
 
 _FETCH = (
@@ -49,8 +50,7 @@ _COMMITS_ONLY = "--filter=tree:0"
 _TELL_NOTHING = "fetch.negotiationAlgorithm=noop"
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPullRequest:
+class FetchedPullRequest(Struct, frozen=True):
     """A pull request at hand: the repository of ours that holds it, and what is to be reviewed there."""
 
     repo: Path
@@ -162,8 +162,7 @@ async def _fetch_history(fetch: _Fetch, there: RemotePullRequest) -> RemoteBranc
     return there.base
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetch:
+class _Fetch(Struct, frozen=True):
     """Fetches into the engine. Of a `partial` one files are fetched apart from the commits."""
 
     remote: RemoteRepository

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError, RepositoryBusy
 from codeloupe.git.quoting import decode_path
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.model.records import dataclass
 
 _RAW = re.compile(rb":([0-7]{6}) ([0-7]{6}) ([0-9a-f]{4,64}) ([0-9a-f]{4,64}) ([ACDMRTUXB])(\d{0,3})")
 _NUMSTAT = re.compile(rb"(\d{1,18}|-)\t(\d{1,18}|-)\t(.*)", re.DOTALL)
@@ -30,8 +31,7 @@ _STATUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawEntry:
+class RawEntry(Struct, frozen=True, kw_only=True):
     """One file in git's lists. A mode of `000000` or a blob of zeros is git's word for none.
 
     `old_path` and `new_path` are the same except for renames and copies. `added` and `deleted` are None where git
@@ -50,8 +50,7 @@ class RawEntry:
     deleted: int | None = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
+class _Counts(Struct, frozen=True):
     old_path: str
     new_path: str
     added: int | None

@@ -6,8 +6,10 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codeloupe.errors import GitFailed, OutputTooLarge
 from codeloupe.git.command import DIFF_FLAGS, PATCH_FLAGS, Place, both, failure, git, try_git
@@ -18,7 +20,6 @@ from codeloupe.git.raw import parse_raw_numstat, reconcile
 from codeloupe.git.repository import Repository, comparison_settings
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.model.change import Change, FileChange
-from codeloupe.model.records import dataclass
 
 # In the working tree: git's guards for other systems' file names would make it refuse a file that is there, and with
 # sparse checkouts known it looks at files outside of the sparse part that are there all the same.
@@ -27,8 +28,7 @@ _MAX_FILE_BYTES = 256 * 1024**2
 _CLOSED_FOLDER = re.compile(r"^warning: could not open directory '(.*?)': ([^\n']*)$", re.MULTILINE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Prepared(Struct, frozen=True):
     """Where to run the diff, what to compare, and what had to be left out."""
 
     place: Place

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
+from msgspec import Struct
+
 from codeloupe.errors import UsageError
-from codeloupe.model.records import dataclass
 
 Protocol = Literal["https", "ssh", "http", "file"]
 RefFamily = Literal["pull", "merge-requests"]
@@ -31,8 +32,7 @@ _HINT = "give a number, OWNER/NAME#NUMBER, or a URL such as https://HOST/OWNER/N
 _CHECK_OUT = "check the pull request out, and review it there with --untrusted --base REF"
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAddress:
+class RemoteAddress(Struct, frozen=True):
     """Where a repository is: the URL for git, the one protocol that may be spoken, and a name without either.
 
     `page` is the address of its web page, where it can be told from the URL.
@@ -48,8 +48,7 @@ class RemoteAddress:
         return self.name.casefold() == other.name.casefold()
 
 
-@dataclass(frozen=True, slots=True)
-class PullRequestName:
+class PullRequestName(Struct, frozen=True):
     """A pull request as it was named: by a number alone, or with its repository and its kind of ref.
 
     `repository` is its OWNER/NAME where that was given without a host.

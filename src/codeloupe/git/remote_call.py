@@ -7,11 +7,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.errors import GitFailed, ProcessTimedOut
 from codeloupe.git.command import Line, Place, git_for_user, git_to_remote
 from codeloupe.git.remote_address import RemoteAddress
 from codeloupe.git.remote_failures import CHECK_OUT, remote_failure
-from codeloupe.model.records import dataclass
 from codeloupe.system.command import Completed
 
 TIMEOUT_SECONDS = 900.0
@@ -38,8 +39,7 @@ _HTTP_SETTINGS = ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60")
 _KEEP_PACKS = "fetch.unpackLimit=1"
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteRepository:
+class RemoteRepository(Struct, frozen=True):
     """A remote, and the repository of ours into which it is fetched. `limit_bytes` is what it may send at most."""
 
     address: RemoteAddress

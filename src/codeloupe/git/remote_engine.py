@@ -11,11 +11,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.errors import GitFailed
 from codeloupe.git.command import Place, git, git_for_user, try_git
 from codeloupe.git.remote_address import RemoteAddress
 from codeloupe.git.repository import Repository
-from codeloupe.model.records import dataclass
 
 REMOTES = ("upstream", "origin")
 # Tips beyond these would make the talk with the remote longer, not what it sends shorter.
@@ -23,8 +24,7 @@ _MOST_KNOWN_TIPS = 200
 _SHA256_DIGITS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """What the user's own clone has already: where its objects are, and the tips of its branches."""
 
     objects: Path

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from codeloupe.errors import RevisionError
 from codeloupe.git.remote_address import PullRequestName, RefFamily
 from codeloupe.git.remote_call import RemoteRepository
-from codeloupe.model.records import dataclass
 
 OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FAMILIES: tuple[RefFamily, ...] = ("pull", "merge-requests")
 _MOST_LINES = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteBranch:
+class RemoteBranch(Struct, frozen=True):
     """A branch or tag of a remote by its short name, with its object; or a commit that was named outright."""
 
     name: str
     sha: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemotePullRequest:
+class RemotePullRequest(Struct, frozen=True):
     """The commits a remote names: `merge` is its own try to merge, None where it made none.
 
     `base` is what the caller asked to compare with, or else the default branch; None where there is neither.

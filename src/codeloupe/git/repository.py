@@ -6,10 +6,11 @@ import os
 import re
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.errors import NotARepository, RevisionError
 from codeloupe.git.command import MINIMUM_VERSION, Place, ask_git, both, failure, git, git_for_user, try_git
 from codeloupe.git.engine import Sources
-from codeloupe.model.records import dataclass
 from codeloupe.system.command import Completed
 
 _REMOTE_HEAD = "refs/remotes/origin/HEAD"
@@ -23,8 +24,7 @@ _COMPARISON_VALUES = frozenset({"true", "false", "yes", "no", "on", "off", "1", 
 _OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(Struct, frozen=True):
     """A git work tree. `root` is the directory that holds `.git`, whatever core.worktree claims."""
 
     root: Path
@@ -40,16 +40,14 @@ class Repository:
         return Place(self.git_dir, work_tree=self.root)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """What is checked out: the commit, None before the first one, and the branch, None when it is detached."""
 
     sha: str | None
     branch: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class BaseBranch:
+class BaseBranch(Struct, frozen=True):
     """A base branch: its ref as git knows it, its commit, and whether HEAD is on it."""
 
     name: str

@@ -6,6 +6,8 @@ from enum import Enum
 from pathlib import Path
 from typing import assert_never
 
+from msgspec import Struct
+
 from codeloupe.errors import NotARepository, RevisionError
 from codeloupe.git.command import Place, both, git
 from codeloupe.git.engine import object_name
@@ -22,7 +24,6 @@ from codeloupe.git.repository import (
     resolve,
 )
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.records import dataclass
 from codeloupe.model.scope import (
     BaseScope,
     CommitScope,
@@ -45,8 +46,7 @@ class Side(Enum):
     WORKING_TREE = "working tree"
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Struct, frozen=True):
     """A resolved scope: `base` is a commit or tree, `head` the commit on the new side, or None for index and tree."""
 
     scope: Scope

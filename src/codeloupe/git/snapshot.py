@@ -12,8 +12,9 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from codeloupe.git.blobs import Entry, list_entries
 from codeloupe.git.command import Place, failure, git, try_git
@@ -30,7 +31,6 @@ from codeloupe.git.engine import (
 from codeloupe.git.nearness import Nearness
 from codeloupe.git.repository import Repository, comparison_settings, read_head
 from codeloupe.git.scopes import Side, Sides
-from codeloupe.model.records import dataclass
 
 _FORBIDDEN_PARTS = frozenset({"", ".", "..", ".git"})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -48,8 +48,7 @@ _MAX_NAME_BYTES = 255
 _MAX_PATH_BYTES = 3_500
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """A directory with files of the reviewed tree, and those that could not be put there, with the reason.
 
     `is_partial` when further files were left out since the tree has very many.

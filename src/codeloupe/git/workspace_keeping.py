@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.git.blob_contents import blob_sizes
 from codeloupe.git.workspace_looks import Remembered
 from codeloupe.git.workspace_objects import Entries, Kept, Objects, ObjectWriter
@@ -14,13 +16,11 @@ from codeloupe.git.workspace_reading import blob_name, opened, read_file, read_l
 from codeloupe.git.workspace_scan import LINK_MODE, Found, Scan, Stamp, reason_of, stamp_of
 from codeloupe.git.workspace_trees import Tree
 from codeloupe.model.change import SUBMODULE_MODE
-from codeloupe.model.records import dataclass
 
 _FILES_BETWEEN_BREATHS = 50
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFiles:
+class KeptFiles(Struct, frozen=True):
     """A tree that was kept: its name, all that is in it, and the stamps of the files that were looked at."""
 
     tree: str

@@ -11,21 +11,20 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from codeloupe.git.workspace_objects import Entries, Objects, write_whole
 from codeloupe.git.workspace_scan import Stamp
-from codeloupe.model.records import dataclass
 
 # Two changes within one tick of the system's clock have the same time, so a file that is as young is read again.
 _TICK_NANOSECONDS = 100_000_000
 _FACTS_IN_A_STAMP = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Struct, frozen=True):
     """The tree that a workspace held, and the stamps of its files with the names of their contents."""
 
     tree: str

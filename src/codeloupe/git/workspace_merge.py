@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from codeloupe.errors import WorkspaceError
 from codeloupe.git.blob_contents import blob_sizes
 from codeloupe.git.command import git, try_git
 from codeloupe.git.engine import private_directory
 from codeloupe.git.workspace_objects import Kept, Objects, ObjectWriter
 from codeloupe.git.workspace_scan import PLAIN_MODE, PROGRAM_MODE
-from codeloupe.model.records import dataclass
 
 _GONE = "000000"
 _REGULAR = (PLAIN_MODE, PROGRAM_MODE)
@@ -20,8 +21,7 @@ _MOST_MERGED_BYTES = 2 * 1024**2
 _MOST_NAMED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(Struct, frozen=True):
     """One file before and after; None where it is not there."""
 
     path: str

@@ -14,10 +14,11 @@ import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.git.command import Place, git
 from codeloupe.git.engine import EXPORT_ATTRIBUTES, object_name
 from codeloupe.git.workspace_removal import make_private
-from codeloupe.model.records import dataclass
 
 # No other process works in a run's store, and git's guards for other systems' names must not stop it.
 _SETTINGS = (
@@ -36,8 +37,7 @@ _MOST_PENDING_BYTES = 16 * 1024**2
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """One file of a tree: its mode as git writes it, and the name of its content."""
 
     mode: str
@@ -48,8 +48,7 @@ Entries = Mapping[str, Kept]
 _Item = tuple[bytes, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Objects:
+class Objects(Struct, frozen=True):
     """A bare repository of our own. `object_format` is sha1 or sha256."""
 
     directory: Path

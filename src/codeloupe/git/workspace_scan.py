@@ -10,15 +10,15 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from codeloupe.errors import WorkspaceError
 from codeloupe.git.engine import object_name
 from codeloupe.git.workspace_objects import Entries, Kept
 from codeloupe.model.change import SUBMODULE_MODE
-from codeloupe.model.records import dataclass
 
 LINK_MODE = "120000"
 PLAIN_MODE = "100644"
@@ -35,8 +35,7 @@ Stamp = tuple[int, ...]
 FindIgnored = Callable[[Sequence[str], Sequence[str]], Awaitable[frozenset[str]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScanLimits:
+class ScanLimits(Struct, frozen=True, kw_only=True):
     """How much of a workspace is kept. `new_files` and `new_bytes` count what is not tracked."""
 
     file_bytes: int
@@ -44,16 +43,14 @@ class ScanLimits:
     new_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A file or link that can be kept. `stamp` differs when it was changed."""
 
     mode: str
     stamp: Stamp = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """What can be kept, what is left out with the reason, and which folders nobody looked into.
 
     `oversized` are those left out that are tracked: one that is still as it was can be kept.

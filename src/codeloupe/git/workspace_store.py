@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from codeloupe.errors import CodeloupeError, GitFailed, WorkspaceError
 from codeloupe.git.command import git, try_git
 from codeloupe.git.engine import borrow
@@ -29,7 +31,6 @@ from codeloupe.git.workspace_scan import Scan, ScanLimits, Scanner, reason_of
 from codeloupe.git.workspace_tidying import tidy
 from codeloupe.git.workspace_trees import Tree, read_tree
 from codeloupe.model.ports import KeptTree
-from codeloupe.model.records import dataclass
 
 _NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PATCH_FLAGS = (
@@ -49,8 +50,7 @@ _PATCH_FLAGS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Beginning:
+class _Beginning(Struct, frozen=True):
     """With what a run began: the commit of the user's repository, None where there is none, and its tree."""
 
     commit: str | None

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 
+from msgspec import Struct
+
 from codeloupe.errors import WorkspaceError
 from codeloupe.git.command import git
 from codeloupe.git.workspace_objects import Entries, Kept, Objects
-from codeloupe.model.records import dataclass
 
 _FOLDER = "tree"
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """The files, links and submodules of a tree by path, and the names of all objects in it."""
 
     entries: Entries

@@ -9,9 +9,10 @@ import tempfile
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings

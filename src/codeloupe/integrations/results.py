@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, Verdict, claim_in_words
 from codeloupe.model.severity import Severity
 
@@ -18,8 +18,7 @@ _PRIORITY = re.compile(r"\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)
 _UNPLACED = "(The code that this speaks of was not found in the reviewed files.)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewIssue:
+class ReviewIssue(Struct, frozen=True, kw_only=True):
     """One issue of a `ReviewResult`. `priority` is 0 to 3, and the title begins with it, as in `[P1] …`."""
 
     file: str
@@ -31,8 +30,7 @@ class ReviewIssue:
     reviewer: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewResult:
+class ReviewResult(Struct, frozen=True, kw_only=True):
     """Whether a change may go on. `parse_error` says what could not be reviewed, and is None when everything was.
 
     `passed` follows `fail_on`; `verdict` is that of the review, the worst of several, and INCOMPLETE when none ended.
@@ -48,8 +46,7 @@ class ReviewResult:
     review_log_path: Path | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkdirIssue:
+class WorkdirIssue(Struct, frozen=True, kw_only=True):
     """One issue of a `WorkdirReviewResult`."""
 
     file: str
@@ -59,14 +56,13 @@ class WorkdirIssue:
     suggestion: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkdirReviewResult:
+class WorkdirReviewResult(Struct, frozen=True, kw_only=True):
     """Whether a work directory may go on. `raw_output` is what a reviewer printed that could not be read, or empty."""
 
     passed: bool
     summary: str
     issues: tuple[WorkdirIssue, ...] = ()
-    raw_output: str = field(default="", repr=False)
+    raw_output: str = ""
 
 
 def reasons_of(review: Review) -> list[str]:

@@ -7,11 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError, UsageError
 from codeloupe.model.events import Event, ReviewerChosen, UnitFinished, Warned
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.scope import ScopeRequest
 from codeloupe.runtime import Runtime
@@ -38,8 +39,7 @@ def own_review(shared: Runtime | None) -> ReviewFunction:
     return review
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """Why a review did not come to its end; `fatal` when trying again makes no sense."""
 
     words: str

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -33,8 +33,7 @@ class DefaultSeconds(float):
     """A time that nobody chose: the settings may say otherwise, which they may not of one that a caller gave."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentRequest:
+class AgentRequest(Struct, frozen=True, kw_only=True):
     """What is asked of an agent. Serialisable, so that its content is its key in the ledger; mappings are copied.
 
     `tools` names the agent's own tools; None means its read-only set, () none at all. `context` is further text that
@@ -68,11 +67,10 @@ class AgentRequest:
         for name in ("context", "labels"):
             given: object = getattr(self, name)
             if isinstance(given, Mapping) and not isinstance(given, MappingProxyType):
-                object.__setattr__(self, name, MappingProxyType(dict(given)))
+                force_setattr(self, name, MappingProxyType(dict(given)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenUsage:
+class TokenUsage(Struct, frozen=True, kw_only=True):
     """Tokens of one call. `input_tokens` counts all that was sent; `cached_tokens` is the part that was cached."""
 
     input_tokens: int = 0
@@ -80,8 +78,7 @@ class TokenUsage:
     output_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentResult:
+class AgentResult(Struct, frozen=True, kw_only=True):
     """What came back. `error` is set exactly when `success` is false.
 
     `total_cost_usd` is None when the program does not tell. An answer from the ledger costs nothing now; what it cost
@@ -109,8 +106,7 @@ class AgentResult:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentLimits:
+class AgentLimits(Struct, frozen=True, kw_only=True):
     """What an agent can take and do; None means no limit is known.
 
     A request that asks for what an agent cannot do is refused before anything is spent. `fallback`: it takes a
@@ -132,8 +128,7 @@ class AgentLimits:
     own_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Availability:
+class Availability(Struct, frozen=True, kw_only=True):
     """Whether an agent can be used here. `logged_in` is None when that cannot be known without a paid call.
 
     `lacks_model` is of an agent that has no model of its own and was told none.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class AgentStarted:
+class AgentStarted(Struct, frozen=True):
     """A call began; `label` names it for a person."""
 
     agent: str
@@ -16,8 +15,7 @@ class AgentStarted:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptStarted:
+class AttemptStarted(Struct, frozen=True):
     """An attempt began; the first is 1."""
 
     agent: str
@@ -25,8 +23,7 @@ class AttemptStarted:
     of: int
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptFailed:
+class AttemptFailed(Struct, frozen=True):
     """An attempt failed; `retry_in_seconds` is None when it was the last."""
 
     agent: str
@@ -36,16 +33,14 @@ class AttemptFailed:
     retry_in_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnTaken:
+class TurnTaken(Struct, frozen=True):
     """The agent finished a turn."""
 
     agent: str
     turn: int
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUsed:
+class ToolUsed(Struct, frozen=True):
     """The agent used a tool; `detail` is short, such as a file name."""
 
     agent: str
@@ -53,8 +48,7 @@ class ToolUsed:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TokensSpent:
+class TokensSpent(Struct, frozen=True):
     """What the agent tells of its use so far; the cost is None when it tells none."""
 
     agent: str
@@ -63,8 +57,7 @@ class TokensSpent:
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaEnded:
+class QuotaEnded(Struct, frozen=True):
     """A quota ended; `opens_at` is when it opens again, where that is known; `waiting` whether we wait for it."""
 
     agent: str
@@ -72,8 +65,7 @@ class QuotaEnded:
     waiting: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FellBack:
+class FellBack(Struct, frozen=True):
     """Another agent takes over, and why."""
 
     from_agent: str
@@ -81,8 +73,7 @@ class FellBack:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class AgentFinished:
+class AgentFinished(Struct, frozen=True):
     """A call ended, well or not."""
 
     agent: str

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.model.severity import Severity
 
 _PRIORITIES = re.compile(r"(?:\s{0,8}(?:\[\s{0,8}P[0-3]\s{0,8}\]|\(P[0-3]\)|P[0-3]:)){1,4}\s{0,8}(?=\S)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedFinding:
+class ClaimedFinding(Struct, frozen=True, kw_only=True):
     """A defect as a model or an external program claims it: nothing in it is believed yet.
 
     `replacement` is offered as the new code of the quoted lines.
@@ -39,8 +39,7 @@ class ClaimedFinding:
         return self.title[stated.end() :] if stated else self.title
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewAnswer:
+class ReviewAnswer(Struct, frozen=True, kw_only=True):
     """The findings that could be read for certain.
 
     `problem` is None when the whole answer was understood; otherwise a named reason (`missing field: X`,
@@ -72,8 +71,7 @@ class Proof(StrEnum):
     REFUTED = "refuted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(Struct, frozen=True, kw_only=True):
     """The answer to a verification: `problem` as in ReviewAnswer; then `proof` is UNPROVEN and says nothing."""
 
     proof: Proof

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from datetime import date
 from enum import StrEnum
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.model.review import ReviewError
 from codeloupe.model.severity import Severity
 
@@ -18,8 +19,7 @@ _SHORT = 12
 _NAMED = re.compile(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineEntry:
+class BaselineEntry(Struct, frozen=True, kw_only=True):
     """One known finding. `expires` is the last day on which the entry holds.
 
     It covers one defect: that of its `rule`, or of what its `title` and `body` say, and no graver one than its
@@ -54,8 +54,7 @@ class BaselineEntry:
         return f"{self.fingerprint[:_SHORT]} (line {self.line})"
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """All entries in the order of the file, each key once; `name` is how messages call the file.
 
     `also` are entries of the working tree that hold as well, where the file is that of another tree.
@@ -75,8 +74,7 @@ class EntryState(StrEnum):
     UNSEEN = "unseen"
 
 
-@dataclass(frozen=True, slots=True)
-class EntryStanding:
+class EntryStanding(Struct, frozen=True):
     """An entry and how it stands."""
 
     entry: BaselineEntry

@@ -6,11 +6,10 @@ Paths are `str` decoded with `surrogateescape`, so that a path that is not UTF-8
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from enum import StrEnum
 from typing import Literal
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 SYMLINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
@@ -30,8 +29,7 @@ class FileStatus(StrEnum):
     TYPE_CHANGED = "type_changed"
 
 
-@dataclass(frozen=True, slots=True)
-class DiffLine:
+class DiffLine(Struct, frozen=True):
     """One line of a hunk, with its number in the old and in the new file (None on the side where it is not)."""
 
     kind: LineKind
@@ -41,8 +39,7 @@ class DiffLine:
     ends_with_newline: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Hunk:
+class Hunk(Struct, frozen=True):
     """One hunk. The body is kept as git's own bytes and cut into lines only when somebody asks.
 
     `added` and `deleted` count lines; `section` is what git prints behind the second `@@`.
@@ -52,7 +49,7 @@ class Hunk:
     old_lines: int
     new_start: int
     new_lines: int
-    body: bytes = field(repr=False)
+    body: bytes
     section: str = ""
     added: int = 0
     deleted: int = 0
@@ -79,8 +76,7 @@ class Hunk:
             new += kind != "deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(Struct, frozen=True):
     """One file of a change. `old_path` is None for an added file, `new_path` for a deleted one.
 
     `counts` are the added and deleted lines as git counts them, where that is not the sum of the hunks: the hunks of
@@ -162,8 +158,7 @@ class Moment(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """A resolved scope: `base` and `head` are full object names; `head` is None for an index or a working tree."""
 
     kind: ScopeKind
@@ -172,8 +167,7 @@ class Scope:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """The files under review, and where they came from.
 
     `unreadable` names files that belong to the scope but could not be read, with the reason in words;

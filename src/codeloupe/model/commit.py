@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
+class Commit(Struct, frozen=True, kw_only=True):
     """One commit; `files` are the paths its diff against the first parent touches."""
 
     sha: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.model.review import ReviewerInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One thing that was looked at. `needed` tells whether a review fails without it."""
 
     group: str
@@ -18,8 +18,7 @@ class Check:
     needed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """All checks, and the reviewer that would be chosen."""
 
     checks: tuple[Check, ...]

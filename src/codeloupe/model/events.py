@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitReview
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewerChosen:
+class ReviewerChosen(Struct, frozen=True):
     """The reviewer is known; always the first event."""
 
     reviewer: ReviewerInfo
 
 
-@dataclass(frozen=True, slots=True)
-class StageStarted:
+class StageStarted(Struct, frozen=True):
     """A stage of the review began: `reading`, `analysing`, `judging`; `detail` says on what."""
 
     stage: str
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRead:
+class ChangeRead(Struct, frozen=True):
     """The change under review is known, with its lines: reports show findings among them."""
 
     change: Change
 
 
-@dataclass(frozen=True, slots=True)
-class LaneFinished:
+class LaneFinished(Struct, frozen=True):
     """One analyser or agent lane ended: how many findings, or why it failed."""
 
     lane: str
@@ -42,15 +39,13 @@ class LaneFinished:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(Struct, frozen=True):
     """Something degraded the review."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnitsPlanned:
+class UnitsPlanned(Struct, frozen=True):
     """A reviewer cut the change into so many agent calls, of about so many tokens in all."""
 
     lane: str
@@ -58,8 +53,7 @@ class UnitsPlanned:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnitFinished:
+class UnitFinished(Struct, frozen=True):
     """One agent call ended. `findings` are anchored, but not merged or verified yet; `failure` says why it failed."""
 
     lane: str
@@ -70,24 +64,21 @@ class UnitFinished:
     failure: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FindingVerified:
+class FindingVerified(Struct, frozen=True):
     """One finding was tried to be refuted; `finding` is what became of it."""
 
     finding: Finding
     proof: str
 
 
-@dataclass(frozen=True, slots=True)
-class AgentActivity:
+class AgentActivity(Struct, frozen=True):
     """Something happened inside the agent call of a unit."""
 
     unit: str
     event: AgentEvent
 
 
-@dataclass(frozen=True, slots=True)
-class CommitReviewed:
+class CommitReviewed(Struct, frozen=True):
     """One commit of a sweep is done, well or not: the `number`th of `total`, in the order in which they ended."""
 
     outcome: CommitReview

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from types import MappingProxyType
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expert:
+class Expert(Struct, frozen=True, kw_only=True):
     """What to look for and what to leave alone. `paths` are globs; empty means every file.
 
     A glob that begins with `!` leaves files out; where there are only such globs, every other file is in.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression
 
@@ -34,8 +36,7 @@ UNPROVEN_PREFIX = "unproven:"
 ANALYSER_NAMES = frozenset({"ruff", "ast-grep", "detect-secrets", "dataflow", "lock-files"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One defect. Lines are those of the new file and start at 1; `evidence` is a verbatim quote of them.
 
     One that is not `anchored` could not be placed in the code: its `evidence` is what the reviewer claims to have seen,
@@ -77,8 +78,8 @@ class Finding:
     def __post_init__(self) -> None:
         # Reviews that were stored before lines could be unknown have invented ones.
         if not self.anchored:
-            object.__setattr__(self, "line_start", None)
-            object.__setattr__(self, "line_end", None)
+            force_setattr(self, "line_start", None)
+            force_setattr(self, "line_end", None)
 
     @property
     def first_line(self) -> int:

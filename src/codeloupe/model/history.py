@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from msgspec import Struct
+
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
 
 
-@dataclass(frozen=True, slots=True)
-class RepositoryIdentity:
+class RepositoryIdentity(Struct, frozen=True):
     """The names of one repository, the most lasting first, and what people call it.
 
     A review is saved under the first name and looked for under all of them.
@@ -23,8 +23,7 @@ class RepositoryIdentity:
     label: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewRecord:
+class ReviewRecord(Struct, frozen=True, kw_only=True):
     """A review as it is saved, with what a later look at it needs. `saved_at` has a time zone.
 
     `repository` is the first name of the repository's identity. `problems` are set when it is read back: what of it
@@ -60,8 +59,7 @@ class ReviewRecord:
         return self.review.findings + self.review.hidden
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepRecord:
+class SweepRecord(Struct, frozen=True, kw_only=True):
     """A sweep as it is saved. One that is not `finished` holds the commits that were reviewed until then."""
 
     sweep: CommitSweep
@@ -95,8 +93,7 @@ class EntryKind(StrEnum):
     SWEEP = "sweep"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeverityCounts:
+class SeverityCounts(Struct, frozen=True, kw_only=True):
     """How many findings count, by severity."""
 
     critical: int = 0
@@ -109,8 +106,7 @@ class SeverityCounts:
         return (self.critical, self.high, self.medium, self.low)[severity.value]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
+class HistoryEntry(Struct, frozen=True, kw_only=True):
     """One line of the list: a review, or a sweep with its commits.
 
     `scope` is the scope's kind. `verdict` is the review's, None for a sweep, whose `summary` says it all. `counts`
@@ -138,8 +134,7 @@ class HistoryEntry:
     head: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryQuery:
+class HistoryQuery(Struct, frozen=True, kw_only=True):
     """Which entries: of these names of a repository (None: of all), of a branch; the newest so many."""
 
     repositories: tuple[str, ...] | None = None
@@ -147,24 +142,21 @@ class HistoryQuery:
     limit: int = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """Entries, the newest first; `problems` say in words which ones cannot be read."""
 
     entries: tuple[HistoryEntry, ...]
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SweepOutline:
+class SweepOutline(Struct, frozen=True):
     """A sweep without its reviews' findings: `record` has its commits, `reviews` the entry of each one's review."""
 
     record: SweepRecord
     reviews: tuple[HistoryEntry | None, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class Sighting(Struct, frozen=True, kw_only=True):
     """One finding in one saved review, as far as its life across reviews needs it."""
 
     fingerprint: str
@@ -177,8 +169,7 @@ class Sighting:
     turn: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dismissal:
+class Dismissal(Struct, frozen=True, kw_only=True):
     """A finding that a person set aside for good, and why. `repository` is the first name of its identity.
 
     `finding` is that finding as it was then, by which the same defect is recognised in other words; None where it was
@@ -201,8 +192,7 @@ class TrendKey(StrEnum):
     REVIEWER = "reviewer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrendRow:
+class TrendRow(Struct, frozen=True, kw_only=True):
     """One week, expert or reviewer. A finding counts once, where it was seen first; `fixed` are those gone since.
 
     `reviews`, `cost_usd` and `duration_seconds` are None where they cannot be told apart: experts share a review.
@@ -223,8 +213,7 @@ class TrendRow:
         return self.fixed / self.findings if self.findings else None
 
 
-@dataclass(frozen=True, slots=True)
-class Trends:
+class Trends(Struct, frozen=True):
     """Rows in the order they are to be shown; `problems` say in words what could not be read."""
 
     by: TrendKey
@@ -232,8 +221,7 @@ class Trends:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PruneRule:
+class PruneRule(Struct, frozen=True, kw_only=True):
     """What goes: entries from before a moment, all but the newest `keep_last`, the oldest beyond `max_bytes`.
 
     With both `older_than` and `keep_last`, the newest `keep_last` stay however old they are. `repositories` limits
@@ -246,8 +234,7 @@ class PruneRule:
     repositories: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
+class Removed(Struct, frozen=True, kw_only=True):
     """What was removed, or would be. `size_bytes` is what the entries took as they were stored."""
 
     reviews: int = 0
@@ -256,8 +243,7 @@ class Removed:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """What became of findings from one review to a later one; each is taken from the later where that has it.
 
     `set_aside` were open and are refuted, dismissed or suppressed now. `unknown` are those of the earlier one that the

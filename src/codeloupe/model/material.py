@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
+class Intent(Struct, frozen=True, kw_only=True):
     """What the change is meant to do, in its author's words. Assurances in it prove nothing."""
 
     title: str = ""
@@ -14,8 +13,7 @@ class Intent:
     context: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class GuidanceFile:
+class GuidanceFile(Struct, frozen=True):
     """A project's own words on how to review: REVIEW.md, AGENTS.md or CLAUDE.md.
 
     It holds for the files below its folder; `path` is relative to the root of the repository. One that is there and is
@@ -32,8 +30,7 @@ class GuidanceFile:
         return self.path.rpartition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class PathInstruction:
+class PathInstruction(Struct, frozen=True):
     """A rule of the configuration for the files that match one of some globs."""
 
     paths: tuple[str, ...]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 
 class Wildcard(Enum):
@@ -22,8 +22,7 @@ class Wildcard(Enum):
     ONE = "?"
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(Struct, frozen=True):
     """One character out of some ranges, both ends included, or with `negated` one outside of them; never a slash."""
 
     ranges: tuple[tuple[str, str], ...]
@@ -33,8 +32,7 @@ class OneOf:
 Piece = str | Wildcard | OneOf
 
 
-@dataclass(frozen=True, slots=True)
-class PathPattern:
+class PathPattern(Struct, frozen=True):
     """A pattern: its pieces, and whether it is tied to the root; one that is not fits at any depth."""
 
     pieces: tuple[Piece, ...]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from codeloupe.model.pipeline_definition import (
     GateKind,
@@ -31,8 +33,7 @@ class CriticVerdict(StrEnum):
     FAIL = "FAIL"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Critique:
+class Critique(Struct, frozen=True, kw_only=True):
     """A gate's word on one attempt. `score` is None where the gate gives none (a command, an approval).
 
     `gate_digest` names the definition of the gate that said it, empty where that is not known.
@@ -49,8 +50,7 @@ class Critique:
     gate_digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastAttempt:
+class PastAttempt(Struct, frozen=True, kw_only=True):
     """An earlier attempt as the next one is told of it: what was wrong with it."""
 
     number: int
@@ -58,8 +58,7 @@ class PastAttempt:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageRequest:
+class StageRequest(Struct, frozen=True, kw_only=True):
     """What a stage is asked. `agent_definition` may be absent; `prior_artifacts` are paths, not contents.
 
     `prior_answers` are texts by name: answers of earlier stages that lie where the agent cannot read them.
@@ -74,7 +73,7 @@ class StageRequest:
     prior_answers: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "elicitation_context", MappingProxyType(dict(self.elicitation_context)))
+        force_setattr(self, "elicitation_context", MappingProxyType(dict(self.elicitation_context)))
 
 
 class StageStatus(StrEnum):
@@ -83,8 +82,7 @@ class StageStatus(StrEnum):
     COMPLETED = "completed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageResult:
+class StageResult(Struct, frozen=True, kw_only=True):
     """What a stage gave. `artifacts` are absolute paths, sorted. `session_id` is empty where the agent has none.
 
     `notes` say in words what was not as asked, such as a file that was left out and why. `saved_answer` is the name
@@ -128,8 +126,7 @@ class RecoveryStep(StrEnum):
     FRESH = "fresh"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRecord:
+class AttemptRecord(Struct, frozen=True, kw_only=True):
     """One attempt of a stage: an execution that gave a result, and what the gates said of it.
 
     `tree` names in the workspace store what the workspace held after it; `artifacts` are relative to the workspace.
@@ -159,8 +156,7 @@ class AttemptRecord:
         return min(scores) if scores else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedTry:
+class FailedTry(Struct, frozen=True, kw_only=True):
     """A call of a stage that gave no result: what kind of error, in words, and what it cost.
 
     `attempt` is the number of the attempt it was made for. `gate` is the place of the gate that could not decide, None
@@ -181,8 +177,7 @@ class FailedTry:
     tree: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageRecord:
+class StageRecord(Struct, frozen=True, kw_only=True):
     """What is known of one stage of a run. `chosen` is the number of the attempt whose work goes on.
 
     `start_tree` is what the workspace held before its first attempt. `reason` says why it waits, failed or stopped.
@@ -234,8 +229,7 @@ class StageRecord:
         return total
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
+class RunRecord(Struct, frozen=True, kw_only=True):
     """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
 
     `digest` is the definition's when the run began. `repository` is where a worktree or a checkout comes from. `agent`
@@ -286,8 +280,7 @@ class Decision(StrEnum):
     RETRY = "retry"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Struct, frozen=True, kw_only=True):
     """A person's word on a stage that waits. `note` goes to the next attempt of a stage that is to be tried again."""
 
     stage: str
@@ -295,8 +288,7 @@ class Approval:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineEvent:
+class PipelineEvent(Struct, frozen=True, kw_only=True):
     """Something that happened in a run, as the journal keeps it and a display shows it.
 
     `kind` is one of: run_started, run_resumed, stage_state, attempt_started, attempt_finished, try_failed, recovery,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct, field
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 DEFAULT_ARTIFACTS = ("*.md", "*.json", "*.txt", "*.yaml", "*.yml")
@@ -42,8 +43,7 @@ class OnFailure(StrEnum):
     CONTINUE = "continue"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactRule:
+class ArtifactRule(Struct, frozen=True, kw_only=True):
     """Which files of the workspace are a stage's artifacts.
 
     `patterns` are globs of names, below the workspace's top only unless `recursive`. `required` are names or globs of
@@ -56,8 +56,7 @@ class ArtifactRule:
     schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: _NOTHING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateDefinition:
+class GateDefinition(Struct, frozen=True, kw_only=True):
     """The gate behind a stage. Which fields count depends on the kind.
 
     `step` is the critic's file of instructions, None for the built-in one; `agent` and `model` are the critic's.
@@ -76,11 +75,10 @@ class GateDefinition:
     timeout_seconds: float = 600.0
     max_attempts: int = 3
     min_score: int = 40
-    digest: str = field(default="", compare=False)
+    digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageDefinition:
+class StageDefinition(Struct, frozen=True, kw_only=True):
     """One stage. `step` and `agent_definition` are files; `needs` are the stages whose work it builds on.
 
     `agent` None is the first usable one of the settings. `retries` is how often a failed call is tried again before
@@ -105,11 +103,10 @@ class StageDefinition:
     retries: int = 1
     gates: tuple[GateDefinition, ...] = ()
     on_failure: OnFailure = OnFailure.ESCALATE
-    parts: Mapping[str, str] = field(default_factory=lambda: _NOTHING, compare=False)
+    parts: Mapping[str, str] = _NOTHING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputDefinition:
+class InputDefinition(Struct, frozen=True, kw_only=True):
     """A value that a run is given. Without a default it has to be. The value of a `secret` one is never shown."""
 
     name: str
@@ -123,8 +120,7 @@ class InputDefinition:
         return self.default is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineDefinition:
+class PipelineDefinition(Struct, frozen=True, kw_only=True):
     """A pipeline as its file says, checked: stage names are unique, needs exist and have no cycle.
 
     `file` is the pipeline's own, absolute; relative paths in it were read from its folder. `stages` keep the order of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
 
 from codeloupe.model.material import Intent
 from codeloupe.model.usage import Usage
@@ -43,8 +44,7 @@ MomentOf = Callable[[str, bytes], Awaitable["Moment"]]
 """Tells how far a line of a file, given by its text, has got on its way to others."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewTask:
+class ReviewTask(Struct, frozen=True):
     """What a reviewer gets: the change, the files to look at, and a directory with their new content.
 
     `snapshot` holds each reviewed file that exists after the change, byte for byte, symbolic links as text.
@@ -70,8 +70,7 @@ class ReviewTask:
     moment_of: MomentOf | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewerOutcome:
+class ReviewerOutcome(Struct, frozen=True):
     """What a reviewer found, and what it could not do. `unreviewed` names the files about which it can say nothing."""
 
     findings: tuple[Finding, ...] = ()
@@ -210,8 +209,7 @@ class History(Protocol):
         """Remove what the rule names and tell what went; with `dry_run`, what would."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptTree:
+class KeptTree(Struct, frozen=True):
     """What a workspace held, by name in its store, and the files that are not in it, each with the reason."""
 
     tree: str
@@ -277,8 +275,7 @@ class RunStore(Protocol):
         """Keep other processes off a run; freed when this process dies. Raises RunBusy, which names the other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateTask:
+class GateTask(Struct, frozen=True, kw_only=True):
     """What a gate judges: an attempt's workspace, what changed in it, and what the stage was to do.
 
     `start_tree` and `tree` name in the workspace store what the stage began with and what the attempt left. Of a

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from codeloupe.model.change import FileChange, Scope
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import SkippedFile
 
 
-@dataclass(frozen=True, slots=True)
-class PreviewFile:
+class PreviewFile(Struct, frozen=True):
     """One file of the change; `skipped` says why it would be left out, or is None when it would be reviewed."""
 
     change: FileChange
@@ -20,8 +20,7 @@ class PreviewFile:
         return self.skipped is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Preview(Struct, frozen=True, kw_only=True):
     """The files of a scope, how many units a review would cut them into, and what their prompts would weigh.
 
     `out_of_reach` are those of which not even the change is known: unreadable ones, and repositories of their own.

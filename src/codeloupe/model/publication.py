@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 
 
-@dataclass(frozen=True, slots=True)
-class PullRequestName:
+class PullRequestName(Struct, frozen=True):
     """Which pull request of which repository."""
 
     owner: str
@@ -21,16 +21,14 @@ class PullRequestName:
         return f"{self.owner}/{self.repository}#{self.number}"
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedFile:
+class ChangedFile(Struct, frozen=True):
     """A file of the pull request. `patch` is None where the forge does not show one: binary, too large."""
 
     path: str
     patch: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadComment:
+class ThreadComment(Struct, frozen=True, kw_only=True):
     """A comment in a thread. `is_ours` is the forge's word on who wrote it; `disliked_by` are names."""
 
     comment_id: int
@@ -41,8 +39,7 @@ class ThreadComment:
     disliked_by: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(Struct, frozen=True, kw_only=True):
     """A conversation on lines of the diff, the oldest comment first."""
 
     thread_id: str
@@ -51,8 +48,7 @@ class Thread:
     comments: tuple[ThreadComment, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostedComment:
+class PostedComment(Struct, frozen=True, kw_only=True):
     """A comment on the pull request as a whole."""
 
     comment_id: int
@@ -69,8 +65,7 @@ class Opinion(StrEnum):
     REQUEST_CHANGES = "REQUEST_CHANGES"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandingOpinion:
+class StandingOpinion(Struct, frozen=True, kw_only=True):
     """An approval of ours, or a request of ours for changes, that still holds."""
 
     review_id: int
@@ -78,8 +73,7 @@ class StandingOpinion:
     head: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullRequest:
+class PullRequest(Struct, frozen=True, kw_only=True):
     """A pull request as it stands. `head` is its newest commit; `merge_commit` the trial merge, where there is one.
 
     `maintainers` are the people of `threads` who are known to have the right to write to the repository; `unasked`
@@ -109,8 +103,7 @@ class StatusKind(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishOptions:
+class PublishOptions(Struct, frozen=True, kw_only=True):
     """What may be done beyond comments. `max_comments` limits the threads of ours that are open at a time."""
 
     max_comments: int = 20
@@ -128,8 +121,7 @@ class Conclusion(StrEnum):
     NEUTRAL = "neutral"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InlineComment:
+class InlineComment(Struct, frozen=True, kw_only=True):
     """A finding on lines of the new side. `start_line` is None for a single line."""
 
     key: str
@@ -137,7 +129,7 @@ class InlineComment:
     path: str
     line: int
     start_line: int | None
-    body: str = field(repr=False)
+    body: str
 
 
 class AnswerKind(StrEnum):
@@ -148,8 +140,7 @@ class AnswerKind(StrEnum):
     BACK = "back"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadAnswer:
+class ThreadAnswer(Struct, frozen=True, kw_only=True):
     """What to do with a thread of ours. `body` is None when it was said before; `resolved` is how it is to be then.
 
     `resolved` is None for a thread that stays as it is.
@@ -159,20 +150,18 @@ class ThreadAnswer:
     comment_id: int
     kind: AnswerKind
     path: str
-    body: str | None = field(repr=False)
+    body: str | None
     resolved: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class WithoutComment:
+class WithoutComment(Struct, frozen=True):
     """A finding that counts and has no comment of its own, and why."""
 
     finding: Finding
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DismissedFinding:
+class DismissedFinding(Struct, frozen=True):
     """A finding that a maintainer set aside on the pull request."""
 
     finding: Finding
@@ -180,8 +169,7 @@ class DismissedFinding:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """All that is to be done. `review` is the saved one without what maintainers dismissed.
 
     `notes` are for people and for the summary: what was left alone, and why.
@@ -215,8 +203,7 @@ class SummaryChange(StrEnum):
     NOT_WRITTEN = "not written"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishProblem:
+class PublishProblem(Struct, frozen=True):
     """Something that could not be done; the rest was. `is_refusal` tells that other rights would mend it.
 
     A `is_minor` one is told, and the publication counts as done without it.
@@ -228,8 +215,7 @@ class PublishProblem:
     is_minor: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
+class Publication(Struct, frozen=True, kw_only=True):
     """What was done on the pull request, or would be (`dry_run`)."""
 
     plan: Plan

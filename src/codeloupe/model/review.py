@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from codeloupe.model.change import Scope
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 from codeloupe.model.usage import Usage
 
@@ -67,8 +68,7 @@ UNREAD_CLASSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SkippedFile:
+class SkippedFile(Struct, frozen=True):
     """A file that was not reviewed, and why; `detail` adds numbers or names to the reason.
 
     `accepted` says whether the settings in force let it stay unread. Where nobody decided, as in a review that an
@@ -82,7 +82,7 @@ class SkippedFile:
 
     def __post_init__(self) -> None:
         if self.accepted is None:
-            object.__setattr__(self, "accepted", self.reason not in NEVER_READ)
+            force_setattr(self, "accepted", self.reason not in NEVER_READ)
 
     @property
     def is_gap(self) -> bool:
@@ -94,8 +94,7 @@ class SkippedFile:
         return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
 
 
-@dataclass(frozen=True, slots=True)
-class FailedUnit:
+class FailedUnit(Struct, frozen=True):
     """A piece of the change that could not be reviewed, and why."""
 
     unit: str
@@ -103,8 +102,7 @@ class FailedUnit:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """What was looked at and what was not."""
 
     files_total: int = 0
@@ -119,8 +117,7 @@ class Coverage:
         return not self.units_failed and not any(skip.is_gap for skip in self.skipped)
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewError:
+class ReviewError(Struct, frozen=True):
     """Something that went wrong and did not stop the review; `kind` is a short stable word.
 
     `detail` is what there is to look into it, such as an answer that could not be read; no report shows it.
@@ -128,11 +125,10 @@ class ReviewError:
 
     kind: str
     message: str
-    detail: str = field(default="", repr=False)
+    detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewerInfo:
+class ReviewerInfo(Struct, frozen=True):
     """Which reviewer ran, and why that one."""
 
     type: str
@@ -140,8 +136,7 @@ class ReviewerInfo:
     model: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """What decides the exit code."""
 
     fail_on: Severity = Severity.HIGH
@@ -172,8 +167,7 @@ def unplaced_errors(claims: Iterable[Finding]) -> tuple[ReviewError, ...]:
     return tuple(ReviewError(UNPLACED, f"{claim.file or '?'}: {claim_in_words(claim)}") for claim in claims)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Review:
+class Review(Struct, frozen=True, kw_only=True):
     """The outcome. `findings` holds what is at or above `min_severity`; `hidden_findings` counts the rest.
 
     `hidden` are those, where they are known: kept so that the review can be judged by another policy later.

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class DefaultScope:
+class DefaultScope(Struct, frozen=True):
     """The working tree against the merge base with the base branch; on the base branch, what is uncommitted."""
 
 
-@dataclass(frozen=True, slots=True)
-class UncommittedScope:
+class UncommittedScope(Struct, frozen=True):
     """The working tree against HEAD, untracked files included, ignored ones not."""
 
 
-@dataclass(frozen=True, slots=True)
-class StagedScope:
+class StagedScope(Struct, frozen=True):
     """The index against HEAD."""
 
 
-@dataclass(frozen=True, slots=True)
-class BaseScope:
+class BaseScope(Struct, frozen=True):
     """The working tree against its merge base with `revision`."""
 
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
-class RangeScope:
+class RangeScope(Struct, frozen=True):
     """`A..B` (B against A) or `A...B` (B against the merge base of both); an empty side is HEAD.
 
     Each of `commits` is searched for secrets by itself too: what one of them adds and another removes again is part of
@@ -41,19 +34,17 @@ class RangeScope:
     commits: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CommitScope:
+class CommitScope(Struct, frozen=True):
     """One commit against its first parent; a root commit against nothing."""
 
     revision: str
 
 
-@dataclass(frozen=True, slots=True)
-class DiffScope:
+class DiffScope(Struct, frozen=True):
     """A diff that was made elsewhere; `name` is for messages."""
 
     name: str
-    data: bytes = field(repr=False)
+    data: bytes
 
     @property
     def is_empty(self) -> bool:
@@ -61,8 +52,7 @@ class DiffScope:
         return not self.data or self.data.isspace()
 
 
-@dataclass(frozen=True, slots=True)
-class PullRequestScope:
+class PullRequestScope(Struct, frozen=True):
     """A pull request by its URL, or by its number at the remote; its head against the merge base with what it goes to.
 
     `base` is a branch, a tag or a commit of the remote to compare with instead. It is never trusted.
@@ -72,8 +62,7 @@ class PullRequestScope:
     base: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedScope:
+class FetchedScope(Struct, frozen=True):
     """A pull request in the repository that it was fetched into: two commits. It is never trusted.
 
     `assumed_base` names the branch it is compared with when nobody said that it goes there.
@@ -98,8 +87,7 @@ ScopeRequest = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PushedRef:
+class PushedRef(Struct, frozen=True):
     """One ref of a push: its name here, its commit here and at the remote; None for a side that has none.
 
     `remote_name` is its name at the remote, such as refs/heads/main, where that is known.
@@ -111,8 +99,7 @@ class PushedRef:
     remote_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PushedRange:
+class PushedRange(Struct, frozen=True):
     """What is new of one ref, as a range and its commits; without a range nothing is, and `why` says so."""
 
     ref: str

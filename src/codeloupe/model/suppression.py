@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from enum import StrEnum
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 
 class SuppressionKind(StrEnum):
@@ -15,8 +15,7 @@ class SuppressionKind(StrEnum):
     INLINE = "inline"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suppression:
+class Suppression(Struct, frozen=True, kw_only=True):
     """One reason to leave a finding out of the verdict. `expires` is the last day on which it holds.
 
     `entry` is the fingerprint that an entry of the baseline has, which may be an older one than the finding's.

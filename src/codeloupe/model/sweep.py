@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec import Struct
+
 from codeloupe.model.commit import Commit
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.usage import Usage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitQuery:
+class CommitQuery(Struct, frozen=True, kw_only=True):
     """Which commits: of a branch or range (default HEAD), since and until in git's words, newest first.
 
     By default only first parents are followed, and a merge is one change, against its first parent: all that it
@@ -52,8 +52,7 @@ class CommitVerdict(StrEnum):
     REVERT = "REVERT"
 
 
-@dataclass(frozen=True, slots=True)
-class PlanStep:
+class PlanStep(Struct, frozen=True):
     """One step of a test-first plan: `red` writes a failing test, `green` mends, `refactor` cleans.
 
     `code` is the new code of the lines that the step is about, where it is known.
@@ -64,8 +63,7 @@ class PlanStep:
     code: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitReview:
+class CommitReview(Struct, frozen=True, kw_only=True):
     """One commit of a sweep. `verdict` and `score` are None when it could not be reviewed; `failure` says why.
 
     Reports show INCOMPLETE then. `score` is None also where there was nothing to read in it.
@@ -88,8 +86,7 @@ class CommitReview:
         return self.review is not None and self.review.complete and not self.failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitSweep:
+class CommitSweep(Struct, frozen=True, kw_only=True):
     """The outcome of a sweep. `score` is the mean of the commits that were reviewed, None when there is none.
 
     `strict` tells whether an open finding of high or above makes the exit code 1.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec import Struct
+
 from codeloupe.model.change import FileChange, Hunk
 from codeloupe.model.expert import Expert
-from codeloupe.model.records import dataclass
 
 # A unit is never so many times larger than its effort says, whatever an agent adds to it.
 _LARGEST_TIMES = 3
@@ -30,8 +31,7 @@ class Effort(StrEnum):
         return min(max(self.unit_tokens, times * own_tokens), _LARGEST_TIMES * self.unit_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class UnitPart:
+class UnitPart(Struct, frozen=True):
     """Some hunks of one file, in order. A hunk that is too large for a unit appears in pieces, each a hunk itself.
 
     `repeated_rows` counts the rows at the beginning of the first hunk's body that stand in the piece before it too,
@@ -43,8 +43,7 @@ class UnitPart:
     repeated_rows: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(Struct, frozen=True, kw_only=True):
     """A few related hunks for one call: under one expert, or under the joined checklist of several.
 
     `name` is for people and unique in a plan; `tokens` estimates the diff alone.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(Struct, frozen=True, kw_only=True):
     """Requests, tokens, money and time. `cached` counts answers that came from the ledger, which are no requests.
 
     `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs.

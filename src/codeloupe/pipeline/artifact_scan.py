@@ -17,8 +17,9 @@ from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.errors import ArtifactError
-from codeloupe.model.records import dataclass
 
 MOST_ENTRIES = 500_000
 DEEPEST_FOLDER = 200
@@ -49,8 +50,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One thing in a workspace. `stamp` differs when it was changed; a folder has none, its entries tell."""
 
     kind: Kind

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.config.problems import escape
 from codeloupe.errors import ArtifactError
 from codeloupe.model.pipeline_definition import ArtifactRule
-from codeloupe.model.records import dataclass
 from codeloupe.pipeline.artifact_patterns import matches, matches_any
 from codeloupe.pipeline.artifact_scan import Entry, Kind, Look, differing
 
@@ -29,8 +30,7 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _HIDDEN = "hidden"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class Collected(Struct, frozen=True, kw_only=True):
     """What a stage left: its artifacts and all that changed, by path in the workspace, both sorted.
 
     `notes` say what is no artifact though it might be taken for one, and why. `answer` is the artifact that holds the

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError, OutputInvalid, WorkspaceError
 from codeloupe.model.agent import AgentRequest, AgentResult

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
 from codeloupe.model.pipeline import AttemptRecord, CriticVerdict, RunRecord, StageRecord, StageState
@@ -16,7 +18,6 @@ from codeloupe.model.pipeline_definition import (
     StageDefinition,
     WorkspaceKind,
 )
-from codeloupe.model.records import dataclass
 from codeloupe.pipeline.choosing import refused_at
 from codeloupe.pipeline.definition import input_values
 from codeloupe.pipeline.states import ENDED_STATES
@@ -28,8 +29,7 @@ _GATES_CHANGED = "its gates have changed since it finished, so they judge its wo
 _JUDGED_AGAIN = "the pipeline's files changed after gates had passed it, so its gates judge it again"
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """A run under a definition that has changed, and what is to be told of it."""
 
     record: RunRecord

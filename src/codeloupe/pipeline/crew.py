@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import BudgetExhausted, ConfigError
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.pipeline_definition import GateDefinition, PipelineDefinition, StageDefinition
 from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, GateTask
-from codeloupe.model.records import dataclass
 from codeloupe.pipeline.definition_problems import did_you_mean
 from codeloupe.pipeline.purse import Purse
 from codeloupe.pipeline.surroundings import ignore
@@ -23,8 +24,7 @@ class Caller(Protocol):
         """The answer of the first agent that can be used. Raises an AgentError or a StoreError."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class Crew(Struct, frozen=True, kw_only=True):
     """The agents of a run by name. `own` are the caller's, `built_in` the names of those that `make` makes.
 
     `usual` are asked, the first that can be used, where neither a stage nor a gate names one. `model` is for those that

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from codeloupe.model.pipeline import WORKSPACE_ERROR, AttemptRecord, FailedTry, RecoveryStep, StageRecord
 from codeloupe.model.pipeline_definition import StageDefinition
-from codeloupe.model.records import dataclass
 from codeloupe.pipeline.choosing import best, final_refusal, has_failed, kept_after_failure, refused_at, takeable
 from codeloupe.pipeline.recovery import in_words, may_gate_again, next_step
 
 
-@dataclass(frozen=True, slots=True)
-class Execute:
+class Execute(Struct, frozen=True):
     """Ask the stage's agent, for an attempt of that number, in that way.
 
     `session`, the `agent` whose it is and the `tree` that it left are for one that is resumed.
@@ -29,39 +29,34 @@ class Execute:
     tree: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(Struct, frozen=True):
     """Keep what an attempt left in its workspace: its agent has answered, and no more is known."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
+class Judge(Struct, frozen=True):
     """Let a gate, by its place among the stage's, decide on an attempt."""
 
     attempt: int
     gate: int
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(Struct, frozen=True):
     """The work of an attempt goes on. `note` says what is to be known about that, or is empty."""
 
     attempt: int
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Struct, frozen=True):
     """A gate or a person refused it for good; the work of an attempt is kept all the same."""
 
     attempt: int | None
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Escalate:
+class Escalate(Struct, frozen=True):
     """Only a person can help. `attempt` is the one that would be taken."""
 
     attempt: int | None

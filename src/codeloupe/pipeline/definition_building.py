@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import fields, replace
 
 from codeloupe.model.pipeline_definition import (
     ArtifactRule,

@@ -6,10 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.config.files import read_config_file
 from codeloupe.config.problems import escape
 from codeloupe.errors import ConfigError
-from codeloupe.model.records import dataclass
 from codeloupe.pipeline.definition_schemas import SchemaRefused, check_schema, parse_schema
 
 
@@ -17,8 +18,7 @@ class FileRefused(Exception):
     """A named file cannot be used; the message names it and says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(Struct, frozen=True):
     """What is known of a file: a digest of its content and, when it was read as one, the schema in it; or a refusal."""
 
     digest: str = ""

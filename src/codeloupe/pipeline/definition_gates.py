@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
+
+from msgspec.structs import fields
 
 from codeloupe.config.groups import group
 from codeloupe.config.kinds import NAMES, SEVERITY, TEXT, Kind, Mistake, Wrong, in_words, one_of

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec.structs import fields, replace
 
 from codeloupe.config.groups import group
 from codeloupe.config.kinds import BOOLEAN, NAME, PATTERN, TEXT, Kind, list_of, one_of, optional

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.config.kinds import LONGEST_TEXT, TEXT, Kind, Mistake, Wrong, in_words, list_of, read_each
 

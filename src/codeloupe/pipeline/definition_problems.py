@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from msgspec import Struct
+
 from codeloupe.config.kinds import Mistake, Place, in_words
 from codeloupe.config.nodes import ListNode, MapNode, Node, ScalarNode, describe, part, plain
 from codeloupe.config.problems import (
@@ -17,7 +19,6 @@ from codeloupe.config.problems import (
 )
 from codeloupe.config.suggestions import closest
 from codeloupe.errors import ConfigError
-from codeloupe.model.records import dataclass
 
 _HINT = "correct each line; `codeloupe pipeline schema` describes every key, `codeloupe pipeline validate` checks"
 # What other programs, or other places of ours, call some of the keys.
@@ -34,8 +35,7 @@ _SCHEMA_HINT = "`codeloupe pipeline schema` describes every key"
 Hint = Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Complaint:
+class _Complaint(Struct, frozen=True):
     """A mistake whose hint is not worked out yet: to guess what was meant takes time, and only some are shown."""
 
     line: int

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError, WorkspaceError
 from codeloupe.model.pipeline import NO_RESULT, Approval, Decision, RunRecord, StageRecord, StageState

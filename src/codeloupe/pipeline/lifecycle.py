@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from codeloupe.errors import WorkspaceError
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RecoveryStep, StageRecord, StageState

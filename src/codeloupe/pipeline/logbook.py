@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageRecord, StageState
 from codeloupe.model.ports import RunStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import BudgetExhausted

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.model.pipeline import RunRecord, StageRecord, StageState
 from codeloupe.model.pipeline_definition import OnFailure, PipelineDefinition
-from codeloupe.model.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Conclusion:
+class Conclusion(Struct, frozen=True):
     """What a run comes to when nothing in it goes on."""
 
     state: StageState

@@ -9,9 +9,11 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import (
     AgentError,
@@ -31,7 +33,6 @@ from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.pipeline import StageRequest, StageResult, StageStatus
 from codeloupe.model.pipeline_definition import StageDefinition
 from codeloupe.model.ports import AgentEventSink, AskAgent
-from codeloupe.model.records import dataclass
 from codeloupe.model.spending import spent, usage_of
 from codeloupe.model.usage import Usage
 from codeloupe.pipeline.artifact_scan import Look, identity_of, let_time_pass, look_at
@@ -99,8 +100,7 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
+class _Left(Struct, frozen=True):
     """A workspace before and after a call, and the artifacts of the attempt on which it built."""
 
     workspace: Path

@@ -12,11 +12,12 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.config.problems import escape
 from codeloupe.errors import AgentExecutionError
 from codeloupe.model.pipeline import Critique, PastAttempt, StageRequest
 from codeloupe.model.pipeline_definition import ArtifactRule
-from codeloupe.model.records import dataclass
 from codeloupe.pipeline.artifacts import answer_name
 
 MOST_TEXT_BYTES = 1024 * 1024
@@ -26,8 +27,7 @@ _INDENT = " " * 6
 _UNFIT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class StageTexts:
+class StageTexts(Struct, frozen=True):
     """The text of a stage's step file, and of its agent definition, empty where there is none."""
 
     step: str

@@ -6,9 +6,10 @@ What counts as the same state again is no transition: whoever only learns more o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.errors import ForbiddenTransition
 from codeloupe.model.pipeline import RunRecord, StageRecord, StageState

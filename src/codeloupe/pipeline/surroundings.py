@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.model.pipeline import Approval, StageRecord
 from codeloupe.model.pipeline_definition import GateKind, PipelineDefinition, StageDefinition
 from codeloupe.model.ports import AgentEventSink, AskAgent, Gate, WorkspaceStore
-from codeloupe.model.records import dataclass
 from codeloupe.pipeline.descent import Descent
 from codeloupe.pipeline.logbook import Logbook
 from codeloupe.pipeline.places import Places
@@ -24,8 +25,7 @@ def ignore(_event: AgentEvent) -> None:
     """Take an event and do nothing with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True):
     """The run's definition and record, and what its stages need.
 
     `ask` gives the agent of a stage, or by name the one of its agents whose session is resumed. `can_resume` tells of

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.model.review import Review
 from codeloupe.reports.shown_diff import ShownDiff
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """How a format for people lays out its text; a format for programs does not look at it.
 
     `diff` lets a format show findings among the lines around them, where the change is at hand.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.model.review import Review, ReviewError, claim_in_words
 
 
@@ -17,8 +18,7 @@ class GapKind(StrEnum):
     UNKNOWN = "incomplete"
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """One thing that should have been reviewed and was not; `files` are those it concerns, as far as is known."""
 
     kind: GapKind

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
+from msgspec import Struct
+
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.reports.gaps import Gap, errors_beside_gaps, gaps_of
@@ -32,8 +33,7 @@ Level = Literal["error", "warning", "notice"]
 _ROOM: dict[Level, int] = {"error": _MOST, "warning": _MOST, "notice": _MOST - 1}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Annotation:
+class _Annotation(Struct, frozen=True, kw_only=True):
     level: Level
     title: str
     message: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import fields
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import Comparison, HistoryEntry, Listing, Removed, ReviewRecord, Trends

@@ -10,9 +10,10 @@ import base64
 import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+
+from msgspec.structs import replace
 
 from codeloupe import __version__
 from codeloupe.model.finding import Finding

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.model.change import Hunk, LineKind
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.reports.html_highlight import highlighted
 from codeloupe.reports.html_markup import Html, element, joined
 from codeloupe.reports.shown_diff import ShownDiff
@@ -20,8 +21,7 @@ _TAB_CELLS = 4
 _SIGNS: dict[LineKind, str] = {"context": "", "added": "+", "deleted": "-"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     kind: LineKind
     number: int | None
     text: str
@@ -62,8 +62,7 @@ class Excerpts:
         return []
 
 
-@dataclass(frozen=True, slots=True)
-class _HunkRows:
+class _HunkRows(Struct, frozen=True):
     """The rows of a hunk, and where each line of the new file is among them."""
 
     rows: tuple[_Row, ...]

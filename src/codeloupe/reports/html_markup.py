@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.system.sanitise import terminal
 
 _VOID = frozenset({"meta", "link", "br", "input"})
@@ -18,8 +19,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]{0,20}")
 _ATTRIBUTE = re.compile(r"(?!on)[a-z][a-zA-Z-]{0,30}")
 
 
-@dataclass(frozen=True, slots=True)
-class Html:
+class Html(Struct, frozen=True):
     """Markup that may be put on a page as it is."""
 
     text: str

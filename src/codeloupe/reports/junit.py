@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Literal
 
+from msgspec import Struct
+
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review
 from codeloupe.reports.gaps import errors_beside_gaps, gaps_of
 from codeloupe.reports.outcome import blocks, outcome_of
@@ -37,8 +38,7 @@ _REVIEW = "codeloupe"
 _NO_FILE = "?"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
+class _Case(Struct, frozen=True, kw_only=True):
     """One test: `why` is the headline of a result that is not a pass, `text` all there is to say."""
 
     group: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from enum import StrEnum
 
+from msgspec import Struct
+
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import NOT_INCLUDED, Review, SkipReason, Verdict
 from codeloupe.reports.wording import counted
 
@@ -22,8 +23,7 @@ class Tone(StrEnum):
     BAD = "bad"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The word a person remembers, its tone, and the sentence behind it."""
 
     word: str

@@ -10,10 +10,10 @@ from io import StringIO
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, cast
 
+from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from codeloupe.model.records import dataclass
 from codeloupe.system.sanitise import in_ascii, terminal, without_log_commands
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ _NO_CONSOLE = cast("Console", None)
 _INLINE_CODE = re.compile(r"`[^`\n]+`")
 
 
-@dataclass(frozen=True, slots=True)
-class Signs:
+class Signs(Struct, frozen=True):
     """The few signs a report draws with."""
 
     rule: str = "─"
@@ -52,8 +51,7 @@ ASCII_SIGNS = Signs(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """How to lay out: `width` in terminal cells, at least NARROWEST; with `ascii_only` nothing outside ASCII."""
 
     width: int

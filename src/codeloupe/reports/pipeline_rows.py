@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from codeloupe.model.pipeline import (
     WORKSPACE_ERROR,
     AttemptRecord,
@@ -20,7 +22,6 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.model.records import dataclass
 from codeloupe.reports.pipeline_words import (
     STYLES,
     VERDICT_STYLES,
@@ -68,8 +69,7 @@ class _Columns(NamedTuple):
     with_facts: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
+class Tree(Struct, frozen=True, kw_only=True):
     """How to draw a run: where, at what moment, and how much. A `brief` one has at most two lines for each stage."""
 
     sheet: Sheet

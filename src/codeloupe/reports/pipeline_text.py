@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 
+from msgspec import Struct
+
 from codeloupe.model.pipeline import RunRecord, StageState
 from codeloupe.model.pipeline_definition import WorkspaceKind
-from codeloupe.model.records import dataclass
 from codeloupe.reports.pipeline_rows import Row, Tree, wrapped
 from codeloupe.reports.pipeline_words import advised_command, has_work
 from codeloupe.reports.plain_table import Sheet, cells, finished
@@ -19,8 +20,7 @@ _LABEL_CELLS = 10
 _NOTE = "add --note to say what to do differently"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Places(Struct, frozen=True, kw_only=True):
     """Where a run lies. `result` and `patch` are None as long as they are not there."""
 
     directory: Path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from codeloupe.model.pipeline import (
     AttemptRecord,

@@ -6,7 +6,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.system.sanitise import in_ascii, terminal, without_log_commands
 
 _STYLES = {
@@ -41,8 +42,7 @@ class Column(NamedTuple):
     drops: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class Sheet(Struct, frozen=True, kw_only=True):
     """How to lay out: `width` in terminal cells; with `ascii_only` nothing outside ASCII."""
 
     width: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from msgspec import Struct
+
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.system.sanitise import terminal
 from codeloupe.system.sanitise_plain import is_masked
 
@@ -32,8 +33,7 @@ _CODE_END = re.compile(r"[{}()\[\];,:=\\]$")
 _SENTENCE = re.compile(r"[A-Za-z][a-z']* [a-z']+ [a-z']+ [a-z']+|.*[.!?]$")
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """Lines `line_start` to `line_end`, whole, become `text`, which has no line end at its end."""
 
     line_start: int
@@ -41,8 +41,7 @@ class Replacement:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Struct, frozen=True):
     """How to fix a finding; each part may be missing.
 
     `words` is advice. `code` is new code for the quoted lines, with its indentation.
@@ -140,8 +139,7 @@ def _looks_like_code(row: str) -> bool:
     return bool(_CODE_START.match(text)) and bool(_CODE_END.search(text) or not _SENTENCE.match(text))
 
 
-@dataclass(frozen=True, slots=True)
-class _Code:
+class _Code(Struct, frozen=True):
     text: str
     is_marked: bool
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from codeloupe.model.change import FileChange
-from codeloupe.model.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class ShownDiff:
+class ShownDiff(Struct, frozen=True):
     """The files under review by their paths.
 
     `mask` takes secrets out of a text. It gets the new lines of a hunk together, and its deleted ones; a hunk in which

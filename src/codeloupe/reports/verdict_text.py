@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+from msgspec import Struct
 from rich.text import Text
 
 from codeloupe.model.finding import FindingStatus
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Coverage, Review
 from codeloupe.reports.coverage_text import is_piece, skipped_in_words
 from codeloupe.reports.finding_text import counts_by_severity
@@ -20,8 +20,7 @@ _LABEL_CELLS = 10
 _LANES_NAMED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Closing:
+class Closing(Struct, frozen=True):
     """The word a person remembers, its colour, and the sentence behind it."""
 
     word: str

@@ -8,14 +8,13 @@ import secrets
 from pathlib import Path
 from typing import Self
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _PROCESS_NAMESPACE = Path("/proc/self/ns/pid")
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """One user of a ledger. `machine` names a table of process numbers, or is empty where none can be told apart."""
 
     machine: str
@@ -50,8 +49,7 @@ class Owner:
         return _is_dead(self.process_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A claim as it is stored; times are seconds of the wall clock."""
 
     owner: str

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.model.agent import AgentRequest
-from codeloupe.model.records import dataclass
 
 # Raised when the fields below, or what they mean, change: old results are then no longer found.
 _FORMAT = 2
@@ -17,8 +18,7 @@ CALL_VERSION = "1"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, frozen=True, kw_only=True):
     """Who is asked, and on whose behalf.
 
     `model` is the one that will be asked, `service` the address that answers; None where nobody told. `trust` names

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.model.history import EntryKind, HistoryEntry, ReviewRecord, SeverityCounts, SweepRecord
 from codeloupe.model.sweep import CommitReview

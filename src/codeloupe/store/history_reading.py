@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source

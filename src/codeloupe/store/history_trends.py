@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple, assert_never
 
+from msgspec import Struct
+
 from codeloupe.model.history import TrendKey, TrendRow, Trends
-from codeloupe.model.records import dataclass
 from codeloupe.store.columns import text_of
 
 NO_EXPERT = "(no expert)"
@@ -42,8 +43,7 @@ class FindingFact(NamedTuple):
 FindingRow = tuple[int, str | bytes, str | bytes | None, bool, bool]
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     findings: int = 0
     fixed: int = 0
     reviews: int = 0

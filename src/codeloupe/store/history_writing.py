@@ -5,13 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import HistoryEntry, ReviewRecord, SweepRecord
-from codeloupe.model.records import dataclass
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.columns import real_column, text_column, whole_column
 from codeloupe.store.failures import Unreadable
@@ -51,8 +52,7 @@ _SWEEP = f"""
 _COMMIT = "INSERT INTO sweep_commits (sweep, position, review_id, payload) VALUES (?, ?, ?, ?)"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredReview:
+class StoredReview(Struct, frozen=True):
     """The payload of a review: all but its findings, and how many of these there are."""
 
     record: ReviewRecord

@@ -9,11 +9,12 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.agent import AgentResult
-from codeloupe.model.records import dataclass
 from codeloupe.store import retention, waiting
 from codeloupe.store.claims import Claim, Owner
 from codeloupe.store.database import Database
@@ -21,8 +22,7 @@ from codeloupe.store.result_text import Unreadable, decode_result, encode_result
 from codeloupe.store.retention import Limits, Pruned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerStats:
+class LedgerStats(Struct, frozen=True, kw_only=True):
     """What is in the ledger; times are seconds of the wall clock, None when it is empty.
 
     `size_bytes` counts the results as stored, `file_bytes` the database with all that is in it. `cost_usd` is what

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.change import ScopeKind
@@ -24,7 +26,6 @@ from codeloupe.model.history import (
     TrendKey,
     Trends,
 )
-from codeloupe.model.records import dataclass
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.history_entries import entry_of_review, entry_of_sweep
 from codeloupe.store.history_pruning import Prunable, doomed, total
@@ -34,8 +35,7 @@ from codeloupe.store.history_writing import prepare_commits, prepare_review
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
+class _Saved(Struct, frozen=True):
     number: int
     record: ReviewRecord
     size_bytes: int

@@ -7,13 +7,15 @@ change here. With `in_utc` every moment has a time zone and is written in UTC; w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from codeloupe.store.failures import Unreadable
 
@@ -40,7 +42,7 @@ def plain(value: Any, *, in_utc: bool = False) -> Any:
         return _in_utc(value).isoformat() if in_utc else value.isoformat()
     if isinstance(value, Path):
         return str(value)
-    if is_dataclass(value):
+    if isinstance(value, Struct):
         kind: Any = type(value)
         named = _mappings(kind)
         return {
@@ -101,7 +103,7 @@ def _of_class(kind: type, *, in_utc: bool) -> _Reader:
         return lambda value: Path(_exact((str,))(value))
     if issubclass(kind, Enum):
         return _word(kind)
-    if is_dataclass(kind):
+    if issubclass(kind, Struct):
         return _group(kind, in_utc=in_utc)
     raise TypeError(f"{kind!r} cannot be stored")
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from typing import Any
+
+from msgspec.structs import asdict, fields
 
 from codeloupe.model.agent import AgentResult, TokenUsage
 from codeloupe.store.failures import Unreadable

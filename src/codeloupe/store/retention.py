@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.store.database import Database
 
 _SECONDS_PER_DAY = 86_400
@@ -10,16 +11,14 @@ _BATCH_ROWS = 1_000
 _BATCH_PAGES = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """How old stored results may be, and how many bytes they may take together."""
 
     max_age_days: float = 90.0
     max_bytes: int = 1024**3
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Struct, frozen=True):
     """What was removed."""
 
     results: int = 0

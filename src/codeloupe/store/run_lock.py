@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
 from codeloupe.errors import RunBusy, RunNotFound
-from codeloupe.model.records import dataclass
 from codeloupe.store.run_files import open_file, write_all
 
 LOCK_FILE = "lock"
@@ -25,8 +26,7 @@ _TRIES_WHEN_NOBODY_SAYS_SO = 150
 _PAUSE_SECONDS = 0.03
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """The process that works on a run. Both are None when it did not say, or not yet."""
 
     process_id: int | None = None

@@ -6,19 +6,17 @@ import errno
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProgramNotFound
-from codeloupe.model.records import dataclass
+from codeloupe.model.confidential import Confidential
 from codeloupe.system.environment import search_path
 
 _NOT_FOUND = {errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(Confidential, frozen=True, kw_only=True):
     """What to run. `argv[0]` is a path or a name looked up on the PATH of `environment`.
 
     `max_output_bytes` is where `run` ends a child, and how much `stream` keeps of what it wrote.
@@ -29,7 +27,7 @@ class Command:
     environment: Mapping[str, str]
     timeout_seconds: float
     max_output_bytes: int
-    stdin: bytes = field(default=b"", repr=False)
+    stdin: bytes = b""
 
     @property
     def program(self) -> str:
@@ -37,8 +35,7 @@ class Command:
         return Path(self.argv[0]).name
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(Confidential, frozen=True):
     """How a child ended; a negative exit code is the signal that ended it.
 
     After `run`, `stdout` is whole and `stderr` holds at most its last 64 KiB. After `stream`, either may lack its
@@ -47,7 +44,7 @@ class Completed:
     """
 
     exit_code: int
-    stdout: bytes = field(repr=False)
+    stdout: bytes
     stderr: str
     seconds: float
     omitted_bytes: int = 0

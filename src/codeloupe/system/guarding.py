@@ -18,7 +18,8 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.system.cancellation import uninterrupted
 from codeloupe.system.environment import inherited_environment
 
@@ -31,8 +32,7 @@ _BUSY = {errno.EAGAIN, errno.ENOBUFS, errno.ETOOMANYREFS}
 _LOADER_NAMES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
-@dataclass(frozen=True)
-class _Guardian:
+class _Guardian(Struct, frozen=True):
     process: subprocess.Popen[bytes]
     requests: socket.socket
 

@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from codeloupe.errors import ProcessError, ProcessTimedOut
-from codeloupe.model.records import dataclass
 from codeloupe.system.cancellation import settle, uninterrupted
 from codeloupe.system.command import EXHAUSTED, Command, Completed, start_failure
 from codeloupe.system.guarding import guarded
@@ -172,8 +173,7 @@ async def _watch(call: Call, listener: _Listener, timeout_seconds: float, idle_s
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Passed:
+class _Passed(Struct, frozen=True):
     """A limit that passed: of the whole run, or of silence."""
 
     seconds: float

@@ -6,8 +6,9 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal
+
+from msgspec.structs import replace
 
 from codeloupe.errors import Crashed, InvalidRequest, PromptTooLong, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
+from msgspec import Struct
+
 from codeloupe.model.agent import TokenUsage
-from codeloupe.model.records import dataclass
 from codeloupe.testing.recording import RecordedRequest
 from codeloupe.testing.replies import Status
 
@@ -24,8 +25,7 @@ class Ending(Enum):
     REFUSAL = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True, kw_only=True):
     """A tool that the model wants to be used."""
 
     name: str
@@ -37,8 +37,7 @@ class ToolCall:
         return self.input if isinstance(self.input, dict) else {"input": self.input}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """What a model says. `number` tells the answers of one server apart."""
 
     number: int

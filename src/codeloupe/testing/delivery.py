@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, assert_never
 
+from msgspec import Struct
+
 from codeloupe.model.agent import TokenUsage
-from codeloupe.model.records import dataclass
 from codeloupe.testing.answer import Answer, Api, Ending, ToolCall
 from codeloupe.testing.recording import RecordedRequest
 from codeloupe.testing.replies import (
@@ -39,8 +40,7 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus} | {529: "Site 
 _ENDINGS: dict[type[Answered], Ending] = {MaxTokens: Ending.MAX_TOKENS, Refusal: Ending.REFUSAL}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class Exchange(Struct, frozen=True, kw_only=True):
     """A request and the connection on which its answer goes back."""
 
     api: Api

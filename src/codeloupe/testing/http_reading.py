@@ -7,7 +7,7 @@ import importlib
 import zlib
 from collections.abc import Callable, Mapping
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
 
 MAX_HEAD_BYTES = 1024 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -21,8 +21,7 @@ class UnreadableRequest(ValueError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRequest:
+class HttpRequest(Struct, frozen=True, kw_only=True):
     """A request as it came, its body decoded. Header names are in lower case."""
 
     method: str

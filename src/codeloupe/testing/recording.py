@@ -7,10 +7,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
 from typing import Any
 
-from codeloupe.model.records import dataclass
+from msgspec import field
+from msgspec.structs import replace
+
+from codeloupe.model.confidential import Confidential
 from codeloupe.testing.http_reading import HttpRequest
 
 _MASK = "[masked]"
@@ -18,8 +20,7 @@ _CREDENTIAL_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key",
 _CREDENTIAL_IN_QUERY = re.compile(r"(?:(?<=^key=)|(?<=&key=))[^&]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedRequest:
+class RecordedRequest(Confidential, frozen=True, kw_only=True):
     """One request. Header names are in lower case; the values of those that hold credentials are masked.
 
     `body` is the parsed JSON, or the text if it is none, or None without a body. `api` names the API that was
@@ -36,7 +37,7 @@ class RecordedRequest:
     api: str = ""
     auxiliary: bool = False
     received_at: float = field(default_factory=time.monotonic)
-    credential: str = field(default="", repr=False)
+    credential: str = ""
 
     def strings(self) -> Iterator[str]:
         """Every string in the body, however deep."""

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from msgspec import Struct, field
+
 from codeloupe.model.agent import TokenUsage
-from codeloupe.model.records import dataclass
 
 Then = TypeVar("Then")
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """The model answers in plain text. `Text("")` is a well-formed answer without content."""
 
     text: str
-    usage: TokenUsage | None = field(default=None, kw_only=True)
+    usage: TokenUsage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Json:
+class Json(Struct, frozen=True):
     """The model answers with a value, as its API delivers structured output.
 
     A request that carries a tool for its structured output (the claude program sends `StructuredOutput`) is
@@ -29,12 +27,11 @@ class Json:
     """
 
     value: Any
-    as_text: bool = field(default=False, kw_only=True)
-    usage: TokenUsage | None = field(default=None, kw_only=True)
+    as_text: bool = False
+    usage: TokenUsage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """The model calls a tool; what follows the tool's result is the next reply of the script.
 
     An input that is text is for the tools of codex that take text instead of JSON (its `exec`).
@@ -42,28 +39,25 @@ class ToolUse:
 
     name: str
     input: Mapping[str, Any] | str = field(default_factory=dict)
-    text: str = field(default="", kw_only=True)
-    usage: TokenUsage | None = field(default=None, kw_only=True)
+    text: str = ""
+    usage: TokenUsage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MaxTokens:
+class MaxTokens(Struct, frozen=True):
     """The model's answer ends in the middle, since the tokens it may write are used up."""
 
     text: str = "The answer ends in the mid"
-    usage: TokenUsage | None = field(default=None, kw_only=True)
+    usage: TokenUsage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """The model refuses to answer."""
 
     text: str = "This cannot be answered."
-    usage: TokenUsage | None = field(default=None, kw_only=True)
+    usage: TokenUsage | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """The service answers with an error, in the body shape of its API.
 
     `type` is the vendor's word for the error; None takes the one that belongs to the code. `headers` are sent beside
@@ -72,46 +66,40 @@ class Status:
 
     code: int
     message: str = "The stand-in server fails on request."
-    retry_after: float | None = field(default=None, kw_only=True)
-    type: str | None = field(default=None, kw_only=True)
-    headers: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    in_stream: bool = field(default=False, kw_only=True)
+    retry_after: float | None = None
+    type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    in_stream: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
+class Hang(Struct, frozen=True):
     """The request is taken and never answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stall:
+class Stall(Struct, frozen=True):
     """The answer begins, and stops for ever behind this text. The connection stays open."""
 
     after_text: str = "The beginning of an answer"
 
 
-@dataclass(frozen=True, slots=True)
-class Garbage:
+class Garbage(Struct, frozen=True):
     """The status is 200, and the body is not what the API speaks."""
 
     body: str = "<html><body>This is not the API.</body></html>"
 
 
-@dataclass(frozen=True, slots=True)
-class Empty:
+class Empty(Struct, frozen=True):
     """The status is 200, and there is no body at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """The connection is closed in the middle of an answer: behind so many bytes of its body, or at once with 0."""
 
     after_bytes: int = 0
-    of: Text | Json | ToolUse = field(default=Text("An answer that is cut off."), kw_only=True)
+    of: Text | Json | ToolUse = Text("An answer that is cut off.")
 
 
-@dataclass(frozen=True, slots=True)
-class Delay(Generic[Then]):
+class Delay(Struct, Generic[Then], frozen=True):
     """Nothing happens for a while, and then another reply."""
 
     seconds: float

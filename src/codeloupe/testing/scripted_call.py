@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from codeloupe.errors import AgentError, BudgetExhausted, OutputInvalid, TurnsExhausted
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.records import dataclass
 from codeloupe.testing.replies import Delay, Hang, Json, Text, ToolUse
 from codeloupe.testing.script import Script
 
@@ -22,8 +22,7 @@ AgentStep: TypeAlias = (
 _USAGE = TokenUsage(input_tokens=100, output_tokens=20)
 
 
-@dataclass(slots=True, kw_only=True)
-class ScriptedCall:
+class ScriptedCall(Struct, kw_only=True):
     """A call under way, and what it has used so far. `cost_usd` is what each turn costs."""
 
     agent: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -38,7 +39,7 @@ class Capture:
 
     def cut(self, characters: int) -> Capture:
         """The same run, its output ended after so many characters."""
-        return replace(self, stdout=self.stdout[:characters])
+        return dataclasses.replace(self, stdout=self.stdout[:characters])
 
     def replayed(self, request: AgentRequest | None = None, events: list[AgentEvent] | None = None) -> AgentResult:
         """Read as the agent reads a run; raises what it raises."""

@@ -3,13 +3,13 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.program_failures import Failure
 from codeloupe.agents.claude.failures import ended_without_result

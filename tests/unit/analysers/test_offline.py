@@ -3,10 +3,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.offline import OfflineReviewer

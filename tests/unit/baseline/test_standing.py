@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.model.baseline import Baseline, BaselineEntry, EntryState
 from codeloupe.model.finding import FindingStatus

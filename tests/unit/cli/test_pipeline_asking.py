@@ -6,10 +6,10 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.cli.live_line import ProgressMode
 from codeloupe.cli.pipeline_asking import TerminalAsker, can_ask

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.cli.main import main
 from codeloupe.cli.publish_text import publication_json, render_publication

@@ -8,11 +8,11 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe import app
 from codeloupe.cli import review as verb

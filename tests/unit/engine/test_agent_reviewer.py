@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.quote_gaps import MASK

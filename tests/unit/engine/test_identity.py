@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer
 from codeloupe.engine.identity import with_fingerprints
@@ -31,7 +30,7 @@ class Users:
 
 
 def fingerprint(**differences: object) -> str:
-    (named,) = with_fingerprints([replace(finding(evidence="query = f'{x}'"), **differences)])  # type: ignore[arg-type]  # any field
+    (named,) = with_fingerprints([replace(finding(evidence="query = f'{x}'"), **differences)])
     return named.fingerprint
 
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.incremental import IncrementalReviewer, LastLook, already_seen, digests, unseen
 from codeloupe.engine.placing_again import PlacesOfNow, is_touched

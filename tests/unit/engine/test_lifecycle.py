@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.identity import with_fingerprints
 from codeloupe.engine.lifecycle import Ground, Rounds, compare, converged

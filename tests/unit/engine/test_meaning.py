@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from codeloupe.engine.code_tokens import CodeText, tokens_of_code
 from codeloupe.engine.identity import first_names, with_fingerprints

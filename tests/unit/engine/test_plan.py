@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.plan import most_unit_tokens, plan_units
 from codeloupe.errors import ConfigError

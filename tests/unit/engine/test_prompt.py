@@ -3,10 +3,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import codeloupe.engine.prompt as prompt_module
 from codeloupe.engine.experts.loading import default_experts

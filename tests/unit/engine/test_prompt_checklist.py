@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from codeloupe.engine.prompt_checklist import checklist
 from codeloupe.model.expert import Expert

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.prompt_material import guidance_for, material_blocks
 from codeloupe.model.finding import FindingStatus

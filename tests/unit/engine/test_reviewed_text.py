@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.model.change import FileChange, FileStatus

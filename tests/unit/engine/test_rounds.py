@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.identity import with_fingerprints
 from codeloupe.engine.rounds import Asked, EarlierRounds, who_saw

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import SelectionRules, select_by_diff

@@ -4,10 +4,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import Selection

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.bare_changes import shown_whole, to_be_read
 from codeloupe.engine.selection import SelectionRules, select_by_diff

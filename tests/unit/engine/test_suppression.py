@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.suppression import Suppressed, added_suppressions, apply_suppressions
 from codeloupe.model.baseline import Baseline, BaselineEntry

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
+
+from msgspec.structs import replace
 
 from codeloupe.engine.suppression_baseline import KnownFindings
 from codeloupe.model.baseline import Baseline, BaselineEntry, told_unused

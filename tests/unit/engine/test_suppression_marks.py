@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.suppression_marks import Mark, asks_to_ignore, is_comment_alone, marks_in, places_of
 from codeloupe.model.finding import Finding

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import SelectionRules, select_by_diff

@@ -107,6 +107,7 @@ def test_a_built_in_file_is_read_as_a_parser_of_yaml_reads_it(name: str) -> None
 
 
 def test_the_experts_of_an_ordinary_review_load_no_parser() -> None:
-    program = "import sys; from codeloupe.engine.experts.loading import default_experts; default_experts(); print(*sys.modules)"
+    loading = "from codeloupe.engine.experts.loading import default_experts"
+    program = f"import sys; {loading}; default_experts(); print(*sys.modules)"
     ended = subprocess.run((sys.executable, "-I", "-c", program), capture_output=True, text=True, check=True)
     assert "yaml" not in ended.stdout.split()

@@ -7,11 +7,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
 from codeloupe.model.events import Event, LaneFinished, Warned

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.external.unified_diff import quoted, unified_diff
 from codeloupe.git.diff import parse_diff

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.parse.finding_item import MAX_FINDINGS
 from codeloupe.engine.parse.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON

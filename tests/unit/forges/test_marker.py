@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
 from codeloupe.forges.marker import Mark, Marker, MarkKind, SigningKey, key_of, word_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from codeloupe.forges.own_threads import double_comments, own_threads
 from codeloupe.model.finding import Finding

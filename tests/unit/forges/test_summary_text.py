@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from codeloupe.forges.comment_text import LONGEST_BODY
 from codeloupe.forges.marker import Mark, MarkKind

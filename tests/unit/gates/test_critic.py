@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.errors import AgentError, Crashed, NotLoggedIn, OutputInvalid, PipelineError

@@ -3,12 +3,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.patched import apply_hunks, rebuild

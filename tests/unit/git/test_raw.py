@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError, RepositoryBusy
 from codeloupe.git.diff import parse_diff
@@ -122,7 +122,7 @@ def test_a_file_that_is_only_in_the_list_is_refused(repository: GitRepository, m
 def test_other_counts_of_lines_are_refused(repository: GitRepository) -> None:
     files, entries = _read(repository, _changed(repository))
     for counts in ({"added": 3}, {"deleted": 2}, {"added": 0, "deleted": 0}):
-        changed = replace(entries[1], **counts)  # type: ignore[arg-type]  # the counts are ints
+        changed = replace(entries[1], **counts)
         with pytest.raises(DiffSyntaxError, match="changed lines of 'edited.py'"):
             reconcile(files, (entries[0], changed, *entries[2:]))
 

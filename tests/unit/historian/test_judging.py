@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.engine.history.judging import changed_policy, judged, judged_sweep
 from codeloupe.errors import UsageError
@@ -48,7 +48,7 @@ def test_another_limit_gives_another_exit_code(
     fail_on: Severity, findings: tuple[object, ...], exit_code: int, verdict: Verdict
 ) -> None:
     before = saved()
-    before = replace(before, review=replace(before.review, findings=findings, policy=Policy(min_severity=HIGH)))  # type: ignore[arg-type]  # findings
+    before = replace(before, review=replace(before.review, findings=findings, policy=Policy(min_severity=HIGH)))
     review = judged(before, Policy(fail_on=fail_on))
     assert (review.exit_code, review.verdict, review.policy.fail_on) == (exit_code, verdict, fail_on)
     assert review.passed is (exit_code == 0)

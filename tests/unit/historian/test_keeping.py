@@ -6,11 +6,11 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe import __version__
 from codeloupe.engine.history.keeping import keep, keeping_sweep
@@ -123,7 +123,7 @@ class TestWhenItCannotBeKept:
         assert "git is not on the PATH" in self.warned(shop.path)
 
     def test_a_value_that_cannot_be_written_is_a_warning(self, shop: GitRepository) -> None:
-        odd = replace(made(), exit_code=object())  # type: ignore[arg-type]  # what no test foresaw
+        odd = replace(made(), exit_code=object())
         kept = asyncio.run(keep(odd, repo=shop.path))
         assert kept.findings == odd.findings
         assert "cannot be saved" in kept.errors[0].message

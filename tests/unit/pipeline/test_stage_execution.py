@@ -4,11 +4,11 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.errors import AgentExecutionError
 from codeloupe.model.pipeline import CriticVerdict, Critique, PastAttempt, StageRequest

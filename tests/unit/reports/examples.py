@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding

@@ -3,11 +3,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 from codeloupe.model.pipeline import CriticVerdict, RunRecord, StageState
 from codeloupe.model.pipeline_definition import GateKind

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codeloupe.model.pipeline import CriticVerdict, RecoveryStep, RunRecord, StageState
 from codeloupe.model.pipeline_definition import WorkspaceKind

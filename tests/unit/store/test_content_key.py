@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 from hypothesis import assume, given
+from msgspec.structs import fields, replace
 
 from codeloupe.model.agent import AgentRequest, PermissionMode
 from codeloupe.store.content_key import Asked, content_key, is_repeatable

@@ -7,11 +7,11 @@ import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey

@@ -6,10 +6,10 @@ import json
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Decision, StageState

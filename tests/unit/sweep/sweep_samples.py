@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.commits.dispatching import Assignment
 from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict

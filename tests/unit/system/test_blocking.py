@@ -7,11 +7,11 @@ import signal
 import subprocess
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from codeloupe.errors import OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.system.blocking import run_blocking

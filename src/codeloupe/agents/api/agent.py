@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.agents.api.failures import AskedOf, bad_ending, call_failed, no_answer
 from codeloupe.agents.api.services import COMPATIBLE, INSTALL, NAME, VENDORS, Packages, Target, Vendor, loaded, opened
 from codeloupe.agents.calls.installed_package import installed_version
@@ -20,7 +22,6 @@ from codeloupe.errors import AgentError, InvalidRequest, NotLoggedIn, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, TurnTaken
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.records import dataclass
 
 LIMITS = AgentLimits(schema=True)
 _DISTRIBUTION = "pydantic-ai-slim"
@@ -222,8 +223,7 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED], **definitions}
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     text: str
     structured: Any
     raw: str

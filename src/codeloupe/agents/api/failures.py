@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from codeloupe.errors import (
     AgentError,
     ConnectionFailed,
@@ -17,15 +19,13 @@ from codeloupe.errors import (
     Refused,
     TimedOut,
 )
-from codeloupe.model.records import dataclass
 
 _MAX_TEXT_CHARACTERS = 500
 _MAX_BODY_CHARACTERS = 4000
 _MAX_CAUSES = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedOf:
+class AskedOf(Struct, frozen=True, kw_only=True):
     """Who was asked for what, for the words of an error. `idle_seconds` is the limit of silence that was set."""
 
     agent: str

@@ -12,12 +12,14 @@ import threading
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import field, replace
 from types import ModuleType
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from codeloupe.errors import NotInstalled, install_command
-from codeloupe.model.records import dataclass
+from codeloupe.model.confidential import Confidential
 
 NAME = "api"
 INSTALL = install_command("api")
@@ -30,8 +32,7 @@ _loading = threading.Lock()
 _CONNECT_SECONDS = 15.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vendor:
+class Vendor(Struct, frozen=True, kw_only=True):
     """A service, its packages, the variables with its key and its address, and its own address."""
 
     name: str
@@ -71,18 +72,16 @@ GOOGLE = Vendor(
 VENDORS = {"anthropic": ANTHROPIC, "openai": OPENAI, "google": GOOGLE, "google-gla": GOOGLE}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Confidential, frozen=True, kw_only=True):
     """A model, where it is asked, and with which key."""
 
     vendor: Vendor
     model: str
     url: str
-    key: str | None = field(repr=False)
+    key: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Packages:
+class Packages(Struct, frozen=True):
     """What a call to one vendor needs of the optional packages."""
 
     http: ModuleType
@@ -142,8 +141,7 @@ async def _connect_in_time(request: Any) -> None:
         limits["connect"] = min(limits.get("connect") or math.inf, _CONNECT_SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     http: Any
     trust: Any
     timeout_seconds: float

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.schema_check import check_output
 from codeloupe.errors import OutputInvalid

@@ -6,7 +6,9 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.answer_check import checked_answer
 from codeloupe.agents.calls.budget import RunBudget
@@ -17,7 +19,6 @@ from codeloupe.agents.calls.timing import Timing, in_words
 from codeloupe.errors import AgentError, Crashed, OutputInvalid, Overloaded, RateLimited, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.ports import Agent, AgentEventSink
-from codeloupe.model.records import dataclass
 
 # Agents keep their time themselves and need a while to end a program; this is for one that does not come back.
 _GRACE_SECONDS = 15.0
@@ -37,8 +38,7 @@ class Span:
         return self._end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempts:
+class Attempts(Struct, frozen=True, kw_only=True):
     """Who is asked, and under which limits. With a `roll` an agent that it knows to be missing is not asked again."""
 
     agent: Agent

@@ -7,7 +7,9 @@ import json
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.prompt_text import full_prompt
 from codeloupe.agents.calls.timing import in_words
@@ -24,7 +26,6 @@ from codeloupe.errors import (
 )
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.ports import Clock
-from codeloupe.model.records import dataclass
 
 # Code has more tokens for its length than prose; a reservation that is too large costs only some concurrency.
 _CHARACTERS_PER_TOKEN = 3
@@ -38,8 +39,7 @@ _LEAST_USD = 0.5
 _MARGIN = 1.5
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """What went out so far. Requests whose cost nobody told are counted in `unknown_costs` and not in `usd`."""
 
     usd: float = 0.0
@@ -48,8 +48,7 @@ class Spent:
     unknown_costs: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpendingLimits:
+class SpendingLimits(Struct, frozen=True, kw_only=True):
     """What a part of all calls may spend, `spent` included, which went out earlier; None means no limit."""
 
     max_usd: float | None = None

@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.attempts import Attempts, Span
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
@@ -32,7 +34,6 @@ from codeloupe.errors import AgentError, CodeloupeError, RateLimited
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentFinished, AgentStarted, QuotaEnded
 from codeloupe.model.ports import Agent, AgentEventSink, Ledger
-from codeloupe.model.records import dataclass
 
 # They tell the ledger what a prompt was made with, and nobody else anything.
 _LABELS_FOR_KEYS = ("fence", "prompt_version", "trust")
@@ -42,8 +43,7 @@ ChangedFiles = Callable[[], Awaitable[tuple[str, ...]]]
 WatchFiles = Callable[[Path], Awaitable[ChangedFiles]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallerOptions:
+class CallerOptions(Struct, frozen=True, kw_only=True):
     """How calls are made. Limits hold for each agent by itself.
 
     `fresh` does not read the ledger, but writes to it. `wait_for_quota` waits until a quota opens again, if it does in

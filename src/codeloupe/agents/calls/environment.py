@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.system.environment import NETWORK_NAMES, inherited_environment
 from codeloupe.system.temporary import temporary_directory
 
@@ -17,8 +18,7 @@ PERSON_NAMES = ("USER", "LOGNAME")
 _QUIET = {"NO_COLOR": "1", "DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "DISABLE_AUTOUPDATER": "1"}
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """Empty directories for one call: a home, one for temporary files, and `root` above both for files of ours."""
 
     root: Path

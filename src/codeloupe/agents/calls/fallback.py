@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.errors import AgentError, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited
 from codeloupe.model.agent import AgentResult

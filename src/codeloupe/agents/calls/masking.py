@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
 from typing import Any
+
+from msgspec.structs import fields, replace
 
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.agent import AgentRequest, AgentResult

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from codeloupe.agents.calls.environment import agent_environment, throw_away_places
 from codeloupe.errors import (
     AgentError,
@@ -21,7 +23,6 @@ from codeloupe.errors import (
     TimedOut,
 )
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
-from codeloupe.model.records import dataclass
 from codeloupe.system.command import Command, Completed, find_program
 from codeloupe.system.running import run
 from codeloupe.system.streaming import StreamTimedOut, stream
@@ -32,8 +33,7 @@ _VERSION = re.compile(rb"\d+\.\d+[\w.+-]*")
 _DEAD_PROXY = "http://127.0.0.1:9"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Program(Struct, frozen=True, kw_only=True):
     """A program as its users know it. `install` is a command; `log_in` says what to set or run."""
 
     agent: str

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.agents.calls.program import Program
 from codeloupe.errors import (
     AgentError,
@@ -21,7 +23,6 @@ from codeloupe.errors import (
     Refused,
 )
 from codeloupe.model.agent import TokenUsage
-from codeloupe.model.records import dataclass
 
 _MAX_TEXT_CHARACTERS = 500
 _TAIL_CHARACTERS = 4000
@@ -32,8 +33,7 @@ _RETRY_AFTER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of failure: its error, what happened in words behind the agent's name, and what to do next.
 
     An empty hint stands for the program's own: how to log in, how to install it, or which model was asked for.
@@ -73,8 +73,7 @@ _BY_STATUS = {
 Patterns = Iterable[tuple[re.Pattern[str], Kind]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """What a program told of a failure. `output` is what the model said before it, without what the program says."""
 
     program: Program

@@ -10,14 +10,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.timing import Timing, in_words
 from codeloupe.errors import StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.ports import Ledger
-from codeloupe.model.records import dataclass
 
 _Answer = TypeVar("_Answer")
 _FIRST_LOOK_SECONDS = 0.1
@@ -25,8 +26,7 @@ _LONGEST_LOOK_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purchase:
+class Purchase(Struct, frozen=True, kw_only=True):
     """One answer to be had: its key, how it is bought, and how long to wait for another process that buys it."""
 
     key: str

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.timing import Timing, in_words
 from codeloupe.errors import AgentError, RateLimited
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.agent_events import AttemptFailed, AttemptStarted
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.records import dataclass
 
 # With less time than this left no attempt can come to an answer.
 SHORTEST_ATTEMPT_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How often and how long.
 
     Waits begin with `first_delay_seconds` and grow by `factor`; a rate limit without Retry-After begins with

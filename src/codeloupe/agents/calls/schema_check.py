@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.plain_schema import fits, is_plain
 from codeloupe.agents.calls.schemas import SchemaError, validator_for, violation

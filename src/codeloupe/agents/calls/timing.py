@@ -8,8 +8,9 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+from msgspec import Struct
+
 from codeloupe.model.ports import Clock
-from codeloupe.model.records import dataclass
 
 _LONGEST_TOLD_SECONDS = 10 * 365 * 86400
 
@@ -18,8 +19,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(Struct, frozen=True, kw_only=True):
     """`clock` for lengths, `now` for moments told to a person, `sleep` for waiting, `chance` in [0, 1) for jitter."""
 
     clock: Clock = time.monotonic

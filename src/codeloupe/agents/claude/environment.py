@@ -15,9 +15,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.agents.calls.environment import PERSON_NAMES, Places, agent_environment, user_home
 from codeloupe.model.agent import AgentRequest
-from codeloupe.model.records import dataclass
 
 KEY_NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 # What the short names of models stand for.
@@ -85,8 +86,7 @@ _SETTINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaudeSettings:
+class ClaudeSettings(Struct, frozen=True, kw_only=True):
     """How a claude agent was set up. `environment` is what it may take variables from."""
 
     environment: Mapping[str, str]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.program_failures import (
     CUT_OFF,
@@ -23,7 +25,6 @@ from codeloupe.agents.calls.program_failures import (
     kind_of_status,
 )
 from codeloupe.errors import AgentError, BudgetExhausted, Crashed, InvalidRequest, OutputInvalid, TurnsExhausted
-from codeloupe.model.records import dataclass
 
 _TAIL_CHARACTERS = 4000
 _UNKNOWN_SESSION = Kind(
@@ -71,8 +72,7 @@ _BY_STDERR = tuple(
 _RESETS_AT = re.compile(r"limit reached\|(\d{9,11})\b")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+class Signs(Struct, frozen=True, kw_only=True):
     """By what the program tells failures apart: its terminal reason, its subtype, a cause, and a refusal."""
 
     reason: str = ""

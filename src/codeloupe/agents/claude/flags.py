@@ -11,11 +11,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.agents.calls.environment import Places
 from codeloupe.agents.claude.environment import ClaudeSettings, keeps_session
 from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
-from codeloupe.model.records import dataclass
 
 # By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
 # than 10 MB of input is refused whatever the model.
@@ -40,8 +41,7 @@ _ALL_TOOLS = (*READ_ONLY_TOOLS, *_WRITING_TOOLS, "Bash")
 _MAX_SCHEMA_BYTES = 120_000
 
 
-@dataclass(frozen=True, slots=True)
-class ToolChoice:
+class ToolChoice(Struct, frozen=True):
     """The tools that exist for the model, and rules such as `Bash(git log:*)` for what is allowed without asking."""
 
     names: tuple[str, ...]

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.agents.calls.program import Program
 from codeloupe.agents.calls.program_failures import EMPTY, Failure, error_of
 from codeloupe.agents.calls.program_output import count_of, detail_of, list_of, mapping_of, text_of
@@ -17,13 +19,11 @@ from codeloupe.agents.claude.failures import Signs, failed
 from codeloupe.agents.claude.spending import spent_in
 from codeloupe.errors import AgentError
 from codeloupe.model.agent import AgentResult
-from codeloupe.model.records import dataclass
 
 _DETAIL_NAMES = ("file_path", "path", "pattern", "command", "url", "query", "notebook_path")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Told(Struct, frozen=True, kw_only=True):
     """What a run told before its last message, and what was asked of it. `said` is what the model said last.
 
     `resumed` is of a run that went on with an earlier session.

@@ -15,8 +15,9 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.agents.calls.marked_processes import signal_marked
-from codeloupe.model.records import dataclass
 
 _GRACE_SECONDS = 2.0
 _ROUND_SECONDS = 0.1
@@ -24,8 +25,7 @@ _ROUND_SECONDS = 0.1
 _LAST_WAIT_SECONDS = 25.0
 
 
-@dataclass(frozen=True, slots=True)
-class PassedLimit:
+class PassedLimit(Struct, frozen=True):
     """A limit that passed, in seconds: of the whole conversation, or of silence in it."""
 
     seconds: float

@@ -7,17 +7,18 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct, field
 
 from codeloupe.agents.calls.environment import Places
 from codeloupe.agents.calls.marked_processes import MARK
 from codeloupe.agents.claude.environment import ClaudeSettings, claude_environment
 from codeloupe.agents.claude.flags import prompt_files, safe_flags, schema_of, schema_text, tools_for
 from codeloupe.model.agent import AgentRequest
-from codeloupe.model.records import dataclass
 
 _LAUNCHER = Path(__file__).with_name("claude_launcher.sh")
 _STDERR_LINES = 100
@@ -29,8 +30,7 @@ _DEFAULT_PROMPT = {"type": "preset", "preset": "claude_code"}
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SdkCall:
+class SdkCall(Struct, frozen=True, kw_only=True):
     """One call through the SDK: what is started, the mark by which it is found, and its last words."""
 
     program: str
@@ -73,8 +73,7 @@ def sdk_options(sdk: ModuleType, request: AgentRequest, settings: ClaudeSettings
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """What the SDK is to start, and the variables that it is to set."""
 
     program: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.agents.calls.program_output import cost_of, count_of, mapping_of
 from codeloupe.model.agent import TokenUsage
-from codeloupe.model.records import dataclass
 
 # What a token costs beside one of the input: the same for all of the vendor's models.
 _WEIGHTS = {"fresh": 1.0, "written": 1.25, "cached": 0.1, "output": 5.0}
@@ -28,8 +29,7 @@ _IN_MESSAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class Spent(Struct, frozen=True, kw_only=True):
     """What a run took. `is_share` tells that the cost is its share of a session's, reckoned by its tokens."""
 
     cost_usd: float | None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.environment import throw_away_places
 from codeloupe.agents.calls.program import KEPT_OUTPUT_BYTES, refuse_bypass, refuse_length, run_program

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from codeloupe.agents.calls.environment import Places
 from codeloupe.agents.calls.program import message_on
@@ -23,7 +24,6 @@ from codeloupe.errors import AgentError, InvalidRequest
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.records import dataclass
 from codeloupe.system.command import Completed
 
 _MAX_NOTES = 5
@@ -31,8 +31,7 @@ _PATCH = "apply_patch"
 _MAX_COMMAND_CHARACTERS = 10_000
 
 
-@dataclass(slots=True)
-class _Heard:
+class _Heard(Struct):
     """What was told so far."""
 
     session_id: str = ""

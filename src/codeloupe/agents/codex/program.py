@@ -8,12 +8,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.agents.calls.environment import Places, agent_environment, user_home
 from codeloupe.agents.calls.program import Program, found_program, version_of
 from codeloupe.agents.codex.failures import LOG_FILTER
 from codeloupe.errors import NotInstalled, NotLoggedIn
 from codeloupe.model.agent import AgentRequest, Availability
-from codeloupe.model.records import dataclass
 
 CODEX = Program(
     agent="codex",
@@ -28,8 +29,7 @@ _SESSIONS = "sessions"
 _MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodexSettings:
+class CodexSettings(Struct, frozen=True, kw_only=True):
     """How a codex agent was set up. `environment` is what it may take variables from."""
 
     environment: Mapping[str, str]

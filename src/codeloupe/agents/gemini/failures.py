@@ -7,7 +7,8 @@ sentences.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.program_failures import (
     EMPTY,

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.agents.calls.environment import user_home
 from codeloupe.agents.calls.program import Program, found_program, version_of
 from codeloupe.errors import NotInstalled, NotLoggedIn
 from codeloupe.model.agent import Availability
-from codeloupe.model.records import dataclass
 
 GEMINI = Program(
     agent="gemini",
@@ -37,8 +38,7 @@ class Login(StrEnum):
     GOOGLE = "oauth-personal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeminiSettings:
+class GeminiSettings(Struct, frozen=True, kw_only=True):
     """How a gemini agent was set up. `environment` is what it may take variables from."""
 
     environment: Mapping[str, str]

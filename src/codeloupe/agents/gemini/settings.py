@@ -11,9 +11,10 @@ import json
 import secrets
 import shutil
 import uuid
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.agents.calls.environment import Places, agent_environment
 from codeloupe.agents.gemini.program import GEMINI, LOGIN_FILE, GeminiSettings, Login

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from codeloupe.model.records import dataclass
+from msgspec import Struct
+
 from codeloupe.model.severity import Severity
 
 
@@ -31,8 +32,7 @@ class Harm(StrEnum):
     TIMING = "py-signature-comparison"
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(Struct, frozen=True):
     """How bad a harm is, what to say of it, and which of ruff's rules speak of the same."""
 
     severity: Severity

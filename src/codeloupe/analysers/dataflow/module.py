@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from codeloupe.analysers.dataflow.meanings import Harm
 from codeloupe.analysers.dataflow.values import Value
@@ -15,8 +16,7 @@ class OverBudget(Exception):
     """The module takes more work than its size explains."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(Struct, frozen=True):
     """Something found: what can happen at a line, and how it gets there."""
 
     harm: Harm
@@ -28,8 +28,7 @@ class Flow:
     lines: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class ClassNotes:
+class ClassNotes(Struct):
     """A class: its methods, what its objects were seen to keep, and whether a web server calls it (`kind`).
 
     `made` is what its `__init__` keeps, in terms of its parameters.
@@ -42,8 +41,7 @@ class ClassNotes:
     made: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterSink:
+class ParameterSink(Struct, frozen=True):
     """A parameter of a function that reaches a harmful place inside."""
 
     name: str
@@ -51,16 +49,14 @@ class ParameterSink:
     flow: Flow
 
 
-@dataclass(slots=True)
-class Summary:
+class Summary(Struct):
     """What a call of a function does: what it returns, and which parameters do harm in it."""
 
     returned: Value
     sinks: tuple[ParameterSink, ...] = ()
 
 
-@dataclass(slots=True)
-class Notes:
+class Notes(Struct):
     """One module. `budget` is the number of steps that are left."""
 
     budget: int

@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import ConfigError
 from codeloupe.model.expert import Expert
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 _KEYS = ("description", "brief", "focus", "sceptical_of", "do_not_flag", "paths", "severity_guide")
@@ -23,8 +24,7 @@ _MOST_LISTED = 40
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Struct, frozen=True):
     """An expert, and its checklist in one line for where many share the room."""
 
     expert: Expert

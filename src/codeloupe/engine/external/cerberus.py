@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec import Struct
+
 from codeloupe.engine.external.gate import PROGRAM, Gate, Waited, checked_session_id, excluded
 from codeloupe.engine.external.gate_lock import gate_lock
 from codeloupe.engine.external.placing import place
@@ -31,7 +33,6 @@ from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.system.command import find_program
@@ -44,8 +45,7 @@ _ACTIVE = "a review was active in this session already; it was resolved, and its
 _ORDER = (Verdict.PASS, Verdict.NEEDS_WORK, Verdict.FAIL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatePlace:
+class GatePlace(Struct, frozen=True, kw_only=True):
     """Where the gate runs: the repository with the commits, and the directory for the lock between reviews.
 
     `session_id` is the session it keeps its state under, by default a new one. Raises ValueError for one that is no

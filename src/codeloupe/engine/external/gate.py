@@ -8,13 +8,13 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.engine.external.reply import tail
 from codeloupe.errors import ProcessFailed, ProcessTimedOut
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Verdict
 from codeloupe.system.command import Command, Completed
 from codeloupe.system.environment import program_environment
@@ -44,13 +44,12 @@ _VERDICTS = {0: (Verdict.PASS,), 1: (Verdict.FAIL, Verdict.NEEDS_WORK)}
 _UNFINISHED = ("timeout", "error", "no_reviewers")
 
 
-@dataclass(frozen=True, slots=True)
-class Waited:
+class Waited(Struct, frozen=True):
     """How waiting ended: the exit code, and the document that was printed; empty when there was none."""
 
     exit_code: int
     document: Mapping[str, Any]
-    output: str = field(repr=False)
+    output: str
     stderr: str = ""
 
     @property

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from msgspec import Struct
 
 from codeloupe.engine.failures import shortened
 from codeloupe.errors import CodeloupeError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import FailedUnit, ReviewError
 from codeloupe.model.usage import Usage
 from codeloupe.system.redaction import redact
@@ -22,8 +21,7 @@ _MOST_NOTES = 20
 _DETAIL_CHARACTERS = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why nothing, or not everything, came of it. `kind` is a short stable word, `reason` the phrase for coverage.
 
     `words` says more than the reason where there is more to say.
@@ -34,14 +32,13 @@ class Failure:
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Struct, frozen=True, kw_only=True):
     """Findings, what is missing, and what else is worth telling. `raw` is the output that could not be read."""
 
     findings: tuple[Finding, ...] = ()
     failure: Failure | None = None
     notes: tuple[str, ...] = ()
-    raw: str = field(default="", repr=False)
+    raw: str = ""
 
 
 def failed(kind: str, reason: str, *, raw: str = "") -> Reply:

@@ -7,10 +7,11 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from codeloupe import __version__
 from codeloupe.engine.answers import Answers

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from codeloupe.engine.parse.beside import LIST_NAMES, Beside, keyed_items, names_defects
 from codeloupe.engine.parse.clean_words import says_clean

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.engine.parse.fields import Fields, plain_name
 from codeloupe.engine.parse.finding_item import looks_like_item, looks_like_unrated_item
 from codeloupe.engine.parse.flaws import FlawedObject, flaw_of, other_values
 from codeloupe.engine.parse.places import written_place
 from codeloupe.engine.parse.reasons import shown
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 
@@ -60,8 +61,7 @@ ERRORS = (
 NOTHING = frozenset({"", "none", "null", "false", "no", "n/a", "na", "nil", "0", "[]", "-"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Under:
+class _Under(Struct, frozen=True):
     """What the names above a value say of it."""
 
     severity: Severity | None = None

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.engine.parse.alarm import is_alarming, is_doubtful, is_unfinished
 from codeloupe.engine.parse.critique_fields import Claim, claim_of, contradiction, truncated
 from codeloupe.engine.parse.envelopes import Walk, failure_in, final_results
@@ -29,7 +31,6 @@ from codeloupe.engine.parse.reasons import (
 )
 from codeloupe.engine.parse.statements import sign_around
 from codeloupe.model.pipeline import CriticVerdict
-from codeloupe.model.records import dataclass
 
 _MAX_NESTED_TEXTS = 3
 _MAX_LABELLED_CHARACTERS = 200_000
@@ -43,8 +44,7 @@ _BULLET = re.compile(r"^\s{0,20}(?:[-*+•]|\d{1,3}[.)])\s{1,4}")
 _LISTS = ("blockers", "fixes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CritiqueAnswer:
+class CritiqueAnswer(Struct, frozen=True, kw_only=True):
     """What a critic said. With a `problem` set, nothing was: then there is no verdict and no score.
 
     The reasons have the names that those of reviews have: `missing field: X`, `invalid verdict: X`, `invalid score: X`,

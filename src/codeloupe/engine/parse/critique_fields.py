@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.engine.parse.beside import names_defects, says_nothing
 from codeloupe.engine.parse.clean_words import says_clean
 from codeloupe.engine.parse.fields import Fields, plain_name, share
@@ -13,7 +15,6 @@ from codeloupe.engine.parse.flaws import flaw_of
 from codeloupe.engine.parse.reasons import TRUNCATED_JSON, invalid_json, invalid_verdict, missing_field, shown
 from codeloupe.engine.parse.statements import objection_in, sign_of_failure
 from codeloupe.model.pipeline import CriticVerdict
-from codeloupe.model.records import dataclass
 
 VERDICT_NAMES = ("verdict", "decision", "judgement", "judgment", "overall_verdict")
 SCORE_NAMES = ("score", "quality_score", "overall_score", "rating")
@@ -61,8 +62,7 @@ _MAX_ITEM_CHARACTERS = 2_000
 _MAX_SUMMARY_CHARACTERS = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """What one object says. With a `problem` it must not count; a grave one stands, whatever other objects say."""
 
     verdict: CriticVerdict | None = None

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any
+
+from msgspec import Struct, field
 
 from codeloupe.engine.parse.flaws import FlawedObject, duplicate_key
 from codeloupe.engine.parse.json_text import refuse_constant, refuse_unsound
 from codeloupe.engine.parse.loose_json import BeyondCap, read_loosely
 from codeloupe.engine.parse.loose_tokens import KEY, LooseText
 from codeloupe.engine.parse.patterns import late
-from codeloupe.model.records import dataclass
 
 MAX_CHARACTERS = 10 * 1024 * 1024
 _MAX_VALUES = 10_000
@@ -28,8 +28,7 @@ _DANGLING = late(r"\{\s*+(?:\"[^\"\n]{0,200}+\"?)?\Z")
 _DANGLING_CHARACTERS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class JsonValue:
+class JsonValue(Struct, frozen=True):
     """An object or a list in a text, and where it stands.
 
     `repaired` is on when it is not strict JSON; `truncated` when the text, or its fence, ended before it did. A value
@@ -43,8 +42,7 @@ class JsonValue:
     truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonScan:
+class JsonScan(Struct, frozen=True, kw_only=True):
     """What a text holds, in its order.
 
     `stopped` says why the rest of the text was not looked at; `dangling` is the beginning of an object at the very end
@@ -75,8 +73,7 @@ def text_outside(text: str, values: Sequence[JsonValue]) -> str:
     return "\n".join([*pieces, text[position:]])
 
 
-@dataclass(slots=True)
-class _Scanner:
+class _Scanner(Struct):
     text: str
     is_cut: bool
     values: list[JsonValue] = field(default_factory=list)

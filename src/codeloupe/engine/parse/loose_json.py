@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.engine.parse.flaws import TRUNCATED, CutList, FlawedObject, duplicate_key
 from codeloupe.engine.parse.json_text import MAX_DEPTH, string_end
 from codeloupe.engine.parse.loose_tokens import (
@@ -25,7 +27,6 @@ from codeloupe.engine.parse.loose_tokens import (
     word_at,
 )
 from codeloupe.engine.parse.patterns import late
-from codeloupe.model.records import dataclass
 
 _MAX_CONTAINERS = 200_000
 # Of a key that stands in one object many times.
@@ -40,8 +41,7 @@ class BeyondCap(ValueError):
     """The text nests deeper, or holds more, than anything that is meant to be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class LooseValue:
+class LooseValue(Struct, frozen=True):
     """An object or a list, or None where a bracket turned out to begin neither; and where reading ended.
 
     `truncated` is on when the text, or the fence around it, ended before the value did.
@@ -57,8 +57,7 @@ def read_loosely(source: LooseText, start: int) -> LooseValue:
     return _Reader(source).read(start)
 
 
-@dataclass(slots=True)
-class _Frame:
+class _Frame(Struct):
     """A container that is still open."""
 
     value: dict[str, Any] | list[Any]

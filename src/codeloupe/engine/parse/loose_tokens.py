@@ -11,9 +11,10 @@ from collections.abc import Container
 from math import isfinite
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.engine.parse.flaws import CutText
 from codeloupe.engine.parse.patterns import late
-from codeloupe.model.records import dataclass
 
 FENCES = ("```", "~~~")
 QUOTES = "\"'“”‘’"
@@ -109,8 +110,7 @@ class LooseText:
         self.patience -= characters
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """A value and where it ends. `clean` is off where what follows cannot follow a value."""
 
     value: Any

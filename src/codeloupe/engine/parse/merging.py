@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from codeloupe.engine.parse.finding_item import MAX_FINDINGS, too_many
 from codeloupe.engine.parse.reasons import is_lasting

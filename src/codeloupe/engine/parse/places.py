@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.engine.parse.fields import Fields
 from codeloupe.engine.parse.patterns import late
-from codeloupe.model.records import dataclass
 
 _MAX_PATH_CHARACTERS = 4096
 _MAX_EVIDENCE_CHARACTERS = 10_000
@@ -35,8 +36,7 @@ _PATH_AND_LINE = late(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedPlace:
+class ClaimedPlace(Struct, frozen=True):
     """A place as it was stated, and the quote that goes with it."""
 
     file: str | None = None

@@ -10,8 +10,10 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.parse.alarm import is_alarming, is_doubtful, is_unfinished
 from codeloupe.engine.parse.answer_object import answer_in
@@ -43,7 +45,6 @@ from codeloupe.engine.parse.reasons import (
 from codeloupe.engine.parse.review_comments import read_review_comments
 from codeloupe.engine.parse.statements import sign_around
 from codeloupe.model.answer import ReviewAnswer
-from codeloupe.model.records import dataclass
 from codeloupe.model.severity import Severity
 
 # A text in an envelope, in a text in an envelope, is as deep as programs go.
@@ -103,8 +104,7 @@ def _told_beside(text: str, *, is_clean: bool) -> str:
     return doubtful("the words around the list may describe a defect") if is_clean and is_doubtful(text) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Struct, frozen=True):
     """The answers that were found, or why there is none."""
 
     answers: Sequence[ReviewAnswer] = ()

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.engine.parse.alarm import is_unfinished, upholds
 from codeloupe.engine.parse.envelopes import Walk, failure_in, final_results
 from codeloupe.engine.parse.fields import Fields, plain_name
@@ -25,7 +27,6 @@ from codeloupe.engine.parse.reasons import (
 )
 from codeloupe.engine.parse.statements import sign_around, sign_of_failure
 from codeloupe.model.answer import Proof, Verification
-from codeloupe.model.records import dataclass
 
 _MAX_NESTED_TEXTS = 3
 _MAX_REASON_CHARACTERS = 10_000
@@ -67,8 +68,7 @@ _SPOKEN = late(
 _DECORATION = "#>*_`~- \t\r\n\ufeff"
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(Struct, frozen=True):
     """What one object says: a proof, or why it is none. A grave problem stands, whatever others say."""
 
     proof: Proof | None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
 
@@ -22,8 +24,7 @@ _LONGEST_SHOWN = 200
 _HOW = "give --pr a number, OWNER/NAME#NUMBER, or the address of the pull request's page"
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoints:
+class Endpoints(Struct, frozen=True):
     """Where GitHub answers: the addresses of its REST and its GraphQL API, and the host of its pages."""
 
     api: str
@@ -35,8 +36,7 @@ class Endpoints:
         return _origin(urlsplit(url)) in (_origin(urlsplit(self.api)), _origin(urlsplit(self.graphql)))
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """What is known so far of the pull request that is meant.
 
     `branch` is `OWNER:BRANCH` and `head` a commit, where GitHub says that it is the pull request with these.

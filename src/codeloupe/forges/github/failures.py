@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from codeloupe.errors import ForgeError, ForgeRefused
 from codeloupe.forges.github.waiting import Reply
@@ -36,8 +37,7 @@ class BadAnswer(Exception):
         self.sign_on = sign_on
 
 
-@dataclass(frozen=True, slots=True)
-class Doing:
+class Doing(Struct, frozen=True):
     """What a request was to do, as a verb with its object, and the permission that it takes."""
 
     what: str

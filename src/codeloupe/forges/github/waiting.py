@@ -7,8 +7,9 @@ import json
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+
+from msgspec import Struct
 
 from codeloupe.errors import ForgeError
 from codeloupe.reports.wording import duration
@@ -26,13 +27,12 @@ _LIMITED_QUERY = b'"RATE_LIMIT'
 _FAILED_FROM = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What came back for one request; names of headers are in small letters."""
 
     status: int
     headers: Mapping[str, str]
-    body: bytes = field(repr=False)
+    body: bytes
 
 
 def is_limited(reply: Reply) -> bool:
@@ -88,8 +88,7 @@ def _number(text: str) -> float | None:
     return float(word) if word.isascii() and word.isdecimal() and len(word) <= 12 else None
 
 
-@dataclass(slots=True)
-class Patience:
+class Patience(Struct):
     """How long to wait in all, over every request of a run. `sleep` and `clock` (seconds since 1970) can be given."""
 
     most_seconds: float = 900.0

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 
+from msgspec import Struct
+
 from codeloupe.errors import UsageError
 from codeloupe.model.baseline import BaselineEntry, shown_path
 from codeloupe.model.finding import Finding
-from codeloupe.model.records import dataclass
 from codeloupe.store.baseline.reviewed import ReviewedFindings
 from codeloupe.system.redaction import redact
 
@@ -24,8 +25,7 @@ _PREFIX = re.compile(r"[0-9a-f]{1,64}")
 _LEFT_OUT = re.compile(r"\[redacted\]|\*{8}|\.{3,99}|…|\[cut:[0-9,]{1,20} more bytes\]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     """What a person says about the findings that are adopted."""
 
     reason: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
+
+from msgspec.structs import replace
 
 from codeloupe.errors import ConfigError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry

@@ -7,13 +7,13 @@ import errno
 import os
 import secrets
 import stat
-from dataclasses import field
 from pathlib import Path
+
+from msgspec import Struct
 
 from codeloupe.config.problems import escape
 from codeloupe.errors import ConfigError, OutputError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline
-from codeloupe.model.records import dataclass
 from codeloupe.store.baseline.reading import parse_baseline
 
 MAX_FILE_BYTES = 16_000_000
@@ -22,12 +22,11 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _HINT = "put a plain text file in its place, or remove it"
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineFile:
+class BaselineFile(Struct, frozen=True):
     """A baseline with the text it was read from; the text of one that is not there is empty."""
 
     baseline: Baseline = Baseline()
-    text: str = field(default="", repr=False)
+    text: str = ""
 
 
 def read_working_file(root: Path) -> BaselineFile:

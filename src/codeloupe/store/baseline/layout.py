@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
+from msgspec import Struct
+
 from codeloupe.model.baseline import BaselineEntry
-from codeloupe.model.records import dataclass
 
 _INDENT = 2
 _TEXT_KEYS = ("fingerprint", "file", "title", "body", "evidence", "rule")
@@ -16,16 +17,14 @@ _TEXT_KEYS_OF_PEOPLE = ("reason", "owner")
 _DASH = re.compile(r"( {0,40})- ")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """The lines of one entry, and the comments and empty lines above it."""
 
     lead: tuple[str, ...]
     body: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """The lines of a text, without their ends: those above the list, the entries of it, and those behind it."""
 
     head: tuple[str, ...]

@@ -9,10 +9,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from codeloupe.config.problems import escape
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.records import dataclass
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
@@ -23,8 +24,7 @@ _MAX_REPORT_BYTES = 256_000_000
 _HINT = "give a file that `codeloupe review --format json -o FILE` or `codeloupe commits --output json` wrote"
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewedFindings:
+class ReviewedFindings(Struct, frozen=True):
     """The findings of one review and what it told beside them. `name` is how messages call the review."""
 
     name: str

@@ -6,8 +6,9 @@ working tree holds at once, also for a commit, a range and the index, which do n
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from codeloupe.config.files import repository_root
 from codeloupe.git.blobs import list_entries, read_file_at
