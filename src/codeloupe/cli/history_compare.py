@@ -10,8 +10,7 @@ from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
 from codeloupe.engine.history.comparing import compare
 from codeloupe.engine.history.lookup import find_review
-from codeloupe.reports.history_compare import render_comparison
-from codeloupe.reports.history_json import comparison_json
+from codeloupe.reports.history import comparison_json, render_comparison
 from codeloupe.store.history import SqliteHistory
 
 

@@ -13,7 +13,7 @@ from codeloupe.cli.writing import write_result
 from codeloupe.engine.history.lookup import SHORT_ID
 from codeloupe.errors import UsageError
 from codeloupe.model.history import Dismissal, RepositoryIdentity
-from codeloupe.reports.history_words import moment
+from codeloupe.reports.history import moment
 from codeloupe.store.history import SqliteHistory
 from codeloupe.system.redaction import redact
 from codeloupe.system.sanitise import terminal

@@ -9,8 +9,7 @@ from codeloupe.cli.history_place import at_least, identity_of, laid_out, nothing
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
 from codeloupe.model.history import HistoryQuery, Listing
-from codeloupe.reports.history_json import list_json
-from codeloupe.reports.history_list import render_list
+from codeloupe.reports.history import list_json, render_list
 from codeloupe.store.history import SqliteHistory
 
 

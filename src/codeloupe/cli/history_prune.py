@@ -10,7 +10,7 @@ from codeloupe.cli.history_place import at_least, identity_of
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import UsageError
 from codeloupe.model.history import PruneRule, Removed
-from codeloupe.reports.history_json import removed_json
+from codeloupe.reports.history import removed_json
 from codeloupe.reports.wording import counted
 from codeloupe.store.history import SqliteHistory
 

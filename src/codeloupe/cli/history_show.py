@@ -12,8 +12,7 @@ from codeloupe.engine.history.lookup import SHORT_ID, find_entry, review_of
 from codeloupe.errors import UsageError
 from codeloupe.model.history import EntryKind, ReviewRecord
 from codeloupe.reports.formats import FORMATS, Layout
-from codeloupe.reports.history_list import render_sweep
-from codeloupe.reports.history_words import moment
+from codeloupe.reports.history import moment, render_sweep
 from codeloupe.store.history import SqliteHistory
 from codeloupe.system.sanitise import terminal, without_log_commands
 

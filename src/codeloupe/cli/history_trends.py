@@ -8,8 +8,7 @@ from codeloupe.cli.history_place import at_least, identity_of, laid_out, nothing
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
 from codeloupe.model.history import TrendKey, Trends
-from codeloupe.reports.history_json import trends_json
-from codeloupe.reports.history_trends import render_trends
+from codeloupe.reports.history import render_trends, trends_json
 from codeloupe.store.history import SqliteHistory
 
 

@@ -14,7 +14,7 @@ from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
 from codeloupe.errors import RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import NO_RESULT, RunRecord, StageState
-from codeloupe.reports.history_words import moment
+from codeloupe.reports.history import moment
 from codeloupe.reports.pipeline_json import run_json
 from codeloupe.reports.pipeline_text import Places, render_run
 from codeloupe.reports.pipeline_words import as_it_stands, state_in_words

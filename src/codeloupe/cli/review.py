@@ -29,7 +29,7 @@ from codeloupe.model.review import Review
 from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
 from codeloupe.model.usage import Usage
 from codeloupe.reports.formats import FORMATS, Layout
-from codeloupe.reports.shown_diff import ShownDiff
+from codeloupe.reports.html_code import ShownDiff
 from codeloupe.reports.wording import counted
 from codeloupe.system.redaction import redact
 from codeloupe.system.sanitise import log_line

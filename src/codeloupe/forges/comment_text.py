@@ -10,10 +10,9 @@ from codeloupe.forges.redacting import redacted
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, Opinion
 from codeloupe.model.review import Review
-from codeloupe.reports.markdown_finding import SEVERITY_SIGNS, fix_block, labelled, title_line
+from codeloupe.reports.markdown import SEVERITY_SIGNS, fix_block, labelled, title_line
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.standing import origin_of
-from codeloupe.reports.wording import counted
+from codeloupe.reports.wording import counted, origin_of
 from codeloupe.system.redaction import redact
 from codeloupe.system.sanitise_markdown import code_span, markdown_line, markdown_prose
 

@@ -13,7 +13,7 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import Conclusion, Opinion, PublishOptions, PullRequest, StandingOpinion
 from codeloupe.model.review import FailedUnit, Policy, Review, Verdict, unsettled_claims
 from codeloupe.model.severity import Severity
-from codeloupe.reports.outcome import blocks
+from codeloupe.reports.wording import blocks
 
 _PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3
 

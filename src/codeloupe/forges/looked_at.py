@@ -11,7 +11,7 @@ from codeloupe.forges.marker import word_of
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.publication import PullRequest
 from codeloupe.model.review import Review
-from codeloupe.reports.gaps import gaps_of
+from codeloupe.reports.wording import gaps_of
 
 
 class LookedAt(Struct, frozen=True):

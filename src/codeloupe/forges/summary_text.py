@@ -11,12 +11,8 @@ from codeloupe.forges.redacting import redacted, redacted_review
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import DismissedFinding, Plan, WithoutComment
 from codeloupe.model.review import Review
-from codeloupe.reports.markdown_finding import finding_block, finding_row, title_line
-from codeloupe.reports.markdown_room import Room, fitted
-from codeloupe.reports.markdown_summary import not_reviewed, summary_block
-from codeloupe.reports.outcome import outcome_of
-from codeloupe.reports.standing import Standing, standing_so
-from codeloupe.reports.wording import counted, place_in_words
+from codeloupe.reports.markdown import Room, finding_block, finding_row, fitted, not_reviewed, summary_block, title_line
+from codeloupe.reports.wording import Standing, counted, outcome_of, place_in_words, standing_so
 from codeloupe.system.redaction import redact
 from codeloupe.system.sanitise import terminal
 from codeloupe.system.sanitise_markdown import code_span, markdown_line

@@ -12,7 +12,7 @@ from codeloupe.forges.marker import Marker
 from codeloupe.forges.own_threads import OwnThread
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import AnswerKind, ThreadAnswer
-from codeloupe.reports.standing import why_not_counted
+from codeloupe.reports.wording import why_not_counted
 
 _CLOSING = (AnswerKind.GONE, AnswerKind.ASIDE)
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from msgspec import Struct
 
 from codeloupe.model.review import Review
-from codeloupe.reports.shown_diff import ShownDiff
+from codeloupe.reports.html_code import ShownDiff
 
 
 class Layout(Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ def _text(review: Review, layout: Layout) -> str:
 
 
 def _concise(review: Review, layout: Layout) -> str:
-    text: str = import_module("codeloupe.reports.concise").render_concise(review, ascii_only=layout.ascii_only)
+    text: str = import_module("codeloupe.reports.text").render_concise(review, ascii_only=layout.ascii_only)
     return text
 
 

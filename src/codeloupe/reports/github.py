@@ -16,10 +16,18 @@ from msgspec import Struct
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
-from codeloupe.reports.gaps import Gap, errors_beside_gaps, gaps_of
-from codeloupe.reports.outcome import blocks, outcome_of
 from codeloupe.reports.replacement import fix_of
-from codeloupe.reports.standing import Standing, check_name, counts_in_words, standing_so
+from codeloupe.reports.wording import (
+    Gap,
+    Standing,
+    blocks,
+    check_name,
+    counts_in_words,
+    errors_beside_gaps,
+    gaps_of,
+    outcome_of,
+    standing_so,
+)
 from codeloupe.system.sanitise_github import command
 from codeloupe.system.sanitise_plain import is_inside
 

@@ -16,8 +16,7 @@ from typing import TypedDict
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
-from codeloupe.reports.gaps import Gap, GapKind, gaps_of
-from codeloupe.reports.standing import Standing, check_name, standing_of
+from codeloupe.reports.wording import Gap, GapKind, Standing, check_name, gaps_of, standing_of
 from codeloupe.system.sanitise import json_document
 from codeloupe.system.sanitise_plain import is_inside, plain_line, plain_path
 

@@ -8,24 +8,590 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import defaultdict
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from html import escape
 from importlib.resources import files
+from io import StringIO
+from itertools import chain, repeat
+from textwrap import dedent
+from typing import cast
 
+from msgspec import Struct
 from msgspec.structs import replace
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
 
 from codeloupe import __version__
+from codeloupe.model.answer import Proof
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
-from codeloupe.reports.html_controls import filter_panel, help_dialog, top_bar
-from codeloupe.reports.html_finding import Cards
-from codeloupe.reports.html_markup import Html, element, joined, trusted_block
-from codeloupe.reports.html_summary import all_counts, gaps_panel, numbers, remarks, verdict_panel
-from codeloupe.reports.outcome import outcome_of
-from codeloupe.reports.shown_diff import ShownDiff
-from codeloupe.reports.standing import Standing, standing_so
+from codeloupe.model.severity import Severity
+from codeloupe.reports.html_code import Excerpts, ShownDiff, highlighted
+from codeloupe.reports.replacement import fenced, fix_of
+from codeloupe.reports.wording import (
+    Gap,
+    Standing,
+    check_name,
+    counted,
+    counts_in_words,
+    duration,
+    errors_beside_gaps,
+    gaps_of,
+    origin_of,
+    outcome_of,
+    place_in_words,
+    reviewer_in_words,
+    spent_in_words,
+    standing_of,
+    standing_so,
+    why_not_counted,
+    worst_first,
+)
+from codeloupe.system.sanitise import in_ascii, terminal, without_log_commands
 from codeloupe.system.sanitise_plain import is_masked
+
+_VOID = frozenset({"meta", "link", "br", "input"})
+_NAME = re.compile(r"[a-z][a-z0-9]{0,20}")
+_ATTRIBUTE = re.compile(r"(?!on)[a-z][a-zA-Z-]{0,30}")
+
+
+class Html(Struct, frozen=True):
+    """Markup that may be put on a page as it is."""
+
+    text: str
+
+
+Child = Html | str | None
+AttributeValue = str | int | bool | None
+
+
+def text(words: str) -> Html:
+    """Untrusted text: characters that act or hide are shown escaped, and nothing in it is markup."""
+    return Html(escape(terminal(words, keep_newlines=True)))
+
+
+def joined(children: Iterable[Child], between: str = "") -> Html:
+    """Several pieces as one; None stands for nothing."""
+    pieces = [child if isinstance(child, Html) else text(child) for child in children if child is not None]
+    return Html(escape(between).join(piece.text for piece in pieces))
+
+
+def element(name: str, /, *children: Child, **attributes: AttributeValue) -> Html:
+    """`<name …>children</name>`. An attribute that is None or False is left out; `_` stands for `-` in its name.
+
+    Raises ValueError for a name that is none, and for an attribute that could run code.
+    """
+    if not _NAME.fullmatch(name) or name in ("script", "style"):
+        raise ValueError(f"not an element to build: {name!r}")
+    shown = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
+    start = f"<{name}{shown}>"
+    return Html(start if name in _VOID else f"{start}{joined(children).text}</{name}>")
+
+
+def trusted_block(name: str, content: str) -> Html:
+    """A `script` or `style` element around a file of ours. Raises ValueError when the content would end it early."""
+    if "</" in content or "<!--" in content:
+        raise ValueError(f"the content of <{name}> would end it")
+    return Html(f"<{name}>{content}</{name}>")
+
+
+def _attribute(key: str, value: AttributeValue) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    if not _ATTRIBUTE.fullmatch(name) or name == "style":
+        raise ValueError(f"not an attribute to set: {key!r}")
+    if isinstance(value, bool):
+        return f" {name}" if value else ""
+    return f' {name}="{escape(terminal(str(value)))}"'
+
+
+_LONGEST = 20_000
+_MOST_ROWS = 1_000
+_INLINE = re.compile(r"``(?P<double>[^\n]{1,2000}?)``|`(?P<code>[^`\n]{1,2000})`|\*\*(?P<strong>[^*\n]{1,500})\*\*")
+_ITEM = re.compile(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
+
+
+def prose(words: str) -> Html | None:
+    """The text as blocks; None for a blank one. Of an endless text only the beginning, and the cut is said."""
+    cut = len(words) > _LONGEST
+    rows = words[:_LONGEST].replace("\r\n", "\n").expandtabs(4).strip("\n").rstrip().split("\n")
+    if not any(row.strip() for row in rows):
+        return None
+    blocks = list(_blocks(rows[:_MOST_ROWS]))
+    if cut or len(rows) > _MOST_ROWS:
+        blocks.append(element("p", "… cut here; the JSON report has it whole", class_="note"))
+    return joined(blocks)
+
+
+def inline(words: str) -> Html:
+    """One run of text, with its code and emphasis."""
+    pieces: list[Child] = []
+    at = 0
+    for match in _INLINE.finditer(words):
+        strong = match["strong"]
+        code = (match["code"] or match["double"] or "").strip()
+        pieces += [words[at : match.start()], element("strong", strong) if strong else element("code", code)]
+        at = match.end()
+    return joined([*pieces, words[at:]])
+
+
+def _blocks(rows: list[str]) -> Iterator[Html]:
+    index = 0
+    while index < len(rows):
+        fence = _fence(rows[index])
+        if fence:
+            end = next((at for at in range(index + 1, len(rows)) if rows[at].strip() == fence), len(rows))
+            yield element("pre", dedent("\n".join(rows[index + 1 : end])))
+            index = end + 1
+            continue
+        end = next((at for at in range(index, len(rows)) if not rows[at].strip() or _fence(rows[at])), len(rows))
+        if end > index:
+            yield from _paragraphs(rows[index:end])
+        index = end + (end < len(rows) and not _fence(rows[end]))
+
+
+def _paragraphs(rows: list[str]) -> Iterator[Html]:
+    """Rows without a blank one among them: items become a list, with the rows that continue them."""
+    plain: list[str] = []
+    items: list[str] = []
+    for row in rows:
+        item = _ITEM.match(row)
+        if item:
+            if plain:
+                yield _paragraph(plain)
+                plain = []
+            items.append(row[item.end() :])
+        elif items:
+            items[-1] += f"\n{row.strip()}"
+        else:
+            plain.append(row)
+    if plain:
+        yield _paragraph(plain)
+    if items:
+        yield element("ul", joined(element("li", inline(item)) for item in items))
+
+
+def _paragraph(rows: list[str]) -> Html:
+    return element("p", inline("\n".join(rows)))
+
+
+def _fence(row: str) -> str:
+    mark = row.strip()
+    for character in "`~":
+        length = len(mark) - len(mark.lstrip(character))
+        if length >= 3 and character not in mark[length:]:
+            return mark[:length]
+    return ""
+
+
+_LONGEST_TITLE = 600
+_LONGEST_TAG = 200
+_LONGEST_CODE = 20_000
+
+
+class Cards:
+    """Makes the cards of one page, each with a name of its own, and puts them together."""
+
+    def __init__(self, diff: ShownDiff | None, *, folded: bool) -> None:
+        self._folded = folded
+        self._excerpts = Excerpts(diff)
+        self._names: Counter[str] = Counter()
+
+    def of_file(self, path: str, findings: Sequence[Finding]) -> Html:
+        """The findings of one file, the worst first, under its name."""
+        folder, slash, name = path.rpartition("/")
+        heading = element(
+            "h2", element("span", f"{folder}{slash}", class_="folder") if slash else None, element("bdi", name or "?")
+        )
+        return self._section(joined([heading, severity_counts(findings)]), worst_first(findings), kind="file")
+
+    def of_kind(self, title: str, note: str, findings: Sequence[Finding]) -> Html | None:
+        """Findings of a kind that is listed apart, with a word on why; None without any."""
+        heading = joined([element("h2", title), element("span", note, class_="note")])
+        return self._section(heading, findings, kind="file apart") if findings else None
+
+    def _section(self, heading: Html, findings: Sequence[Finding], *, kind: str) -> Html:
+        cards = joined(_card(finding, self._excerpts, name=self._name(finding)) for finding in findings)
+        if self._folded:
+            inside = element("details", element("summary", heading), cards)
+        else:
+            inside = joined([element("header", heading), cards])
+        return element("section", inside, class_=kind, data_group=True)
+
+    def _name(self, finding: Finding) -> str:
+        """A name that stays as long as the finding does; those that would share one are numbered."""
+        identity = finding.fingerprint or f"{finding.file}\0{finding.first_line}\0{finding.title}"
+        name = "f-" + hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        self._names[name] += 1
+        return name if self._names[name] == 1 else f"{name}-{self._names[name]}"
+
+
+def severity_counts(findings: Sequence[Finding]) -> Html:
+    """A dot and a number for each severity that is there."""
+    counts = Counter(finding.severity for finding in findings)
+    dots = [
+        element("span", str(counts[step]), class_=f"dot {step.label}", title=f"{counts[step]} {step.label}")
+        for step in Severity
+        if counts[step]
+    ]
+    return element("span", joined(dots), class_="dots")
+
+
+def expert_of(finding: Finding) -> str:
+    """Who found it, as a reader would choose by: the expert, or else the reviewer."""
+    return finding.expert or finding.reviewer or "?"
+
+
+def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
+    counted = finding.is_open
+    return element(
+        "article",
+        _head(finding, name),
+        element(
+            "p",
+            element("span", place_in_words(finding), class_="path"),
+            _lines(finding),
+            copy_button("Copy the path"),
+            class_="place",
+        ),
+        None if counted else element("p", inline(why_not_counted(finding)), class_="aside"),
+        excerpts.table(finding),
+        element("div", prose(finding.body), class_="prose") if finding.body.strip() else None,
+        _fix(finding),
+        _verification(finding) if counted else None,
+        _tags(finding),
+        class_=f"finding {finding.severity.label}{'' if counted else ' closed'}",
+        id=name,
+        tabindex=-1,
+        data_severity=finding.severity.label,
+        data_file=finding.file or "?",
+        data_expert=expert_of(finding),
+        data_standing=standing_of(finding).value,
+    )
+
+
+def _head(finding: Finding, name: str) -> Html:
+    severity = finding.severity
+    title = finding.title if len(finding.title) <= _LONGEST_TITLE else f"{finding.title[:_LONGEST_TITLE]}…"
+    return element(
+        "header",
+        element("span", severity.label, element("b", f"P{severity.priority}"), class_=f"badge {severity.label}"),
+        element("h3", inline(" ".join(title.split()) or check_name(finding))),
+        element("a", "#", class_="permalink", href=f"#{name}", aria_label="Link to this finding"),
+    )
+
+
+def _lines(finding: Finding) -> Child:
+    has_more = finding.anchored and finding.last_line > finding.first_line > 0
+    return element("span", f" to {finding.last_line}", class_="to") if has_more else None
+
+
+def _labelled(label: str, words: str, *, kind: str) -> Html | None:
+    shown = prose(words)
+    return element("div", element("h4", label), shown, class_=f"labelled prose {kind}") if shown else None
+
+
+def _fix(finding: Finding) -> Html | None:
+    """The advice, and the new code for the quoted lines with a button that copies it."""
+    fix = fix_of(finding)
+    words = prose(fenced(fix.words))
+    rows = [
+        joined((highlighted(part, path=finding.file) for part in row.split("\t")), between="\t")
+        for row in fix.code[:_LONGEST_CODE].split("\n")
+    ]
+    code = element("pre", joined(rows, between="\n"), class_="new", tabindex=0) if fix.code.strip() else None
+    if words is None and code is None:
+        return None
+    button = copy_button("Copy the fix") if code else None
+    return element("div", element("h4", "Fix"), words, code, button, class_="labelled prose fix")
+
+
+def copy_button(label: str) -> Html:
+    """A button that copies what stands beside it; shown only where the script runs."""
+    return element("button", "Copy", type="button", class_="copy", title=label, aria_label=label)
+
+
+def _verification(finding: Finding) -> Html | None:
+    words = finding.verification.strip(": \n")
+    confirmed = words.startswith(Proof.CONFIRMED)
+    return _labelled("Verified" if confirmed else "Verification", words, kind="proof sure" if confirmed else "proof")
+
+
+def _tags(finding: Finding) -> Html:
+    tags = [*origin_of(finding)]
+    if standing_of(finding) is Standing.UNPLACED:
+        tags.append("without a place")
+    return element("ul", joined(element("li", tag[:_LONGEST_TAG]) for tag in tags), class_="tags")
+
+
+_KEYS = (
+    (("j", "k"), "next and previous finding"),
+    (("/",), "search"),
+    (("1", "2", "3", "4"), "only critical, high, medium, low"),
+    (("x",), "clear the filter"),
+    (("o",), "open or fold all files"),
+    (("t",), "light or dark"),
+    (("?",), "these keys"),
+)
+
+
+def top_bar() -> Html:
+    """The name, the button for filters on a narrow page, the theme, the keys."""
+    return element(
+        "header",
+        element("a", _loupe(), element("span", "codeloupe"), class_="brand", href="#report"),
+        element("span", class_="space"),
+        element("button", "Filter", id="open-filters", type="button", aria_expanded="false", aria_controls="filters"),
+        element("button", _half_moon(), id="theme", type="button", title="Light or dark (t)", aria_label="Theme"),
+        element("button", "?", id="help", type="button", title="Keys (?)", aria_label="Keys"),
+        class_="bar",
+    )
+
+
+def filter_panel(findings: Sequence[Finding]) -> Html:
+    """Search, severities, experts and files, with the number of open findings of each; then what is listed apart."""
+    counting = [finding for finding in findings if standing_of(finding) is Standing.OPEN]
+    by_severity = Counter(finding.severity for finding in counting)
+    by_expert = Counter(map(expert_of, counting))
+    by_standing = Counter(map(standing_of, findings))
+    by_file: dict[str, list[Finding]] = defaultdict(list)
+    for finding in counting:
+        by_file[finding.file or "?"].append(finding)
+    severities = [
+        _choice("severity", step.label, element("span", str(by_severity[step]), class_="count"), label=step.label)
+        for step in Severity
+        if by_severity[step]
+    ]
+    files = [_choice("file", path, _worst(by_file[path])) for path in sorted(by_file)]
+    experts = [
+        _choice("expert", name, element("span", str(count), class_="count"))
+        for name, count in sorted(by_expert.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    standings = [
+        _choice("standing", name.value, element("span", str(by_standing[name]), class_="count"))
+        for name in Standing
+        if by_standing[name]
+    ]
+    return element(
+        "aside",
+        element("input", type="search", id="search", placeholder="Search findings", aria_label="Search findings"),
+        element(
+            "p",
+            element("output", f"{len(counting)} of {len(counting)}", id="shown"),
+            element("button", "Clear", type="button", id="clear", hidden=True),
+            class_="tally",
+        ),
+        _group("Severity", severities),
+        _group("Expert", experts),
+        _group("Status", standings) if len(standings) > 1 else None,
+        _group("File", files),
+        id="filters",
+        class_="filters",
+        aria_label="Filters",
+        hidden=not findings,
+    )
+
+
+def help_dialog() -> Html:
+    """The keys, in a dialog."""
+    rows = [
+        element("div", element("dt", joined(element("kbd", key) for key in keys)), element("dd", words))
+        for keys, words in _KEYS
+    ]
+    return element(
+        "dialog",
+        element("h2", "Keys"),
+        element("dl", joined(rows)),
+        element("button", "Close", type="button", id="close-help"),
+        id="keys",
+        aria_label="Keys",
+    )
+
+
+def _group(title: str, choices: Sequence[Html]) -> Html | None:
+    if not choices:
+        return None
+    return element("div", element("h2", title), element("div", joined(choices), class_="choices"), class_="group")
+
+
+def _choice(kind: str, value: str, count: Html, *, label: str = "") -> Html:
+    """A button that is pressed or not; `label` is the class that gives it a colour."""
+    return element(
+        "button",
+        # Isolated, so that the end of a long path can be shown without turning its slashes around.
+        element("span", element("bdi", value), class_="name"),
+        count,
+        type="button",
+        class_=f"choice {label}".strip(),
+        aria_pressed="false",
+        data_kind=kind,
+        data_value=value,
+        title=value if kind == "file" else None,
+    )
+
+
+def _worst(findings: Sequence[Finding]) -> Html:
+    """How many, in the colour of the worst."""
+    worst = min((finding.severity for finding in findings), key=lambda severity: severity.priority)
+    return element("span", str(len(findings)), class_=f"dot {worst.label}")
+
+
+def _loupe() -> Html:
+    shape = element("path", d="M10 3a7 7 0 1 0 0 14a7 7 0 1 0 0-14M15.5 15.5L21 21")
+    return element("svg", shape, viewBox="0 0 24 24", aria_hidden="true", class_="icon")
+
+
+def _half_moon() -> Html:
+    shape = element("path", d="M12 3a9 9 0 1 0 0 18a9 9 0 1 0 0-18M12 3v18")
+    filled = element("path", d="M12 3a9 9 0 0 1 0 18z", class_="filled")
+    return element("svg", shape, filled, viewBox="0 0 24 24", aria_hidden="true", class_="icon")
+
+
+_GAPS_OPEN = 8
+_MOST_FILES = 12
+_MOST_ITEMS = 2_000
+_SHORT_SHA = 10
+_SHORTEST_SHA = 7
+
+
+def verdict_panel(review: Review) -> Html:
+    """The word, why, what was reviewed and by whom."""
+    outcome = outcome_of(review)
+    scope = review.scope
+    shas = [sha for sha in (scope.base, scope.head) if sha]
+    # Many descriptions name them already.
+    known = all(sha[:_SHORTEST_SHA] in scope.description for sha in shas)
+    ends = "" if known else " → ".join(sha[:_SHORT_SHA] for sha in shas)
+    return element(
+        "section",
+        element("h1", outcome.word, class_="word"),
+        element("p", f"{outcome.why[:1].upper()}{outcome.why[1:]}.", class_="why"),
+        element(
+            "p",
+            element("span", scope.description),
+            element("code", ends) if ends else None,
+            class_="scope",
+        ),
+        element("p", reviewer_in_words(review.reviewer), class_="reviewer"),
+        class_=f"verdict {outcome.tone.value}",
+        aria_label="Verdict",
+    )
+
+
+def numbers(review: Review) -> Html:
+    """Findings by severity, coverage, cost and time."""
+    counts = Counter(f.severity for f in review.findings if standing_of(f) is Standing.OPEN)
+    steps = [
+        element(
+            "div",
+            element("dt", step.label),
+            element("dd", _value(f"{counts[step]:,}")),
+            class_=f"number {step.label}{'' if counts[step] else ' none'}",
+        )
+        for step in Severity
+    ]
+    return element("dl", joined(steps), _coverage(review), _spent(review), class_="numbers")
+
+
+def _value(words: str) -> Html:
+    return element("span", words, class_="value")
+
+
+def _coverage(review: Review) -> Html:
+    coverage = review.coverage
+    total = max(coverage.files_total, 1)
+    done = coverage.files_reviewed if coverage.files_total else total
+    words = f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')}"
+    failed = f"{counted(len(coverage.units_failed), 'unit', 'units')} failed" if coverage.units_failed else ""
+    return element(
+        "div",
+        element("dt", "reviewed"),
+        element(
+            "dd",
+            _value(words),
+            element("progress", value=done, max=total, aria_label=f"{words} reviewed"),
+            element("p", failed, class_="note bad") if failed else None,
+        ),
+        class_=f"number wide{'' if review.complete else ' gap'}",
+    )
+
+
+def _spent(review: Review) -> Html:
+    spent = spent_in_words(review.usage)
+    took = duration(review.usage.duration_seconds)
+    return element(
+        "div",
+        element("dt", "took"),
+        element("dd", _value(took), element("p", spent, class_="note") if spent else None),
+        class_="number wide",
+    )
+
+
+def gaps_panel(review: Review) -> Html | None:
+    """What an incomplete review could not look at; before everything else, since no finding says as much."""
+    gaps = gaps_of(review)
+    if not gaps:
+        return None
+    first = element("ul", joined(map(_gap, gaps[:_GAPS_OPEN])))
+    rest = gaps[_GAPS_OPEN:]
+    return element(
+        "section",
+        element("h2", "Could not be reviewed"),
+        element("p", "This review is incomplete: what is listed here may hold anything.", class_="note"),
+        first,
+        _folded(f"{counted(len(rest), 'more', 'more')}", [_gap(gap) for gap in rest]),
+        class_="gaps",
+        aria_label="Not reviewed",
+    )
+
+
+def _gap(gap: Gap) -> Html:
+    others = [file for file in gap.files if file != gap.name and not gap.name.startswith(file)]
+    more = len(others) - _MOST_FILES
+    named = ", ".join(others[:_MOST_FILES]) + (f" and {more:,} more" if more > 0 else "")
+    return element(
+        "li",
+        element("code", gap.name or "?"),
+        element("span", gap.reason or "not reviewed"),
+        element("span", named, class_="note") if named else None,
+    )
+
+
+def remarks(review: Review) -> Html | None:
+    """What else went wrong, what was left out on purpose, and how many findings are not shown."""
+    problems = [
+        element("li", element("code", error.kind), element("span", error.message))
+        for error in errors_beside_gaps(review)
+    ]
+    left_out = [
+        element("li", element("code", skip.file), element("span", skip.in_words()))
+        for skip in review.coverage.skipped
+        if not skip.is_gap
+    ]
+    parts = [
+        _folded(counted(len(problems), "problem", "problems"), problems, is_open=True),
+        _folded(f"{counted(len(left_out), 'file', 'files')} left out on purpose", left_out),
+    ]
+    shown = [part for part in parts if part is not None]
+    return element("section", joined(shown), class_="remarks", aria_label="Remarks") if shown else None
+
+
+def all_counts(review: Review) -> Html:
+    """Everything found, in one sentence."""
+    return element("p", f"Findings: {counts_in_words(review)}.", class_="note counts")
+
+
+def _folded(title: str, items: Sequence[Html], *, is_open: bool = False) -> Html | None:
+    if not items:
+        return None
+    rest = len(items) - _MOST_ITEMS
+    more = element("li", f"and {rest:,} more; the JSON report has them all") if rest > 0 else None
+    listed = element("ul", joined([*items[:_MOST_ITEMS], more]))
+    return element("details", element("summary", title), listed, open=is_open)
+
 
 _MOST_FINDINGS = 2_000
 _MOST_UNFOLDED = 50
@@ -57,7 +623,7 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
         element("p", id="said", role="status", class_="unseen"),
         trusted_block("script", _asset("report.js")),
     )
-    page = element("html", _head(review), body, lang="en")
+    page = element("html", _html_head(review), body, lang="en")
     return f"<!doctype html>\n{page.text}\n"
 
 
@@ -107,7 +673,7 @@ def _without_secrets(findings: Sequence[Finding], diff: ShownDiff | None) -> Sho
     return ShownDiff({path: change for path, change in diff.files.items() if path not in masked}, diff.mask)
 
 
-def _head(review: Review) -> Html:
+def _html_head(review: Review) -> Html:
     outcome = outcome_of(review)
     style, script = _asset("report.css"), _asset("report.js")
     policy = (
@@ -135,3 +701,130 @@ def _asset(name: str) -> str:
 
 def _digest(content: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode('utf-8')).digest()).decode('ascii')}"
+
+
+NARROWEST = 20
+_LONGEST_PROSE_LINE = 100
+# Longer than any path that a system can open.
+_LONGEST_TEXT = 5_000
+DIM = "dim"
+BOLD = "bold"
+
+# rich wants a console to wrap with, and looks at it only to justify, which is not done here. To load what makes one
+# takes longer than to lay out a report.
+_NO_CONSOLE = cast("Console", None)
+_INLINE_CODE = re.compile(r"`[^`\n]+`")
+
+
+class Signs(Struct, frozen=True):
+    """The few signs a report draws with."""
+
+    rule: str = "─"
+    heavy_rule: str = "━"
+    gutter: str = "│"
+    marker: str = "▸"
+    bullet: str = "·"
+    gap: str = "✖"
+    passed: str = "✔"
+    more: str = "…"
+    dash: str = "—"
+
+
+ASCII_SIGNS = Signs(
+    rule="-", heavy_rule="=", gutter="|", marker=">", bullet="-", gap="x", passed="OK", more="...", dash="-"
+)
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """How to lay out: `width` in terminal cells, at least NARROWEST; with `ascii_only` nothing outside ASCII."""
+
+    width: int
+    color: bool = False
+    verbose: bool = False
+    ascii_only: bool = False
+
+    @property
+    def measure(self) -> int:
+        """How wide prose and rules run: lines that are longer are hard to read; only code uses the whole width."""
+        return min(self.width, _LONGEST_PROSE_LINE)
+
+    @property
+    def signs(self) -> Signs:
+        """The signs this page can show."""
+        return ASCII_SIGNS if self.ascii_only else Signs()
+
+    def clean(self, text: str, *, keep_newlines: bool = False, longest: int = _LONGEST_TEXT) -> str:
+        """Untrusted text, made safe and showable on this page; of an endless one, the beginning and an ellipsis."""
+        cut = self.signs.more if len(text) > longest else ""
+        shown = terminal(text[:longest], keep_newlines=keep_newlines) + cut
+        if not self.ascii_only or shown.isascii():
+            return shown
+        return in_ascii(shown)
+
+    def wrap(self, text: Text, *, indent: int = 0, hang: int = 0, first: Text | None = None) -> list[Text]:
+        """Lines of at most the page's width, indented; all but the first hang further in.
+
+        `first`, of exactly `indent` cells, takes the place of the first line's indentation.
+        """
+        room = max(self.measure - indent - hang, NARROWEST // 2)
+        start = first or Text(" " * indent)
+        if text.cell_len <= room and "\n" not in text.plain and "\t" not in text.plain:
+            return [Text.assemble(start, text)]
+        prefixes = chain([start], repeat(Text(" " * (indent + hang))))
+        lines = text.wrap(_NO_CONSOLE, room, tab_size=1)
+        return [Text.assemble(prefix, line) for prefix, line in zip(prefixes, lines, strict=False)]
+
+    def cut(self, text: str, cells: int) -> str:
+        """The text in at most so many cells, its end replaced by an ellipsis when it is longer."""
+        # A cell shows a few code points at most; what is longer need not be measured to be cut.
+        bounded = text[: cells * 4 + 1]
+        if len(bounded) == len(text) and cell_len(text) <= cells:
+            return text
+        more = self.signs.more
+        return set_cell_size(bounded, max(cells - cell_len(more), 0)).rstrip() + more
+
+    def badge(self, word: str, style: str) -> Text:
+        """A word on a coloured ground; without colour, the word."""
+        return Text(f" {word} " if self.color else word, style=style)
+
+
+def page_prose(text: str) -> Text:
+    """Cleaned prose; what stands in backticks is set apart when there is colour."""
+    shown = Text(text)
+    for match in _INLINE_CODE.finditer(text):
+        shown.stylize("cyan", match.start(), match.end())
+    return shown
+
+
+def console_for(page: Page, *, record: bool = False) -> Console:
+    """A console that writes to memory, asks the environment nothing, and knows no markup, emoji or highlighting."""
+    # Heavy, and needed for colour alone.
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    return Console(
+        file=StringIO(),
+        width=page.width,
+        color_system="standard" if page.color else None,
+        force_terminal=page.color,
+        force_jupyter=False,
+        no_color=not page.color,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        legacy_windows=False,
+        record=record,
+    )
+
+
+def print_lines(page: Page, lines: list[Text]) -> str:
+    """The lines as one string; without colour there is no escape sequence in it."""
+    for line in lines:
+        line.rstrip()
+    if not page.color:
+        return without_log_commands("".join(f"{line.plain}\n" for line in lines))
+    console = console_for(page)
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    output = console.file
+    assert isinstance(output, StringIO)  # noqa: S101 - see console_for
+    return without_log_commands(output.getvalue())

@@ -5,18 +5,94 @@ A reader must expect fields that it does not know: later versions add some.
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
-from typing import Annotated, Any, Literal, TypedDict
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from codeloupe import __version__
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.review import Coverage, Review
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.reports.json_types import schema_of
-from codeloupe.reports.json_usage import UsageV1, usage_v1
+from codeloupe.model.usage import Usage
 from codeloupe.system.sanitise import json_document
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
+
+
+def schema_of(document: type) -> dict[str, Any]:
+    """The schema of a TypedDict and of all that it holds. Raises TypeError for a type that JSON does not have.
+
+    `Annotated[..., {...}]` adds words of JSON Schema to a type.
+    """
+    parts: dict[str, Any] = {}
+    whole = _group(document, parts)
+    return {"$schema": _DIALECT, "title": document.__name__, **whole, "$defs": parts}
+
+
+def _group(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:
+    fields = get_type_hints(kind, include_extras=True)
+    return {
+        "type": "object",
+        "description": inspect.getdoc(kind) or "",
+        "properties": {name: _schema(field, parts) for name, field in fields.items()},
+        "required": list(fields),
+    }
+
+
+def _schema(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return {**_schema(arguments[0], parts), **arguments[1]}
+    if is_typeddict(kind):
+        parts[kind.__name__] = _group(kind, parts)
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    if kind in _PLAIN:
+        return {"type": _PLAIN[kind]}
+    if origin is Literal:
+        return {"const": arguments[0]}
+    if origin is list:
+        return {"type": "array", "items": _schema(arguments[0], parts)}
+    if origin in (UnionType, Union):
+        return {"anyOf": [_schema(each, parts) for each in arguments]}
+    raise TypeError(f"JSON has no {kind!r}")
+
+
+class UsageV1(TypedDict):
+    """What it cost; `cached` counts answers that were bought before and came from the ledger.
+
+    `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs.
+    """
+
+    requests: int
+    cached: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+    duration_seconds: float
+    unknown_costs: int
+
+
+def usage_v1(usage: Usage) -> UsageV1:
+    """The usage as JSON has it."""
+    return UsageV1(
+        requests=usage.requests,
+        cached=usage.cached,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cost_usd=finite(usage.cost_usd),
+        duration_seconds=finite(usage.duration_seconds),
+        unknown_costs=usage.unknown_costs,
+    )
+
+
+def finite(number: float) -> float:
+    """JSON has no word for infinity; a number that cannot be written counts as not known, which is 0."""
+    return number if math.isfinite(number) else 0.0
+
 
 SeverityWord = Annotated[str, {"enum": ["critical", "high", "medium", "low"]}]
 ScopeWord = Annotated[str, {"enum": [kind.value for kind in ScopeKind]}]

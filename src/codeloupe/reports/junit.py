@@ -17,19 +17,22 @@ from msgspec import Struct
 
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
-from codeloupe.reports.gaps import errors_beside_gaps, gaps_of
-from codeloupe.reports.outcome import blocks, outcome_of
 from codeloupe.reports.replacement import fix_of
-from codeloupe.reports.standing import (
+from codeloupe.reports.wording import (
     Standing,
+    blocks,
     check_name,
     counts_in_words,
+    errors_beside_gaps,
+    gaps_of,
     origin_of,
+    outcome_of,
+    place_in_words,
+    reviewer_in_words,
     standing_of,
     why_not_counted,
     worst_first,
 )
-from codeloupe.reports.wording import place_in_words, reviewer_in_words
 from codeloupe.system.sanitise_plain import is_inside, plain_code, plain_line, plain_path, plain_text
 
 _LONGEST_LINE = 500

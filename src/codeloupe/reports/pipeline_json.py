@@ -11,8 +11,7 @@ from typing import Any
 
 from codeloupe import __version__
 from codeloupe.model.pipeline import AttemptRecord, Critique, FailedTry, RunRecord, StageRecord, StageState
-from codeloupe.reports.json_types import schema_of
-from codeloupe.reports.json_usage import finite, usage_v1
+from codeloupe.reports.json_v1 import finite, schema_of, usage_v1
 from codeloupe.reports.pipeline_json_types import (
     AttemptV1,
     CritiqueV1,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from codeloupe.model.pipeline import StageState
-from codeloupe.reports.json_usage import UsageV1
+from codeloupe.reports.json_v1 import UsageV1
 
 State = Annotated[str, {"enum": [state.value for state in StageState]}]
 _MOMENT = {"format": "date-time", "description": "a moment in UTC, in the form of ISO 8601"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from codeloupe.model.pipeline import RunRecord, StageState
-from codeloupe.reports.history_words import moment
+from codeloupe.reports.history import moment
 from codeloupe.reports.pipeline_words import STYLES, run_seconds, spent_on, state_in_words, took
 from codeloupe.reports.plain_table import Cell, Column, Sheet, finished
 

@@ -13,9 +13,8 @@ from typing import Any
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
-from codeloupe.reports.gaps import Gap, GapKind, gaps_of
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.standing import Standing, check_name, standing_of, worst_first
+from codeloupe.reports.wording import Gap, GapKind, Standing, check_name, gaps_of, standing_of, worst_first
 from codeloupe.system.sanitise import json_document
 from codeloupe.system.sanitise_markdown import markdown_code, markdown_line, markdown_prose
 from codeloupe.system.sanitise_plain import is_inside, plain_path

@@ -2,21 +2,251 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
 
+from codeloupe.model.answer import Proof
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Review
+from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import SuppressionKind
-from codeloupe.reports.coverage_text import not_reviewed_lines
-from codeloupe.reports.finding_text import counts_by_severity, finding_in_short, finding_lines
-from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
-from codeloupe.reports.standing import worst_first
-from codeloupe.reports.verdict_text import closing_lines, next_lines
-from codeloupe.reports.wording import duration, reviewer_in_words
+from codeloupe.reports.html import BOLD, DIM, NARROWEST, Page, page_prose, print_lines
+from codeloupe.reports.replacement import fenced, fix_of
+from codeloupe.reports.wording import (
+    Gap,
+    GapKind,
+    check_name,
+    closing_lines,
+    duration,
+    errors_beside_gaps,
+    gaps_of,
+    next_lines,
+    not_reviewed_lines,
+    outcome_of,
+    place_in_words,
+    reviewer_in_words,
+    short_id,
+    worst_first,
+)
+from codeloupe.system.sanitise import in_ascii, without_log_commands
+from codeloupe.system.sanitise_plain import plain_line, plain_path
+
+_TAB_CELLS = 4
+_LINES_SHOWN = 6
+_LINES_SHOWN_VERBOSE = 40
+_LONGEST_LINE = 4_000
+
+
+def source_lines(page: Page, evidence: str, *, first_line: int | None, style: str, indent: int) -> list[Text]:
+    """The quote line by line: common indentation removed, cut to the page, a marker at the first line.
+
+    `style` colours the marker and the gutter. `first_line` is None for a quote that has no place in the file.
+
+    An empty quote gives no lines; what is left out is counted in a last line.
+    """
+    rows = evidence.rstrip("\n").split("\n") if evidence.strip() else []
+    shown = rows[: _LINES_SHOWN_VERBOSE if page.verbose else _LINES_SHOWN]
+    numbers = ["?" if first_line is None else str(first_line + offset) for offset in range(len(shown))]
+    digits = max(map(len, numbers), default=1)
+    room = max(page.width - indent - digits - 5, 8)
+    lines: list[Text] = []
+    for number, row in zip(numbers, _dedented([_expanded(row) for row in shown]), strict=True):
+        sign = " " if lines else page.signs.marker
+        line = Text(" " * indent)
+        line.append(f"{sign} ", style=style)
+        line.append(f"{number:>{digits}} ", style=DIM)
+        line.append(f"{page.signs.gutter} ", style=style)
+        line.append(page.cut(page.clean(row), room))
+        lines.append(line)
+    if len(rows) > len(shown):
+        rest = len(rows) - len(shown)
+        what = f"{page.signs.more} {rest:,} more {'line' if rest == 1 else 'lines'}"
+        lines.append(Text(" " * (indent + digits + 3) + what, style=DIM))
+    return lines
+
+
+def code_lines(page: Page, code: str, *, sign: str, style: str, indent: int) -> list[Text]:
+    """Code line by line behind a sign, its indentation kept but for what all lines share; cut to the page."""
+    rows = code.strip("\n").rstrip().split("\n")
+    shown = rows[:_LINES_SHOWN_VERBOSE]
+    room = max(page.width - indent - len(sign) - 1, 8)
+    lines = [
+        Text.assemble(" " * indent, (f"{sign} {page.cut(page.clean(row), room)}".rstrip(), style))
+        for row in _dedented([_expanded(row) for row in shown])
+    ]
+    if len(rows) > len(shown):
+        lines.append(Text(f"{' ' * indent}{page.signs.more} {len(rows) - len(shown):,} more lines", style=DIM))
+    return lines
+
+
+def _expanded(row: str) -> str:
+    """The row without its line end, tabs as spaces; of an endless row, only what a page could ever show."""
+    return row[:_LONGEST_LINE].rstrip("\r").expandtabs(_TAB_CELLS)
+
+
+def _dedented(rows: list[str]) -> list[str]:
+    indents = [len(row) - len(row.lstrip(" ")) for row in rows if row.strip(" ")]
+    common = min(indents, default=0)
+    return [row[common:] for row in rows]
+
+
+SEVERITY_STYLES = {
+    Severity.CRITICAL: "bold red",
+    Severity.HIGH: "bold red",
+    Severity.MEDIUM: "bold yellow",
+    Severity.LOW: "bold bright_blue",
+}
+_CRITICAL_BADGE = "bold red reverse"
+_INDENT = 2
+_LABEL_CELLS = 5
+_LONGEST_TITLE = 1_000
+_LONGEST_PROSE = 6_000
+_PROSE_LINES = 40
+_LOOKS_NAMED = 4
+_SHORTEST_FENCE = 3
+# So much of a fingerprint tells findings apart; the verbs that take one take its beginning.
+_DIGITS = 12
+_HISTORY = {"open": "still open from an earlier review", "regressed": "back after it was fixed"}
+
+
+def finding_lines(page: Page, finding: Finding) -> list[Text]:
+    """One finding in full; every string of it is untrusted and cleaned here."""
+    return [
+        *_headline(page, finding, style=BOLD),
+        *_place(page, finding, note=_origin(page, finding)),
+        *source_lines(
+            page,
+            finding.evidence,
+            first_line=finding.line_start if finding.first_line > 0 else None,
+            style=SEVERITY_STYLES[finding.severity],
+            indent=_INDENT,
+        ),
+        *_labelled(page, "Why", finding.body, style=BOLD),
+        *_fix(page, finding),
+        *_verification(page, finding),
+    ]
+
+
+def finding_in_short(page: Page, finding: Finding, *, note: str = "") -> list[Text]:
+    """Only what it is and where; `note` says what became of it."""
+    return [*_headline(page, finding, style=""), *_place(page, finding, note=note)]
+
+
+def counts_by_severity(findings: Iterable[Finding]) -> Text:
+    """`1 critical, 2 low`: the worst first, each in its colour, steps without findings left out."""
+    counts = Counter(finding.severity for finding in findings)
+    parts = [Text(f"{counts[step]:,} {step.label}", style=SEVERITY_STYLES[step]) for step in Severity if counts[step]]
+    return Text(", ").join(parts)
+
+
+def _headline(page: Page, finding: Finding, *, style: str) -> list[Text]:
+    severity = finding.severity
+    word = f"{severity.label.upper()} P{severity.priority}"
+    urgent = severity is Severity.CRITICAL
+    badge = page.badge(word, _CRITICAL_BADGE) if urgent else Text(word, style=SEVERITY_STYLES[severity])
+    title = page.clean(finding.title, longest=_LONGEST_TITLE)
+    return page.wrap(Text.assemble(badge, "  ", (title, style)), indent=_INDENT, hang=2)
+
+
+def _place(page: Page, finding: Finding, *, note: str) -> list[Text]:
+    """`path:line`, never wrapped or cut, so that a terminal can open it; the note beside it, or below if too long."""
+    place = Text(" " * _INDENT)
+    path = page.clean(finding.file)
+    place.append(f"{path}:{finding.line_start}" if finding.first_line > 0 else path, style="cyan")
+    if finding.last_line > finding.first_line > 0:
+        place.append(f" to {finding.line_end}", style=DIM)
+    identity = f"id {short_id(finding)}" if finding.fingerprint else ""
+    parts = [note, f"fingerprint {finding.fingerprint[:_DIGITS]}" if page.verbose and identity else identity]
+    shown = Text(page.clean(f" {page.signs.bullet} ".join(part for part in parts if part)), style=DIM)
+    if place.cell_len + 2 + shown.cell_len <= page.measure:
+        return [Text.assemble(place, "  ", shown)]
+    return [place, *page.wrap(shown, indent=_INDENT)]
+
+
+def _labelled(page: Page, label: str, text: str, *, style: str) -> list[Text]:
+    """Prose beside a label, wrapped under itself; what is endless is cut, and the cut is said."""
+    shown = page.clean(text[:_LONGEST_PROSE].strip(), keep_newlines=True, longest=_LONGEST_PROSE)
+    if not shown:
+        return []
+    first = Text(" " * _INDENT)
+    first.append(f"{label:<{_LABEL_CELLS}}", style=style)
+    lines = page.wrap(page_prose(shown), indent=_INDENT + _LABEL_CELLS, first=first)
+    if len(text) > _LONGEST_PROSE or len(lines) > _PROSE_LINES:
+        note = Text(f"{page.signs.more} cut here; the JSON report has it whole", style=DIM)
+        lines = [*lines[:_PROSE_LINES], *page.wrap(note, indent=_INDENT + _LABEL_CELLS)]
+    return lines
+
+
+def _fix(page: Page, finding: Finding) -> list[Text]:
+    """Advice behind the label, its code as code; then the new code for the quoted lines, each line behind a `+`."""
+    fix = fix_of(finding)
+    lines: list[Text] = []
+    for block, is_code in _blocks(fenced(fix.words[:_LONGEST_PROSE])):
+        if is_code:
+            lines += code_lines(page, block, sign=" ", style="", indent=_INDENT + _LABEL_CELLS)
+        else:
+            lines += _labelled(page, "" if lines else "Fix", block, style="bold green")
+    if len(fix.words) > _LONGEST_PROSE:
+        note = Text(f"{page.signs.more} cut here; the JSON report has it whole", style=DIM)
+        lines += page.wrap(note, indent=_INDENT + _LABEL_CELLS)
+    if fix.code.strip():
+        lines += code_lines(page, fix.code, sign="+", style="green", indent=_INDENT + _LABEL_CELLS)
+    if lines and not lines[0].plain.startswith(f"{' ' * _INDENT}Fix"):
+        return [Text.assemble(" " * _INDENT, ("Fix", "bold green")), *lines]
+    return lines
+
+
+def _blocks(words: str) -> list[tuple[str, bool]]:
+    """The text in pieces, each with whether it is code."""
+    blocks: list[tuple[str, bool]] = []
+    rows: list[str] = []
+    fence = ""
+    for row in words.split("\n"):
+        mark = row.strip()
+        opening = mark[: len(mark) - len(mark.lstrip(mark[0]))] if mark[:1] in ("`", "~") else ""
+        if (fence and mark == fence) or (not fence and len(opening) >= _SHORTEST_FENCE):
+            blocks.append(("\n".join(rows), bool(fence)))
+            rows, fence = [], "" if fence else opening
+        else:
+            rows.append(row)
+    blocks.append(("\n".join(rows), bool(fence)))
+    return [block for block in blocks if block[0].strip()]
+
+
+def _verification(page: Page, finding: Finding) -> list[Text]:
+    """What the attempt to refute it showed."""
+    confirmed = finding.verification.startswith(Proof.CONFIRMED)
+    sign, style = (page.signs.passed, "bold green") if confirmed else ("?", "bold yellow")
+    return _labelled(page, sign, finding.verification.rstrip(": "), style=style)
+
+
+def _origin(page: Page, finding: Finding) -> str:
+    seen = _agreement(finding)
+    # Who saw it names the reviewer too.
+    reviewer = "" if seen and finding.seen_by else finding.reviewer
+    parts = [finding.category, finding.rule or "", reviewer, finding.expert or "", seen]
+    if finding.outside_change:
+        parts.append("outside the change")
+    parts.append(_HISTORY.get(finding.status.value, ""))
+    if finding.confidence is not None:
+        parts.append(f"confidence {finding.confidence:.0%}")
+    if finding.commit_sha:
+        parts.append(f"commit {finding.commit_sha[:10]}")
+    return f" {page.signs.bullet} ".join(dict.fromkeys(part for part in parts if part))
+
+
+def _agreement(finding: Finding) -> str:
+    if finding.agreement <= 1:
+        return ""
+    if not finding.seen_by:
+        return f"seen {finding.agreement} times"
+    named = ", ".join(finding.seen_by[:_LOOKS_NAMED])
+    rest = len(finding.seen_by) - _LOOKS_NAMED
+    return f"seen by {named}{f' and {rest:,} more' if rest > 0 else ''}"
+
 
 _BLANK = Text("")
 _SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
@@ -143,3 +373,34 @@ def _in_short(page: Page, title: str, findings: Sequence[Finding], *, note_of: C
 
 def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:
     return [line for number, block in enumerate(blocks) for line in ([_BLANK, *block] if number else block)]
+
+
+_LONGEST = 500
+
+
+def render_concise(review: Review, *, ascii_only: bool = False) -> str:
+    """The review in lines; never empty, as the last one is the verdict."""
+    outcome = outcome_of(review)
+    lines = [
+        *(_finding(finding) for finding in worst_first(one for one in review.findings if one.is_open)),
+        # A claim without a place is among the findings.
+        *(_gap(gap) for gap in gaps_of(review) if gap.kind is not GapKind.CLAIM),
+        *(
+            plain_line(f"codeloupe: {error.kind}: {error.message}", longest=_LONGEST)
+            for error in errors_beside_gaps(review)
+        ),
+        plain_line(f"{outcome.word}: {outcome.why}", longest=_LONGEST),
+    ]
+    text = without_log_commands("".join(f"{line}\n" for line in lines))
+    return in_ascii(text) if ascii_only and not text.isascii() else text
+
+
+def _finding(finding: Finding) -> str:
+    name = check_name(finding)
+    title = plain_line(finding.title, longest=_LONGEST) or name
+    identity = f" ({short_id(finding)})" if finding.fingerprint else ""
+    return f"{plain_path(place_in_words(finding))}: {finding.severity.label}: {title} [{name}]{identity}"
+
+
+def _gap(gap: Gap) -> str:
+    return f"{plain_path(gap.name) or '?'}: not reviewed: {plain_line(gap.reason, longest=_LONGEST)}".removesuffix(": ")

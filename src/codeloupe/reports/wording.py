@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+from rich.text import Text
+
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.review import (
+    NOT_INCLUDED,
+    Coverage,
+    FailedUnit,
+    Review,
+    ReviewerInfo,
+    ReviewError,
+    SkippedFile,
+    SkipReason,
+    Verdict,
+    claim_in_words,
+)
+from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import SuppressionKind
+from codeloupe.model.usage import Usage
+from codeloupe.reports.html import BOLD, DIM, Page
+from codeloupe.reports.text import counts_by_severity
+from codeloupe.system.sanitise_plain import plain_line
 
 # Every agent call loads this module for its durations, and needs none of these.
-if TYPE_CHECKING:
-    from codeloupe.model.finding import Finding
-    from codeloupe.model.review import ReviewerInfo
-    from codeloupe.model.usage import Usage
 
 _MINUTE_SECONDS = 60
 _OFFLINE_PROMISE = "lint, security and hygiene; not an AI review"
@@ -82,3 +105,506 @@ def _cost(usage: Usage) -> str:
     if usage.unknown_costs >= usage.requests and not usage.cost_usd:
         return "cost unknown"
     return f"{dollars(usage.cost_usd)} and the unknown cost of {counted(usage.unknown_costs, 'call', 'calls')}"
+
+
+_INDENT = 2
+_GAP_STYLE = "bold yellow"
+_FILES_NAMED = 3
+_ERRORS_SHOWN = 10
+_NOUNS = {
+    SkipReason.MEDIA: ("media file", "media files"),
+    SkipReason.FONT: ("font", "fonts"),
+    SkipReason.ARCHIVE: ("archive", "archives"),
+    SkipReason.PROGRAM: ("compiled program", "compiled programs"),
+    SkipReason.BINARY: ("unknown binary file", "unknown binary files"),
+    SkipReason.LFS_POINTER: ("LFS pointer", "LFS pointers"),
+    SkipReason.NOT_SHOWN: ("file that the diff does not show", "files that the diff does not show"),
+    SkipReason.GENERATED: ("generated file", "generated files"),
+    SkipReason.VENDORED: ("vendored file", "vendored files"),
+    SkipReason.MINIFIED: ("minified file", "minified files"),
+    SkipReason.LOCK_FILE: ("lock file", "lock files"),
+    SkipReason.EXCLUDED: ("excluded file", "excluded files"),
+    SkipReason.SUBMODULE: ("submodule", "submodules"),
+    SkipReason.TOO_LARGE: ("file too large", "files too large"),
+    SkipReason.UNREADABLE: ("unreadable file", "unreadable files"),
+    SkipReason.NOTHING_TO_READ: ("file without changed lines", "files without changed lines"),
+}
+
+
+def not_reviewed_lines(page: Page, review: Review) -> list[Text]:
+    """Everything that stands between this review and a whole one; empty when there is nothing to say."""
+    coverage = review.coverage
+    gaps = [skip for skip in coverage.skipped if skip.is_gap]
+    lines = [
+        *_failed_units(page, coverage),
+        *(line for skip in gaps for line in _gap(page, skip.file, skip.in_words())),
+        *_policy_skips(page, [skip for skip in coverage.skipped if not skip.is_gap]),
+    ]
+    errors = _errors(page, review)
+    titled = [Text("Not reviewed", style=BOLD), *lines] if lines else []
+    return [*titled, *([Text("")] if titled and errors else []), *errors]
+
+
+def skipped_in_words(skipped: Iterable[SkippedFile]) -> str:
+    """`2 lock files, 1 binary file`: the most common reason first."""
+    return ", ".join(counted(count, *_NOUNS[reason]) for reason, count in _by_reason(skipped))
+
+
+def _by_reason(skipped: Iterable[SkippedFile]) -> list[tuple[SkipReason, int]]:
+    counts = Counter(skip.reason for skip in skipped)
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0].value))
+
+
+def _failed_units(page: Page, coverage: Coverage) -> list[Text]:
+    """One entry for all pieces of the change that failed for one reason, and one for each lane and reason."""
+    pieces: dict[str, list[str]] = defaultdict(list)
+    lanes: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for failed in coverage.units_failed:
+        if is_piece(failed):
+            pieces[failed.reason].append(failed.unit)
+        else:
+            lanes[failed.unit, failed.reason] += failed.files
+    alike = [
+        line
+        for reason, units in pieces.items()
+        for line in _gap(
+            page, f"{len(units):,} units" if len(units) > 1 else units[0], reason, files=units[1:] and units
+        )
+    ]
+    return [
+        *alike,
+        *(line for (lane, reason), files in lanes.items() for line in _gap(page, lane, reason, files=files)),
+    ]
+
+
+def is_piece(failed: FailedUnit) -> bool:
+    """Whether a unit is a piece of the change, named after its file, and not a lane such as an analyser."""
+    return bool(failed.files) and failed.unit.startswith(failed.files[0])
+
+
+def _gap(page: Page, name: str, reason: str, files: Sequence[str] = ()) -> list[Text]:
+    shown = Text.assemble((page.clean(name), BOLD), "  ", page.clean(reason))
+    if files:
+        shown.append(f"  {_named(page, files)}", style=DIM)
+    sign = Text.assemble(" " * _INDENT, (page.signs.gap, _GAP_STYLE), " ")
+    return page.wrap(shown, indent=_INDENT + 2, hang=2, first=sign)
+
+
+def _named(page: Page, files: Sequence[str]) -> str:
+    named = files if page.verbose else files[:_FILES_NAMED]
+    rest = len(files) - len(named)
+    return ", ".join(map(page.clean, named)) + (f" and {rest:,} more" if rest else "")
+
+
+def _policy_skips(page: Page, skipped: Sequence[SkippedFile]) -> list[Text]:
+    if not skipped:
+        return []
+    hint = "" if page.verbose else f" (-v names {'it' if len(skipped) == 1 else 'them'})"
+    words = skipped_in_words(skipped)
+    is_one_kind = len({skip.reason for skip in skipped}) == 1
+    summary = Text.assemble(f"{words} skipped" if is_one_kind else f"{len(skipped):,} skipped: {words}", (hint, DIM))
+    sign = Text(f"{' ' * _INDENT}{page.signs.bullet} ", style=DIM)
+    names = [
+        line
+        for skip in sorted(skipped, key=lambda skip: (skip.reason.value, skip.file))
+        for line in page.wrap(
+            Text.assemble(page.clean(skip.file), (f"  {page.clean(skip.in_words())}", DIM)), indent=_INDENT + 4, hang=2
+        )
+    ]
+    return [*page.wrap(summary, indent=_INDENT + 2, first=sign), *(names if page.verbose else [])]
+
+
+def _errors(page: Page, review: Review) -> list[Text]:
+    """Errors that are not told already as a gap: such a one ends with the gap's reason."""
+    coverage = review.coverage
+    reasons = {failed.reason for failed in coverage.units_failed}
+    reasons |= {f"{skip.file}: {skip.in_words()}" for skip in coverage.skipped if skip.is_gap}
+    told = tuple(reason for reason in reasons if reason)
+    errors = [error for error in review.errors if not error.message.endswith(told)]
+    shown = errors if page.verbose else errors[:_ERRORS_SHOWN]
+    lines = [line for error in shown for line in _error(page, error)]
+    if len(errors) > len(shown):
+        more = f"{page.signs.more} {len(errors) - len(shown):,} more (-v shows them)"
+        lines += page.wrap(Text(more, style=DIM), indent=_INDENT + 2)
+    return [Text("Problems", style=BOLD), *lines] if lines else []
+
+
+def _error(page: Page, error: ReviewError) -> list[Text]:
+    return page.wrap(
+        Text.assemble((page.clean(error.kind), BOLD), "  ", page.clean(error.message)),
+        indent=_INDENT + 2,
+        hang=2,
+        first=Text.assemble(" " * _INDENT, (page.signs.gap, _GAP_STYLE), " "),
+    )
+
+
+NOTHING = "Nothing to review"
+_PATTERNS_NAMED = 3
+
+
+class Tone(StrEnum):
+    """How a verdict is to be felt: green, yellow or red."""
+
+    GOOD = "good"
+    CAUTION = "caution"
+    BAD = "bad"
+
+
+class Outcome(Struct, frozen=True):
+    """The word a person remembers, its tone, and the sentence behind it."""
+
+    word: str
+    tone: Tone
+    why: str
+
+
+def outcome_of(review: Review) -> Outcome:
+    """What to tell: a review with gaps is never a pass, and what does not block is not told as blocking."""
+    blocking = sum(blocks(review, finding) for finding in review.findings)
+    threshold = f"at or above fail_on={review.policy.fail_on.label}"
+    if blocking:
+        why = f"{counted(blocking, 'finding', 'findings')} {threshold}"
+        return Outcome(
+            _word(review), Tone.BAD, why if review.complete else f"{why}; and not everything could be reviewed"
+        )
+    if review.exit_code == 1:
+        hidden = f"findings {threshold} are hidden by min_severity={review.policy.min_severity.label}"
+        return Outcome(_word(review), Tone.BAD, hidden)
+    if not review.complete:
+        accepted = "; accepted, since on_incomplete is pass" if review.policy.pass_when_incomplete else ""
+        return Outcome("INCOMPLETE", Tone.CAUTION, f"{_why_incomplete(review, threshold)}{accepted}")
+    if review.verdict is not Verdict.PASS:
+        why = f"findings to look at, none {threshold}, so nothing is blocked"
+        return Outcome(_word(review), Tone.CAUTION, why)
+    if review.nothing_to_review:
+        return Outcome(NOTHING, Tone.GOOD if not review.coverage.files_total else Tone.CAUTION, _why_nothing(review))
+    return Outcome("PASS", Tone.GOOD, _why_passed(review))
+
+
+def _why_incomplete(review: Review, threshold: str) -> str:
+    missing = "could not review everything; nothing blocking found"
+    claims = len(review.unsettled)
+    if not claims:
+        return missing
+    told = f"{counted(claims, 'claim', 'claims')} {threshold} could be neither placed in the code nor refuted"
+    return told if review.coverage.complete else f"{told}; {missing}"
+
+
+def blocks(review: Review, finding: Finding) -> bool:
+    """Whether this finding is one that makes the review fail."""
+    return finding.can_block and finding.severity.at_least(review.policy.fail_on)
+
+
+def _word(review: Review) -> str:
+    return "FAIL" if review.verdict is Verdict.FAIL else "NEEDS WORK"
+
+
+def _why_nothing(review: Review) -> str:
+    skipped = review.coverage.skipped
+    if not skipped:
+        return "no changes"
+    files = counted(len(skipped), "file", "files")
+    if all(skip.reason is SkipReason.EXCLUDED for skip in skipped):
+        if all(skip.detail == NOT_INCLUDED for skip in skipped):
+            return f"no include pattern or path matches a changed file ({files} changed)"
+        patterns = sorted({skip.detail for skip in skipped} - {NOT_INCLUDED})
+        return f"the exclude patterns leave out every changed file ({files}, {', '.join(patterns[:_PATTERNS_NAMED])})"
+    counts = Counter(skip.reason.value for skip in skipped)
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
+    return f"every changed file is left out ({kinds})"
+
+
+def _why_passed(review: Review) -> str:
+    if not review.coverage.files_reviewed:
+        return "no line of any file was changed, so there was nothing to read"
+    if review.findings:
+        return "nothing found that counts against the change"
+    if review.hidden_findings:
+        return f"nothing found at or above min_severity={review.policy.min_severity.label}"
+    return "nothing found"
+
+
+_SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
+_LOOKS_NAMED = 4
+_ID_DIGITS = 8
+
+
+class Standing(StrEnum):
+    """What a finding counts for."""
+
+    OPEN = "open"
+    UNPLACED = "without a place"
+    REFUTED = "refuted"
+    SET_ASIDE = "set aside"
+
+
+def standing_of(finding: Finding) -> Standing:
+    """Open ones count; those without a place never block; refuted, suppressed and closed ones count for nothing."""
+    if finding.is_open:
+        return Standing.OPEN if finding.anchored else Standing.UNPLACED
+    refuted = finding.status is FindingStatus.REFUTED and finding.suppression is None
+    return Standing.REFUTED if refuted else Standing.SET_ASIDE
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """By severity, then by place."""
+    return sorted(findings, key=lambda f: (f.severity.priority, f.file, f.first_line, f.last_line, f.title))
+
+
+def short_id(finding: Finding) -> str:
+    """So much of the fingerprint that `history dismiss` and `baseline add` know the finding; empty without one."""
+    return plain_line(finding.fingerprint[:_ID_DIGITS], longest=_ID_DIGITS)
+
+
+def standing_so(findings: Iterable[Finding], standing: Standing) -> list[Finding]:
+    """Those that stand so, the worst first, then by place."""
+    return worst_first(finding for finding in findings if standing_of(finding) is standing)
+
+
+def why_not_counted(finding: Finding) -> str:
+    """Why a finding counts for nothing, in words; empty for one that counts."""
+    match standing_of(finding):
+        case Standing.OPEN | Standing.UNPLACED:
+            return ""
+        case Standing.REFUTED:
+            return finding.verification.strip(": \n") or "refuted"
+        case Standing.SET_ASIDE:
+            return _why_set_aside(finding)
+
+
+def _why_set_aside(finding: Finding) -> str:
+    suppression = finding.suppression
+    if suppression is None:
+        return finding.status.value
+    words = f"suppressed by {_SUPPRESSED_BY[suppression.kind]}: {suppression.reason}".rstrip(": ")
+    owner = f", {suppression.owner}" if suppression.owner else ""
+    until = f", until {suppression.expires.isoformat()}" if suppression.expires else ""
+    return f"{words}{owner}{until}"
+
+
+def counts_in_words(review: Review) -> str:
+    """`1 high, 2 low; 1 refuted; 3 hidden below min_severity=medium`: everything found, nothing left unsaid."""
+    counts = Counter(standing_of(finding) for finding in review.findings)
+    steps = Counter(f.severity for f in review.findings if standing_of(f) is Standing.OPEN)
+    open_ones = ", ".join(f"{steps[step]:,} {step.label}" for step in Severity if steps[step])
+    others = [f"{counts[s]:,} {s.value}" for s in Standing if s is not Standing.OPEN and counts[s]]
+    hidden = f"{review.hidden_findings:,} hidden below min_severity={review.policy.min_severity.label}"
+    return "; ".join([open_ones or "none", *others, *([hidden] if review.hidden_findings else [])])
+
+
+def origin_of(finding: Finding) -> list[str]:
+    """Where a finding comes from and what else is known of it, each in a few words, none twice."""
+    seen = _seen_by(finding)
+    parts = [
+        finding.category,
+        finding.rule or "",
+        # Who saw it names the reviewer too.
+        "" if seen and finding.seen_by else finding.reviewer,
+        finding.expert or "",
+        seen,
+        "outside the change" if finding.outside_change else "",
+        _HISTORY.get(finding.status, ""),
+        _confidence(finding.confidence),
+        f"commit {finding.commit_sha[:10]}" if finding.commit_sha else "",
+        f"id {short_id(finding)}" if finding.fingerprint else "",
+    ]
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+_HISTORY = {
+    FindingStatus.OPEN: "still open from an earlier review",
+    FindingStatus.REGRESSED: "back after it was fixed",
+}
+
+
+def _confidence(confidence: float | None) -> str:
+    return f"confidence {confidence:.0%}" if confidence is not None and math.isfinite(confidence) else ""
+
+
+def _seen_by(finding: Finding) -> str:
+    if finding.agreement <= 1:
+        return ""
+    if not finding.seen_by:
+        return f"seen {counted(finding.agreement, 'time', 'times')}"
+    rest = len(finding.seen_by) - _LOOKS_NAMED
+    more = f" and {rest:,} more" if rest > 0 else ""
+    return f"seen by {', '.join(finding.seen_by[:_LOOKS_NAMED])}{more}"
+
+
+def check_name(finding: Finding) -> str:
+    """The name of what was checked, for formats that want one: the rule, or else the category.
+
+    Letters, digits and `._/-` alone, since a model may have chosen it; never empty.
+    """
+    name = (finding.rule or finding.category)[:_LONGEST_NAME]
+    kept = "".join(character if _is_plain(character) else "-" for character in name)
+    return kept.strip("-./") or "general"
+
+
+_LONGEST_NAME = 80
+
+
+def _is_plain(character: str) -> bool:
+    return character.isascii() and (character.isalnum() or character in "._/-")
+
+
+_LABEL_CELLS = 10
+_LANES_NAMED = 4
+
+
+class Closing(Struct, frozen=True):
+    """The word a person remembers, its colour, and the sentence behind it."""
+
+    word: str
+    style: str
+    rule_style: str
+    why: str
+
+
+_STYLES = {
+    Tone.GOOD: ("bold green reverse", "green"),
+    Tone.CAUTION: ("bold yellow reverse", "yellow"),
+    Tone.BAD: ("bold red reverse", "red"),
+}
+
+
+def closing(review: Review) -> Closing:
+    """What every format tells, in the colours of a terminal."""
+    outcome = outcome_of(review)
+    style, rule_style = _STYLES[outcome.tone]
+    return Closing(outcome.word, style, rule_style, outcome.why)
+
+
+def closing_lines(page: Page, review: Review) -> list[Text]:
+    """The verdict block, the last thing on the page."""
+    end = closing(review)
+    word = f"{end.word} {page.signs.passed}" if end.word == "PASS" else end.word
+    rows = [
+        ("Findings", _findings(review)),
+        ("Coverage", Text(_coverage(page, review))),
+        ("Spent", Text(spent_in_words(review.usage))),
+        ("Time", Text(duration(review.usage.duration_seconds))),
+    ]
+    return [
+        Text(page.signs.heavy_rule * page.measure, style=end.rule_style),
+        *(
+            page.wrap(Text.assemble((f"{NOTHING}: ", "bold"), end.why))
+            if end.word == NOTHING
+            else _headline(page, page.badge(word, end.style), end.why)
+        ),
+        *(line for label, value in rows if value.plain for line in _row(page, label, value)),
+    ]
+
+
+def next_lines(page: Page, review: Review, *, saved_in: str | None, untrusted: bool) -> list[Text]:
+    """What to do about the worst open finding: the commands, each whole on its line. None for a review not saved."""
+    opened = worst_first(finding for finding in review.findings if finding.is_open and finding.fingerprint)
+    if saved_in is None or not opened:
+        return []
+    finding = next((one for one in opened if one.can_block), opened[0])
+    repo = f" --repo {shlex.quote(saved_in)}" if saved_in else ""
+    # For an untrusted change only the baseline of its base holds, which an entry made now is not in.
+    accept = [("accept", f"codeloupe baseline add {short_id(finding)}{repo} --reason WHY")]
+    commands = [
+        ("dismiss", f"codeloupe history dismiss {short_id(finding)}{repo} --reason WHY"),
+        *(() if untrusted else accept),
+        ("see all", f"codeloupe history render last{repo} --format html -o review.html"),
+    ]
+    return [
+        Text.assemble(
+            (f"{'' if number else 'Next':<{_LABEL_CELLS}}", DIM), f"{label:<{_LABEL_CELLS}}", page.clean(command)
+        )
+        for number, (label, command) in enumerate(commands)
+    ]
+
+
+def _headline(page: Page, badge: Text, why: str) -> list[Text]:
+    """The badge, with the reason wrapped beside it; below it on a page too narrow for both."""
+    first = Text.assemble(badge, "  ")
+    if first.cell_len > page.measure // 2:
+        return [badge, *page.wrap(Text(why), indent=2)]
+    return page.wrap(Text(why), indent=first.cell_len, first=first)
+
+
+def _row(page: Page, label: str, value: Text) -> list[Text]:
+    return page.wrap(value, indent=_LABEL_CELLS, first=Text(f"{label:<{_LABEL_CELLS}}", style=DIM))
+
+
+def _findings(review: Review) -> Text:
+    counts = counts_by_severity(finding for finding in review.findings if finding.can_block)
+    unanchored = sum(finding.is_open and not finding.anchored for finding in review.findings)
+    refuted = sum(finding.status is FindingStatus.REFUTED for finding in review.findings)
+    closed = sum(not finding.is_open for finding in review.findings) - refuted
+    notes = [
+        f"{unanchored:,} without a place" if unanchored else "",
+        f"{refuted:,} refuted" if refuted else "",
+        f"{closed:,} set aside" if closed else "",
+        f"{review.hidden_findings:,} hidden below min_severity={review.policy.min_severity.label}"
+        if review.hidden_findings
+        else "",
+    ]
+    told = [Text(note) for note in notes if note]
+    return Text("; ").join([counts if counts.plain else Text("none"), *told])
+
+
+def _coverage(page: Page, review: Review) -> str:
+    coverage = review.coverage
+    files = f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')} reviewed"
+    too_much = skipped_in_words(skip for skip in coverage.skipped if skip.is_gap)
+    gaps = ", ".join(part for part in (_verdict_text_failed_units(page, coverage), too_much) if part)
+    return f"{files}; gaps: {gaps}" if gaps else files
+
+
+def _verdict_text_failed_units(page: Page, coverage: Coverage) -> str:
+    """Pieces of the change by their number, lanes by name."""
+    pieces = sum(map(is_piece, coverage.units_failed))
+    lanes = list(dict.fromkeys(failed.unit for failed in coverage.units_failed if not is_piece(failed)))
+    named = len(lanes) <= _LANES_NAMED
+    counted_units = pieces + (0 if named else len(lanes))
+    total = max(coverage.units_total, counted_units)
+    units = f"{counted_units:,} of {counted(total, 'unit', 'units')}" if counted_units else ""
+    return ", ".join(part for part in (units, *map(page.clean, lanes if named else ())) if part)
+
+
+class GapKind(StrEnum):
+    """What is missing: the place of a grave claim, a piece of work, a file, or something that nobody named."""
+
+    CLAIM = "unplaced-claim"
+    UNIT = "unit-failed"
+    FILE = "file-not-reviewed"
+    UNKNOWN = "incomplete"
+
+
+class Gap(Struct, frozen=True):
+    """One thing that should have been reviewed and was not; `files` are those it concerns, as far as is known."""
+
+    kind: GapKind
+    name: str
+    reason: str
+    files: tuple[str, ...] = ()
+
+    def in_words(self) -> str:
+        """`name: reason`; only one of them where they are the same or one is missing."""
+        return ": ".join(dict.fromkeys(part for part in (self.name, self.reason) if part)) or "not reviewed"
+
+
+_UNNAMED = Gap(GapKind.UNKNOWN, "the review", "not everything could be reviewed")
+
+
+def gaps_of(review: Review) -> tuple[Gap, ...]:
+    """Everything that makes the review incomplete, claims for a person first; an incomplete one has at least one."""
+    coverage = review.coverage
+    claims = [
+        Gap(GapKind.CLAIM, claim.file or "?", claim_in_words(claim), (claim.file,) if claim.file else ())
+        for claim in review.unsettled
+    ]
+    units = [Gap(GapKind.UNIT, failed.unit, failed.reason, failed.files) for failed in coverage.units_failed]
+    files = [Gap(GapKind.FILE, skip.file, skip.in_words(), (skip.file,)) for skip in coverage.skipped if skip.is_gap]
+    known = (*claims, *units, *files)
+    return known if known or review.complete else (_UNNAMED,)
+
+
+def errors_beside_gaps(review: Review) -> tuple[ReviewError, ...]:
+    """What else went wrong: errors that no gap tells already. One that does ends with the gap's reason."""
+    told = tuple({reason for gap in gaps_of(review) for reason in (gap.reason, gap.in_words()) if reason})
+    return tuple(error for error in review.errors if not error.message.endswith(told))

@@ -54,7 +54,7 @@ def test_to_look_into_the_history_takes_no_event_loop(repository: GitRepository)
 
 
 def test_a_report_without_colour_takes_no_console() -> None:
-    page = "from codeloupe.reports.page import Page, prose; Page(width=40).wrap(prose('word ' * 40))"
+    page = "from codeloupe.reports.html import Page, prose; Page(width=40).wrap(prose('word ' * 40))"
     assert "rich.console" not in loaded_by(page)
 
 

@@ -12,7 +12,7 @@ from codeloupe.model.events import Event, StageStarted, Warned
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.model.severity import Severity
-from codeloupe.reports.outcome import outcome_of
+from codeloupe.reports.wording import outcome_of
 from tests.unit.engine.samples import change, changed, finding
 
 

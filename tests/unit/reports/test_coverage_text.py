@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from codeloupe.model.review import Coverage, FailedUnit, ReviewError, SkippedFile, SkipReason
-from codeloupe.reports.coverage_text import skipped_in_words
 from codeloupe.reports.text import render_text
+from codeloupe.reports.wording import skipped_in_words
 from tests.unit.reports.examples import review
 
 SKIPPED = (

@@ -84,7 +84,7 @@ def test_to_know_the_formats_loads_none_of_them() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
-    assert loaded.strip() == "['codeloupe.reports.shown_diff', 'codeloupe.reports.formats']"
+    assert loaded.strip() == "['codeloupe.reports.html_code', 'codeloupe.reports.formats']"
 
 
 def test_no_format_but_text_loads_the_library_that_lays_out_text() -> None:

@@ -22,11 +22,20 @@ from codeloupe.model.history import (
     Trends,
 )
 from codeloupe.model.severity import Severity
-from codeloupe.reports.history_compare import render_comparison
-from codeloupe.reports.history_json import comparison_json, list_json, removed_json, trends_json
-from codeloupe.reports.history_list import render_list, render_sweep
-from codeloupe.reports.history_trends import render_trends
-from codeloupe.reports.history_words import cost_in_words, moment, outcome, short_ids
+from codeloupe.reports.history import (
+    comparison_json,
+    cost_in_words,
+    list_json,
+    moment,
+    outcome,
+    removed_json,
+    render_comparison,
+    render_list,
+    render_sweep,
+    render_trends,
+    short_ids,
+    trends_json,
+)
 from codeloupe.reports.plain_table import cells
 from codeloupe.store.history_entries import entry_of_review, entry_of_sweep
 from tests.unit.store.history_samples import any_of, commit_review, identifier, named, record, sweep_record

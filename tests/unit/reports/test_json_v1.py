@@ -26,8 +26,7 @@ from codeloupe.model.review import (
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
-from codeloupe.reports.json_types import schema_of
-from codeloupe.reports.json_v1 import json_schema, render_json
+from codeloupe.reports.json_v1 import json_schema, render_json, schema_of
 from tests.unit.reports.examples import finding, review
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())

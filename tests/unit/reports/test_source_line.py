@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from codeloupe.reports.page import Page
-from codeloupe.reports.source_line import source_lines
+from codeloupe.reports.html import Page
+from codeloupe.reports.text import source_lines
 
 
 def shown(

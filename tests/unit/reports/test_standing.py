@@ -6,18 +6,21 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.reports.gaps import GapKind, errors_beside_gaps, gaps_of
-from codeloupe.reports.outcome import Tone, outcome_of
-from codeloupe.reports.standing import (
+from codeloupe.reports.wording import (
+    GapKind,
     Standing,
+    Tone,
     check_name,
+    closing,
     counts_in_words,
+    errors_beside_gaps,
+    gaps_of,
     origin_of,
+    outcome_of,
     standing_of,
     standing_so,
     why_not_counted,
 )
-from codeloupe.reports.verdict_text import closing
 from tests.telling_reviews import (
     closed_findings,
     empty_review,

@@ -20,10 +20,8 @@ from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import FindingV1
-from codeloupe.reports.sweep_json import render_sweep_json
-from codeloupe.reports.sweep_markdown import render_sweep_markdown
-from codeloupe.reports.sweep_text import render_sweep_text
-from codeloupe.reports.sweep_xml import render_sweep_xml
+from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text
+from codeloupe.reports.sweep_data import render_sweep_json, render_sweep_xml
 from tests.unit.sweep.sweep_samples import commit, failed_review, finding, not_reviewed, review, reviewed, sweep
 
 SPENT = Usage(requests=4, cached=1, input_tokens=1200, output_tokens=90, cost_usd=0.31, duration_seconds=12.3)

@@ -1,17 +1,94 @@
-"""A sweep as XML 1.0. What XML cannot hold, and what nobody would see, is shown escaped."""
+"""A sweep as JSON, version 1: fields are added, never changed."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from codeloupe import __version__
 from codeloupe.model.finding import Finding
+from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.model.usage import Usage
+from codeloupe.reports.json_v1 import render_json, usage_v1
 from codeloupe.reports.replacement import fix_of
-from codeloupe.reports.sweep_words import description_of, evidence_of, expert_of, findings_of, verdict_in_words
-from codeloupe.system.sanitise import without_log_commands
+from codeloupe.reports.sweep import description_of, evidence_of, expert_of, findings_of, verdict_in_words
+from codeloupe.system.sanitise import json_document, without_log_commands
 from codeloupe.system.sanitise_plain import plain_code, plain_line, plain_path, plain_text
+
+
+def render_sweep_json(sweep: CommitSweep) -> str:
+    """The sweep as a JSON document: two spaces of indent, keys in a fixed order, a newline at the end.
+
+    Always valid JSON that can be encoded as UTF-8, whatever the commits and findings hold.
+    """
+    return json_document(json.dumps(_document(sweep), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+
+
+def _document(sweep: CommitSweep) -> dict[str, Any]:
+    commits = [_commit(commit) for commit in sweep.commits]
+    reviewer = sweep.reviewer
+    return {
+        "schema_version": 1,
+        "tool": {"name": "codeloupe", "version": __version__},
+        "sweep_id": sweep.sweep_id,
+        "description": sweep.description,
+        "reviewer": reviewer and {"type": reviewer.type, "model": reviewer.model, "why": reviewer.why},
+        "summary": sweep.summary,
+        "score": sweep.score,
+        "exit_code": sweep.exit_code,
+        "strict": sweep.strict,
+        "usage": usage_v1(sweep.usage),
+        "commits": commits,
+        "findings": [finding for commit in commits for finding in commit["findings"]],
+    }
+
+
+def _commit(reviewed: CommitReview) -> dict[str, Any]:
+    commit, review = reviewed.commit, reviewed.review
+    # As `review --format json` has it, so that both have the same fields.
+    document: dict[str, Any] = json.loads(render_json(review)) if review is not None else {}
+    findings = zip(review.findings, document["findings"], strict=True) if review is not None else ()
+    return {
+        "sha": commit.sha,
+        "author": commit.author,
+        "email": commit.email,
+        "time": commit.time.isoformat(),
+        "subject": commit.subject,
+        "category": reviewed.category.value,
+        "experts": list(reviewed.experts),
+        "files": list(commit.files),
+        "insertions": commit.insertions,
+        "deletions": commit.deletions,
+        "verdict": verdict_in_words(reviewed),
+        "score": reviewed.score,
+        "reviewed": reviewed.reviewed,
+        "failure": reviewed.failure or None,
+        "findings": [_finding(finding, whole) for finding, whole in findings],
+        "plan": [{"phase": step.phase, "text": step.text, "code": step.code or None} for step in reviewed.plan],
+        "review": _review(review, document) if review is not None else None,
+    }
+
+
+def _finding(finding: Finding, whole: dict[str, Any]) -> dict[str, Any]:
+    """In a sweep the evidence is a place, `file:line`; the lines themselves are the quote."""
+    return {
+        "commit_sha": finding.commit_sha,
+        "expert": expert_of(finding),
+        "severity": finding.severity.label,
+        "category": finding.category,
+        "description": description_of(finding),
+        "evidence": evidence_of(finding),
+        "quote": finding.evidence,
+        **{key: value for key, value in whole.items() if key not in ("commit_sha", "expert", "evidence")},
+    }
+
+
+def _review(review: Review, document: dict[str, Any]) -> dict[str, Any]:
+    kept = ("review_id", "complete", "summary", "coverage", "usage", "errors", "hidden_findings")
+    return {"base": review.scope.base, "head": review.scope.head, **{key: document[key] for key in kept}}
+
 
 _HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _LONGEST_LINE = 5_000
@@ -42,13 +119,13 @@ def render_sweep_xml(sweep: CommitSweep) -> str:
     SubElement(root, "usage", _usage(sweep.usage))
     commits = SubElement(root, "commits", {"count": str(len(sweep.commits))})
     for commit in sweep.commits:
-        _commit(commits, commit)
+        _sweep_xml_commit(commits, commit)
     indent(root)
     # It may be printed to the log of a CI system, which obeys lines of certain forms wherever they stand.
     return without_log_commands(f"{_HEADER}{tostring(root, encoding='unicode')}\n")
 
 
-def _commit(parent: Element, reviewed: CommitReview) -> None:
+def _sweep_xml_commit(parent: Element, reviewed: CommitReview) -> None:
     commit = reviewed.commit
     element = SubElement(
         parent,
@@ -77,7 +154,7 @@ def _commit(parent: Element, reviewed: CommitReview) -> None:
         SubElement(files, "file").text = plain_path(path)
     findings = SubElement(element, "findings", {"count": str(len(findings_of(reviewed)))})
     for finding in findings_of(reviewed):
-        _finding(findings, finding)
+        _sweep_xml_finding(findings, finding)
     plan = SubElement(element, "plan")
     for step in reviewed.plan:
         written = _line(plan, "step", step.text)
@@ -86,7 +163,7 @@ def _commit(parent: Element, reviewed: CommitReview) -> None:
             SubElement(written, "code").text = plain_code(step.code, longest=_LONGEST_TEXT)
 
 
-def _finding(parent: Element, finding: Finding) -> None:
+def _sweep_xml_finding(parent: Element, finding: Finding) -> None:
     element = SubElement(
         parent,
         "finding",
