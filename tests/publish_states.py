@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.forges.comment_text import answer_body, finding_body
-from codeloupe.forges.diff_places import Place
+from codeloupe.forges.comments import answer_body, finding_body
 from codeloupe.forges.marker import Marker, SigningKey, key_of
+from codeloupe.forges.places import Place
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import (
     AnswerKind,

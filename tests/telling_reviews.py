@@ -13,7 +13,7 @@ from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, Sk
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
-from codeloupe.reports.html_code import ShownDiff
+from codeloupe.reports import ShownDiff
 from tests.unit.reports.examples import finding, review
 
 ATTACK = "</script><svg onload=\"document.body.dataset.owned='yes'\"><img src=x onerror=alert(1)>"

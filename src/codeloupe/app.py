@@ -16,7 +16,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.cli.demo_repository import make_repository
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.diagnosis import DiagnosisPlace, diagnose
@@ -64,7 +63,6 @@ from codeloupe.switchboard import AGENT_NAMES, AgentCalls, make_agent
 
 __all__ = [
     "configure",
-    "demo",
     "doctor",
     "fetch",
     "new_in_push",
@@ -391,10 +389,3 @@ async def doctor(*, repo: Path | str = ".", settings: Settings) -> Diagnosis:
         needed_agents=frozenset(seat.info.type for seat in seats if seat.agents),
         place=DiagnosisPlace(Path(repo), settings.base_branch, state_directory(os.environ)),
     )
-
-
-async def demo(directory: Path, *, settings: Settings, emit: EventSink = _ignore) -> Review:
-    """Make the demo's repository in an empty directory and review its change offline, at no cost."""
-    await make_repository(directory)
-    offline = replace(settings, reviewer_type="offline", reviewers=(), keep_history=False)
-    return await review(DefaultScope(), repo=directory, settings=offline, emit=emit)

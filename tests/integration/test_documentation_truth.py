@@ -15,7 +15,7 @@ from codeloupe.cli.main import INTERRUPTED, build_parser
 from codeloupe.config.schema import KEYS
 from codeloupe.engine.experts.loading import builtin_names
 from codeloupe.errors import CodeloupeError
-from codeloupe.reports.format_names import FORMAT_NAMES
+from codeloupe.reports import FORMATS
 from codeloupe.switchboard import AGENT_NAMES
 from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, name_of, spans
 from tests.documentation_place import place_for
@@ -161,7 +161,7 @@ def test_names_of_the_library_on_any_page_exist() -> None:
 
 
 def test_every_format_and_every_built_in_expert_is_told() -> None:
-    assert [name for name in FORMAT_NAMES if f"`{name}`" not in text_of(DOCS / "ci.md")] == []
+    assert [name for name in FORMATS if f"`{name}`" not in text_of(DOCS / "ci.md")] == []
     assert [name for name in builtin_names() if name not in text_of(DOCS / "experts.md")] == []
 
 

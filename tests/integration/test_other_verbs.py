@@ -92,9 +92,9 @@ def test_version_is_told_in_both_ways(tmp_path: Path) -> None:
 
 def test_the_help_lists_every_verb_and_each_has_help_of_its_own(tmp_path: Path) -> None:
     listed = codeloupe("--help", cwd=tmp_path).stdout
-    for name, verb in VERBS.items():
+    for name, purpose in VERBS.items():
         assert f"{name} " in listed
-        assert verb.help in listed
+        assert purpose in listed
         assert warm_codeloupe(name, "--help", cwd=tmp_path).exit_code == 0
     assert codeloupe(cwd=tmp_path).stdout == listed
 

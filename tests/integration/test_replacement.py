@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.reports.format_names import FORMAT_NAMES
+from codeloupe.reports import FORMATS
 from codeloupe.testing import Json, StandInServer
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
@@ -94,7 +94,7 @@ def test_a_fix_of_any_length_is_code_with_its_indentation_in_every_format(
     found = {"file": "shop.py", "line": 4, "quote": "    return eval(prices)", "replacement": GUARD}
     about = {"title": "Runs text", "body": "It fails.", "category": "security", "severity": "high"}
     answer = Json({"findings": [found | about | {"suggestion": ADVICE}]})
-    files = {name: tmp_path / f"report.{name}" for name in FORMAT_NAMES}
+    files = {name: tmp_path / f"report.{name}" for name in FORMATS}
     outputs = [word for name, path in files.items() for word in ("--format", name, "-o", str(path))]
     with StandInServer(reply=lambda _request: answer) as server:
         variables = {

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from codeloupe.reports.format_names import FORMAT_NAMES
+from codeloupe.reports import FORMATS
 from tests.program import codeloupe
 from tests.repository import GitRepository
 
@@ -27,10 +27,10 @@ def project(repository: GitRepository) -> GitRepository:
 
 
 def test_several_formats_are_written_at_once_and_say_the_same(project: GitRepository, tmp_path: Path) -> None:
-    pairs = [word for name in FORMAT_NAMES for word in ("--format", name, "-o", str(tmp_path / f"report.{name}"))]
+    pairs = [word for name in FORMATS for word in ("--format", name, "-o", str(tmp_path / f"report.{name}"))]
     ended = codeloupe("review", "--commit", "HEAD", "--reviewer", "offline", *pairs, cwd=project.path)
     assert ended.exit_code == 1, ended.stderr
-    written = {name: (tmp_path / f"report.{name}").read_text(encoding="utf-8") for name in FORMAT_NAMES}
+    written = {name: (tmp_path / f"report.{name}").read_text(encoding="utf-8") for name in FORMATS}
     found = json.loads(written["json"])["findings"]
     assert found
     [run] = json.loads(written["sarif"])["runs"]
@@ -75,7 +75,7 @@ def test_reviewed_text_is_no_command_to_a_ci_system_in_any_format(repository: Gi
     repository.commit("\n\n".join(commands))
     obeyed = re.compile(r"(?m)^\s*::\S+::|^\s*::error|##\w*\[")
     for variable in ("GITHUB_ACTIONS", "CI", "TF_BUILD"):
-        for name in FORMAT_NAMES:
+        for name in FORMATS:
             ended = codeloupe(
                 *("review", "--reviewer", "offline", "--format", name, "--fresh"),
                 cwd=repository.path,

@@ -25,7 +25,7 @@ from codeloupe.model.review import (
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
-from codeloupe.reports.formats import FORMATS, Layout
+from codeloupe.reports import Layout, render
 from codeloupe.system.sanitise import terminal
 from tests.html_page import read_page
 from tests.markdown_page import ACTIVE, kinds
@@ -118,7 +118,7 @@ CHECKS: dict[str, Callable[[str], Any]] = {
 @given(whole=REVIEWS)
 def test_any_review_is_a_valid_document_in_every_format(whole: Review) -> None:
     for name, check in CHECKS.items():
-        text = FORMATS[name](whole, Layout())
+        text = render(whole, name, Layout())
         text.encode("utf-8")
         check(text)
-        assert FORMATS[name](whole, Layout()) == text
+        assert render(whole, name, Layout()) == text

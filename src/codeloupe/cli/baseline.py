@@ -8,21 +8,56 @@ import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from codeloupe.cli.baseline_review import reviewed_by, reviewed_if_any
-from codeloupe.cli.log_lines import set_up_logging
-from codeloupe.cli.options import is_ascii_only, look_of
-from codeloupe.cli.writing import write_result
+from codeloupe.cli.history import here
+from codeloupe.cli.options import add_color_option, add_json_option, add_repo_option, is_ascii_only, look_of
+from codeloupe.cli.output import set_up_logging, write_result
+from codeloupe.cli.parser import Parser, sentence
 from codeloupe.config.files import repository_root
-from codeloupe.errors import UsageError
+from codeloupe.engine.history.lookup import LAST, SHORT_ID, find_entry, find_review, review_of
+from codeloupe.engine.history.opening import opened_history
+from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.finding import Finding
+from codeloupe.model.history import EntryKind, ReviewRecord
 from codeloupe.reports.baseline_text import list_json, pruned_json, render_added, render_list, render_pruned
 from codeloupe.store.baseline.adopting import Terms, all_open, chosen, entry_for
 from codeloupe.store.baseline.editing import edited
 from codeloupe.store.baseline.entry_fields import LONGEST_TEXT, parse_date, parse_reason
 from codeloupe.store.baseline.file import read_working_file, write_working_file
-from codeloupe.store.baseline.reviewed import ReviewedFindings
+from codeloupe.store.baseline.reviewed import ReviewedFindings, findings_of, findings_of_sweep, read_report
 from codeloupe.store.baseline.standing import standings, to_prune
 from codeloupe.system.sanitise import log_line
+
+
+def reviewed_by(arguments: argparse.Namespace) -> ReviewedFindings:
+    """What the review or the sweep that is asked for found, or the newest. Raises UsageError and StoreError."""
+    if arguments.report is not None:
+        return read_report(arguments.report)
+    with opened_history() as history:
+        entry = find_entry(history, arguments.review or LAST, here=here(history, arguments))
+        swept = history.get_sweep(entry.entry_id) if entry.kind is EntryKind.SWEEP else None
+        if swept is not None:
+            return findings_of_sweep(swept.sweep, name=f"sweep {entry.entry_id[:SHORT_ID]}")
+        return _of_review(review_of(history, entry))
+
+
+def reviewed_if_any(arguments: argparse.Namespace) -> tuple[ReviewedFindings | None, str]:
+    """What the review that is asked for found, or the last; and why there is none. Raises for one that is named.
+
+    Not a sweep: in commits of the past nothing shows that an entry is not needed any more.
+    """
+    if arguments.report is not None:
+        return read_report(arguments.report), ""
+    try:
+        with opened_history() as history:
+            return _of_review(find_review(history, arguments.review or LAST, here=here(history, arguments))), ""
+    except (UsageError, StoreError) as error:
+        if arguments.review is not None:
+            raise
+        return None, error.message
+
+
+def _of_review(record: ReviewRecord) -> ReviewedFindings:
+    return findings_of(record.review, name=f"review {record.review.review_id[:SHORT_ID]}")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -130,3 +165,63 @@ def _today() -> date:
 
 def _note(text: str) -> None:
     print(f"codeloupe: {log_line(text)}", file=sys.stderr)
+
+
+_EPILOG = """\
+The baseline is the file codeloupe-baseline.yaml at the root of the repository; commit it. A finding listed in it is
+still shown, as suppressed, but does not count. For an untrusted change the base branch's file is used.
+
+A comment in the code does the same for one place, on the line or above it, and needs a reason too:
+  # codeloupe: ignore[security] the table's name is a constant
+"""
+
+
+def configure(parser: Parser) -> None:
+    """Add the verbs below `baseline` to its parser."""
+    parser.description = "Maintain the list of known findings that do not count."
+    parser.epilog = _EPILOG
+    verbs = parser.add_commands(dest="action")
+    for name, (add_options, about) in _VERBS.items():
+        add_options(verbs.add_parser(name, help=about, description=sentence(about)))
+
+
+def _add_add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "fingerprint",
+        nargs="*",
+        metavar="FINGERPRINT",
+        help="a finding, by 6 or more characters of its fingerprint, or by its place (a.py:12)",
+    )
+    parser.add_argument("--all", action="store_true", help="every finding of the review that counts")
+    parser.add_argument("--reason", metavar="TEXT", required=True, help="why they do not count")
+    parser.add_argument("--owner", metavar="NAME", default="", help="who answers for it")
+    parser.add_argument("--expires", metavar="DATE", help="the last day on which it holds, as YYYY-MM-DD")
+    _add_where(parser, what="a saved review or sweep")
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    _add_where(parser)
+    add_json_option(parser)
+    add_color_option(parser)
+
+
+def _add_prune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    _add_where(parser)
+    add_json_option(parser)
+
+
+def _add_where(parser: argparse.ArgumentParser, *, what: str = "a saved review") -> None:
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--review", metavar="ID", help=f"{what}, as `codeloupe history list` has it (default: the last)"
+    )
+    source.add_argument("--from", metavar="FILE", dest="report", type=Path, help="a JSON report instead; - is stdin")
+    add_repo_option(parser)
+
+
+_VERBS = {
+    "add": (_add_add, "add findings of a review to the baseline"),
+    "list": (_add_list, "show the entries, with the expired and unused ones marked"),
+    "prune": (_add_prune, "remove the entries that have expired or are unused"),
+}

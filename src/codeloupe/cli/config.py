@@ -8,11 +8,11 @@ import json
 import os
 import secrets
 import sys
-from importlib import import_module
 from pathlib import Path
 
 from codeloupe.cli.options import add_json_option, add_repo_option, output_width
 from codeloupe.cli.parser import Parser, sentence
+from codeloupe.cli.running import run_to_end
 from codeloupe.config.files import (
     REPOSITORY_FILE_NAMES,
     find_repository_file,
@@ -29,6 +29,7 @@ from codeloupe.config.provenance import LoadedSettings
 from codeloupe.config.template import initial_text
 from codeloupe.config.values import plain_values, value_text
 from codeloupe.errors import OutputError, UsageError
+from codeloupe.runtime import check_settings
 from codeloupe.system.sanitise import log_line, without_log_commands
 
 _WIDEST_VALUE = 56
@@ -148,9 +149,7 @@ def _tell_mistaken(root: Path) -> None:
 
 def _check(loaded: LoadedSettings, root: Path | None) -> None:
     """As a run would: an expert that nobody knows is no mistake of form. Raises ConfigError."""
-    # Most of what `config` does needs none of what runs a review, which takes long to load.
-    runtime, running = (import_module(f"codeloupe.{name}") for name in ("runtime", "cli.running"))
-    running.run_to_end(runtime.check_settings(loaded.settings, repo=root))
+    run_to_end(check_settings(loaded.settings, repo=root))
 
 
 def _validate(root: Path, file: Path | None) -> int:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from codeloupe import app
 from codeloupe.cli.options import add_json_option, add_repo_option, is_ascii_only, wrapped
-from codeloupe.cli.running import run_to_end, set_up_logging, tell_notes
-from codeloupe.cli.writing import write_result
+from codeloupe.cli.output import set_up_logging, write_result
+from codeloupe.cli.running import run_to_end, tell_notes
 from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError
 from codeloupe.model.diagnosis import Check, Diagnosis

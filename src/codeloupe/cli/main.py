@@ -9,65 +9,119 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from importlib import import_module
-from typing import NamedTuple
+from typing import Protocol
 
 from codeloupe import __version__
-from codeloupe.cli import boundary
+from codeloupe.cli import running as boundary
 from codeloupe.cli.parser import Parser, sentence
 from codeloupe.errors import CodeloupeError
 from codeloupe.hints import hints_for_the_program
 
 
-class Verb(NamedTuple):
-    """A verb's module and its line in the help; the module loads only when the verb is used.
+class Verb(Protocol):
+    """What a verb's module has."""
 
-    The module has `configure`, which adds the verb's options, and `run`. A verb whose `run` needs much to be loaded
-    has `configure` in a module of its own, `options`, so that its help and mistakes in its options come at once.
-    """
+    def configure(self, parser: Parser) -> None:
+        """Add the verb's options."""
 
-    module: str
-    help: str
-    options: str = ""
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do what is asked for, and return the exit code."""
 
 
 VERBS = {
-    "review": Verb(
-        "codeloupe.cli.review", "review a change and give a verdict", options="codeloupe.cli.review_options"
-    ),
-    "commits": Verb(
-        "codeloupe.cli.commits",
-        "review many commits, each by itself: leave, fix or revert",
-        options="codeloupe.cli.commits_options",
-    ),
-    "agent": Verb(
-        "codeloupe.cli.agent", "ask a coding agent, or list the available ones", options="codeloupe.cli.agent_options"
-    ),
-    "pipeline": Verb(
-        "codeloupe.cli.pipeline",
-        "run stages of agents with gates between them",
-        options="codeloupe.cli.pipeline_options",
-    ),
-    "history": Verb(
-        "codeloupe.cli.history",
-        "show, compare and re-judge saved reviews",
-        options="codeloupe.cli.history_options",
-    ),
-    "baseline": Verb(
-        "codeloupe.cli.baseline",
-        "maintain the list of known findings that do not count",
-        options="codeloupe.cli.baseline_options",
-    ),
-    "publish": Verb(
-        "codeloupe.cli.publish", "post a saved review on a pull request", options="codeloupe.cli.publish_options"
-    ),
-    "hook": Verb("codeloupe.cli.hook", "review what a commit or a push adds, from a git hook"),
-    "demo": Verb("codeloupe.cli.demo", "review a small faulty change, to see what it looks like"),
-    "doctor": Verb("codeloupe.cli.doctor", "show what is installed, what is missing and who would review"),
-    "config": Verb("codeloupe.cli.config", "write, show and check the configuration"),
-    "completion": Verb("codeloupe.cli.completion", "print a completion script for a shell"),
-    "version": Verb("codeloupe.cli.version", "print the version"),
+    "review": "review a change and give a verdict",
+    "commits": "review many commits, each by itself: leave, fix or revert",
+    "agent": "ask a coding agent, or list the available ones",
+    "pipeline": "run stages of agents with gates between them",
+    "history": "show, compare and re-judge saved reviews",
+    "baseline": "maintain the list of known findings that do not count",
+    "publish": "post a saved review on a pull request",
+    "hook": "review what a commit or a push adds, from a git hook",
+    "demo": "review a small faulty change, to see what it looks like",
+    "doctor": "show what is installed, what is missing and who would review",
+    "config": "write, show and check the configuration",
+    "completion": "print a completion script for a shell",
+    "version": "print the version",
 }
+
+
+def load_verb(name: str) -> Verb:  # noqa: C901, PLR0911, PLR0912 - one case a verb
+    """The module of a verb, which loads only when the verb is used."""
+    match name:
+        case "review":
+            from codeloupe.cli import review
+
+            return review
+        case "commits":
+            from codeloupe.cli import commits
+
+            return commits
+        case "agent":
+            from codeloupe.cli import agent
+
+            return agent
+        case "pipeline":
+            from codeloupe.cli import pipeline
+
+            return pipeline
+        case "history":
+            from codeloupe.cli import history
+
+            return history
+        case "baseline":
+            from codeloupe.cli import baseline
+
+            return baseline
+        case "publish":
+            from codeloupe.cli import publish
+
+            return publish
+        case "hook":
+            from codeloupe.cli import hook
+
+            return hook
+        case "demo":
+            from codeloupe.cli import demo
+
+            return demo
+        case "doctor":
+            from codeloupe.cli import doctor
+
+            return doctor
+        case "config":
+            from codeloupe.cli import config
+
+            return config
+        case "completion":
+            return _Completion()
+        case _:
+            return _Version()
+
+
+class _Version:
+    def configure(self, parser: Parser) -> None:
+        """It has no options."""
+
+    def run(self, _arguments: argparse.Namespace) -> int:
+        print(f"codeloupe {__version__}")
+        return 0
+
+
+class _Completion:
+    def configure(self, parser: Parser) -> None:
+        parser.add_argument(
+            "shell",
+            metavar="SHELL",
+            choices=["bash", "zsh", "tcsh"],
+            help='bash, zsh or tcsh; for bash: eval "$(codeloupe completion bash)"',
+        )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        import shtab
+
+        print(shtab.complete(build_parser(list(VERBS)), shell=arguments.shell))
+        return 0
+
 
 _DESCRIPTION = "Puts a code change under a magnifying glass: anchored findings and a verdict that can be trusted."
 _EPILOG = """\
@@ -93,10 +147,10 @@ def build_parser(verbs: Sequence[str]) -> argparse.ArgumentParser:
     parser = Parser(prog="codeloupe", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"codeloupe {__version__}")
     commands = parser.add_commands(dest="verb", required=False)
-    for name, verb in VERBS.items():
-        command = commands.add_parser(name, help=verb.help, description=sentence(verb.help))
+    for name, purpose in VERBS.items():
+        command = commands.add_parser(name, help=purpose, description=sentence(purpose))
         if name in verbs:
-            import_module(verb.options or verb.module).configure(command)
+            load_verb(name).configure(command)
     return parser
 
 
@@ -146,7 +200,7 @@ def _dispatch(words: list[str]) -> int:
     if arguments.verb is None:
         parser.print_help()
         return 0
-    return int(import_module(VERBS[arguments.verb].module).run(arguments))
+    return load_verb(arguments.verb).run(arguments)
 
 
 def _leave(exit_code: int) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-from codeloupe.cli.log_lines import set_up_logging
+from codeloupe.cli.output import set_up_logging
+from codeloupe.cli.pipeline_options import configure
 
 _MODULES = {"reject": "approve"}
 
@@ -20,3 +21,6 @@ def run(arguments: argparse.Namespace) -> int:
     name = _MODULES.get(arguments.action, arguments.action)
     exit_code: int = import_module(f"codeloupe.cli.pipeline_{name}").run(arguments)
     return exit_code
+
+
+__all__ = ["configure", "run"]

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from codeloupe.cli.live_line import ProgressMode, choose_mode
 from codeloupe.cli.pipeline_asking import TerminalAsker, can_ask
 from codeloupe.cli.pipeline_display import PipelineDisplay
 from codeloupe.cli.pipeline_place import as_shown, open_store, write_run
+from codeloupe.cli.progress import ProgressMode, choose_mode
 from codeloupe.cli.running import run_to_end
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.pipeline import RunRecord, StageState

@@ -16,8 +16,8 @@ from typing import Self, TextIO
 
 from msgspec.structs import replace
 
-from codeloupe.cli.live_line import LiveLine, ProgressMode
-from codeloupe.cli.live_line import Row as LiveRow
+from codeloupe.cli.progress import LiveLine, ProgressMode
+from codeloupe.cli.progress import Row as LiveRow
 from codeloupe.model.pipeline import WORKSPACE_ERROR, PipelineEvent, RunRecord, StageState
 from codeloupe.model.pipeline_definition import GateKind
 from codeloupe.reports.pipeline_rows import Row, Tree, cut_row

@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from codeloupe.cli.options import look_of
+from codeloupe.cli.output import write_result
 from codeloupe.cli.pipeline_place import FIRST_STEP, open_store
-from codeloupe.cli.writing import write_result
 from codeloupe.errors import RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import RunRecord
 from codeloupe.reports.pipeline_json import runs_json

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from codeloupe.cli.options import look_of
-from codeloupe.cli.writing import write_result
+from codeloupe.cli.output import write_result
 from codeloupe.errors import RunNotFound, StoreError, UsageError
 from codeloupe.model.pipeline import NO_RESULT, RunRecord, StageState
 from codeloupe.reports.history import moment

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from codeloupe.cli.live_line import choose_mode
 from codeloupe.cli.pipeline_display import PipelineDisplay
 from codeloupe.cli.pipeline_place import as_shown, find_run, open_store, write_run
+from codeloupe.cli.progress import choose_mode
 from codeloupe.model.pipeline import RunRecord
 from codeloupe.reports.pipeline_words import COULD_NOT_GO_ON, exit_code_of, state_in_words
 from codeloupe.store.run_lock import Holder

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from codeloupe.cli.writing import write_result
+from codeloupe.cli.output import write_result
 from codeloupe.errors import CodeloupeError, UsageError
 from codeloupe.pipeline.definition import load_pipeline
 from codeloupe.reports.wording import counted

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from enum import Enum
 from types import TracebackType
-from typing import Self, TextIO, assert_never
+from typing import Self, TextIO, assert_never, cast
 
-from codeloupe.cli.agent_progress import in_words as activity_in_words
-from codeloupe.cli.live_line import LiveLine, ProgressMode, Row, choose_mode
-from codeloupe.cli.tally import Tally
-from codeloupe.model.agent_events import AgentEvent, AttemptFailed, FellBack, QuotaEnded, ToolUsed
+from rich.console import Console, Group
+from rich.text import Text
+
+from codeloupe.model.agent_events import (
+    AgentEvent,
+    AgentFinished,
+    AgentStarted,
+    AttemptFailed,
+    AttemptStarted,
+    FellBack,
+    QuotaEnded,
+    TokensSpent,
+    ToolUsed,
+    TurnTaken,
+)
 from codeloupe.model.events import (
     AgentActivity,
     ChangeRead,
@@ -24,12 +38,296 @@ from codeloupe.model.events import (
     UnitsPlanned,
     Warned,
 )
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
-from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words
-from codeloupe.system.sanitise import log_line
+from codeloupe.reports.wording import counted, dollars, duration, place_in_words, reviewer_in_words
+from codeloupe.system.sanitise import log_line, plain_signs
 
-__all__ = ["ProgressDisplay", "ProgressMode", "choose_mode"]
+_LONGEST_MESSAGE = 500
+
+
+def in_words(event: AgentEvent) -> str:
+    """One line, safe on a terminal and in a CI log."""
+    return log_line(" ".join(_event_words(event)[:_LONGEST_MESSAGE].split()))
+
+
+def _event_words(event: AgentEvent) -> str:  # noqa: PLR0911 - one return for each kind of event
+    match event:
+        case AgentStarted():
+            return f"asked{f' for {event.model}' if event.model else ''}{f' ({event.label})' if event.label else ''}"
+        case AttemptStarted():
+            return f"attempt {event.attempt} of {event.of}" if event.attempt > 1 else "working"
+        case AttemptFailed():
+            again = f"; again in {duration(event.retry_in_seconds)}" if event.retry_in_seconds is not None else ""
+            return f"attempt {event.attempt} failed: {event.message}{again}"
+        case TurnTaken():
+            return f"turn {event.turn}"
+        case ToolUsed():
+            return f"{event.tool} {event.detail}"
+        case TokensSpent():
+            cost = f", ${event.cost_usd:.2f}" if event.cost_usd is not None else ""
+            return f"{event.input_tokens:,} tokens in, {event.output_tokens:,} out{cost}"
+        case QuotaEnded():
+            opens = f"opens again at {event.opens_at:%Y-%m-%d %H:%M %Z}" if event.opens_at else "opens again later"
+            return f"its quota ended; it {opens}{', waiting for it' if event.waiting else ''}"
+        case FellBack():
+            return f"takes over from {event.from_agent}: {event.reason}"
+        case AgentFinished():
+            outcome = "answered" if event.success else "gave no answer"
+            source = " (from an earlier call)" if event.from_ledger else ""
+            return f"{outcome} after {duration(event.duration_ms / 1000)}{source}"
+        case _:
+            assert_never(event)
+
+
+# One line in pieces, each with its style.
+Row = Sequence[tuple[str, str]]
+
+_DUMB_TERMINALS = ("", "dumb", "unknown")
+_FALSE_WORDS = ("", "0", "false", "no", "off")
+_REFRESHES_PER_SECOND = 10
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_ASCII_FRAMES = "|/-\\"
+
+
+class ProgressMode(Enum):
+    """How much is shown, and how."""
+
+    LIVE = "live"
+    PLAIN = "plain"
+    SILENT = "silent"
+
+
+def choose_mode(*, quiet: bool, stream: TextIO, environment: Mapping[str, str]) -> ProgressMode:
+    """Silent when asked to be quiet; live on a terminal that can redraw a line, outside CI; plain lines elsewhere."""
+    if quiet:
+        return ProgressMode.SILENT
+    in_ci = environment.get("CI", "").strip().lower() not in _FALSE_WORDS
+    if in_ci or environment.get("TERM", "") in _DUMB_TERMINALS or not stream.isatty():
+        return ProgressMode.PLAIN
+    return ProgressMode.LIVE
+
+
+def _nothing() -> Sequence[Row]:
+    return ()
+
+
+class LiveLine:
+    """The line, as a context; `status` says what stands in it, `above` gives a few rows that stand over it.
+
+    It is gone and the cursor back when the block ends. NO_COLOR is respected.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream: TextIO,
+        mode: ProgressMode,
+        status: Callable[[], str],
+        above: Callable[[], Sequence[Row]] = _nothing,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = _LastingStream(stream)
+        self._mode = mode
+        self._status = status
+        self._above = above
+        self._clock = clock
+        self._console: Console | None = None
+        self._live = ExitStack()
+        self._frames = _FRAMES if self._stream.shown(_FRAMES) == _FRAMES else _ASCII_FRAMES
+
+    def __enter__(self) -> Self:
+        if self._mode is ProgressMode.LIVE:
+            self._start_live_line()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.close()
+        self._console = None
+
+    def print(self, line: str) -> None:
+        """Write a line that stays, above the live one."""
+        shown = self._stream.shown(line)
+        if self._console is not None:
+            self._console.print(shown, style="yellow", soft_wrap=True)
+        else:
+            self._stream.write(f"{shown}\n")
+            self._stream.flush()
+
+    def _start_live_line(self) -> None:
+        # rich takes tens of milliseconds to load, and only a live line needs it.
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=cast("TextIO", self._stream), markup=False, emoji=False, highlight=False)
+        live = Live(
+            get_renderable=self._live_line,
+            console=self._console,
+            transient=True,
+            refresh_per_second=_REFRESHES_PER_SECOND,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.enter_context(live)
+
+    def _live_line(self) -> Group | str:
+        if self._console is None:
+            return ""
+        from rich.console import Group
+
+        frame = self._frames[int(self._clock() * _REFRESHES_PER_SECOND) % len(self._frames)]
+        status = self._fitted([(frame, "cyan"), (f" {self._status()}", "")])
+        return Group(*(self._fitted([("  ", ""), *row]) for row in self._above()), status)
+
+    def _fitted(self, row: Row) -> Text:
+        from rich.text import Text
+
+        pieces = [(self._stream.shown(text), style) for text, style in row]
+        return Text.assemble(*pieces, no_wrap=True, overflow="ellipsis")
+
+
+class _LastingStream:
+    """A stream that takes what is written to it even when it is closed or its reader has left.
+
+    The live line is drawn by a thread of rich's, where a failure could not be caught otherwise.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.encoding = stream.encoding or "utf-8"
+
+    def shown(self, text: str) -> str:
+        """The text as the encoding can hold it: with plainer signs, and the rest written as escapes."""
+        try:
+            text.encode(self.encoding)
+        except UnicodeEncodeError:
+            return plain_signs(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
+        return text
+
+    def write(self, text: str) -> int:
+        # OSError: the reader or the terminal is gone. ValueError: the stream is closed. Nobody would see it.
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return not self._stream.closed and self._stream.isatty()
+
+
+_LANES_NAMED = 4
+
+
+class Tally:
+    """Counts of one review. Another thread may read it at any time: what it reads is never changed in place."""
+
+    def __init__(self) -> None:
+        self.units_planned = 0
+        self.units_done = 0
+        self.units_failed = 0
+        self.commits_done = 0
+        self.commits_failed = 0
+        self.commits_total = 0
+        self._lanes: tuple[LaneFinished, ...] = ()
+        self._by_severity: Counter[Severity] = Counter()
+        self._refuted = 0
+        self._running: frozenset[str] = frozenset()
+        self._waiting: frozenset[str] = frozenset()
+        self._spent = 0.0
+        self._under_way: dict[str, float] = {}
+        self._cost = 0.0
+
+    def take(self, event: Event) -> None:
+        """Count an event; those that count for nothing are let through."""
+        match event:
+            case UnitsPlanned():
+                self.units_planned += event.units
+            case UnitFinished():
+                self.units_done += 1
+                self.units_failed += event.failure is not None
+                self._by_severity.update(finding.severity for finding in event.findings)
+            case CommitReviewed():
+                self._take_commit(event)
+            case LaneFinished():
+                self._lanes = (*self._lanes, event)
+            case FindingVerified():
+                self._refuted += event.finding.status is FindingStatus.REFUTED
+            case AgentActivity():
+                self._take_activity(event.unit, event.event)
+            case _:
+                pass
+
+    def _take_commit(self, event: CommitReviewed) -> None:
+        self.commits_done, self.commits_total = event.number, event.total
+        self.commits_failed += event.outcome.verdict is None
+        if event.outcome.review is not None:
+            self._by_severity.update(finding.severity for finding in event.outcome.review.findings)
+
+    def _take_activity(self, unit: str, event: AgentEvent) -> None:
+        match event:
+            case AttemptStarted():
+                self._running |= {unit}
+                self._waiting -= {unit}
+            case AttemptFailed():
+                self._running -= {unit}
+            case QuotaEnded(waiting=True):
+                self._waiting |= {unit}
+            case TokensSpent(cost_usd=float() as cost):
+                self._under_way[unit] = cost
+            case AgentFinished():
+                self._running -= {unit}
+                self._waiting -= {unit}
+                self._under_way.pop(unit, None)
+                self._spent += 0.0 if event.from_ledger else event.cost_usd or 0.0
+            case _:
+                return
+        self._cost = self._spent + sum(self._under_way.values())
+
+    def in_words(self) -> list[str]:
+        """The parts of a line on how far it is: commits, units or lanes, findings, cost, calls."""
+        parts = [
+            self._commits(),
+            *self._progress(),
+            self._findings(),
+            dollars(self._cost) if self._cost else "",
+            *self._calls(),
+        ]
+        return [part for part in parts if part]
+
+    def _commits(self) -> str:
+        failed = f", {self.commits_failed:,} could not be reviewed" if self.commits_failed else ""
+        return f"{self.commits_done:,}/{self.commits_total:,} commits{failed}" if self.commits_total else ""
+
+    def _progress(self) -> list[str]:
+        failed = f", {self.units_failed:,} failed" if self.units_failed else ""
+        units = f"{self.units_done:,}/{self.units_planned:,} units{failed}" if self.units_planned else ""
+        good = [lane.lane for lane in self._lanes if lane.failure is None]
+        bad = [lane.lane for lane in self._lanes if lane.failure is not None]
+        return [units, _named(good, "done"), _named(bad, "failed")]
+
+    def _findings(self) -> str:
+        counts = [f"{self._by_severity[step]:,} {step.label}" for step in Severity if self._by_severity[step]]
+        refuted = [f"{self._refuted:,} refuted"] if self._refuted else []
+        return ", ".join([*counts, *refuted])
+
+    def _calls(self) -> list[str]:
+        running, waiting = len(self._running), len(self._waiting)
+        return [
+            f"{counted(running, 'call', 'calls')} running" if running else "",
+            f"{waiting:,} waiting for quota" if waiting else "",
+        ]
+
+
+def _named(lanes: list[str], outcome: str) -> str:
+    if len(lanes) > _LANES_NAMED:
+        return f"{len(lanes):,} lanes {outcome}"
+    return f"{', '.join(lanes)} {outcome}" if lanes else ""
+
 
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TITLE = 200
@@ -234,11 +532,11 @@ def _is_worth_a_line(event: AgentEvent) -> bool:
 
 def _activity(event: AgentActivity) -> str:
     agent = event.event.to_agent if isinstance(event.event, FellBack) else event.event.agent
-    return _one_line(f"warning: {event.unit}: {agent}: {activity_in_words(event.event)}")
+    return _one_line(f"warning: {event.unit}: {agent}: {in_words(event.event)}")
 
 
 def _doing(event: AgentActivity) -> str:
     """What the live line tells of a call: what it reads, and what holds it up."""
     if not isinstance(event.event, ToolUsed | AttemptFailed | QuotaEnded | FellBack):
         return ""
-    return _one_line(f"{event.unit}: {activity_in_words(event.event)}")
+    return _one_line(f"{event.unit}: {in_words(event.event)}")

@@ -1,9 +1,4 @@
-"""The hidden mark on what we post, by which it is found again: what it stands for, signed.
-
-A mark counts only on the first line of a comment, which is ours; so code that is quoted further down cannot bring one
-in. It holds for one pull request of one repository. The signature keeps others from making one, as far as the key is
-a secret: see `SigningKey`.
-"""
+"""Marks in comments that only we can have made, so that what is ours on a pull request is known."""
 
 from __future__ import annotations
 
@@ -19,11 +14,23 @@ from codeloupe.model.confidential import Confidential
 from codeloupe.model.finding import Finding
 
 _PREFIX = "<!-- codeloupe:1 "
+
+
 _DIGITS = 32
+
+
 _LONGEST_LINE = 400
+
+
 _SHORTEST_SECRET = 16
-_WORD = r"[0-9A-Za-z._+-]{1,128}"
-_MARK = re.compile(rf"<!-- codeloupe:1 ([a-z]{{1,16}}) ({_WORD}) ({_WORD}) ([0-9a-f]{{{_DIGITS}}}) -->")
+
+
+_MARKER_WORD = r"[0-9A-Za-z._+-]{1,128}"
+
+
+_MARK = re.compile(rf"<!-- codeloupe:1 ([a-z]{{1,16}}) ({_MARKER_WORD}) ({_MARKER_WORD}) ([0-9a-f]{{{_DIGITS}}}) -->")
+
+
 _FINGERPRINT = re.compile(r"[0-9A-Za-z._+-]{8,128}")
 
 

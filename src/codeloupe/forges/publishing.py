@@ -21,22 +21,21 @@ from codeloupe.engine.history.opening import opened_history
 from codeloupe.engine.history.whereabouts import find_identity, same_address
 from codeloupe.errors import ForgeRefused, UsageError
 from codeloupe.forges.connecting import AppLogin, Login, TokenLogin, connected
-from codeloupe.forges.executing import execute
 from codeloupe.forges.github.address import (
     Endpoints,
     Target,
     endpoints_of,
     parse_pull_request,
     parse_repository,
+    read_event,
     repository_at,
 )
-from codeloupe.forges.github.event import read_event
-from codeloupe.forges.github.reading import read_pull_request
-from codeloupe.forges.github.waiting import Patience
+from codeloupe.forges.github.client import read_pull_request
+from codeloupe.forges.github.publish import Sending, execute
+from codeloupe.forges.github.transport import Patience
 from codeloupe.forges.marker import Marker, SigningKey
-from codeloupe.forges.planning import make_plan
+from codeloupe.forges.plan import make_plan
 from codeloupe.forges.review_file import read_review
-from codeloupe.forges.sending import Sending
 from codeloupe.git.command import try_git
 from codeloupe.git.repository import open_repository
 from codeloupe.model.history import RepositoryIdentity

@@ -1,1 +1,149 @@
-"""From a review to text: one file a format, pure. Nothing untrusted passes without its sink's sanitiser."""
+"""From a review to text: one file a format, pure. Nothing untrusted passes without its sink's sanitiser.
+
+A format loads when it is asked for: the library that lays out text takes longer to load than most take to render. A new
+format is one more file, one more name and one more case here, and every verb that renders has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+
+from codeloupe.model.change import FileChange
+from codeloupe.model.review import Review
+from codeloupe.model.sweep import CommitSweep
+
+if TYPE_CHECKING:
+    from codeloupe.model.preview import Preview
+
+FORMATS = (
+    "text",
+    "concise",
+    "json",
+    "sarif",
+    "markdown",
+    "html",
+    "junit",
+    "gitlab-codequality",
+    "rdjson",
+    "rdjsonl",
+    "github",
+)
+SWEEP_FORMATS = ("text", "json", "markdown", "xml")
+PREVIEW_FORMATS = ("text", "json")
+
+
+class ShownDiff(Struct, frozen=True):
+    """The files under review by their paths.
+
+    `mask` takes secrets out of a text. It gets the new lines of a hunk together, and its deleted ones; a hunk in which
+    it masks anything is not shown.
+    """
+
+    files: Mapping[str, FileChange]
+    mask: Callable[[str], str] = field(default=str)
+
+
+class Layout(Struct, frozen=True, kw_only=True):
+    """How a format for people lays out its text; a format for programs does not look at it.
+
+    `diff` lets a format show findings among the lines around them, where the change is at hand.
+    `saved_in` is the repository in whose history the review is, as a command names it (empty for the one here); None
+    when it is in none, so that no command can find it. With `untrusted`, no baseline but the base's holds for it.
+    """
+
+    width: int = 100
+    color: bool = False
+    ascii_only: bool = False
+    verbose: bool = False
+    diff: ShownDiff | None = None
+    saved_in: str | None = None
+    untrusted: bool = False
+
+
+def render(review: Review, name: str, layout: Layout) -> str:  # noqa: C901, PLR0911 - one case a format
+    """The review in one of FORMATS."""
+    match name:
+        case "text":
+            from codeloupe.reports.text import render_text
+
+            return render_text(
+                review,
+                width=layout.width,
+                color=layout.color,
+                verbose=layout.verbose,
+                ascii_only=layout.ascii_only,
+                saved_in=layout.saved_in,
+                untrusted=layout.untrusted,
+            )
+        case "concise":
+            from codeloupe.reports.text import render_concise
+
+            return render_concise(review, ascii_only=layout.ascii_only)
+        case "json":
+            from codeloupe.reports.json_v1 import render_json
+
+            return render_json(review)
+        case "sarif":
+            from codeloupe.reports.sarif import render_sarif
+
+            return render_sarif(review)
+        case "markdown":
+            from codeloupe.reports.markdown import render_markdown
+
+            return render_markdown(review)
+        case "html":
+            from codeloupe.reports.html import render_html
+
+            return render_html(review, diff=layout.diff)
+        case "junit":
+            from codeloupe.reports.junit import render_junit
+
+            return render_junit(review)
+        case "gitlab-codequality":
+            from codeloupe.reports.gitlab import render_gitlab
+
+            return render_gitlab(review)
+        case "rdjson":
+            from codeloupe.reports.rdjson import render_rdjson
+
+            return render_rdjson(review)
+        case "rdjsonl":
+            from codeloupe.reports.rdjson import render_rdjsonl
+
+            return render_rdjsonl(review)
+        case "github":
+            from codeloupe.reports.github import render_github
+
+            return render_github(review)
+    raise ValueError(f"no format {name!r}")
+
+
+def render_sweep(sweep: CommitSweep, name: str, layout: Layout) -> str:
+    """The sweep in one of SWEEP_FORMATS."""
+    from codeloupe.reports import sweep as people
+    from codeloupe.reports import sweep_data as programs
+
+    match name:
+        case "text":
+            return people.render_sweep_text(
+                sweep, width=layout.width, color=layout.color, verbose=layout.verbose, ascii_only=layout.ascii_only
+            )
+        case "markdown":
+            return people.render_sweep_markdown(sweep)
+        case "json":
+            return programs.render_sweep_json(sweep)
+        case "xml":
+            return programs.render_sweep_xml(sweep)
+    raise ValueError(f"no format {name!r}")
+
+
+def render_preview(preview: Preview, name: str, layout: Layout) -> str:
+    """The preview in one of PREVIEW_FORMATS."""
+    from codeloupe.reports import preview as formats
+
+    if name == "json":
+        return formats.render_preview_json(preview)
+    return formats.render_preview_text(preview, width=layout.width, color=layout.color, ascii_only=layout.ascii_only)

@@ -135,7 +135,7 @@ def _row(sheet: Sheet, entry: HistoryEntry, short: str, *, with_repository: bool
     ]
 
 
-def render_sweep(outline: SweepOutline, *, width: int, color: bool, ascii_only: bool) -> str:
+def render_outline(outline: SweepOutline, *, width: int, color: bool, ascii_only: bool) -> str:
     """A sweep: what it was, each commit with the review that was made of it, and the summary."""
     sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
     record = outline.record

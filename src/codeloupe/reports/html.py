@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
-from html import escape
 from importlib.resources import files
-from io import StringIO
-from itertools import chain, repeat
-from textwrap import dedent
-from typing import cast
 
-from msgspec import Struct
 from msgspec.structs import replace
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.text import Text
 
 from codeloupe import __version__
 from codeloupe.model.answer import Proof
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
-from codeloupe.reports.html_code import Excerpts, ShownDiff, highlighted
+from codeloupe.reports import ShownDiff
+from codeloupe.reports.html_code import Excerpts, highlighted
+from codeloupe.reports.markup import (
+    Child,
+    Html,
+    element,
+    inline,
+    joined,
+    prose,
+    trusted_block,
+)
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
     Gap,
@@ -51,141 +51,7 @@ from codeloupe.reports.wording import (
     why_not_counted,
     worst_first,
 )
-from codeloupe.system.sanitise import in_ascii, terminal, without_log_commands
 from codeloupe.system.sanitise_plain import is_masked
-
-_VOID = frozenset({"meta", "link", "br", "input"})
-_NAME = re.compile(r"[a-z][a-z0-9]{0,20}")
-_ATTRIBUTE = re.compile(r"(?!on)[a-z][a-zA-Z-]{0,30}")
-
-
-class Html(Struct, frozen=True):
-    """Markup that may be put on a page as it is."""
-
-    text: str
-
-
-Child = Html | str | None
-AttributeValue = str | int | bool | None
-
-
-def text(words: str) -> Html:
-    """Untrusted text: characters that act or hide are shown escaped, and nothing in it is markup."""
-    return Html(escape(terminal(words, keep_newlines=True)))
-
-
-def joined(children: Iterable[Child], between: str = "") -> Html:
-    """Several pieces as one; None stands for nothing."""
-    pieces = [child if isinstance(child, Html) else text(child) for child in children if child is not None]
-    return Html(escape(between).join(piece.text for piece in pieces))
-
-
-def element(name: str, /, *children: Child, **attributes: AttributeValue) -> Html:
-    """`<name …>children</name>`. An attribute that is None or False is left out; `_` stands for `-` in its name.
-
-    Raises ValueError for a name that is none, and for an attribute that could run code.
-    """
-    if not _NAME.fullmatch(name) or name in ("script", "style"):
-        raise ValueError(f"not an element to build: {name!r}")
-    shown = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
-    start = f"<{name}{shown}>"
-    return Html(start if name in _VOID else f"{start}{joined(children).text}</{name}>")
-
-
-def trusted_block(name: str, content: str) -> Html:
-    """A `script` or `style` element around a file of ours. Raises ValueError when the content would end it early."""
-    if "</" in content or "<!--" in content:
-        raise ValueError(f"the content of <{name}> would end it")
-    return Html(f"<{name}>{content}</{name}>")
-
-
-def _attribute(key: str, value: AttributeValue) -> str:
-    name = key.rstrip("_").replace("_", "-")
-    if not _ATTRIBUTE.fullmatch(name) or name == "style":
-        raise ValueError(f"not an attribute to set: {key!r}")
-    if isinstance(value, bool):
-        return f" {name}" if value else ""
-    return f' {name}="{escape(terminal(str(value)))}"'
-
-
-_LONGEST = 20_000
-_MOST_ROWS = 1_000
-_INLINE = re.compile(r"``(?P<double>[^\n]{1,2000}?)``|`(?P<code>[^`\n]{1,2000})`|\*\*(?P<strong>[^*\n]{1,500})\*\*")
-_ITEM = re.compile(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
-
-
-def prose(words: str) -> Html | None:
-    """The text as blocks; None for a blank one. Of an endless text only the beginning, and the cut is said."""
-    cut = len(words) > _LONGEST
-    rows = words[:_LONGEST].replace("\r\n", "\n").expandtabs(4).strip("\n").rstrip().split("\n")
-    if not any(row.strip() for row in rows):
-        return None
-    blocks = list(_blocks(rows[:_MOST_ROWS]))
-    if cut or len(rows) > _MOST_ROWS:
-        blocks.append(element("p", "… cut here; the JSON report has it whole", class_="note"))
-    return joined(blocks)
-
-
-def inline(words: str) -> Html:
-    """One run of text, with its code and emphasis."""
-    pieces: list[Child] = []
-    at = 0
-    for match in _INLINE.finditer(words):
-        strong = match["strong"]
-        code = (match["code"] or match["double"] or "").strip()
-        pieces += [words[at : match.start()], element("strong", strong) if strong else element("code", code)]
-        at = match.end()
-    return joined([*pieces, words[at:]])
-
-
-def _blocks(rows: list[str]) -> Iterator[Html]:
-    index = 0
-    while index < len(rows):
-        fence = _fence(rows[index])
-        if fence:
-            end = next((at for at in range(index + 1, len(rows)) if rows[at].strip() == fence), len(rows))
-            yield element("pre", dedent("\n".join(rows[index + 1 : end])))
-            index = end + 1
-            continue
-        end = next((at for at in range(index, len(rows)) if not rows[at].strip() or _fence(rows[at])), len(rows))
-        if end > index:
-            yield from _paragraphs(rows[index:end])
-        index = end + (end < len(rows) and not _fence(rows[end]))
-
-
-def _paragraphs(rows: list[str]) -> Iterator[Html]:
-    """Rows without a blank one among them: items become a list, with the rows that continue them."""
-    plain: list[str] = []
-    items: list[str] = []
-    for row in rows:
-        item = _ITEM.match(row)
-        if item:
-            if plain:
-                yield _paragraph(plain)
-                plain = []
-            items.append(row[item.end() :])
-        elif items:
-            items[-1] += f"\n{row.strip()}"
-        else:
-            plain.append(row)
-    if plain:
-        yield _paragraph(plain)
-    if items:
-        yield element("ul", joined(element("li", inline(item)) for item in items))
-
-
-def _paragraph(rows: list[str]) -> Html:
-    return element("p", inline("\n".join(rows)))
-
-
-def _fence(row: str) -> str:
-    mark = row.strip()
-    for character in "`~":
-        length = len(mark) - len(mark.lstrip(character))
-        if length >= 3 and character not in mark[length:]:
-            return mark[:length]
-    return ""
-
 
 _LONGEST_TITLE = 600
 _LONGEST_TAG = 200
@@ -703,128 +569,7 @@ def _digest(content: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode('utf-8')).digest()).decode('ascii')}"
 
 
-NARROWEST = 20
-_LONGEST_PROSE_LINE = 100
 # Longer than any path that a system can open.
-_LONGEST_TEXT = 5_000
-DIM = "dim"
-BOLD = "bold"
 
 # rich wants a console to wrap with, and looks at it only to justify, which is not done here. To load what makes one
 # takes longer than to lay out a report.
-_NO_CONSOLE = cast("Console", None)
-_INLINE_CODE = re.compile(r"`[^`\n]+`")
-
-
-class Signs(Struct, frozen=True):
-    """The few signs a report draws with."""
-
-    rule: str = "─"
-    heavy_rule: str = "━"
-    gutter: str = "│"
-    marker: str = "▸"
-    bullet: str = "·"
-    gap: str = "✖"
-    passed: str = "✔"
-    more: str = "…"
-    dash: str = "—"
-
-
-ASCII_SIGNS = Signs(
-    rule="-", heavy_rule="=", gutter="|", marker=">", bullet="-", gap="x", passed="OK", more="...", dash="-"
-)
-
-
-class Page(Struct, frozen=True, kw_only=True):
-    """How to lay out: `width` in terminal cells, at least NARROWEST; with `ascii_only` nothing outside ASCII."""
-
-    width: int
-    color: bool = False
-    verbose: bool = False
-    ascii_only: bool = False
-
-    @property
-    def measure(self) -> int:
-        """How wide prose and rules run: lines that are longer are hard to read; only code uses the whole width."""
-        return min(self.width, _LONGEST_PROSE_LINE)
-
-    @property
-    def signs(self) -> Signs:
-        """The signs this page can show."""
-        return ASCII_SIGNS if self.ascii_only else Signs()
-
-    def clean(self, text: str, *, keep_newlines: bool = False, longest: int = _LONGEST_TEXT) -> str:
-        """Untrusted text, made safe and showable on this page; of an endless one, the beginning and an ellipsis."""
-        cut = self.signs.more if len(text) > longest else ""
-        shown = terminal(text[:longest], keep_newlines=keep_newlines) + cut
-        if not self.ascii_only or shown.isascii():
-            return shown
-        return in_ascii(shown)
-
-    def wrap(self, text: Text, *, indent: int = 0, hang: int = 0, first: Text | None = None) -> list[Text]:
-        """Lines of at most the page's width, indented; all but the first hang further in.
-
-        `first`, of exactly `indent` cells, takes the place of the first line's indentation.
-        """
-        room = max(self.measure - indent - hang, NARROWEST // 2)
-        start = first or Text(" " * indent)
-        if text.cell_len <= room and "\n" not in text.plain and "\t" not in text.plain:
-            return [Text.assemble(start, text)]
-        prefixes = chain([start], repeat(Text(" " * (indent + hang))))
-        lines = text.wrap(_NO_CONSOLE, room, tab_size=1)
-        return [Text.assemble(prefix, line) for prefix, line in zip(prefixes, lines, strict=False)]
-
-    def cut(self, text: str, cells: int) -> str:
-        """The text in at most so many cells, its end replaced by an ellipsis when it is longer."""
-        # A cell shows a few code points at most; what is longer need not be measured to be cut.
-        bounded = text[: cells * 4 + 1]
-        if len(bounded) == len(text) and cell_len(text) <= cells:
-            return text
-        more = self.signs.more
-        return set_cell_size(bounded, max(cells - cell_len(more), 0)).rstrip() + more
-
-    def badge(self, word: str, style: str) -> Text:
-        """A word on a coloured ground; without colour, the word."""
-        return Text(f" {word} " if self.color else word, style=style)
-
-
-def page_prose(text: str) -> Text:
-    """Cleaned prose; what stands in backticks is set apart when there is colour."""
-    shown = Text(text)
-    for match in _INLINE_CODE.finditer(text):
-        shown.stylize("cyan", match.start(), match.end())
-    return shown
-
-
-def console_for(page: Page, *, record: bool = False) -> Console:
-    """A console that writes to memory, asks the environment nothing, and knows no markup, emoji or highlighting."""
-    # Heavy, and needed for colour alone.
-    from rich.console import Console  # noqa: PLC0415 - see above
-
-    return Console(
-        file=StringIO(),
-        width=page.width,
-        color_system="standard" if page.color else None,
-        force_terminal=page.color,
-        force_jupyter=False,
-        no_color=not page.color,
-        markup=False,
-        emoji=False,
-        highlight=False,
-        legacy_windows=False,
-        record=record,
-    )
-
-
-def print_lines(page: Page, lines: list[Text]) -> str:
-    """The lines as one string; without colour there is no escape sequence in it."""
-    for line in lines:
-        line.rstrip()
-    if not page.color:
-        return without_log_commands("".join(f"{line.plain}\n" for line in lines))
-    console = console_for(page)
-    for line in lines:
-        console.print(line, soft_wrap=True)
-    output = console.file
-    assert isinstance(output, StringIO)  # noqa: S101 - see console_for
-    return without_log_commands(output.getvalue())

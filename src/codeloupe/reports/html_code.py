@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import PurePosixPath
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.model.change import FileChange, Hunk, LineKind
+from codeloupe.model.change import Hunk, LineKind
 from codeloupe.model.finding import Finding
-from codeloupe.reports.html import Child, Html, element, joined
+from codeloupe.reports import ShownDiff
+from codeloupe.reports.markup import Child, Html, element, joined
 from codeloupe.reports.wording import counted
 
 _HASH_COMMENTS = frozenset(
@@ -69,17 +70,6 @@ def _comments(path: str) -> str:
 @cache
 def _pattern(comments: str) -> re.Pattern[str]:
     return re.compile(_TOKENS + comments, re.VERBOSE)
-
-
-class ShownDiff(Struct, frozen=True):
-    """The files under review by their paths.
-
-    `mask` takes secrets out of a text. It gets the new lines of a hunk together, and its deleted ones; a hunk in which
-    it masks anything is not shown.
-    """
-
-    files: Mapping[str, FileChange]
-    mask: Callable[[str], str] = field(default=str)
 
 
 _AROUND = 4

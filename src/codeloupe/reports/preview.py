@@ -10,7 +10,7 @@ from rich.text import Text
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.preview import Preview, PreviewFile
 from codeloupe.model.review import SkippedFile, SkipReason
-from codeloupe.reports.html import BOLD, DIM, NARROWEST, Page, print_lines
+from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
 from codeloupe.reports.wording import counted
 from codeloupe.system.sanitise import json_document
 

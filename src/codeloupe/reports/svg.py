@@ -10,7 +10,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from codeloupe.model.review import Review
-from codeloupe.reports.html import Page, console_for
+from codeloupe.reports.page import Page, console_for
 from codeloupe.reports.text import report_lines
 from codeloupe.system.sanitise import terminal
 

@@ -12,9 +12,10 @@ from codeloupe.model.commit import Commit
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Verdict
 from codeloupe.model.sweep import CommitReview, CommitSweep, CommitVerdict
-from codeloupe.reports.html import BOLD, DIM, NARROWEST, Page, print_lines
+from codeloupe.reports.closing import counts_by_severity
+from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
 from codeloupe.reports.replacement import fenced, fix_of
-from codeloupe.reports.text import code_lines, counts_by_severity, finding_in_short, finding_lines
+from codeloupe.reports.text import code_lines, finding_in_short, finding_lines
 from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words, spent_in_words, worst_first
 from codeloupe.system.sanitise import without_log_commands
 from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose

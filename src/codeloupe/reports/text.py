@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -13,18 +13,16 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import SuppressionKind
-from codeloupe.reports.html import BOLD, DIM, NARROWEST, Page, page_prose, print_lines
+from codeloupe.reports.closing import SEVERITY_STYLES, closing_lines, counts_by_severity, next_lines, not_reviewed_lines
+from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines, prose
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
     Gap,
     GapKind,
     check_name,
-    closing_lines,
     duration,
     errors_beside_gaps,
     gaps_of,
-    next_lines,
-    not_reviewed_lines,
     outcome_of,
     place_in_words,
     reviewer_in_words,
@@ -93,12 +91,6 @@ def _dedented(rows: list[str]) -> list[str]:
     return [row[common:] for row in rows]
 
 
-SEVERITY_STYLES = {
-    Severity.CRITICAL: "bold red",
-    Severity.HIGH: "bold red",
-    Severity.MEDIUM: "bold yellow",
-    Severity.LOW: "bold bright_blue",
-}
 _CRITICAL_BADGE = "bold red reverse"
 _INDENT = 2
 _LABEL_CELLS = 5
@@ -135,13 +127,6 @@ def finding_in_short(page: Page, finding: Finding, *, note: str = "") -> list[Te
     return [*_headline(page, finding, style=""), *_place(page, finding, note=note)]
 
 
-def counts_by_severity(findings: Iterable[Finding]) -> Text:
-    """`1 critical, 2 low`: the worst first, each in its colour, steps without findings left out."""
-    counts = Counter(finding.severity for finding in findings)
-    parts = [Text(f"{counts[step]:,} {step.label}", style=SEVERITY_STYLES[step]) for step in Severity if counts[step]]
-    return Text(", ").join(parts)
-
-
 def _headline(page: Page, finding: Finding, *, style: str) -> list[Text]:
     severity = finding.severity
     word = f"{severity.label.upper()} P{severity.priority}"
@@ -173,7 +158,7 @@ def _labelled(page: Page, label: str, text: str, *, style: str) -> list[Text]:
         return []
     first = Text(" " * _INDENT)
     first.append(f"{label:<{_LABEL_CELLS}}", style=style)
-    lines = page.wrap(page_prose(shown), indent=_INDENT + _LABEL_CELLS, first=first)
+    lines = page.wrap(prose(shown), indent=_INDENT + _LABEL_CELLS, first=first)
     if len(text) > _LONGEST_PROSE or len(lines) > _PROSE_LINES:
         note = Text(f"{page.signs.more} cut here; the JSON report has it whole", style=DIM)
         lines = [*lines[:_PROSE_LINES], *page.wrap(note, indent=_INDENT + _LABEL_CELLS)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 
-from codeloupe.cli.agent_progress import AgentProgress
-from codeloupe.cli.live_line import ProgressMode
+from codeloupe.cli.agent import AgentProgress
+from codeloupe.cli.progress import ProgressMode
 from codeloupe.model.agent_events import (
     AgentEvent,
     AgentFinished,

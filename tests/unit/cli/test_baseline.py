@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from codeloupe.cli.baseline import run
-from codeloupe.cli.baseline_options import configure
+from codeloupe.cli.baseline import configure, run
 from codeloupe.cli.parser import Parser
 from codeloupe.engine.history.keeping import keep
 from codeloupe.engine.history.opening import opened_history

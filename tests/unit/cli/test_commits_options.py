@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.cli.commits_options import configure, flags_of, query_of
+from codeloupe.cli.commits import configure, flags_of, query_of
 from codeloupe.config.loading import load_settings
 from codeloupe.config.schema import KEYS, Settings
 from codeloupe.errors import UsageError

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import io
 
-from codeloupe.cli.progress import ProgressDisplay, ProgressMode
-from codeloupe.cli.tally import Tally
+from codeloupe.cli.progress import ProgressDisplay, ProgressMode, Tally
 from codeloupe.model.events import CommitReviewed
 from codeloupe.model.severity import Severity
 from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed

@@ -13,8 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from codeloupe.cli.commits import run
-from codeloupe.cli.commits_options import configure
+from codeloupe.cli.commits import configure, run
 from codeloupe.engine.history.opening import opened_history
 from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.errors import NotLoggedIn, OutputError, RevisionError

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from codeloupe.cli import history as history_options
 from codeloupe.cli import history as verb
-from codeloupe.cli import history_options
 from codeloupe.cli.parser import Parser
 from codeloupe.engine.history.opening import opened_history
 from codeloupe.engine.history.whereabouts import find_identity

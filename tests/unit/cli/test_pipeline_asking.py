@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.cli.live_line import ProgressMode
 from codeloupe.cli.pipeline_asking import TerminalAsker, can_ask
 from codeloupe.cli.pipeline_display import PipelineDisplay
 from codeloupe.cli.pipeline_place import open_store
+from codeloupe.cli.progress import ProgressMode
 from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
 from tests.endings import PATIENCE_SECONDS
 from tests.unit.cli.run_terminal import Terminal

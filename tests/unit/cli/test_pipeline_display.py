@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from codeloupe.cli.live_line import ProgressMode
 from codeloupe.cli.pipeline_display import PipelineDisplay, event_in_words
+from codeloupe.cli.progress import ProgressMode
 from codeloupe.model.pipeline import CriticVerdict, StageState
 from tests.unit.cli.run_terminal import Screen, Terminal
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
@@ -27,7 +27,7 @@ STEP = event("begun", kind="stage_state", stage="write")
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redrawn more often than for people, since a test waits for it."""
-    monkeypatch.setattr("codeloupe.cli.live_line._REFRESHES_PER_SECOND", 50)
+    monkeypatch.setattr("codeloupe.cli.progress._REFRESHES_PER_SECOND", 50)
 
 
 @pytest.fixture

@@ -255,7 +255,7 @@ def test_a_reader_that_left_does_not_disturb_the_review() -> None:
 def test_a_terminal_that_goes_away_does_not_disturb_the_review(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codeloupe.cli.live_line._REFRESHES_PER_SECOND", 50)
+    monkeypatch.setattr("codeloupe.cli.progress._REFRESHES_PER_SECOND", 50)
     with ProgressDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
         terminal.stream.close()
         for event in EVENTS:

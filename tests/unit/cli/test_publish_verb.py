@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.cli.main import main
-from codeloupe.cli.publish_text import publication_json, render_publication
-from codeloupe.forges.planning import make_plan
+from codeloupe.cli.publish import publication_json, render_publication
+from codeloupe.forges.plan import make_plan
 from codeloupe.model.publication import (
     Opinion,
     Publication,

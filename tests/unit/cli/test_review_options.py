@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from codeloupe.cli.parser import Parser
-from codeloupe.cli.review_options import MAX_CONTEXT_BYTES, configure, context_of, flags_of
+from codeloupe.cli.review import MAX_CONTEXT_BYTES, configure, context_of, flags_of
 from codeloupe.config.schema import KEYS, Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.unit import Effort

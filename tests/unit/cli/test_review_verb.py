@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from codeloupe import app
 from codeloupe.cli import review as verb
-from codeloupe.cli.live_line import ProgressMode
+from codeloupe.cli.output import set_up_logging
 from codeloupe.cli.parser import Parser
-from codeloupe.cli.running import set_up_logging
+from codeloupe.cli.progress import ProgressMode
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Scope, ScopeKind

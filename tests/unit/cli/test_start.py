@@ -13,7 +13,6 @@ import pytest
 from codeloupe.cli.main import VERBS, main
 from codeloupe.switchboard import AGENT_NAMES
 from tests.program import PROGRAM
-from tests.repository import GitRepository
 
 HEAVY = ("pydantic", "rich", "yaml", "jsonschema", "claude_agent_sdk", "importlib.metadata", "email", "http", "uuid")
 
@@ -25,17 +24,9 @@ def loaded_by(program: str) -> set[str]:
     return set(ended.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("verb", [name for name, verb in VERBS.items() if verb.options])
-def test_the_options_of_a_heavy_verb_load_without_the_verb(verb: str) -> None:
-    module, options = VERBS[verb].module, VERBS[verb].options
-    loaded = loaded_by(f"from codeloupe.cli.main import build_parser; build_parser([{verb!r}])")
-    assert options in loaded
-    assert loaded.isdisjoint({module, "asyncio", "sqlite3", "codeloupe.switchboard", "codeloupe.app", *HEAVY})
-
-
 def test_the_help_loads_no_verb_at_all() -> None:
     loaded = loaded_by("from codeloupe.cli.main import build_parser; build_parser(['']).format_help()")
-    assert loaded.isdisjoint({verb.module for verb in VERBS.values()})
+    assert loaded.isdisjoint({f"codeloupe.cli.{name}" for name in VERBS})
     assert loaded.isdisjoint({"asyncio", "dataclasses", "json", *HEAVY})
 
 
@@ -44,13 +35,6 @@ def test_an_agent_call_loads_only_what_it_needs() -> None:
     assert loaded.isdisjoint(HEAVY)
     others = {f"codeloupe.agents.{name}" for name in AGENT_NAMES if name != "claude_cli"}
     assert loaded.isdisjoint({*others, "codeloupe.app", "codeloupe.analysers", "codeloupe.engine", "codeloupe.testing"})
-
-
-def test_to_look_into_the_history_takes_no_event_loop(repository: GitRepository) -> None:
-    words = ["history", "list", "--repo", str(repository.path)]
-    loaded = loaded_by(f"from codeloupe.cli.main import main; main({words!r})")
-    assert "codeloupe.store.history" in loaded
-    assert loaded.isdisjoint({"asyncio", "codeloupe.model.agent", *HEAVY})
 
 
 def test_a_report_without_colour_takes_no_console() -> None:

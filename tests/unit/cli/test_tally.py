@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from codeloupe.cli.tally import Tally
+from codeloupe.cli.progress import Tally
 from codeloupe.model.agent_events import (
     AgentEvent,
     AgentFinished,

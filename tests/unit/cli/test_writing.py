@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from codeloupe.cli.options import scope_of
+from codeloupe.cli.output import output_file
 from codeloupe.cli.parser import Parser
-from codeloupe.cli.review_options import configure
-from codeloupe.cli.writing import output_file
+from codeloupe.cli.review import configure
 from codeloupe.errors import OutputError, UsageError
 
 

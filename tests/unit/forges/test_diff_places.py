@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.forges.diff_places import DiffPlaces, Nowhere, Place, hunks_of
+from codeloupe.forges.places import DiffPlaces, Nowhere, Place, hunks_of
 from codeloupe.model.publication import ChangedFile
 from tests.publish_material import finding
 

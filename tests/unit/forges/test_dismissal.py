@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.forges.dismissal import Dismissed, dismissal_in, dismissed_by, possible_maintainers
+from codeloupe.forges.threads import Dismissed, dismissal_in, dismissed_by, possible_maintainers
 from tests.publish_material import finding
 from tests.publish_states import MAINTAINER, disliked, said, thread_about
 

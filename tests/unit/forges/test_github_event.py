@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import UsageError
-from codeloupe.forges.github.address import Target
-from codeloupe.forges.github.event import read_event
+from codeloupe.forges.github.address import Target, read_event
 
 REPOSITORY = {"full_name": "octo/demo"}
 RUN = {

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from codeloupe.cli.publish_text import publication_json, render_publication
+from codeloupe.cli.publish import publication_json, render_publication
 from codeloupe.errors import UsageError
-from codeloupe.forges.planning import make_plan
+from codeloupe.forges.comments import check_summary, check_title, status_description, summary_body
+from codeloupe.forges.plan import make_plan
 from codeloupe.forges.review_file import read_review
-from codeloupe.forges.summary_text import check_summary, check_title, status_description, summary_body
 from codeloupe.model.publication import Publication, PublishOptions
 from codeloupe.reports.json_v1 import render_json
 from tests.markdown_page import ACTIVE, shown_text, tokens

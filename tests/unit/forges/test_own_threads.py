@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from codeloupe.forges.own_threads import double_comments, own_threads
+from codeloupe.forges.threads import double_comments, own_threads
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import Thread, ThreadComment
 from tests.publish_material import finding

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
-from codeloupe.forges.planning import make_plan
-from codeloupe.forges.summary_text import summary_body
+from codeloupe.forges.comments import summary_body
+from codeloupe.forges.plan import make_plan
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import (

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.forges.marker import key_of
-from codeloupe.forges.planning import make_plan
+from codeloupe.forges.plan import make_plan
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import Plan, PublishOptions, PullRequest, Thread, ThreadComment
 from tests.publish_material import finding, review

@@ -2,10 +2,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from codeloupe.forges.comment_text import LONGEST_BODY
+from codeloupe.forges.comments import (
+    LONGEST_BODY,
+    LONGEST_STATUS,
+    check_summary,
+    check_title,
+    status_description,
+    summary_body,
+)
 from codeloupe.forges.marker import Mark, MarkKind
-from codeloupe.forges.planning import make_plan
-from codeloupe.forges.summary_text import LONGEST_STATUS, check_summary, check_title, status_description, summary_body
+from codeloupe.forges.plan import make_plan
 from codeloupe.model.publication import PublishOptions, PullRequest, WithoutComment
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.model.severity import Severity

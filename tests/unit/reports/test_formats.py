@@ -6,8 +6,7 @@ import sys
 import pytest
 
 from codeloupe.model.review import Policy, Review
-from codeloupe.reports.format_names import FORMAT_NAMES
-from codeloupe.reports.formats import FORMATS, Layout
+from codeloupe.reports import FORMATS, Layout, render
 from tests.telling_reviews import (
     empty_review,
     hostile_review,
@@ -36,7 +35,7 @@ INCOMPLETE_MARKS = {
 
 def test_every_format_of_a_review_is_here() -> None:
     assert list(FORMATS) == list(INCOMPLETE_MARKS)
-    assert tuple(FORMATS) == FORMAT_NAMES
+    assert tuple(FORMATS) == FORMATS
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -44,11 +43,11 @@ def test_every_format_of_a_review_is_here() -> None:
     "whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()]
 )
 def test_every_format_takes_every_review_and_ends_its_last_line(name: str, whole: Review) -> None:
-    text = FORMATS[name](whole, Layout())
+    text = render(whole, name, Layout())
 
     text.encode("utf-8")
     assert text.endswith("\n") or (name == "rdjsonl" and not text)
-    assert FORMATS[name](whole, Layout()) == text
+    assert render(whole, name, Layout()) == text
 
 
 @pytest.mark.parametrize(("name", "mark"), INCOMPLETE_MARKS.items())
@@ -62,35 +61,33 @@ def test_every_format_takes_every_review_and_ends_its_last_line(name: str, whole
     ids=["named gaps", "no named gap", "accepted"],
 )
 def test_an_incomplete_review_looks_incomplete_in_every_format(name: str, mark: str, whole: Review) -> None:
-    assert mark in FORMATS[name](whole, Layout())
-    assert mark not in FORMATS[name](passed_review(), Layout())
+    assert mark in render(whole, name, Layout())
+    assert mark not in render(passed_review(), name, Layout())
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_an_open_finding_is_in_every_format(name: str) -> None:
-    assert "Statement is built from a variable" in FORMATS[name](review(finding()), Layout())
+    assert "Statement is built from a variable" in render(review(finding()), name, Layout())
 
 
 def test_the_page_shows_the_diff_that_the_layout_brings() -> None:
-    page = FORMATS["html"](review(finding()), Layout(diff=shown_diff()))
+    page = render(review(finding()), "html", Layout(diff=shown_diff()))
 
     assert "all of them" in page
-    assert "all of them" not in FORMATS["html"](review(finding()), Layout())
+    assert "all of them" not in render(review(finding()), "html", Layout())
 
 
 def test_to_know_the_formats_loads_none_of_them() -> None:
-    script = (
-        "import sys, codeloupe.reports.formats; print([n for n in sys.modules if n.startswith('codeloupe.reports.')])"
-    )
+    script = "import sys, codeloupe.reports; print([n for n in sys.modules if n.startswith('codeloupe.reports.')])"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
 
-    assert loaded.strip() == "['codeloupe.reports.html_code', 'codeloupe.reports.formats']"
+    assert loaded.strip() == "[]"
 
 
 def test_no_format_but_text_loads_the_library_that_lays_out_text() -> None:
     script = (
-        "import sys; from codeloupe.reports.formats import FORMATS, Layout; from tests.unit.reports.examples import *\n"
-        "for name in FORMATS:\n    name == 'text' or FORMATS[name](review(finding()), Layout())\n"
+        "import sys; from codeloupe.reports import FORMATS, Layout, render; from tests.unit.reports.examples import *\n"
+        "for name in FORMATS:\n    name == 'text' or render(review(finding()), name, Layout())\n"
         "print('rich' in sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout

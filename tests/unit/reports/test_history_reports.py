@@ -31,7 +31,7 @@ from codeloupe.reports.history import (
     removed_json,
     render_comparison,
     render_list,
-    render_sweep,
+    render_outline,
     render_trends,
     short_ids,
     trends_json,
@@ -139,7 +139,7 @@ class TestSweep:
         return SweepOutline(made, (entry, None))
 
     def test_each_commit_has_its_line_and_none_looks_clean(self) -> None:
-        lines = render_sweep(self.outline(), **PLAIN).splitlines()
+        lines = render_outline(self.outline(), **PLAIN).splitlines()
         assert lines[0] == f"Sweep {identifier(9)}, 2026-03-11 09:00: since 24 hours ago"
         assert lines[3].split() == ["0000000000", "000003e9", "FIX", "0.70", "1", "high", "fix:", "number", "1"]
         assert "INCOMPLETE" in lines[4]
@@ -148,11 +148,11 @@ class TestSweep:
         assert lines[-1] == "2 commits reviewed, score 0.70"
 
     def test_one_that_is_not_finished_says_so(self) -> None:
-        last = render_sweep(self.outline(finished=False), **PLAIN).splitlines()[-1]
+        last = render_outline(self.outline(finished=False), **PLAIN).splitlines()[-1]
         assert last.startswith("not finished: 2 commits")
 
     def test_one_without_commits_is_whole(self) -> None:
-        text = render_sweep(SweepOutline(sweep_record(9, problems=("one is gone",)), ()), **PLAIN)
+        text = render_outline(SweepOutline(sweep_record(9, problems=("one is gone",)), ()), **PLAIN)
         assert "0 commits reviewed" in text
         assert text.endswith("one is gone\n")
 

@@ -13,8 +13,9 @@ from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
-from codeloupe.reports.html import element, render_html, trusted_block
-from codeloupe.reports.html_code import ShownDiff
+from codeloupe.reports import ShownDiff
+from codeloupe.reports.html import render_html
+from codeloupe.reports.markup import element, trusted_block
 from tests.html_page import Node, read_page
 from tests.telling_reviews import (
     ATTACK,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from codeloupe.reports.html import Page
+from codeloupe.reports.page import Page
 from codeloupe.reports.text import source_lines
 
 

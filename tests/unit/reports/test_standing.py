@@ -6,12 +6,12 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.reports.closing import closing
 from codeloupe.reports.wording import (
     GapKind,
     Standing,
     Tone,
     check_name,
-    closing,
     counts_in_words,
     errors_beside_gaps,
     gaps_of,

@@ -4,8 +4,8 @@ import pytest
 
 from codeloupe.model.review import Coverage, FailedUnit, Policy, SkippedFile, SkipReason, Verdict
 from codeloupe.model.severity import Severity
+from codeloupe.reports.closing import closing
 from codeloupe.reports.text import render_text
-from codeloupe.reports.wording import closing
 from tests.unit.reports.examples import finding, review
 
 BROKEN = Coverage(

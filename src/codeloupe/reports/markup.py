@@ -1,0 +1,156 @@
+"""HTML that cannot be broken out of: elements, attributes and prose, everything escaped where it is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from html import escape
+from textwrap import dedent
+
+from msgspec import Struct
+
+from codeloupe.system.sanitise import terminal
+
+_VOID = frozenset({"meta", "link", "br", "input"})
+
+
+_NAME = re.compile(r"[a-z][a-z0-9]{0,20}")
+
+
+_ATTRIBUTE = re.compile(r"(?!on)[a-z][a-zA-Z-]{0,30}")
+
+
+class Html(Struct, frozen=True):
+    """Markup that may be put on a page as it is."""
+
+    text: str
+
+
+Child = Html | str | None
+
+
+AttributeValue = str | int | bool | None
+
+
+def text(words: str) -> Html:
+    """Untrusted text: characters that act or hide are shown escaped, and nothing in it is markup."""
+    return Html(escape(terminal(words, keep_newlines=True)))
+
+
+def joined(children: Iterable[Child], between: str = "") -> Html:
+    """Several pieces as one; None stands for nothing."""
+    pieces = [child if isinstance(child, Html) else text(child) for child in children if child is not None]
+    return Html(escape(between).join(piece.text for piece in pieces))
+
+
+def element(name: str, /, *children: Child, **attributes: AttributeValue) -> Html:
+    """`<name …>children</name>`. An attribute that is None or False is left out; `_` stands for `-` in its name.
+
+    Raises ValueError for a name that is none, and for an attribute that could run code.
+    """
+    if not _NAME.fullmatch(name) or name in ("script", "style"):
+        raise ValueError(f"not an element to build: {name!r}")
+    shown = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
+    start = f"<{name}{shown}>"
+    return Html(start if name in _VOID else f"{start}{joined(children).text}</{name}>")
+
+
+def trusted_block(name: str, content: str) -> Html:
+    """A `script` or `style` element around a file of ours. Raises ValueError when the content would end it early."""
+    if "</" in content or "<!--" in content:
+        raise ValueError(f"the content of <{name}> would end it")
+    return Html(f"<{name}>{content}</{name}>")
+
+
+def _attribute(key: str, value: AttributeValue) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    if not _ATTRIBUTE.fullmatch(name) or name == "style":
+        raise ValueError(f"not an attribute to set: {key!r}")
+    if isinstance(value, bool):
+        return f" {name}" if value else ""
+    return f' {name}="{escape(terminal(str(value)))}"'
+
+
+_LONGEST = 20_000
+
+
+_MOST_ROWS = 1_000
+
+
+_INLINE = re.compile(r"``(?P<double>[^\n]{1,2000}?)``|`(?P<code>[^`\n]{1,2000})`|\*\*(?P<strong>[^*\n]{1,500})\*\*")
+
+
+_ITEM = re.compile(r"[ ]{0,8}(?:[-*+]|[0-9]{1,3}[.)])[ ]{1,4}(?=\S)")
+
+
+def prose(words: str) -> Html | None:
+    """The text as blocks; None for a blank one. Of an endless text only the beginning, and the cut is said."""
+    cut = len(words) > _LONGEST
+    rows = words[:_LONGEST].replace("\r\n", "\n").expandtabs(4).strip("\n").rstrip().split("\n")
+    if not any(row.strip() for row in rows):
+        return None
+    blocks = list(_blocks(rows[:_MOST_ROWS]))
+    if cut or len(rows) > _MOST_ROWS:
+        blocks.append(element("p", "… cut here; the JSON report has it whole", class_="note"))
+    return joined(blocks)
+
+
+def inline(words: str) -> Html:
+    """One run of text, with its code and emphasis."""
+    pieces: list[Child] = []
+    at = 0
+    for match in _INLINE.finditer(words):
+        strong = match["strong"]
+        code = (match["code"] or match["double"] or "").strip()
+        pieces += [words[at : match.start()], element("strong", strong) if strong else element("code", code)]
+        at = match.end()
+    return joined([*pieces, words[at:]])
+
+
+def _blocks(rows: list[str]) -> Iterator[Html]:
+    index = 0
+    while index < len(rows):
+        fence = _fence(rows[index])
+        if fence:
+            end = next((at for at in range(index + 1, len(rows)) if rows[at].strip() == fence), len(rows))
+            yield element("pre", dedent("\n".join(rows[index + 1 : end])))
+            index = end + 1
+            continue
+        end = next((at for at in range(index, len(rows)) if not rows[at].strip() or _fence(rows[at])), len(rows))
+        if end > index:
+            yield from _paragraphs(rows[index:end])
+        index = end + (end < len(rows) and not _fence(rows[end]))
+
+
+def _paragraphs(rows: list[str]) -> Iterator[Html]:
+    """Rows without a blank one among them: items become a list, with the rows that continue them."""
+    plain: list[str] = []
+    items: list[str] = []
+    for row in rows:
+        item = _ITEM.match(row)
+        if item:
+            if plain:
+                yield _paragraph(plain)
+                plain = []
+            items.append(row[item.end() :])
+        elif items:
+            items[-1] += f"\n{row.strip()}"
+        else:
+            plain.append(row)
+    if plain:
+        yield _paragraph(plain)
+    if items:
+        yield element("ul", joined(element("li", inline(item)) for item in items))
+
+
+def _paragraph(rows: list[str]) -> Html:
+    return element("p", inline("\n".join(rows)))
+
+
+def _fence(row: str) -> str:
+    mark = row.strip()
+    for character in "`~":
+        length = len(mark) - len(mark.lstrip(character))
+        if length >= 3 and character not in mark[length:]:
+            return mark[:length]
+    return ""
