@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from codeloupe import __version__
-from codeloupe.cli import running as boundary
+from codeloupe.cli import boundary
 from codeloupe.cli.parser import Parser, sentence
 from codeloupe.errors import CodeloupeError
 from codeloupe.hints import hints_for_the_program

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.cli.running import unwritten
+from codeloupe.cli.boundary import unwritten
 from codeloupe.errors import OutputError, UsageError
 from codeloupe.reports import FORMATS
 from codeloupe.system.redaction import redact

@@ -8,10 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from enum import Enum
 from types import TracebackType
-from typing import Self, TextIO, assert_never, cast
-
-from rich.console import Console, Group
-from rich.text import Text
+from typing import TYPE_CHECKING, Self, TextIO, assert_never, cast
 
 from codeloupe.model.agent_events import (
     AgentEvent,
@@ -42,6 +39,10 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words, reviewer_in_words
 from codeloupe.system.sanitise import log_line, plain_signs
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.text import Text
 
 _LONGEST_MESSAGE = 500
 

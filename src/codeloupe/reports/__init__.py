@@ -79,7 +79,7 @@ def render(review: Review, name: str, layout: Layout) -> str:  # noqa: C901, PLR
                 untrusted=layout.untrusted,
             )
         case "concise":
-            from codeloupe.reports.text import render_concise
+            from codeloupe.reports.concise import render_concise
 
             return render_concise(review, ascii_only=layout.ascii_only)
         case "json":

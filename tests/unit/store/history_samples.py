@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+import msgspec.structs
 from hypothesis import strategies as st
 
 from codeloupe.model.commit import Commit
@@ -41,10 +42,10 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
         return _plain[kind]
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(list(kind))
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = get_type_hints(kind)
         made: Any = kind
-        return st.builds(made, **{field.name: any_of(hints[field.name]) for field in dataclasses.fields(kind)})
+        return st.builds(made, **{field.name: any_of(hints[field.name]) for field in msgspec.structs.fields(kind)})
     arguments = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         return st.one_of(*map(any_of, arguments))

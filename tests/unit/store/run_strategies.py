@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
@@ -10,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+import msgspec.structs
 from hypothesis import strategies as st
 
 # Any code point, halves of surrogate pairs among them.
@@ -31,10 +32,10 @@ def any_value(kind: Any) -> st.SearchStrategy[Any]:
         return _plain[kind]
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(list(kind))
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         hints = get_type_hints(kind)
         made: Any = kind
-        return st.builds(made, **{field.name: any_value(hints[field.name]) for field in dataclasses.fields(kind)})
+        return st.builds(made, **{field.name: any_value(hints[field.name]) for field in msgspec.structs.fields(kind)})
     arguments = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         return st.one_of(*map(any_value, arguments))
