@@ -75,7 +75,7 @@ def named(fingerprint: str, **changes: Any) -> Finding:
 
 def record(number: int = 1, *findings: Finding, **changes: Any) -> ReviewRecord:
     """A saved review with these findings, one day after the one before it; fields of the review go in as well."""
-    of_review = {field.name for field in dataclasses.fields(Review)}
+    of_review = {field.name for field in msgspec.structs.fields(Review)}
     made = review(
         *findings,
         **{
