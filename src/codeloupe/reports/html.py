@@ -23,7 +23,6 @@ from codeloupe.model.severity import Severity
 from codeloupe.reports import ShownDiff
 from codeloupe.reports.html_code import Excerpts, highlighted
 from codeloupe.reports.markup import (
-    Child,
     Html,
     element,
     inline,
@@ -58,7 +57,7 @@ _LONGEST_TAG = 200
 _LONGEST_CODE = 20_000
 
 
-class Cards:
+class _Cards:
     """Makes the cards of one page, each with a name of its own, and puts them together."""
 
     def __init__(self, diff: ShownDiff | None, *, folded: bool) -> None:
@@ -72,7 +71,7 @@ class Cards:
         heading = element(
             "h2", element("span", f"{folder}{slash}", class_="folder") if slash else None, element("bdi", name or "?")
         )
-        return self._section(joined([heading, severity_counts(findings)]), worst_first(findings), kind="file")
+        return self._section(joined([heading, _severity_counts(findings)]), worst_first(findings), kind="file")
 
     def of_kind(self, title: str, note: str, findings: Sequence[Finding]) -> Html | None:
         """Findings of a kind that is listed apart, with a word on why; None without any."""
@@ -95,7 +94,7 @@ class Cards:
         return name if self._names[name] == 1 else f"{name}-{self._names[name]}"
 
 
-def severity_counts(findings: Sequence[Finding]) -> Html:
+def _severity_counts(findings: Sequence[Finding]) -> Html:
     """A dot and a number for each severity that is there."""
     counts = Counter(finding.severity for finding in findings)
     dots = [
@@ -106,58 +105,53 @@ def severity_counts(findings: Sequence[Finding]) -> Html:
     return element("span", joined(dots), class_="dots")
 
 
-def expert_of(finding: Finding) -> str:
-    """Who found it, as a reader would choose by: the expert, or else the reviewer."""
+def _expert_of(finding: Finding) -> str:
     return finding.expert or finding.reviewer or "?"
 
 
 def _card(finding: Finding, excerpts: Excerpts, *, name: str) -> Html:
-    counted = finding.is_open
+    counted, severity = finding.is_open, finding.severity
+    title = finding.title if len(finding.title) <= _LONGEST_TITLE else f"{finding.title[:_LONGEST_TITLE]}…"
+    has_more = finding.anchored and finding.last_line > finding.first_line > 0
+    tags = [*origin_of(finding), *(["without a place"] if standing_of(finding) is Standing.UNPLACED else [])]
+    proof = finding.verification.strip(": \n") if counted else ""
+    is_sure = proof.startswith(Proof.CONFIRMED)
     return element(
         "article",
-        _head(finding, name),
+        element(
+            "header",
+            element("span", severity.label, element("b", f"P{severity.priority}"), class_=f"badge {severity.label}"),
+            element("h3", inline(" ".join(title.split()) or check_name(finding))),
+            element("a", "#", class_="permalink", href=f"#{name}", aria_label="Link to this finding"),
+        ),
         element(
             "p",
             element("span", place_in_words(finding), class_="path"),
-            _lines(finding),
-            copy_button("Copy the path"),
+            element("span", f" to {finding.last_line}", class_="to") if has_more else None,
+            _copy_button("Copy the path"),
             class_="place",
         ),
         None if counted else element("p", inline(why_not_counted(finding)), class_="aside"),
         excerpts.table(finding),
         element("div", prose(finding.body), class_="prose") if finding.body.strip() else None,
         _fix(finding),
-        _verification(finding) if counted else None,
-        _tags(finding),
-        class_=f"finding {finding.severity.label}{'' if counted else ' closed'}",
+        element(
+            "div",
+            element("h4", "Verified" if is_sure else "Verification"),
+            prose(proof),
+            class_=f"labelled prose proof{' sure' if is_sure else ''}",
+        )
+        if proof
+        else None,
+        element("ul", joined(element("li", tag[:_LONGEST_TAG]) for tag in tags), class_="tags"),
+        class_=f"finding {severity.label}{'' if counted else ' closed'}",
         id=name,
         tabindex=-1,
-        data_severity=finding.severity.label,
+        data_severity=severity.label,
         data_file=finding.file or "?",
-        data_expert=expert_of(finding),
+        data_expert=_expert_of(finding),
         data_standing=standing_of(finding).value,
     )
-
-
-def _head(finding: Finding, name: str) -> Html:
-    severity = finding.severity
-    title = finding.title if len(finding.title) <= _LONGEST_TITLE else f"{finding.title[:_LONGEST_TITLE]}…"
-    return element(
-        "header",
-        element("span", severity.label, element("b", f"P{severity.priority}"), class_=f"badge {severity.label}"),
-        element("h3", inline(" ".join(title.split()) or check_name(finding))),
-        element("a", "#", class_="permalink", href=f"#{name}", aria_label="Link to this finding"),
-    )
-
-
-def _lines(finding: Finding) -> Child:
-    has_more = finding.anchored and finding.last_line > finding.first_line > 0
-    return element("span", f" to {finding.last_line}", class_="to") if has_more else None
-
-
-def _labelled(label: str, words: str, *, kind: str) -> Html | None:
-    shown = prose(words)
-    return element("div", element("h4", label), shown, class_=f"labelled prose {kind}") if shown else None
 
 
 def _fix(finding: Finding) -> Html | None:
@@ -171,26 +165,12 @@ def _fix(finding: Finding) -> Html | None:
     code = element("pre", joined(rows, between="\n"), class_="new", tabindex=0) if fix.code.strip() else None
     if words is None and code is None:
         return None
-    button = copy_button("Copy the fix") if code else None
+    button = _copy_button("Copy the fix") if code else None
     return element("div", element("h4", "Fix"), words, code, button, class_="labelled prose fix")
 
 
-def copy_button(label: str) -> Html:
-    """A button that copies what stands beside it; shown only where the script runs."""
+def _copy_button(label: str) -> Html:
     return element("button", "Copy", type="button", class_="copy", title=label, aria_label=label)
-
-
-def _verification(finding: Finding) -> Html | None:
-    words = finding.verification.strip(": \n")
-    confirmed = words.startswith(Proof.CONFIRMED)
-    return _labelled("Verified" if confirmed else "Verification", words, kind="proof sure" if confirmed else "proof")
-
-
-def _tags(finding: Finding) -> Html:
-    tags = [*origin_of(finding)]
-    if standing_of(finding) is Standing.UNPLACED:
-        tags.append("without a place")
-    return element("ul", joined(element("li", tag[:_LONGEST_TAG]) for tag in tags), class_="tags")
 
 
 _KEYS = (
@@ -204,43 +184,51 @@ _KEYS = (
 )
 
 
-def top_bar() -> Html:
-    """The name, the button for filters on a narrow page, the theme, the keys."""
+def _top_bar() -> Html:
+    def icon(shape: str, *more: Html) -> Html:
+        return element("svg", element("path", d=shape), *more, viewBox="0 0 24 24", aria_hidden="true", class_="icon")
+
+    loupe = icon("M10 3a7 7 0 1 0 0 14a7 7 0 1 0 0-14M15.5 15.5L21 21")
+    filled = element("path", d="M12 3a9 9 0 0 1 0 18z", class_="filled")
+    half_moon = icon("M12 3a9 9 0 1 0 0 18a9 9 0 1 0 0-18M12 3v18", filled)
     return element(
         "header",
-        element("a", _loupe(), element("span", "codeloupe"), class_="brand", href="#report"),
+        element("a", loupe, element("span", "codeloupe"), class_="brand", href="#report"),
         element("span", class_="space"),
         element("button", "Filter", id="open-filters", type="button", aria_expanded="false", aria_controls="filters"),
-        element("button", _half_moon(), id="theme", type="button", title="Light or dark (t)", aria_label="Theme"),
+        element("button", half_moon, id="theme", type="button", title="Light or dark (t)", aria_label="Theme"),
         element("button", "?", id="help", type="button", title="Keys (?)", aria_label="Keys"),
         class_="bar",
     )
 
 
-def filter_panel(findings: Sequence[Finding]) -> Html:
+def _filter_panel(findings: Sequence[Finding]) -> Html:
     """Search, severities, experts and files, with the number of open findings of each; then what is listed apart."""
     counting = [finding for finding in findings if standing_of(finding) is Standing.OPEN]
-    by_severity = Counter(finding.severity for finding in counting)
-    by_expert = Counter(map(expert_of, counting))
-    by_standing = Counter(map(standing_of, findings))
-    by_file: dict[str, list[Finding]] = defaultdict(list)
-    for finding in counting:
-        by_file[finding.file or "?"].append(finding)
-    severities = [
-        _choice("severity", step.label, element("span", str(by_severity[step]), class_="count"), label=step.label)
-        for step in Severity
-        if by_severity[step]
-    ]
-    files = [_choice("file", path, _worst(by_file[path])) for path in sorted(by_file)]
-    experts = [
-        _choice("expert", name, element("span", str(count), class_="count"))
-        for name, count in sorted(by_expert.items(), key=lambda item: (-item[1], item[0]))
-    ]
-    standings = [
-        _choice("standing", name.value, element("span", str(by_standing[name]), class_="count"))
-        for name in Standing
-        if by_standing[name]
-    ]
+    severities = Counter(finding.severity for finding in counting)
+    experts = Counter(map(_expert_of, counting))
+    standings = Counter(map(standing_of, findings))
+    by_file = _by_file(counting)
+
+    def choice(kind: str, value: str, count: int, *, dot: str = "count", label: str = "") -> Html:
+        return element(
+            "button",
+            # Isolated, so that the end of a long path can be shown without turning its slashes around.
+            element("span", element("bdi", value), class_="name"),
+            element("span", str(count), class_=dot),
+            type="button",
+            class_=f"choice {label}".strip(),
+            aria_pressed="false",
+            data_kind=kind,
+            data_value=value,
+            title=value if kind == "file" else None,
+        )
+
+    def group(title: str, choices: Sequence[Html], *, least: int = 1) -> Html | None:
+        if len(choices) < least:
+            return None
+        return element("div", element("h2", title), element("div", joined(choices), class_="choices"), class_="group")
+
     return element(
         "aside",
         element("input", type="search", id="search", placeholder="Search findings", aria_label="Search findings"),
@@ -250,10 +238,14 @@ def filter_panel(findings: Sequence[Finding]) -> Html:
             element("button", "Clear", type="button", id="clear", hidden=True),
             class_="tally",
         ),
-        _group("Severity", severities),
-        _group("Expert", experts),
-        _group("Status", standings) if len(standings) > 1 else None,
-        _group("File", files),
+        group(
+            "Severity", [choice("severity", s.label, severities[s], label=s.label) for s in Severity if severities[s]]
+        ),
+        group("Expert", [choice("expert", *one) for one in sorted(experts.items(), key=lambda one: (-one[1], one[0]))]),
+        group("Status", [choice("standing", s.value, standings[s]) for s in Standing if standings[s]], least=2),
+        group(
+            "File", [choice("file", p, len(by_file[p]), dot=f"dot {_worst(by_file[p]).label}") for p in sorted(by_file)]
+        ),
         id="filters",
         class_="filters",
         aria_label="Filters",
@@ -261,8 +253,18 @@ def filter_panel(findings: Sequence[Finding]) -> Html:
     )
 
 
-def help_dialog() -> Html:
-    """The keys, in a dialog."""
+def _by_file(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    by_file: dict[str, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        by_file[finding.file or "?"].append(finding)
+    return by_file
+
+
+def _worst(findings: Sequence[Finding]) -> Severity:
+    return min((finding.severity for finding in findings), key=lambda severity: severity.priority)
+
+
+def _help_dialog() -> Html:
     rows = [
         element("div", element("dt", joined(element("kbd", key) for key in keys)), element("dd", words))
         for keys, words in _KEYS
@@ -277,45 +279,6 @@ def help_dialog() -> Html:
     )
 
 
-def _group(title: str, choices: Sequence[Html]) -> Html | None:
-    if not choices:
-        return None
-    return element("div", element("h2", title), element("div", joined(choices), class_="choices"), class_="group")
-
-
-def _choice(kind: str, value: str, count: Html, *, label: str = "") -> Html:
-    """A button that is pressed or not; `label` is the class that gives it a colour."""
-    return element(
-        "button",
-        # Isolated, so that the end of a long path can be shown without turning its slashes around.
-        element("span", element("bdi", value), class_="name"),
-        count,
-        type="button",
-        class_=f"choice {label}".strip(),
-        aria_pressed="false",
-        data_kind=kind,
-        data_value=value,
-        title=value if kind == "file" else None,
-    )
-
-
-def _worst(findings: Sequence[Finding]) -> Html:
-    """How many, in the colour of the worst."""
-    worst = min((finding.severity for finding in findings), key=lambda severity: severity.priority)
-    return element("span", str(len(findings)), class_=f"dot {worst.label}")
-
-
-def _loupe() -> Html:
-    shape = element("path", d="M10 3a7 7 0 1 0 0 14a7 7 0 1 0 0-14M15.5 15.5L21 21")
-    return element("svg", shape, viewBox="0 0 24 24", aria_hidden="true", class_="icon")
-
-
-def _half_moon() -> Html:
-    shape = element("path", d="M12 3a9 9 0 1 0 0 18a9 9 0 1 0 0-18M12 3v18")
-    filled = element("path", d="M12 3a9 9 0 0 1 0 18z", class_="filled")
-    return element("svg", shape, filled, viewBox="0 0 24 24", aria_hidden="true", class_="icon")
-
-
 _GAPS_OPEN = 8
 _MOST_FILES = 12
 _MOST_ITEMS = 2_000
@@ -323,7 +286,7 @@ _SHORT_SHA = 10
 _SHORTEST_SHA = 7
 
 
-def verdict_panel(review: Review) -> Html:
+def _verdict_panel(review: Review) -> Html:
     """The word, why, what was reviewed and by whom."""
     outcome = outcome_of(review)
     scope = review.scope
@@ -347,56 +310,40 @@ def verdict_panel(review: Review) -> Html:
     )
 
 
-def numbers(review: Review) -> Html:
+def _numbers(review: Review) -> Html:
     """Findings by severity, coverage, cost and time."""
+
+    def number(name: str, value: str, *more: Html | None, kind: str) -> Html:
+        shown = element("dd", element("span", value, class_="value"), *more)
+        return element("div", element("dt", name), shown, class_=f"number {kind}")
+
     counts = Counter(f.severity for f in review.findings if standing_of(f) is Standing.OPEN)
-    steps = [
-        element(
-            "div",
-            element("dt", step.label),
-            element("dd", _value(f"{counts[step]:,}")),
-            class_=f"number {step.label}{'' if counts[step] else ' none'}",
-        )
-        for step in Severity
-    ]
-    return element("dl", joined(steps), _coverage(review), _spent(review), class_="numbers")
-
-
-def _value(words: str) -> Html:
-    return element("span", words, class_="value")
-
-
-def _coverage(review: Review) -> Html:
-    coverage = review.coverage
+    coverage, spent = review.coverage, spent_in_words(review.usage)
     total = max(coverage.files_total, 1)
     done = coverage.files_reviewed if coverage.files_total else total
     words = f"{coverage.files_reviewed:,} of {counted(coverage.files_total, 'file', 'files')}"
     failed = f"{counted(len(coverage.units_failed), 'unit', 'units')} failed" if coverage.units_failed else ""
     return element(
-        "div",
-        element("dt", "reviewed"),
-        element(
-            "dd",
-            _value(words),
+        "dl",
+        *(number(s.label, f"{counts[s]:,}", kind=f"{s.label}{'' if counts[s] else ' none'}") for s in Severity),
+        number(
+            "reviewed",
+            words,
             element("progress", value=done, max=total, aria_label=f"{words} reviewed"),
             element("p", failed, class_="note bad") if failed else None,
+            kind=f"wide{'' if review.complete else ' gap'}",
         ),
-        class_=f"number wide{'' if review.complete else ' gap'}",
+        number(
+            "took",
+            duration(review.usage.duration_seconds),
+            element("p", spent, class_="note") if spent else None,
+            kind="wide",
+        ),
+        class_="numbers",
     )
 
 
-def _spent(review: Review) -> Html:
-    spent = spent_in_words(review.usage)
-    took = duration(review.usage.duration_seconds)
-    return element(
-        "div",
-        element("dt", "took"),
-        element("dd", _value(took), element("p", spent, class_="note") if spent else None),
-        class_="number wide",
-    )
-
-
-def gaps_panel(review: Review) -> Html | None:
+def _gaps_panel(review: Review) -> Html | None:
     """What an incomplete review could not look at; before everything else, since no finding says as much."""
     gaps = gaps_of(review)
     if not gaps:
@@ -426,7 +373,7 @@ def _gap(gap: Gap) -> Html:
     )
 
 
-def remarks(review: Review) -> Html | None:
+def _remarks(review: Review) -> Html | None:
     """What else went wrong, what was left out on purpose, and how many findings are not shown."""
     problems = [
         element("li", element("code", error.kind), element("span", error.message))
@@ -443,11 +390,6 @@ def remarks(review: Review) -> Html | None:
     ]
     shown = [part for part in parts if part is not None]
     return element("section", joined(shown), class_="remarks", aria_label="Remarks") if shown else None
-
-
-def all_counts(review: Review) -> Html:
-    """Everything found, in one sentence."""
-    return element("p", f"Findings: {counts_in_words(review)}.", class_="note counts")
 
 
 def _folded(title: str, items: Sequence[Html], *, is_open: bool = False) -> Html | None:
@@ -473,73 +415,58 @@ def render_html(review: Review, *, diff: ShownDiff | None = None) -> str:
 
     A file in which something was masked is shown by its quotes alone, since other lines may hold the same secret.
     """
-    shown = replace(review, findings=_first(review.findings))
-    safe_diff = _without_secrets((*review.findings, *review.hidden), diff)
+    # As many as a browser shows at ease, those that count before the others, the worst first.
+    ordered = [finding for standing in Standing for finding in standing_so(review.findings, standing)]
+    shown = replace(review, findings=tuple(ordered[:_MOST_FINDINGS]))
+    if diff is not None:
+        masked = {f.file for f in (*ordered, *review.hidden) if is_masked(f"{f.evidence} {f.title} {f.body}")}
+        diff = ShownDiff({path: change for path, change in diff.files.items() if path not in masked}, diff.mask)
     left_out = len(review.findings) - len(shown.findings)
     body = element(
         "body",
-        top_bar(),
+        _top_bar(),
         element(
             "div",
-            filter_panel(shown.findings),
-            element("main", _report(shown, safe_diff, left_out=left_out), id="report"),
+            _filter_panel(shown.findings),
+            element("main", _report(shown, diff, left_out=left_out), id="report"),
             class_="layout",
         ),
-        help_dialog(),
+        _help_dialog(),
         element("p", id="said", role="status", class_="unseen"),
         trusted_block("script", _asset("report.js")),
     )
-    page = element("html", _html_head(review), body, lang="en")
+    page = element("html", _head(review), body, lang="en")
     return f"<!doctype html>\n{page.text}\n"
 
 
 def _report(review: Review, diff: ShownDiff | None, *, left_out: int) -> Html:
     found = review.findings
-    cards = Cards(diff, folded=len(found) > _MOST_UNFOLDED)
+    cards = _Cards(diff, folded=len(found) > _MOST_UNFOLDED)
+    by_file = _by_file(standing_so(found, Standing.OPEN))
+    # The files with the worst findings come first.
+    ranked = sorted(by_file, key=lambda path: (_worst(by_file[path]).priority, path))
     unplaced = "Their quotes are not in the code, so no line is known."
     closed = "Suppressed, dismissed or fixed; not counted."
     more = f"{left_out:,} more findings are left out here; the JSON report has them all."
     parts = [
-        verdict_panel(review),
-        numbers(review),
-        all_counts(review),
-        gaps_panel(review),
+        _verdict_panel(review),
+        _numbers(review),
+        element("p", f"Findings: {counts_in_words(review)}.", class_="note counts"),
+        _gaps_panel(review),
         element("p", more, class_="gaps") if left_out else None,
         element("p", "No finding matches the filter.", id="nothing-left", hidden=True),
         element("button", "Open all files", type="button", id="unfold") if len(found) > _MOST_UNFOLDED else None,
-        *_by_file(standing_so(found, Standing.OPEN), cards),
+        *(cards.of_file(path, by_file[path]) for path in ranked),
         cards.of_kind("Without a place", unplaced, standing_so(found, Standing.UNPLACED)),
         cards.of_kind("Refuted", "Shown to be wrong; not counted.", standing_so(found, Standing.REFUTED)),
         cards.of_kind("Set aside", closed, standing_so(found, Standing.SET_ASIDE)),
-        remarks(review),
+        _remarks(review),
         element("footer", f"codeloupe {__version__}", element("span", f"review {review.review_id}")),
     ]
     return joined(parts)
 
 
-def _by_file(findings: Sequence[Finding], cards: Cards) -> list[Html]:
-    """The files with the worst findings first."""
-    by_file: dict[str, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        by_file[finding.file].append(finding)
-    ranked = sorted(by_file, key=lambda path: (min(f.severity.priority for f in by_file[path]), path))
-    return [cards.of_file(path, by_file[path]) for path in ranked]
-
-
-def _first(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """As many as a browser shows at ease, those that count before the others, the worst first."""
-    ordered = [finding for standing in Standing for finding in standing_so(findings, standing)]
-    return tuple(ordered[:_MOST_FINDINGS])
-
-
-def _without_secrets(findings: Sequence[Finding], diff: ShownDiff | None) -> ShownDiff | None:
-    if diff is None:
-        return None
-    masked = {finding.file for finding in findings if is_masked(f"{finding.evidence} {finding.title} {finding.body}")}
-    return ShownDiff({path: change for path, change in diff.files.items() if path not in masked}, diff.mask)
-
-
-def _html_head(review: Review) -> Html:
+def _head(review: Review) -> Html:
     outcome = outcome_of(review)
     style, script = _asset("report.css"), _asset("report.js")
     policy = (
@@ -567,9 +494,3 @@ def _asset(name: str) -> str:
 
 def _digest(content: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode('utf-8')).digest()).decode('ascii')}"
-
-
-# Longer than any path that a system can open.
-
-# rich wants a console to wrap with, and looks at it only to justify, which is not done here. To load what makes one
-# takes longer than to lay out a report.
