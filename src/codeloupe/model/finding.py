@@ -82,6 +82,11 @@ class Finding(Struct, frozen=True, kw_only=True):
             force_setattr(self, "line_end", None)
 
     @property
+    def priority(self) -> int:
+        """The severity as a number: 0 for critical to 3 for low."""
+        return self.severity.priority
+
+    @property
     def first_line(self) -> int:
         """The first line, or 0 where none is known: for order and distance, never to be shown."""
         return self.line_start or 0

@@ -8,14 +8,18 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from datetime import date
+from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from codeloupe import __version__
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Source
-from codeloupe.model.review import Coverage, Review
-from codeloupe.model.suppression import Suppression, SuppressionKind
+from codeloupe.model.finding import FindingStatus, Source
+from codeloupe.model.review import Review
+from codeloupe.model.severity import Severity
+from codeloupe.model.suppression import SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.system.sanitise import json_document
 
@@ -76,17 +80,46 @@ class UsageV1(TypedDict):
     unknown_costs: int
 
 
+def document(kind: Any, value: Any, **given: Any) -> dict[str, Any]:
+    """What a TypedDict wants to know of an object: its attributes of the same names, and what is given apart.
+
+    An enumeration becomes its word, what JSON cannot write becomes None, or 0 where the type has no None.
+    """
+    return {
+        name: given[name] if name in given else _plain(getattr(value, name), allows_none=allows_none, group=group)
+        for name, allows_none, group in _fields(kind)
+    }
+
+
+@cache
+def _fields(kind: Any) -> list[tuple[str, bool, Any]]:
+    """The fields of a TypedDict: name, whether it may be None, and the TypedDict that it holds, or holds a list of."""
+    found = []
+    for name, hint in get_type_hints(kind).items():
+        parts = (hint, *get_args(hint))
+        found.append((name, NoneType in parts, next((part for part in parts if is_typeddict(part)), None)))
+    return found
+
+
+def _plain(value: Any, *, allows_none: bool, group: Any) -> Any:
+    if isinstance(value, Severity):
+        return value.label
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return [_plain(item, allows_none=False, group=group) for item in value]
+    if value == "" and allows_none:
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if allows_none else 0.0
+    return value if group is None or value is None else document(group, value)
+
+
 def usage_v1(usage: Usage) -> UsageV1:
     """The usage as JSON has it."""
-    return UsageV1(
-        requests=usage.requests,
-        cached=usage.cached,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost_usd=finite(usage.cost_usd),
-        duration_seconds=finite(usage.duration_seconds),
-        unknown_costs=usage.unknown_costs,
-    )
+    return cast("UsageV1", document(UsageV1, usage))
 
 
 def finite(number: float) -> float:
@@ -250,87 +283,5 @@ def render_json(review: Review) -> str:
 
     Always valid JSON that can be encoded as UTF-8, whatever the findings and paths hold.
     """
-    data = _document(review)
+    data = document(ReviewV1, review, schema_version=1, tool={"name": "codeloupe", "version": __version__})
     return json_document(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
-
-
-def _document(review: Review) -> ReviewV1:
-    scope, reviewer, policy = review.scope, review.reviewer, review.policy
-    return ReviewV1(
-        schema_version=1,
-        tool=ToolV1(name="codeloupe", version=__version__),
-        review_id=review.review_id,
-        scope=ScopeV1(kind=scope.kind.value, base=scope.base, head=scope.head, description=scope.description),
-        reviewer=ReviewerV1(type=reviewer.type, model=reviewer.model, why=reviewer.why),
-        verdict=review.verdict.value,
-        passed=review.passed,
-        complete=review.complete,
-        exit_code=review.exit_code,
-        summary=review.summary,
-        findings=[_finding(finding) for finding in review.findings],
-        coverage=_coverage(review.coverage),
-        usage=usage_v1(review.usage),
-        errors=[ErrorV1(kind=error.kind, message=error.message) for error in review.errors],
-        hidden_findings=review.hidden_findings,
-        policy=PolicyV1(
-            fail_on=policy.fail_on.label,
-            min_severity=policy.min_severity.label,
-            pass_when_incomplete=policy.pass_when_incomplete,
-        ),
-        nothing_to_review=review.nothing_to_review,
-    )
-
-
-def _finding(finding: Finding) -> FindingV1:
-    return FindingV1(
-        fingerprint=finding.fingerprint,
-        file=finding.file,
-        line_start=finding.line_start,
-        line_end=finding.line_end,
-        severity=finding.severity.label,
-        priority=finding.severity.priority,
-        category=finding.category,
-        title=finding.title,
-        body=finding.body,
-        suggestion=finding.suggestion,
-        replacement=finding.replacement,
-        evidence=finding.evidence,
-        confidence=finding.confidence if finding.confidence is None or math.isfinite(finding.confidence) else None,
-        expert=finding.expert,
-        reviewer=finding.reviewer,
-        source=finding.source.value,
-        commit_sha=finding.commit_sha,
-        anchored=finding.anchored,
-        outside_change=finding.outside_change,
-        status=finding.status.value,
-        agreement=finding.agreement,
-        rule=finding.rule,
-        seen_by=list(finding.seen_by),
-        verification=finding.verification,
-        suppression=None if finding.suppression is None else _suppression(finding.suppression),
-    )
-
-
-def _suppression(suppression: Suppression) -> SuppressionV1:
-    return SuppressionV1(
-        kind=suppression.kind.value,
-        reason=suppression.reason,
-        owner=suppression.owner or None,
-        expires=None if suppression.expires is None else suppression.expires.isoformat(),
-    )
-
-
-def _coverage(coverage: Coverage) -> CoverageV1:
-    return CoverageV1(
-        files_total=coverage.files_total,
-        files_reviewed=coverage.files_reviewed,
-        skipped=[
-            SkippedV1(file=skip.file, reason=skip.reason.value, detail=skip.detail, accepted=not skip.is_gap)
-            for skip in coverage.skipped
-        ],
-        units_total=coverage.units_total,
-        units_failed=[
-            FailedUnitV1(unit=failed.unit, files=list(failed.files), reason=failed.reason)
-            for failed in coverage.units_failed
-        ],
-    )

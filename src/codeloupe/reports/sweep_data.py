@@ -11,7 +11,7 @@ from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.model.usage import Usage
-from codeloupe.reports.json_v1 import render_json, usage_v1
+from codeloupe.reports.json_v1 import ReviewV1, UsageV1, document
 from codeloupe.reports.replacement import fix_of
 from codeloupe.reports.sweep import description_of, evidence_of, expert_of, findings_of, verdict_in_words
 from codeloupe.system.sanitise import json_document, without_log_commands
@@ -39,7 +39,7 @@ def _document(sweep: CommitSweep) -> dict[str, Any]:
         "score": sweep.score,
         "exit_code": sweep.exit_code,
         "strict": sweep.strict,
-        "usage": usage_v1(sweep.usage),
+        "usage": document(UsageV1, sweep.usage),
         "commits": commits,
         "findings": [finding for commit in commits for finding in commit["findings"]],
     }
@@ -48,8 +48,8 @@ def _document(sweep: CommitSweep) -> dict[str, Any]:
 def _commit(reviewed: CommitReview) -> dict[str, Any]:
     commit, review = reviewed.commit, reviewed.review
     # As `review --format json` has it, so that both have the same fields.
-    document: dict[str, Any] = json.loads(render_json(review)) if review is not None else {}
-    findings = zip(review.findings, document["findings"], strict=True) if review is not None else ()
+    whole = {} if review is None else document(ReviewV1, review, schema_version=1, tool=None)
+    findings = zip(review.findings, whole["findings"], strict=True) if review is not None else ()
     return {
         "sha": commit.sha,
         "author": commit.author,
@@ -65,9 +65,9 @@ def _commit(reviewed: CommitReview) -> dict[str, Any]:
         "score": reviewed.score,
         "reviewed": reviewed.reviewed,
         "failure": reviewed.failure or None,
-        "findings": [_finding(finding, whole) for finding, whole in findings],
+        "findings": [_finding(finding, data) for finding, data in findings],
         "plan": [{"phase": step.phase, "text": step.text, "code": step.code or None} for step in reviewed.plan],
-        "review": _review(review, document) if review is not None else None,
+        "review": _review(review, whole) if review is not None else None,
     }
 
 
@@ -85,9 +85,9 @@ def _finding(finding: Finding, whole: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _review(review: Review, document: dict[str, Any]) -> dict[str, Any]:
+def _review(review: Review, whole: dict[str, Any]) -> dict[str, Any]:
     kept = ("review_id", "complete", "summary", "coverage", "usage", "errors", "hidden_findings")
-    return {"base": review.scope.base, "head": review.scope.head, **{key: document[key] for key in kept}}
+    return {"base": review.scope.base, "head": review.scope.head, **{key: whole[key] for key in kept}}
 
 
 _HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
