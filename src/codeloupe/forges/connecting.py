@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from codeloupe.errors import HeadMoved, UsageError, install_command
 from codeloupe.forges.github.address import Endpoints, Target
+from codeloupe.forges.github.answers import READING, BadAnswer, Doing, Patience, explained
 from codeloupe.forges.github.client import GitHubClient, unreadable
-from codeloupe.forges.github.transport import READING, BadAnswer, Doing, Patience, explained
 from codeloupe.model.confidential import Confidential
 from codeloupe.model.publication import PullRequestName
 

@@ -30,9 +30,9 @@ from codeloupe.forges.github.address import (
     read_event,
     repository_at,
 )
+from codeloupe.forges.github.answers import Patience
 from codeloupe.forges.github.client import read_pull_request
 from codeloupe.forges.github.publish import Sending, execute
-from codeloupe.forges.github.transport import Patience
 from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.review_file import read_review

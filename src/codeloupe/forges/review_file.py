@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from datetime import date
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import ValidationError, convert
 
 from codeloupe.errors import UsageError
-from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Source
-from codeloupe.model.review import (
-    Coverage,
-    FailedUnit,
-    Policy,
-    Review,
-    ReviewerInfo,
-    ReviewError,
-    SkippedFile,
-    SkipReason,
-    Verdict,
-)
+from codeloupe.model.change import ScopeKind
+from codeloupe.model.finding import FindingStatus, Source
+from codeloupe.model.review import Review, SkipReason
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.model.usage import Usage
 
-_Item = TypeVar("_Item")
 _HINT = "give a file that `codeloupe review --format json -o FILE` wrote"
 _LARGEST_NUMBER = 10**12
 _DAY = 10
+# Without one of these a document says less than a review must, however it was made.
+_NEEDED = ("findings", "coverage", "usage", "errors")
+_LIMITS = ("fail_on", "min_severity")
 
 Document = Mapping[str, Any]
 
@@ -37,180 +29,70 @@ Document = Mapping[str, Any]
 def read_review(text: bytes, *, name: str) -> Review:
     """The review in a report. Raises UsageError for what is none of version 1; what is not known yet is passed over."""
     try:
-        document = json.loads(text)
+        document = json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{name} is not a JSON report", hint=_HINT) from error
     try:
-        return _review(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{name} is not a JSON report of version 1 ({_why(error)})", hint=_HINT) from error
+        return convert(_review(document), Review)
+    except (KeyError, TypeError, ValueError, AttributeError, ValidationError) as error:
+        # What the interpreter says of a wrong kind is about its own affairs.
+        why = "a value in it has the wrong type" if isinstance(error, (TypeError, AttributeError)) else str(error)[:200]
+        why = f"{error} is missing" if isinstance(error, KeyError) else why
+        raise UsageError(f"{name} is not a JSON report of version 1 ({why})", hint=_HINT) from error
 
 
-def _why(error: Exception) -> str:
-    """In words for people: what the interpreter says of a wrong kind is about its own affairs."""
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    return str(error)[:200] if isinstance(error, ValueError) else "a value in it has the wrong type"
+def _whole(digits: str) -> int | None:
+    number = int(digits) if len(digits) < 20 else _LARGEST_NUMBER + 1
+    return number if -1 <= number <= _LARGEST_NUMBER else None
 
 
-def _review(document: Document) -> Review:
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else 0.0
+
+
+def _review(document: Document) -> dict[str, Any]:
+    """The document in the words of this version: severities as numbers, and unknown words as the safest known one."""
     if document["schema_version"] != 1:
         raise ValueError("its version is another")
-    reviewer = document["reviewer"]
-    return Review(
-        review_id=_text(document, "review_id"),
-        scope=_scope(document["scope"]),
-        reviewer=ReviewerInfo(_text(reviewer, "type"), _text(reviewer, "why"), _optional_text(reviewer, "model")),
-        verdict=Verdict(document["verdict"]),
-        complete=document["complete"] is True,
-        exit_code=_number(document, "exit_code"),
-        summary=_text(document, "summary"),
-        policy=_policy(document.get("policy") or {}),
-        findings=_all(document, "findings", _finding),
-        hidden_findings=_number(document, "hidden_findings") if "hidden_findings" in document else 0,
-        coverage=_coverage(document["coverage"]),
-        usage=_usage(document["usage"]),
-        errors=_all(document, "errors", lambda each: ReviewError(_text(each, "kind"), _text(each, "message"))),
-    )
+    policy, usage = document.get("policy") or {}, document["usage"]
+    coverage = {**document["coverage"], "skipped": [_skipped(each) for each in document["coverage"]["skipped"]]}
+    return {
+        **document,
+        **{key: document[key] for key in _NEEDED},
+        "scope": {**document["scope"], "kind": _known(ScopeKind.RANGE, document["scope"]["kind"])},
+        "policy": {**policy, **{key: Severity.parse(policy[key]).value for key in _LIMITS if key in policy}},
+        "usage": {**usage, "cost_usd": usage["cost_usd"] or 0.0, "duration_seconds": usage["duration_seconds"] or 0.0},
+        "findings": [_finding(each) for each in document["findings"]],
+        "coverage": coverage,
+    }
 
 
-def _scope(document: Document) -> Scope:
-    # A kind that a later version has is told by its commits all the same.
-    kind = next((each for each in ScopeKind if each == document["kind"]), ScopeKind.RANGE)
-    base, head = _optional_text(document, "base"), _optional_text(document, "head")
-    return Scope(kind, base, head, _text(document, "description"))
+def _finding(document: Document) -> dict[str, Any]:
+    suppression = document.get("suppression")
+    if suppression is not None:
+        expires = suppression.get("expires")
+        suppression = {**suppression, "owner": suppression.get("owner") or "", "expires": expires and expires[:_DAY]}
+    return {
+        **document,
+        "severity": Severity.parse(document["severity"]).value,
+        "source": _known(Source.AGENT, document.get("source")),
+        # A status that a later version has counts as open: what is not known is not set aside.
+        "status": _known(FindingStatus.OPEN, document["status"]),
+        "suppression": suppression,
+        **{key: document[key] for key in ("fingerprint", "anchored", "outside_change", "agreement")},
+    }
 
 
-def _policy(document: Document) -> Policy:
-    plain = Policy()
-    return Policy(
-        fail_on=Severity.parse(document.get("fail_on", plain.fail_on)),
-        min_severity=Severity.parse(document.get("min_severity", plain.min_severity)),
-        pass_when_incomplete=document.get("pass_when_incomplete") is True,
-    )
+def _skipped(document: Document) -> dict[str, Any]:
+    # A reason that a later version has is a gap: nobody here knows that it is none, and no other version accepts it.
+    reason = _known(SkipReason.UNREADABLE, document["reason"])
+    return {
+        **document,
+        "reason": reason,
+        "accepted": document.get("accepted") if reason == document["reason"] else None,
+    }
 
 
-def _finding(document: Document) -> Finding:
-    return Finding(
-        file=_text(document, "file"),
-        line_start=_line(document, "line_start"),
-        line_end=_line(document, "line_end"),
-        severity=Severity.parse(document["severity"]),
-        category=_text(document, "category"),
-        title=_text(document, "title"),
-        body=_text(document, "body"),
-        evidence=_text(document, "evidence"),
-        reviewer=_text(document, "reviewer"),
-        source=next((each for each in Source if each == document.get("source")), Source.AGENT),
-        rule=_optional_text(document, "rule"),
-        suggestion=_optional_text(document, "suggestion"),
-        replacement=_optional_text(document, "replacement") if "replacement" in document else None,
-        confidence=_amount(document.get("confidence")),
-        expert=_optional_text(document, "expert"),
-        commit_sha=_optional_text(document, "commit_sha"),
-        fingerprint=_text(document, "fingerprint"),
-        anchored=document["anchored"] is True,
-        outside_change=document["outside_change"] is True,
-        # One that a later version has counts as open: what is not known is not set aside.
-        status=next((each for each in FindingStatus if each == document["status"]), FindingStatus.OPEN),
-        agreement=_number(document, "agreement"),
-        seen_by=_all(document, "seen_by", _as_text) if "seen_by" in document else (),
-        verification=_text(document, "verification") if "verification" in document else "",
-        suppression=_suppression(document.get("suppression")),
-    )
-
-
-def _suppression(document: Document | None) -> Suppression | None:
-    if document is None:
-        return None
-    expires = _optional_text(document, "expires")
-    return Suppression(
-        kind=SuppressionKind(document["kind"]),
-        reason=_text(document, "reason"),
-        owner=_optional_text(document, "owner") or "",
-        expires=None if expires is None else date.fromisoformat(expires[:_DAY]),
-    )
-
-
-def _coverage(document: Document) -> Coverage:
-    return Coverage(
-        files_total=_number(document, "files_total"),
-        files_reviewed=_number(document, "files_reviewed"),
-        skipped=_all(document, "skipped", _skipped),
-        units_total=_number(document, "units_total"),
-        units_failed=_all(document, "units_failed", _failed),
-    )
-
-
-def _skipped(document: Document) -> SkippedFile:
-    # A reason that a later version has is a gap: nobody here knows that it is none.
-    reason = next((each for each in SkipReason if each == document["reason"]), SkipReason.UNREADABLE)
-    accepted = document.get("accepted")
-    return SkippedFile(
-        _text(document, "file"),
-        reason,
-        _text(document, "detail") if "detail" in document else "",
-        # What this version does not know, no other version accepts for it.
-        accepted if isinstance(accepted, bool) and reason == document["reason"] else None,
-    )
-
-
-def _failed(document: Document) -> FailedUnit:
-    return FailedUnit(_text(document, "unit"), _all(document, "files", _as_text), _text(document, "reason"))
-
-
-def _usage(document: Document) -> Usage:
-    return Usage(
-        requests=_number(document, "requests"),
-        cached=_number(document, "cached"),
-        input_tokens=_number(document, "input_tokens"),
-        output_tokens=_number(document, "output_tokens"),
-        cost_usd=_amount(document["cost_usd"]) or 0.0,
-        duration_seconds=_amount(document["duration_seconds"]) or 0.0,
-        unknown_costs=_number(document, "unknown_costs") if "unknown_costs" in document else 0,
-    )
-
-
-def _all(document: Document, key: str, read: Callable[[Any], _Item]) -> tuple[_Item, ...]:
-    if not isinstance(document[key], list):
-        raise TypeError(f"{key} is no list")
-    return tuple(read(each) for each in document[key])
-
-
-def _as_text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a text is none")
-    return value
-
-
-def _text(document: Document, key: str) -> str:
-    if not isinstance(document[key], str):
-        raise TypeError(f"{key} is no text")
-    return str(document[key])
-
-
-def _optional_text(document: Document, key: str) -> str | None:
-    return None if document.get(key) is None else _text(document, key)
-
-
-def _number(document: Document, key: str) -> int:
-    value = document[key]
-    if type(value) is not int or not -1 <= value <= _LARGEST_NUMBER:
-        raise TypeError(f"{key} is not a possible number")
-    return value
-
-
-def _line(document: Document, key: str) -> int | None:
-    return None if document[key] is None else _number(document, key)
-
-
-def _amount(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError("an amount is not a number")
-    try:
-        amount = float(value)
-    except OverflowError:
-        return None
-    return amount if math.isfinite(amount) else None
+def _known(otherwise: StrEnum, word: object) -> str:
+    return next((each for each in type(otherwise) if each == word), otherwise).value

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import ForgeError, ForgeRefused
-from codeloupe.forges.github.transport import PULL_REQUESTS, Doing, Reply, bad_answer, explained, query_failure
+from codeloupe.forges.github.answers import PULL_REQUESTS, Doing, Reply, bad_answer, explained, query_failure
 
 DOING = Doing("post comments", PULL_REQUESTS)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import ForgeError
-from codeloupe.forges.github.transport import MOST_LIMITED, Patience, Reply, is_failure, is_limited, limit_seconds
+from codeloupe.forges.github.answers import MOST_LIMITED, Patience, Reply, is_failure, is_limited, limit_seconds
 from tests.publish_material import Sleeper
 
 NOW = 1_000_000.0

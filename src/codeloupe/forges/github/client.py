@@ -10,7 +10,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError
-from codeloupe.forges.github.transport import (
+from codeloupe.forges.github.answers import (
     CHECKS,
     CONTENTS,
     PULL_REQUESTS,
@@ -18,10 +18,10 @@ from codeloupe.forges.github.transport import (
     STATUSES,
     BadAnswer,
     Doing,
-    GitHubTransport,
     explained,
     query_failure,
 )
+from codeloupe.forges.github.transport import GitHubTransport
 from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.threads import own_threads, possible_maintainers
 from codeloupe.model.publication import (

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, ForgeRefused, ForgeUncertain, HeadMoved
 from codeloupe.forges.comments import check_summary, check_title, review_body, status_description, summary_body
+from codeloupe.forges.github.answers import GONE, PENDING, Patience
 from codeloupe.forges.github.client import GitHubClient, read_comments, read_head, read_opinions, read_threads
-from codeloupe.forges.github.transport import GONE, PENDING, Patience
 from codeloupe.forges.marker import Marker, MarkKind
 from codeloupe.forges.plan import check_current
 from codeloupe.forges.threads import double_comments, own_threads
