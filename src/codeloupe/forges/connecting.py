@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
@@ -65,7 +64,7 @@ async def connected(
 
 def _load() -> Any:
     try:
-        return import_module("codeloupe.forges.github.transport")
+        from codeloupe.forges.github import transport  # noqa: PLC0415 - it needs the packages of an extra
     except ModuleNotFoundError as error:
         missing = (error.name or "").split(".")[0]
         if missing == "codeloupe":
@@ -73,6 +72,7 @@ def _load() -> Any:
         raise UsageError(
             f"to publish, the package {missing} is needed, and it is not installed", hint=INSTALL
         ) from error
+    return transport
 
 
 async def _number(api: GitHubTransport, target: Target) -> int:

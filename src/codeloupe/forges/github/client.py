@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ from codeloupe.forges.github.answers import (
     explained,
     query_failure,
 )
-from codeloupe.forges.github.transport import GitHubTransport
 from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.threads import own_threads, possible_maintainers
 from codeloupe.model.publication import (
@@ -34,6 +33,9 @@ from codeloupe.model.publication import (
     Thread,
     ThreadComment,
 )
+
+if TYPE_CHECKING:
+    from codeloupe.forges.github.transport import GitHubTransport
 
 Document = Mapping[str, Any]
 _MOST_PAGES = 100
