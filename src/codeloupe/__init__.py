@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
     from codeloupe.model.agent_events import AgentEvent
     from codeloupe.model.events import Event
-    from codeloupe.model.finding import Finding
+    from codeloupe.model.finding import Finding, Severity
     from codeloupe.model.pipeline import RunRecord
     from codeloupe.model.ports import Agent
-    from codeloupe.model.preview import Preview
-    from codeloupe.model.review import Review, Verdict
+    from codeloupe.model.review import Preview, Review, Verdict
     from codeloupe.model.scope import (
         BaseScope,
         CommitScope,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
         StagedScope,
         UncommittedScope,
     )
-    from codeloupe.model.severity import Severity
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.pipelines import Pipeline, RunOptions, resume_run
     from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent
@@ -66,7 +64,7 @@ _HOMES = {
     "Finding": "codeloupe.model.finding",
     "PermissionMode": "codeloupe.model.agent",
     "Pipeline": "codeloupe.pipelines",
-    "Preview": "codeloupe.model.preview",
+    "Preview": "codeloupe.model.review",
     "PullRequestScope": "codeloupe.model.scope",
     "RangeScope": "codeloupe.model.scope",
     "Review": "codeloupe.model.review",
@@ -75,7 +73,7 @@ _HOMES = {
     "RunRecord": "codeloupe.model.pipeline",
     "Runtime": "codeloupe.runtime",
     "Settings": "codeloupe.config.schema",
-    "Severity": "codeloupe.model.severity",
+    "Severity": "codeloupe.model.finding",
     "Spent": "codeloupe.agents.calls.budget",
     "StagedScope": "codeloupe.model.scope",
     "UncommittedScope": "codeloupe.model.scope",

@@ -41,11 +41,18 @@ from codeloupe.git.repository import Repository, find_root, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope, unknown_word
 from codeloupe.git.snapshot import list_files, list_head_files
 from codeloupe.model.change import Scope
-from codeloupe.model.diagnosis import Diagnosis
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.ports import EventSink
-from codeloupe.model.preview import Preview, PreviewFile
-from codeloupe.model.review import NOT_INCLUDED, Review, ReviewError, SkippedFile, SkipReason
+from codeloupe.model.review import (
+    NOT_INCLUDED,
+    Diagnosis,
+    Preview,
+    PreviewFile,
+    Review,
+    ReviewError,
+    SkippedFile,
+    SkipReason,
+)
 from codeloupe.model.scope import (
     DefaultScope,
     DiffScope,

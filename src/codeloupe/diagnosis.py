@@ -16,9 +16,8 @@ from codeloupe.analysers.interface import Analyser
 from codeloupe.errors import CodeloupeError, StoreError, install_command
 from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
-from codeloupe.model.diagnosis import Check, Diagnosis
 from codeloupe.model.ports import Agent
-from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.review import Check, Diagnosis, ReviewerInfo
 from codeloupe.store.database import Database
 from codeloupe.store.location import DATABASE_NAME
 from codeloupe.store.run_store import RUNS_DIRECTORY

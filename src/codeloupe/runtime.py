@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from codeloupe.model.agent_events import AgentEvent
     from codeloupe.model.events import Event
     from codeloupe.model.pipeline import RunRecord
-    from codeloupe.model.preview import Preview
-    from codeloupe.model.review import Review
+    from codeloupe.model.review import Preview, Review
     from codeloupe.model.scope import ScopeRequest
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.pipelines import Pipeline, RunOptions

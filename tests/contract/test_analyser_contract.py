@@ -16,7 +16,7 @@ from codeloupe.analysers.interface import Analyser, AnalyserReport, AnalysisTarg
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.errors import AnalyserFailed, ProcessError, ProcessTimedOut, ProgramNotFound
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from tests.endings import comes_to_pass, timed_out
 
 CANARY = "canary-of-the-host-" + "4711"

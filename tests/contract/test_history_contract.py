@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.history import (
     Dismissal,
     EntryKind,
@@ -26,7 +26,6 @@ from codeloupe.model.history import (
 )
 from codeloupe.model.ports import History
 from codeloupe.model.review import Review, ReviewerInfo
-from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.model.usage import Usage
 from codeloupe.store.database import Database

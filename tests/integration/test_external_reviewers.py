@@ -12,9 +12,9 @@ import pytest
 from codeloupe import app
 from codeloupe.config.schema import Settings
 from codeloupe.integrations import CodeReviewer
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import RangeScope, ScopeRequest, UncommittedScope
-from codeloupe.model.severity import Severity
 from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
 from tests.unit.external.fake_gate import FakeGate, ending

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from codeloupe.engine.history.keeping import keep, keeping_sweep
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Verdict
-from codeloupe.model.severity import Severity
 from tests.program import codeloupe as started_codeloupe
 from tests.repository import GitRepository
 from tests.unit.reports.examples import review

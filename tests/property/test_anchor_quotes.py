@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from codeloupe.engine.anchor import Anchorer
 from codeloupe.engine.folding import fold
-from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, Severity
 from tests.unit.engine.anchor_material import ORIGIN, changed_file, claim
 
 _NAMES = st.text(string.ascii_lowercase, min_size=3, max_size=6)

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.parse.verification import read_verification
-from codeloupe.model.answer import ClaimedFinding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, Severity
 from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES
 
 FINDINGS = tuple(

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from codeloupe.engine.anchor import Anchorer
 from codeloupe.engine.folding import fold
 from codeloupe.engine.identity import with_fingerprints
-from codeloupe.model.finding import Finding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, Severity
 from tests.unit.engine.anchor_material import ORIGIN, changed_file, claim
 
 _NAMES = st.text(string.ascii_lowercase, min_size=4, max_size=7)

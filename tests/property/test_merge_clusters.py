@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.profile import Profile
 from codeloupe.engine.similarity import are_nearly_identical, likeness
-from codeloupe.model.finding import Finding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, Severity
 from tests.unit.engine.merge_material import labelled_pairs
 
 _COMMENTS = st.sampled_from([seen for pair in labelled_pairs() for seen in (pair.one, pair.other)])

@@ -8,8 +8,8 @@ import pytest
 from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
 from codeloupe.configuring import configure
 from codeloupe.errors import RevisionError
+from codeloupe.model.finding import Severity
 from codeloupe.model.scope import DefaultScope, FetchedScope, PullRequestScope, ScopeRequest
-from codeloupe.model.severity import Severity
 from tests.repository import GitRepository
 
 FORK = {"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "2", "CI_MERGE_REQUEST_PROJECT_ID": "1"}

@@ -27,7 +27,7 @@ from codeloupe.integrations import (
 )
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import ReviewerChosen, Warned
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,
@@ -40,7 +40,6 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.model.scope import CommitScope, RangeScope
-from codeloupe.model.severity import Severity
 from tests.repository import GitRepository
 
 SETTINGS = Settings(reviewer_type="offline")

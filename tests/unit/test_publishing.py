@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from codeloupe.engine.history.keeping import keep
 from codeloupe.errors import ForgeRefused, HeadMoved, UsageError
 from codeloupe.forges.publishing import PublishRequest, publish_github
+from codeloupe.model.finding import Severity
 from codeloupe.model.publication import Conclusion, Opinion, StatusKind, SummaryChange
 from codeloupe.model.review import Policy
-from codeloupe.model.severity import Severity
 from tests.github_server import GitHubServer, github_server
 from tests.github_server_graph import Graph
 from tests.github_server_records import ReviewComment

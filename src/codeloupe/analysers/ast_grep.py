@@ -28,7 +28,7 @@ from codeloupe.analysers.paths import is_test_file, read_regular_file
 from codeloupe.analysers.rules.pack import EXTENSIONS, language_of, rule_document
 from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from codeloupe.system.command import Command, Completed, find_program
 from codeloupe.system.environment import inherited_environment
 from codeloupe.system.running import run

@@ -8,8 +8,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.ports import MomentOf
-from codeloupe.model.severity import Severity
 
 
 class Issue(Struct, frozen=True, kw_only=True):

@@ -6,8 +6,7 @@ import posixpath
 from collections.abc import Iterable, Iterator
 
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import Finding, Source
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, Severity, Source
 
 NAME = "links"
 _MAX_SHOWN = 300

@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from codeloupe.analysers.lock_formats import Package, is_hashed_requirements, read_lock_file, read_requirements
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import Finding, Source
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, Severity, Source
 from codeloupe.system.redaction import redact
 
 NAME = "lock-files"

@@ -16,7 +16,7 @@ from codeloupe.analysers.paths import is_test_file
 from codeloupe.analysers.query_text import is_harmless_query
 from codeloupe.analysers.ruff_rules import RuffRule, ruff_rules
 from codeloupe.analysers.secret_values import speaks_about_secrets
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 _SYNTAX_ERROR = "invalid-syntax"
 _UNREADABLE = "E902"

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 _TABLE = "ruff_rules.toml"
 

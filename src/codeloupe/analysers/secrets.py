@@ -23,7 +23,7 @@ from codeloupe.analysers.secret_detectors import AWS_SECRET, BASIC_AUTH, ENTROPY
 from codeloupe.analysers.secret_values import looks_random
 from codeloupe.errors import AnalyserFailed, ProgramNotFound
 from codeloupe.model.change import Moment
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from codeloupe.system.command import Command, Completed
 from codeloupe.system.environment import inherited_environment
 from codeloupe.system.running import run

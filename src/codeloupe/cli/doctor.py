@@ -15,7 +15,7 @@ from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.running import run_to_end, tell_notes
 from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError
-from codeloupe.model.diagnosis import Check, Diagnosis
+from codeloupe.model.review import Check, Diagnosis
 from codeloupe.runtime import check_settings
 from codeloupe.system.sanitise import terminal
 

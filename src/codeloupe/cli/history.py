@@ -22,6 +22,7 @@ from codeloupe.engine.history.lookup import LAST, SHORT_ID, Here, find_entry, fi
 from codeloupe.engine.history.opening import opened_history
 from codeloupe.engine.history.whereabouts import find_identity_now
 from codeloupe.errors import UsageError
+from codeloupe.model.finding import Severity
 from codeloupe.model.history import (
     Dismissal,
     EntryKind,
@@ -36,7 +37,6 @@ from codeloupe.model.history import (
     Trends,
 )
 from codeloupe.model.review import Policy
-from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.reports import FORMATS, SWEEP_FORMATS, Layout, render, render_sweep
 from codeloupe.reports.history import (

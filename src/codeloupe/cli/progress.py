@@ -35,8 +35,7 @@ from codeloupe.model.events import (
     UnitsPlanned,
     Warned,
 )
-from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words, reviewer_in_words
 from codeloupe.system.sanitise import log_line, plain_signs
 

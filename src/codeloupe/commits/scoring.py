@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from codeloupe.model.answer import Proof
-from codeloupe.model.finding import Finding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict, PlanStep
 from codeloupe.model.usage import Usage
 

@@ -48,12 +48,11 @@ from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
 from codeloupe.model.change import Change, Scope, ScopeKind
 from codeloupe.model.commit import Commit
 from codeloupe.model.events import Event, ReviewerChosen, StageStarted
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.material import GuidanceFile
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.model.review import Policy, Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, RangeScope
-from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
 from codeloupe.panel import Floor, Panel, Seat, choose_seats, commit_experts, seated
 from codeloupe.store.baseline.revision import read_baseline

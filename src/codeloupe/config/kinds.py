@@ -15,8 +15,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.path_pattern import check_pattern
-from codeloupe.model.severity import Severity
 
 LARGEST_LIMIT = 1_000_000_000
 LONGEST_TEXT = 4_096

@@ -8,7 +8,7 @@ from typing import Any
 from codeloupe.config.groups import plain_experts, plain_instructions, plain_names
 from codeloupe.config.problems import escape
 from codeloupe.config.schema import KEYS, Settings
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from codeloupe.model.unit import Effort
 
 

@@ -15,9 +15,8 @@ from codeloupe.engine.quote_gaps import MASK
 from codeloupe.engine.quote_search import Ground, Match, Quote, Rank, find_fragments, find_quote
 from codeloupe.engine.replacement import replacement_of
 from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side
-from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import Finding, Source
+from codeloupe.model.finding import ClaimedFinding, Finding, Source
 
 _EVIDENCE_LINES = 40
 _EVIDENCE_CHARACTERS = 4_000

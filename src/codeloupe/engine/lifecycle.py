@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from codeloupe.engine.identity import digest
 from codeloupe.engine.profile import Profile
 from codeloupe.engine.similarity import gap, likeness_of_meaning
-from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
 
 SAME = 0.5
 # With how many earlier findings of its lines one is compared; more only a hostile history has.

@@ -15,8 +15,7 @@ from msgspec.structs import fields, replace
 
 from codeloupe.engine.profile import Profile
 from codeloupe.engine.similarity import NEAR_LINES, are_nearly_identical, likeness
-from codeloupe.model.finding import Finding, Source
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, Severity, Source
 
 # With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
 _MOST_COMPARED = 60

@@ -16,9 +16,8 @@ from codeloupe.engine.quote_gaps import MASK
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.suppression_syntax import comments_in, syntax_of
 from codeloupe.engine.surroundings import Surroundings
-from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import ClaimedFinding, Finding, FindingStatus
 from codeloupe.model.ports import ReviewTask
 
 # What stands in evidence where a secret was.

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from codeloupe.engine.reviewed_file import WholeLines
 from codeloupe.engine.reviewed_text import TextReader
-from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import ClaimedFinding, Finding
 from codeloupe.model.ports import ReviewTask
 
 _EVIDENCE_LINES = 10

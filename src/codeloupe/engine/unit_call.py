@@ -36,8 +36,7 @@ from codeloupe.engine.prompt import (
 from codeloupe.engine.quoted_answer import ECHOED_QUESTION, QUOTED_ANSWER, is_echo, is_quoted
 from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent import AgentRequest
-from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer
 from codeloupe.model.ports import EventSink
 from codeloupe.model.unit import Unit
 

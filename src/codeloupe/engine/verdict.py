@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Coverage, Policy, Verdict
-from codeloupe.model.severity import Severity
 
 PASSED, BLOCKED, INCOMPLETE = 0, 1, 3
 

@@ -24,12 +24,10 @@ from codeloupe.engine.quoted_answer import QUOTED_ANSWER, is_quoted
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentLimits
-from codeloupe.model.answer import Proof, Verification
 from codeloupe.model.events import FindingVerified, StageStarted
-from codeloupe.model.finding import Finding, FindingStatus, Source
+from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity, Source, Verification
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewError
-from codeloupe.model.severity import Severity
 
 _CONTEXT_LINES = 25
 _MOST_CHANGED_LINES = 400

@@ -11,7 +11,7 @@ from codeloupe.errors import HeadMoved, UsageError, install_command
 from codeloupe.forges.github.address import Endpoints, Target
 from codeloupe.forges.github.answers import READING, BadAnswer, Doing, Patience, explained
 from codeloupe.forges.github.client import GitHubClient, unreadable
-from codeloupe.model.confidential import Confidential
+from codeloupe.model import Confidential
 from codeloupe.model.publication import PullRequestName
 
 if TYPE_CHECKING:

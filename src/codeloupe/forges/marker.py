@@ -10,7 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from codeloupe.errors import UsageError
-from codeloupe.model.confidential import Confidential
+from codeloupe.model import Confidential
 from codeloupe.model.finding import Finding
 
 _PREFIX = "<!-- codeloupe:1 "

@@ -25,7 +25,7 @@ from codeloupe.forges.threads import (
     with_other_signature,
 )
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.publication import (
     Conclusion,
     DismissedFinding,
@@ -38,7 +38,6 @@ from codeloupe.model.publication import (
     WithoutComment,
 )
 from codeloupe.model.review import FailedUnit, Policy, Review, Verdict, unsettled_claims
-from codeloupe.model.severity import Severity
 from codeloupe.reports.wording import blocks, counted, gaps_of
 
 _PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3

@@ -12,9 +12,8 @@ from msgspec import ValidationError, convert
 
 from codeloupe.errors import UsageError
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import FindingStatus, Source
+from codeloupe.model.finding import FindingStatus, Severity, Source
 from codeloupe.model.review import Review, SkipReason
-from codeloupe.model.severity import Severity
 
 _HINT = "give a file that `codeloupe review --format json -o FILE` wrote"
 _LARGEST_NUMBER = 10**12

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 from codeloupe.errors import PipelineError
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.ports import GateTask
 from codeloupe.model.review import Review, claim_in_words
-from codeloupe.model.severity import Severity
 
 ReviewChange = Callable[[GateDefinition, GateTask], Awaitable[Review]]
 

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from codeloupe.errors import GitFailed, ProgramNotFound
-from codeloupe.model.confidential import Confidential
+from codeloupe.model import Confidential
 from codeloupe.system.blocking import run_blocking
 from codeloupe.system.command import Command, Completed, find_program
 from codeloupe.system.environment import inherited_environment

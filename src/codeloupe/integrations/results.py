@@ -9,9 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review, Verdict, claim_in_words
-from codeloupe.model.severity import Severity
 
 _NAMED_REASONS = 5
 _PRIORITY = re.compile(r"\s{0,8}\[\s{0,8}P[0-3]\s{0,8}\]\s*", re.IGNORECASE)

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import ReviewError
-from codeloupe.model.severity import Severity
 
 BASELINE_NAME = "codeloupe-baseline.yaml"
 EXPIRED = "baseline_expired"

@@ -2,13 +2,66 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+import re
+from enum import Enum, StrEnum
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression
+
+
+class Severity(Enum):
+    """How bad a finding is; the value is the priority, so P0 is the worst."""
+
+    CRITICAL = 0
+    HIGH = 1
+    MEDIUM = 2
+    LOW = 3
+
+    @property
+    def label(self) -> str:
+        """The word used in reports and JSON."""
+        return self.name.lower()
+
+    @property
+    def priority(self) -> int:
+        """The number in P0 to P3."""
+        return self.value
+
+    def at_least(self, threshold: Severity) -> bool:
+        """Whether this is as bad as the threshold, or worse."""
+        return self.value <= threshold.value
+
+    @classmethod
+    def parse(cls, text: object) -> Severity:
+        """Read any accepted spelling: P0-P3, 0-3, [P1], critical/high/medium/low, error/warning/suggestion/info.
+
+        Raises ValueError for anything else, so that the caller can drop that one finding and say so.
+        """
+        if isinstance(text, Severity):
+            return text
+        if isinstance(text, bool) or not isinstance(text, (int, str)):
+            raise ValueError(f"not a severity: {text!r}")
+        word = str(text).strip().strip("[]").strip().lower()
+        numbered = re.fullmatch(r"p?\s*([0-3])", word)
+        if numbered:
+            return cls(int(numbered[1]))
+        if word in _WORDS:
+            return _WORDS[word]
+        raise ValueError(f"not a severity: {text!r} (use critical, high, medium, low or P0 to P3)")
+
+
+_WORDS = {
+    "critical": Severity.CRITICAL,
+    "high": Severity.HIGH,
+    "error": Severity.HIGH,
+    "medium": Severity.MEDIUM,
+    "warning": Severity.MEDIUM,
+    "low": Severity.LOW,
+    "suggestion": Severity.LOW,
+    "info": Severity.LOW,
+}
 
 
 class FindingStatus(StrEnum):
@@ -116,3 +169,73 @@ class Finding(Struct, frozen=True, kw_only=True):
     def is_unsettled(self, fail_on: Severity) -> bool:
         """Whether it would block, had it a place in the code: nobody refuted it, so it must not pass for nothing."""
         return self.is_open and not self.anchored and self.severity.at_least(fail_on)
+
+
+_PRIORITIES = re.compile(r"(?:\s{0,8}(?:\[\s{0,8}P[0-3]\s{0,8}\]|\(P[0-3]\)|P[0-3]:)){1,4}\s{0,8}(?=\S)", re.IGNORECASE)
+
+
+class ClaimedFinding(Struct, frozen=True, kw_only=True):
+    """A defect as a model or an external program claims it: nothing in it is believed yet.
+
+    `replacement` is offered as the new code of the quoted lines.
+    """
+
+    severity: Severity
+    title: str
+    body: str = ""
+    file: str | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+    category: str = ""
+    evidence: str = ""
+    suggestion: str | None = None
+    replacement: str | None = None
+    confidence: float | None = None
+    reviewer: str | None = None
+    rule: str | None = None
+
+    @property
+    def plain_title(self) -> str:
+        """The title without a priority before it, such as `[P2]`: reports tell the one that counts themselves."""
+        stated = _PRIORITIES.match(self.title)
+        return self.title[stated.end() :] if stated else self.title
+
+
+class ReviewAnswer(Struct, frozen=True, kw_only=True):
+    """The findings that could be read for certain.
+
+    `problem` is None when the whole answer was understood; otherwise a named reason (`missing field: X`,
+    `invalid verdict: X`, `invalid json: …`, `empty output`), and the answer must not count as a whole review.
+    `dropped` tells of single items that could not be read; `repaired` that broken JSON was mended.
+    """
+
+    findings: tuple[ClaimedFinding, ...] = ()
+    verdict: str | None = None
+    summary: str = ""
+    problem: str | None = None
+    dropped: tuple[str, ...] = ()
+    repaired: bool = False
+
+    @property
+    def lost(self) -> str | None:
+        """Why the findings do not tell how bad it is, or None.
+
+        One that could not be read may be the gravest, and those that could be may yet be refuted or suppressed.
+        """
+        return self.dropped[0] if self.dropped else None
+
+
+class Proof(StrEnum):
+    """What an attempt to refute a finding showed."""
+
+    CONFIRMED = "confirmed"
+    UNPROVEN = "unproven"
+    REFUTED = "refuted"
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """The answer to a verification: `problem` as in ReviewAnswer; then `proof` is UNPROVEN and says nothing."""
+
+    proof: Proof
+    reason: str = ""
+    problem: str | None = None

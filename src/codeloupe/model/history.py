@@ -7,9 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
 
 

@@ -8,9 +8,8 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from codeloupe.model.change import Scope
-from codeloupe.model.finding import Finding
-from codeloupe.model.severity import Severity
+from codeloupe.model.change import FileChange, Scope
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.usage import Usage
 
 
@@ -205,3 +204,51 @@ class Review(Struct, frozen=True, kw_only=True):
     def passed(self) -> bool:
         """Whether a gate may open: nothing blocks, and nothing is missing unless the policy allows it."""
         return self.exit_code == 0
+
+
+class PreviewFile(Struct, frozen=True):
+    """One file of the change; `skipped` says why it would be left out, or is None when it would be reviewed."""
+
+    change: FileChange
+    skipped: SkippedFile | None = None
+
+    @property
+    def reviewed(self) -> bool:
+        """Whether a review would look at it."""
+        return self.skipped is None
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """The files of a scope, how many units a review would cut them into, and what their prompts would weigh.
+
+    `out_of_reach` are those of which not even the change is known: unreadable ones, and repositories of their own.
+    """
+
+    scope: Scope
+    files: tuple[PreviewFile, ...]
+    out_of_reach: tuple[SkippedFile, ...] = ()
+    units: int = 0
+    prompt_tokens_estimate: int = 0
+
+
+class Check(Struct, frozen=True):
+    """One thing that was looked at. `needed` tells whether a review fails without it."""
+
+    group: str
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
+    needed: bool = True
+
+
+class Diagnosis(Struct, frozen=True):
+    """All checks, and the reviewer that would be chosen."""
+
+    checks: tuple[Check, ...]
+    reviewer: ReviewerInfo
+
+    @property
+    def healthy(self) -> bool:
+        """Whether everything that a review needs is there."""
+        return all(check.ok for check in self.checks if check.needed)

@@ -16,7 +16,7 @@ from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitSweep
 
 if TYPE_CHECKING:
-    from codeloupe.model.preview import Preview
+    from codeloupe.model.review import Preview
 
 FORMATS = (
     "text",

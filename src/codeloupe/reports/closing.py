@@ -9,14 +9,13 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 from rich.text import Text
 
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import (
     Coverage,
     Review,
     ReviewError,
     SkippedFile,
 )
-from codeloupe.model.severity import Severity
 from codeloupe.reports.page import BOLD, DIM, Page
 from codeloupe.reports.wording import (
     NOTHING,

@@ -13,9 +13,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports.replacement import fix_of
 from codeloupe.reports.wording import (
     Gap,

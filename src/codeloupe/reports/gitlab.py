@@ -13,9 +13,8 @@ import json
 from collections.abc import Iterable
 from typing import TypedDict
 
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports.wording import Gap, GapKind, Standing, check_name, gaps_of, standing_of
 from codeloupe.system.sanitise import json_document
 from codeloupe.system.sanitise_plain import is_inside, plain_line, plain_path

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import fields
 
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.history import (
     Comparison,
     EntryKind,
@@ -24,7 +24,6 @@ from codeloupe.model.history import (
     TrendRow,
     Trends,
 )
-from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitReview
 from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words

@@ -16,10 +16,8 @@ from importlib.resources import files
 from msgspec.structs import replace
 
 from codeloupe import __version__
-from codeloupe.model.answer import Proof
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports import ShownDiff
 from codeloupe.reports.html_code import Excerpts, highlighted
 from codeloupe.reports.markup import (

@@ -16,9 +16,8 @@ from typing import Annotated, Any, Literal, TypedDict, Union, cast, get_args, ge
 
 from codeloupe import __version__
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import FindingStatus, Source
+from codeloupe.model.finding import FindingStatus, Severity, Source
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.system.sanitise import json_document

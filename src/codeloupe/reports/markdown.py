@@ -12,9 +12,8 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import (
     Standing,

@@ -8,8 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.model.preview import Preview, PreviewFile
-from codeloupe.model.review import SkippedFile, SkipReason
+from codeloupe.model.review import Preview, PreviewFile, SkippedFile, SkipReason
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
 from codeloupe.reports.wording import counted
 from codeloupe.system.sanitise import json_document

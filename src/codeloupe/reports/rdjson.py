@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import Gap, GapKind, Standing, check_name, gaps_of, standing_of, worst_first
 from codeloupe.system.sanitise import json_document

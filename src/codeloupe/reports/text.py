@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from codeloupe.model.answer import Proof
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import SuppressionKind
 from codeloupe.reports.closing import SEVERITY_STYLES, closing_lines, counts_by_severity, next_lines, not_reviewed_lines
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines, prose

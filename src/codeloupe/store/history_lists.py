@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.history import HistoryEntry, HistoryQuery, Listing, Sighting
-from codeloupe.model.severity import Severity
 from codeloupe.store.columns import text_column, text_of
 from codeloupe.store.failures import Unreadable
 from codeloupe.store.history_reading import with_source

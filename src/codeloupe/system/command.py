@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProgramNotFound
-from codeloupe.model.confidential import Confidential
+from codeloupe.model import Confidential
 from codeloupe.system.environment import search_path
 
 _NOT_FOUND = {errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import field
 from msgspec.structs import replace
 
-from codeloupe.model.confidential import Confidential
+from codeloupe.model import Confidential
 from codeloupe.testing.http_reading import HttpRequest
 
 _MASK = "[masked]"

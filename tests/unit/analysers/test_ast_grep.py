@@ -17,7 +17,7 @@ from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
 from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed, ProcessTimedOut, ProgramNotFound
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from tests.program import PYTHON_HEADER
 
 EVAL = "eval(code);\n"

@@ -12,7 +12,7 @@ from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
 from codeloupe.analysers.dataflow.syntax import parse
 from codeloupe.analysers.dataflow.worker import examine, read_module
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 FLASK = "from flask import Flask, request\napp = Flask(__name__)\n@app.route('/x')\ndef view():\n"
 

@@ -15,9 +15,9 @@ from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.errors import AnalyserFailed, ProcessTimedOut
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.events import Event, LaneFinished, Warned
+from codeloupe.model.finding import Severity
 from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit
-from codeloupe.model.severity import Severity
 from tests.endings import PATIENCE_SECONDS
 
 TOKEN = "gh" + "p_" + "q8Zr3LwXn5Kd9VtYb2Hc7Mf4Sg6Jp1Ra0TeU"

@@ -6,7 +6,7 @@ import pytest
 
 from codeloupe.analysers.query_text import is_harmless_query
 from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, rows_of, rule_issues
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 
 @pytest.mark.parametrize(

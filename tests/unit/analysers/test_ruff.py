@@ -13,7 +13,7 @@ from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.ruff_rules import ruff_rules
 from codeloupe.errors import ProcessTimedOut
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from codeloupe.system.command import Command
 from codeloupe.system.environment import inherited_environment
 from codeloupe.system.running import run

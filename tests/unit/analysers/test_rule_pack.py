@@ -17,7 +17,7 @@ import yaml
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.interface import AnalysisTarget, Issue
 from codeloupe.analysers.rules import pack
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 EXAMPLES = Path(__file__).parents[2] / "rule_examples"
 RULES = {path.stem: path for folder in pack.FOLDERS for path in pack.rule_files(folder)}

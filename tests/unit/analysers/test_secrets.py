@@ -15,7 +15,7 @@ import pytest
 from codeloupe.analysers import secrets
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
 from codeloupe.analysers.secrets import _TITLES, _WORKER, SecretsAnalyser
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from codeloupe.system.command import Command, Completed
 from codeloupe.system.environment import inherited_environment
 from codeloupe.system.running import run

@@ -6,8 +6,7 @@ from datetime import date
 from typing import Any
 
 from codeloupe.model.baseline import BaselineEntry
-from codeloupe.model.finding import Finding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, Severity
 
 TODAY = date(2030, 6, 15)
 ONE = "11111111aaaa22223333444455556666"

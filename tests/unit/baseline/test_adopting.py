@@ -6,8 +6,7 @@ import pytest
 
 from codeloupe.errors import UsageError
 from codeloupe.model.baseline import BaselineEntry
-from codeloupe.model.finding import FindingStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.store.baseline.adopting import Terms, all_open, chosen, entry_for
 from codeloupe.store.baseline.reviewed import ReviewedFindings

@@ -4,7 +4,7 @@ import io
 
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, Tally
 from codeloupe.model.events import CommitReviewed
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed
 
 ENDED = (

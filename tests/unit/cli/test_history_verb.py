@@ -17,9 +17,8 @@ from codeloupe.cli.parser import Parser
 from codeloupe.engine.history.opening import opened_history
 from codeloupe.engine.history.whereabouts import find_identity
 from codeloupe.errors import NotARepository, OutputError, StoreError, UsageError
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Policy
-from codeloupe.model.severity import Severity
 from tests.repository import GitRepository
 from tests.unit.store.history_samples import commit_review, identifier, named, record, sweep_record
 

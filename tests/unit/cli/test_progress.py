@@ -24,9 +24,8 @@ from codeloupe.model.events import (
     UnitsPlanned,
     Warned,
 )
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.model.severity import Severity
 from tests.endings import comes_to_pass
 from tests.unit.reports.examples import finding
 

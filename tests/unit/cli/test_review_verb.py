@@ -23,8 +23,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import UnitFinished, UnitsPlanned, Warned
-from codeloupe.model.preview import Preview
-from codeloupe.model.review import Policy, Review
+from codeloupe.model.review import Policy, Preview, Review
 from codeloupe.model.scope import DefaultScope
 from codeloupe.model.usage import Usage
 from tests.repository import GitRepository

@@ -25,8 +25,7 @@ from codeloupe.model.events import (
     UnitsPlanned,
     Warned,
 )
-from codeloupe.model.finding import FindingStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import FindingStatus, Severity
 from tests.unit.reports.examples import finding
 
 FINISHED = AgentFinished("codex", success=True, attempts=1, duration_ms=5, cost_usd=0.5)

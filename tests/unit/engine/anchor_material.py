@@ -6,10 +6,8 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 from codeloupe.engine.anchor import Anchorer, Origin
-from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.model.finding import Finding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, Finding, Severity
 
 ORIGIN = Origin(reviewer="scripted", look="scripted/all#1")
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from codeloupe.model.finding import Finding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, Severity
 
 _PAIRS = Path(__file__).with_name("merge_pairs.yaml")
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
 

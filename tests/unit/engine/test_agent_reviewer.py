@@ -13,9 +13,9 @@ from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage
 from codeloupe.model.agent_events import TurnTaken
 from codeloupe.model.events import AgentActivity, Event, LaneFinished, UnitFinished, UnitsPlanned
+from codeloupe.model.finding import Severity
 from codeloupe.model.ports import AgentEventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.model.severity import Severity
 from codeloupe.testing import Json, ScriptedAgent
 from tests.endings import PATIENCE_SECONDS
 from tests.review_factories import (

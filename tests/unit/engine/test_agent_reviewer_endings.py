@@ -25,9 +25,8 @@ from codeloupe.errors import (
     StoreError,
 )
 from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.events import Event, LaneFinished, Warned
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import ClaimedFinding, Finding
 from codeloupe.model.ports import AgentEventSink, ReviewerOutcome, ReviewTask
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger

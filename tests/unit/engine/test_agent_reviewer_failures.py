@@ -17,8 +17,8 @@ from codeloupe.errors import (
     TimedOut,
 )
 from codeloupe.model.events import Event, UnitFinished, Warned
+from codeloupe.model.finding import Severity
 from codeloupe.model.ports import ReviewerOutcome, ReviewTask
-from codeloupe.model.severity import Severity
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
 from tests.endings import with_enough_time
 from tests.review_factories import answer, by_file, claim, make_reviewer, make_task, named

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.quote_gaps import MASK
 from codeloupe.model.change import FileStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from codeloupe.system.redaction import redact
 from tests.unit.engine.anchor_material import ORIGIN, anchorer_of, changed_file, claim, place, where
 

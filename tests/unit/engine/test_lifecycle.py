@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.identity import with_fingerprints
 from codeloupe.engine.lifecycle import Ground, Rounds, compare, converged
-from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from tests.unit.engine.samples import finding
 
 NEW, OPEN, FIXED = FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.FIXED

@@ -16,8 +16,7 @@ from codeloupe.engine.identity import first_names, with_fingerprints
 from codeloupe.engine.lifecycle import SAME, Ground, compare
 from codeloupe.engine.profile import Profile
 from codeloupe.engine.similarity import likeness_of_meaning
-from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from tests.unit.engine.merge_material import labelled_pairs
 from tests.unit.engine.samples import finding
 

@@ -11,8 +11,7 @@ from codeloupe.engine import merge
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.profile import Profile
 from codeloupe.engine.similarity import likeness
-from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from tests.unit.engine.merge_material import Pair, labelled_pairs
 from tests.unit.engine.samples import finding
 

@@ -9,8 +9,7 @@ from codeloupe.agents.calls.strict_schema import strict_schema, without_fillers
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult
-from codeloupe.model.answer import Proof
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Proof, Severity
 
 _FINDING = {
     "file": "a.py",

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.identity import with_fingerprints
 from codeloupe.engine.rounds import Asked, EarlierRounds, who_saw
-from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from tests.review_factories import make_task, source
 from tests.unit.engine.samples import finding
 

@@ -9,9 +9,9 @@ from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import SelectionRules, select_by_diff
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.events import Event, StageStarted, Warned
+from codeloupe.model.finding import Severity
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
-from codeloupe.model.severity import Severity
 from codeloupe.reports.wording import outcome_of
 from tests.unit.engine.samples import change, changed, finding
 

@@ -9,11 +9,9 @@ import pytest
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.stated_lines import StatedLines
-from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import ClaimedFinding, Finding, Severity
 from codeloupe.model.ports import ReviewTask
-from codeloupe.model.severity import Severity
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
 HUNK = Hunk(5, 2, 5, 4, b" five\n+six\n+seven\n eight\n", added=2)

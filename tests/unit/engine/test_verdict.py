@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from codeloupe.engine.verdict import exit_code, judge, summarise
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Coverage, Policy, Verdict
-from codeloupe.model.severity import Severity
 from tests.unit.engine.samples import finding
 
 

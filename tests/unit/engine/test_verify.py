@@ -16,9 +16,8 @@ from codeloupe.errors import NotLoggedIn, OutputInvalid, TimedOut
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.events import Event, FindingVerified, StageStarted, Warned
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.ports import AskAgent, ReviewerOutcome, ReviewTask
-from codeloupe.model.severity import Severity
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS
 from tests.review_factories import LIMITS, direct, make_task, named, through

@@ -14,7 +14,7 @@ from codeloupe.engine.plan_experts import ExpertChoice
 from codeloupe.engine.prompt_checklist import checklist
 from codeloupe.engine.tokens import tokens_of
 from codeloupe.model.expert import Expert
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 HERE = Path(codeloupe.engine.experts.loading.__file__).parent
 LABELS = [severity.label for severity in Severity]

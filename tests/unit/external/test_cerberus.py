@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
 from codeloupe.model.events import Event, LaneFinished, Warned
+from codeloupe.model.finding import Severity
 from codeloupe.model.material import Intent
 from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
-from codeloupe.model.severity import Severity
 from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 from tests.repository import GitRepository

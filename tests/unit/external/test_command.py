@@ -13,10 +13,9 @@ import pytest
 from codeloupe.engine.external.command import CommandReviewer
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.events import Event, LaneFinished, Warned
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.ports import ReviewerOutcome
 from codeloupe.model.scope import CommitScope, DiffScope, UncommittedScope
-from codeloupe.model.severity import Severity
 from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import with_enough_time
 from tests.repository import GitRepository

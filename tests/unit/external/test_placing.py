@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from codeloupe.engine.external.placing import place
-from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import ClaimedFinding, Finding, Severity
 from codeloupe.model.ports import ReviewTask
-from codeloupe.model.severity import Severity
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
 BODY = b" five\n+six\r\n+seven\n eight\n"

@@ -9,8 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.model.answer import ClaimedFinding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, Severity
 
 FINDINGS = (
     ClaimedFinding(

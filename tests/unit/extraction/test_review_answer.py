@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from codeloupe.engine.parse.finding_item import MAX_FINDINGS
 from codeloupe.engine.parse.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON
 from codeloupe.engine.parse.review_answer import read_review_answer
-from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
 from tests.unit.extraction.review_shapes import ENVELOPES, FINDINGS, JSON_SHAPES, dumped, gate_item, own_item
 
 ITEM = {"file": "a.py", "line": 3, "severity": "high", "title": "It fails", "body": "Always."}

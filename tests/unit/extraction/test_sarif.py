@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from codeloupe.engine.parse.review_answer import read_review_answer
-from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
 
 RULES = [{"id": "R1", "defaultConfiguration": {"level": "error"}}, {"id": "R2"}]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codeloupe.engine.parse.stated_severity import stated_severity
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 
 @pytest.mark.requirement("V7")

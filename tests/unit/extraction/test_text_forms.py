@@ -7,8 +7,7 @@ import pytest
 from codeloupe.engine.parse.clean_words import says_clean
 from codeloupe.engine.parse.reasons import NO_JSON, TRUNCATED_JSON
 from codeloupe.engine.parse.review_answer import read_review_answer
-from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
 from tests.grave_answers import CLEAN_WORDS, WORDED_ANSWERS
 
 INJECTION = ClaimedFinding(

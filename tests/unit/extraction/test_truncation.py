@@ -13,8 +13,7 @@ import pytest
 
 from codeloupe.engine.parse.reasons import TRUNCATED_JSON
 from codeloupe.engine.parse.review_answer import read_review_answer
-from codeloupe.model.answer import ClaimedFinding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, Severity
 from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES, dumped
 
 # Counting lines would take several times as long as running them, and other tests show the same lines.

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from codeloupe.engine.parse.verification import read_verification
-from codeloupe.model.answer import Proof, Verification
+from codeloupe.model.finding import Proof, Verification
 from tests.unit.extraction.review_shapes import ENVELOPES
 
 REFUTED = {"reason": "It is checked in {line 3}.", "proof": "refuted"}

@@ -12,9 +12,9 @@ from codeloupe.forges.comments import (
 )
 from codeloupe.forges.marker import Mark, MarkKind
 from codeloupe.forges.plan import make_plan
+from codeloupe.model.finding import Severity
 from codeloupe.model.publication import PublishOptions, PullRequest, WithoutComment
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
-from codeloupe.model.severity import Severity
 from tests.markdown_page import ACTIVE, tokens
 from tests.publish_material import FIRST, finding, review
 from tests.publish_states import MARKER, pull_request, said, thread_about

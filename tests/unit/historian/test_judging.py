@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from codeloupe.engine.history.judging import changed_policy, judged, judged_sweep
 from codeloupe.errors import UsageError
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Policy, Verdict
-from codeloupe.model.severity import Severity
 from tests.unit.store.history_samples import commit_review, named, record, sweep_record
 
 HIGH, MEDIUM, LOW = Severity.HIGH, Severity.MEDIUM, Severity.LOW

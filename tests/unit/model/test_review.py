@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 
 from codeloupe.model.change import FileChange, FileStatus, Scope, ScopeKind
-from codeloupe.model.diagnosis import Check, Diagnosis
-from codeloupe.model.finding import Finding, FindingStatus
-from codeloupe.model.preview import PreviewFile
-from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, SkippedFile, SkipReason, Verdict
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.review import (
+    Check,
+    Coverage,
+    Diagnosis,
+    FailedUnit,
+    Policy,
+    PreviewFile,
+    Review,
+    ReviewerInfo,
+    SkippedFile,
+    SkipReason,
+    Verdict,
+)
 
 
 def finding(*, status: FindingStatus = FindingStatus.NEW, anchored: bool = True) -> Finding:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 SPELLINGS = {
     Severity.CRITICAL: ["P0", "p0", "0", 0, "[P0]", "critical", " CRITICAL "],

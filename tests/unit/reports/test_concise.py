@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 from codeloupe.reports.concise import render_concise
 from tests.telling_reviews import hostile_review, incomplete_review
 from tests.unit.reports.examples import finding, review

@@ -5,8 +5,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import Policy, Review, ReviewError
-from codeloupe.model.severity import Severity
 from codeloupe.reports.github import render_github
 from tests.telling_reviews import (
     HOSTILE,

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports.gitlab import render_gitlab
 from tests.report_documents import check_gitlab
 from tests.telling_reviews import (

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.history import (
     Comparison,
     HistoryEntry,
@@ -21,7 +22,6 @@ from codeloupe.model.history import (
     TrendRow,
     Trends,
 )
-from codeloupe.model.severity import Severity
 from codeloupe.reports.history import (
     comparison_json,
     cost_in_words,

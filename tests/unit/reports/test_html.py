@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports import ShownDiff
 from codeloupe.reports.html import render_html
 from codeloupe.reports.markup import element, trusted_block

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import codeloupe
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,
@@ -23,7 +23,6 @@ from codeloupe.model.review import (
     SkipReason,
     Verdict,
 )
-from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import json_schema, render_json, schema_of

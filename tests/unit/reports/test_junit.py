@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from junitparser import Error, Failure, Skipped
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import Policy, Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports.junit import render_junit
 from tests.report_documents import check_junit
 from tests.telling_reviews import (

@@ -4,8 +4,7 @@ import json
 import os
 
 from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.preview import Preview, PreviewFile
-from codeloupe.model.review import SkippedFile, SkipReason
+from codeloupe.model.review import Preview, PreviewFile, SkippedFile, SkipReason
 from codeloupe.reports.preview import render_preview_json, render_preview_text
 
 HUNK = Hunk(3, 2, 3, 4, b"-a\n-b\n+c\n+d\n+e\n+f\n", added=4, deleted=2)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import Policy, Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports.rdjson import render_rdjson, render_rdjsonl
 from tests.report_documents import check_rdjson, check_rdjsonl
 from tests.telling_reviews import (

@@ -5,9 +5,8 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Policy, Review
-from codeloupe.model.severity import Severity
 from codeloupe.reports.sarif import render_sarif
 from tests.report_documents import check_sarif
 from tests.telling_reviews import (

@@ -13,9 +13,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec.structs import replace
 
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Coverage, ReviewerInfo
-from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.model.usage import Usage

@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Coverage, ReviewerInfo, Verdict
-from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.reports.text import render_text

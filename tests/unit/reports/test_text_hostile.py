@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,
@@ -18,7 +18,6 @@ from codeloupe.model.review import (
     SkipReason,
     Verdict,
 )
-from codeloupe.model.severity import Severity
 from codeloupe.reports.svg import svg
 from codeloupe.reports.text import render_text
 from codeloupe.system.sanitise import terminal

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import Coverage, FailedUnit, Policy, SkippedFile, SkipReason, Verdict
-from codeloupe.model.severity import Severity
 from codeloupe.reports.closing import closing
 from codeloupe.reports.text import render_text
 from tests.unit.reports.examples import finding, review

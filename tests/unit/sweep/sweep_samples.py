@@ -12,9 +12,8 @@ from codeloupe.commits.dispatching import Assignment
 from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
 from codeloupe.model.change import Change, Scope, ScopeKind
 from codeloupe.model.commit import Commit
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
-from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitReview, CommitSweep
 
 MADE = datetime(2024, 5, 31, 12, 30, tzinfo=UTC)

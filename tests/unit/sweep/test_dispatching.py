@@ -9,8 +9,8 @@ import pytest
 from codeloupe.commits.dispatching import AgentDispatcher, Assignment
 from codeloupe.errors import GitFailed, NotLoggedIn, TimedOut
 from codeloupe.model.change import Change
+from codeloupe.model.finding import Severity
 from codeloupe.model.review import Coverage, Review, SkippedFile, SkipReason
-from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
 from tests.unit.sweep.sweep_samples import assignment, failed_review, finding, given, review
 

@@ -17,11 +17,11 @@ from codeloupe.engine.history.opening import opened_history
 from codeloupe.errors import AgentError, ConfigError, Crashed, NotARepository, NotLoggedIn, RevisionError, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
+from codeloupe.model.finding import Severity
 from codeloupe.model.history import HistoryQuery
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import CommitScope
-from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict
 from codeloupe.panel import Floor, Seat
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text

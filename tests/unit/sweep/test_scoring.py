@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
-from codeloupe.model.finding import FindingStatus
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
 from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import NotInstalled, install_command
-from codeloupe.model.confidential import Confidential
+from codeloupe.model import Confidential
 
 NAME = "api"
 INSTALL = install_command("api")

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 
 class Harm(StrEnum):

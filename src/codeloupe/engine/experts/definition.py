@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import ConfigError
 from codeloupe.model.expert import Expert
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 _KEYS = ("description", "brief", "focus", "sceptical_of", "do_not_flag", "paths", "severity_guide")
 _MOST_ITEMS = 40

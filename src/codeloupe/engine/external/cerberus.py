@@ -29,9 +29,8 @@ from codeloupe.engine.failures import INVALID_ANSWER
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.verdict import judge
 from codeloupe.errors import ProcessError, ProgramNotFound
-from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, ReviewAnswer
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage

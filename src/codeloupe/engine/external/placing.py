@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.stated_lines import StatedLines
-from codeloupe.model.answer import ClaimedFinding
-from codeloupe.model.finding import Finding, Source
+from codeloupe.model.finding import ClaimedFinding, Finding, Source
 from codeloupe.model.ports import ReviewTask
 from codeloupe.system.redaction import redact
 

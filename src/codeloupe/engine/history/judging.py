@@ -6,10 +6,9 @@ from msgspec.structs import replace
 
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.errors import UsageError
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import UNPLACED, Policy, Review, unplaced_errors, unsettled_claims
-from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
 
 _PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3

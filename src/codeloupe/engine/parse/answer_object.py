@@ -23,8 +23,7 @@ from codeloupe.engine.parse.places import place_of
 from codeloupe.engine.parse.reasons import invalid_json, invalid_verdict, missing_field, shown, unlisted
 from codeloupe.engine.parse.sarif import looks_like_sarif, read_sarif
 from codeloupe.engine.parse.statements import contradiction, sign_of_failure
-from codeloupe.model.answer import ReviewAnswer
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ReviewAnswer, Severity
 
 _VERDICT_NAMES = ("verdict", "consensus_verdict")
 _STATING_NAMES = (*_VERDICT_NAMES, "overall_correctness")

@@ -12,7 +12,7 @@ from codeloupe.engine.parse.finding_item import looks_like_item, looks_like_unra
 from codeloupe.engine.parse.flaws import FlawedObject, flaw_of, other_values
 from codeloupe.engine.parse.places import written_place
 from codeloupe.engine.parse.reasons import shown
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 
 def words_of(text: str) -> frozenset[str]:

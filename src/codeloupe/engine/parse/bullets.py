@@ -12,7 +12,7 @@ from itertools import chain, islice, pairwise
 
 from codeloupe.engine.parse.finding_item import answer_of, findings_of
 from codeloupe.engine.parse.patterns import late
-from codeloupe.model.answer import ReviewAnswer
+from codeloupe.model.finding import ReviewAnswer
 
 _NAMES = {
     "severity": "severity",

@@ -11,8 +11,7 @@ from codeloupe.engine.parse.patterns import late
 from codeloupe.engine.parse.places import place_of
 from codeloupe.engine.parse.reasons import TRUNCATED_JSON, invalid_json, missing_field, shown
 from codeloupe.engine.parse.stated_severity import stated_severity
-from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
 
 MAX_FINDINGS = 1000
 MAX_SUMMARY_CHARACTERS = 10_000

@@ -16,7 +16,7 @@ from codeloupe.engine.parse.flaws import TRUNCATED, FlawedObject
 from codeloupe.engine.parse.patterns import late
 from codeloupe.engine.parse.reasons import missing_field
 from codeloupe.engine.parse.stated_severity import stated_severity
-from codeloupe.model.answer import ReviewAnswer
+from codeloupe.model.finding import ReviewAnswer
 
 _MAX_CHARACTERS = 300_000
 _MAX_ITEMS = 2_000

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.parse.finding_item import MAX_FINDINGS, too_many
 from codeloupe.engine.parse.reasons import is_lasting
-from codeloupe.model.answer import ReviewAnswer
+from codeloupe.model.finding import ReviewAnswer
 
 _MAX_DROPPED = 200
 

@@ -6,7 +6,7 @@ import re
 
 from codeloupe.engine.parse.finding_item import answer_of, findings_of
 from codeloupe.engine.parse.patterns import late
-from codeloupe.model.answer import ReviewAnswer
+from codeloupe.model.finding import ReviewAnswer
 
 # What a line without a severity gets: the word for it is warning.
 _DEFAULT_SEVERITY = "warning"

@@ -44,8 +44,7 @@ from codeloupe.engine.parse.reasons import (
 )
 from codeloupe.engine.parse.review_comments import read_review_comments
 from codeloupe.engine.parse.statements import sign_around
-from codeloupe.model.answer import ReviewAnswer
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ReviewAnswer, Severity
 
 # A text in an envelope, in a text in an envelope, is as deep as programs go.
 _MAX_NESTED_TEXTS = 3

@@ -7,7 +7,7 @@ from itertools import chain, pairwise
 
 from codeloupe.engine.parse.finding_item import answer_of, findings_of
 from codeloupe.engine.parse.places import written_place
-from codeloupe.model.answer import ReviewAnswer
+from codeloupe.model.finding import ReviewAnswer
 
 _COMMENT = re.compile(r"^[ \t]{0,3}[-*][ \t]{1,4}(?=\[P[0-3]\] )", re.MULTILINE)
 _BODY_END = re.compile(r"\n(?=[^\s])")

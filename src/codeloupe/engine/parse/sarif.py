@@ -11,8 +11,7 @@ from codeloupe.engine.parse.finding_item import UnreadableItem, findings_of, fir
 from codeloupe.engine.parse.flaws import flaw_of
 from codeloupe.engine.parse.places import span
 from codeloupe.engine.parse.reasons import invalid_json, missing_field, shown
-from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
 
 _LEVELS = {"error": Severity.HIGH, "warning": Severity.MEDIUM, "note": Severity.LOW, "none": Severity.LOW}
 _DEFAULT_LEVEL = "warning"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from codeloupe.engine.parse.patterns import late
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 _LONGEST_WORDS = 60
 _WORD = late(r"[^\W\d_]+[0-9]?|[0-9]+")

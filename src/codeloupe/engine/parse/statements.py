@@ -28,8 +28,7 @@ from codeloupe.engine.parse.finding_item import looks_like_item
 from codeloupe.engine.parse.patterns import late
 from codeloupe.engine.parse.reasons import doubtful, failed_run, shown, unlisted
 from codeloupe.engine.parse.stated_severity import stated_severity
-from codeloupe.model.answer import ClaimedFinding
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import ClaimedFinding, Severity
 
 _MAX_WORD_CHARACTERS = 60
 _UNFINISHED = words_of(

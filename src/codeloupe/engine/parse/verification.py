@@ -26,7 +26,7 @@ from codeloupe.engine.parse.reasons import (
     shown,
 )
 from codeloupe.engine.parse.statements import sign_around, sign_of_failure
-from codeloupe.model.answer import Proof, Verification
+from codeloupe.model.finding import Proof, Verification
 
 _MAX_NESTED_TEXTS = 3
 _MAX_REASON_CHARACTERS = 10_000

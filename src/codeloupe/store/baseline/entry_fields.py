@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import date
 from typing import NamedTuple
 
-from codeloupe.model.severity import Severity
+from codeloupe.model.finding import Severity
 
 LONGEST_TEXT = 4_096
 NEEDED = ("fingerprint", "reason")

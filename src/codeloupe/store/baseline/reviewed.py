@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from codeloupe.config.problems import escape
 from codeloupe.errors import UsageError
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import Review, ReviewError
-from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.sweep import CommitSweep
 
