@@ -33,6 +33,7 @@ from tests.publish_material import (
     review,
     write_report,
 )
+from tests.tables import for_each_row
 from tests.unit.cli.test_start import loaded_by
 
 FILES = {"app.py": patch(), "other.py": patch()}
@@ -241,7 +242,7 @@ class TestOutcomes:
         assert status.description is not None
         assert ("INCOMPLETE" in status.description) is bool(changes)
 
-    @pytest.mark.parametrize(
+    @for_each_row(
         ("changes", "conclusion"),
         [({}, "success"), ({"findings": (finding(4),)}, "failure"), ({"complete": False, "exit_code": 3}, "neutral")],
     )

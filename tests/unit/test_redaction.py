@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.system.redaction import redact
+from tests.tables import for_each_row
 
 LETTERS = "aB3dE6gH9jK2mN5pQ8rS"
 DASHES = "-" * 5
@@ -44,14 +45,14 @@ def private_key(kind: str = "RSA ", *, end: bool = True, newline: str = "\n", he
     return newline.join(filter(None, rows + closing if end else rows[:-1]))
 
 
-@pytest.mark.parametrize("name", TOKENS)
+@for_each_row("name", TOKENS)
 @pytest.mark.requirement("R16")
 def test_every_known_form_is_masked_and_nothing_around_it(name: str) -> None:
     for frame in ("{}", "key={}", "a {} b", '"{}",', "line\\n{}", "({})"):
         assert redact(frame.format(TOKENS[name])) == frame.format("[redacted]")
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("before", "secret", "after"),
     [
         ("https://", "ada:pass" + "word", "@host.invalid/path"),
@@ -64,7 +65,7 @@ def test_credentials_in_an_address_are_masked_and_the_address_stays(before: str,
     assert redact(before + secret + after) == f"{before}[redacted]{after}"
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "key",
     [
         private_key(),
@@ -80,7 +81,6 @@ def test_credentials_in_an_address_are_masked_and_the_address_stays(before: str,
         private_key(header="Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,0123456789ABCDEF"),
         private_key().replace("PRIVATE KEY", "PRIVATE KEY BLOCK"),
     ],
-    ids=range(12),
 )
 def test_a_private_key_is_masked_whole_however_it_is_laid_out(key: str) -> None:
     assert redact(f"before\n{key}\nand after.") == "before\n[redacted]\nand after."
@@ -94,7 +94,7 @@ def test_the_start_of_a_key_hides_nothing_that_follows() -> None:
     assert redact(opening + rest + closing) == "[redacted]" + rest + closing
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "text",
     [
         "task-management-system-configuration",
@@ -112,7 +112,7 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert redact(text) == text
 
 
-@pytest.mark.parametrize("name", TOKENS)
+@for_each_row("name", TOKENS)
 def test_a_token_is_masked_wherever_it_stands_in_a_long_text(name: str) -> None:
     secret = TOKENS[name].replace(": ", ":\n\t ")
     for length in range(4_000, 4_160, 7):
@@ -177,7 +177,7 @@ def test_no_secret_survives_between_any_texts(before: str, after: str, secret: s
     assert secret not in redact(f"{before} {secret} {after}")
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "piece",
     [
         "eyJ",
@@ -198,7 +198,7 @@ def test_no_secret_survives_between_any_texts(before: str, after: str, secret: s
         "A",
     ],
 )
-@pytest.mark.parametrize("start", ["", f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "https://", "eyJ"])
+@for_each_row("start", ["", f"{DASHES}BEGIN PRIVATE KEY{DASHES}", "https://", "eyJ"])
 def test_no_hostile_text_keeps_a_secret_behind_it_from_being_found(start: str, piece: str) -> None:
     # Work that grows with the square of this size would not end within the time limit of a test.
     text = start + piece * (200_000 // len(piece))

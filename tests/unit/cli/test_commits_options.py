@@ -10,6 +10,7 @@ from codeloupe.config.loading import load_settings
 from codeloupe.config.schema import KEYS, Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.sweep import CommitQuery
+from tests.tables import for_each_row
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -24,7 +25,7 @@ def settings(*words: str) -> Settings:
 
 
 @pytest.mark.requirement("D1")
-@pytest.mark.parametrize(
+@for_each_row(
     ("words", "expected"),
     [
         ([], {"since": "24 hours ago"}),
@@ -43,7 +44,7 @@ def test_the_options_name_the_commits(words: list[str], expected: dict[str, Any]
     assert query_of(parsed(*words)) == CommitQuery(**expected)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("words", "said"),
     [
         (["a..b", "--branch", "next"], "exclude each other"),
@@ -59,13 +60,13 @@ def test_what_means_nothing_is_refused_with_a_way_out(words: list[str], said: st
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("words", [["--max", "many"], ["--output", "html"], ["--on-incomplete", "maybe"], ["-q", "-v"]])
+@for_each_row("words", [["--max", "many"], ["--output", "html"], ["--on-incomplete", "maybe"], ["-q", "-v"]])
 def test_wrong_words_are_refused_by_the_parser(words: list[str]) -> None:
     with pytest.raises(argparse.ArgumentError):
         parsed(*words)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("words", "expected"),
     [
         (["--reviewer", "codex"], {"reviewer_type": "codex"}),

@@ -13,6 +13,7 @@ from codeloupe.config.schema import KEYS, Settings
 from codeloupe.config.template import initial_text
 from codeloupe.config.values import plain_values
 from codeloupe.errors import ConfigError, OutputError, UsageError
+from tests.tables import for_each_row
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_init_that_cannot_write_says_so_and_leaves_nothing_behind(root: Path) ->
     assert sorted(path.name for path in root.iterdir()) == [".git", "codeloupe.yaml"]
 
 
-@pytest.mark.parametrize("verb", ["init", "show", "validate"])
+@for_each_row("verb", ["init", "show", "validate"])
 def test_a_directory_that_does_not_exist_is_refused(verb: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere: no such directory"):
         run(verb, "--repo", tmp_path / "nowhere")

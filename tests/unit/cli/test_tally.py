@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from codeloupe.cli.progress import Tally
 from codeloupe.model.agent_events import (
     AgentEvent,
@@ -26,6 +24,7 @@ from codeloupe.model.events import (
     Warned,
 )
 from codeloupe.model.finding import FindingStatus, Severity
+from tests.tables import for_each_row
 from tests.unit.reports.examples import finding
 
 FINISHED = AgentFinished("codex", success=True, attempts=1, duration_ms=5, cost_usd=0.5)
@@ -94,7 +93,7 @@ def test_waiting_for_a_quota_ends_with_the_next_attempt_or_the_call() -> None:
     assert tally(*waiting, *activities("a", gone)) == []
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("events", "words"),
     [
         ([TokensSpent("codex", 5, 5)], []),

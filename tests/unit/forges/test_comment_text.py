@@ -10,6 +10,7 @@ from codeloupe.model.publication import AnswerKind, Opinion
 from tests.markdown_page import ACTIVE, code, tokens
 from tests.publish_material import FIRST, finding, review
 from tests.publish_states import MARKER
+from tests.tables import for_each_row
 
 ATTACK = (
     "@everyone see ![x](https://evil.example/p.png) [link](https://evil.example) <img src=x onerror=y> "
@@ -44,7 +45,7 @@ def test_an_edit_with_fences_in_it_stays_one_edit() -> None:
     assert fences(body_of(about)) == [("suggestion", "value_4 = '````'\n")]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("suggestion", "takes_edit"),
     [
         ("Check for zero first.", True),
@@ -52,7 +53,6 @@ def test_an_edit_with_fences_in_it_stays_one_edit() -> None:
         ("```suggestion\nvalue_4 = compute(4, checked=True)\n```", False),
         ("```suggestion\nvalue_4 = '\u202e'\n```", True),
     ],
-    ids=["words", "a sketch", "lines that take none", "invisible characters"],
 )
 def test_anything_else_is_advice(suggestion: str, *, takes_edit: bool) -> None:
     body = body_of(finding(4, suggestion=suggestion), takes_edit=takes_edit)
@@ -98,7 +98,7 @@ def test_what_is_too_long_is_cut_with_words_and_an_open_block_is_closed() -> Non
     assert fitted_body("x" * LONGEST_BODY) == "x" * LONGEST_BODY
 
 
-@pytest.mark.parametrize("kind", list(AnswerKind))
+@for_each_row("kind", list(AnswerKind))
 def test_an_answer_has_its_mark_and_its_commit(kind: AnswerKind) -> None:
     body = answer_body(kind, "abcdefgh", head=FIRST, why="@somebody said so", marker=MARKER)
     assert MARKER.read(body) == Mark(MarkKind(kind.value), "abcdefgh")
@@ -106,7 +106,7 @@ def test_an_answer_has_its_mark_and_its_commit(kind: AnswerKind) -> None:
     assert "`@somebody`" in body
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("opinion", "count", "words"),
     [
         (Opinion.COMMENT, 1, "1 new finding at"),

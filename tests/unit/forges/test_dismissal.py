@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.forges.threads import Dismissed, dismissal_in, dismissed_by, possible_maintainers
 from tests.publish_material import finding
 from tests.publish_states import MAINTAINER, disliked, said, thread_about
+from tests.tables import for_each_row
 
 PEOPLE = frozenset({MAINTAINER})
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("body", "reason"),
     [
         ("dismiss", ""),
@@ -27,7 +26,7 @@ def test_a_reply_that_dismisses(body: str, reason: str) -> None:
     assert dismissal_in(body) == reason
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     "body",
     [
         "dismissing this would be wrong",
@@ -60,7 +59,7 @@ def test_a_maintainer_dismisses_by_a_thumb_down() -> None:
     assert dismissed_by(thread, PEOPLE) == Dismissed(MAINTAINER, "")
 
 
-@pytest.mark.parametrize("association", ["NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR"])
+@for_each_row("association", ["NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR"])
 def test_a_stranger_dismisses_nothing(association: str) -> None:
     thread = thread_about(finding(), said("dismiss", association=association))
     assert dismissed_by(thread, PEOPLE) is None

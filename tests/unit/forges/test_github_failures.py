@@ -3,10 +3,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from codeloupe.errors import ForgeError, ForgeRefused
 from codeloupe.forges.github.answers import PULL_REQUESTS, Doing, Reply, bad_answer, explained, query_failure
+from tests.tables import for_each_row
 
 DOING = Doing("post comments", PULL_REQUESTS)
 
@@ -17,7 +16,7 @@ def error_of(status: int, body: Any = None, **headers: str) -> ForgeError:
     return explained(bad_answer(Reply(status, named, text)), DOING)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("status", "kind", "code", "words"),
     [
         (401, ForgeRefused, 2, "does not accept the token"),
@@ -49,7 +48,7 @@ def test_a_lock_and_a_sign_on_have_hints_of_their_own() -> None:
     assert "single sign-on" in error_of(403, x_github_sso="required; url=x").hint
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("body", "words"),
     [
         ({"message": "Validation Failed", "errors": [{"field": "line"}]}, "Validation Failed: line"),
@@ -73,7 +72,7 @@ def test_no_token_is_told() -> None:
     assert token not in error_of(422, {"message": f"bad {token}"}).message
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("errors", "kind"),
     [
         ([{"type": "FORBIDDEN", "message": "no"}], ForgeRefused),

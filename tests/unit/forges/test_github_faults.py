@@ -15,6 +15,7 @@ from tests.github_server import GitHubServer, github_server
 from tests.github_server_patches import changed_file
 from tests.github_server_world import PullRequest
 from tests.publish_material import FIRST, ROWS, SECOND, Sleeper, finding, patch, publish, review
+from tests.tables import for_each_row
 
 REVIEWS = "/repos/octo/demo/pulls/1/reviews"
 COMMENTS = "/repos/octo/demo/issues/1/comments"
@@ -369,7 +370,7 @@ def test_an_approval_is_given_once(server: GitHubServer, tmp_path: Path, *, afte
     assert [one.state for one in pull_of(server).reviews] == ["APPROVED"]
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before it was done", "after it was done"])
+@for_each_row("after", [False, True])
 def test_a_check_run_is_made_once(tmp_path: Path, *, after: bool) -> None:
     with github_server(identity="actions") as server:
         repo = server.repository("octo/demo")

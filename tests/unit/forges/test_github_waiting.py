@@ -9,6 +9,7 @@ import pytest
 from codeloupe.errors import ForgeError
 from codeloupe.forges.github.answers import MOST_LIMITED, Patience, Reply, is_failure, is_limited, limit_seconds
 from tests.publish_material import Sleeper
+from tests.tables import for_each_row
 
 NOW = 1_000_000.0
 
@@ -21,7 +22,7 @@ def reply(status: int, body: Any = None, **headers: str) -> Reply:
 SECONDARY = reply(403, {"message": "You have exceeded a secondary rate limit. Please wait."})
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("answer", "limited"),
     [
         (reply(429), True),
@@ -54,7 +55,7 @@ def test_only_what_fails_on_their_side_is_a_failure() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("answer", "times", "seconds"),
     [
         (reply(429, retry_after="7"), 1, 7.0),

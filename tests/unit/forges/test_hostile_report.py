@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from codeloupe.cli.publish import publication_json, render_publication
 from codeloupe.errors import UsageError
 from codeloupe.forges.comments import check_summary, check_title, status_description, summary_body
@@ -20,6 +18,7 @@ from codeloupe.reports.json_v1 import render_json
 from tests.markdown_page import ACTIVE, shown_text, tokens
 from tests.publish_material import finding, review
 from tests.publish_states import MARKER, pull_request
+from tests.tables import for_each_row
 
 REPORT = json.loads(
     render_json(
@@ -70,8 +69,8 @@ def poisoned(value: Any, attack: str, *, kept: frozenset[str]) -> Any:
     return attack if isinstance(value, str) else value
 
 
-@pytest.mark.parametrize("kept", [KEPT, KEPT | PLACED], ids=["everywhere", "on lines of the diff"])
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
+@for_each_row("kept", [KEPT, KEPT | PLACED])
+@for_each_row("attack", ATTACKS.values())
 def test_it_stays_text(attack: str, kept: frozenset[str]) -> None:
     document = poisoned(REPORT, attack, kept=kept)
     read = read_review(json.dumps(document).encode(), name="r.json")
@@ -105,7 +104,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(each, (*path, key))
 
 
-@pytest.mark.parametrize("value", [None, True, -5, 10**400, 1e308, "", "2024-99-99", [], {}, [[]], [None]], ids=repr)
+@for_each_row("value", [None, True, -5, 10**400, 1e308, "", "2024-99-99", [], {}, [[]], [None]])
 def test_whatever_stands_anywhere_it_is_read_or_refused_in_words(value: Any) -> None:
     refusals = []
     for path in places(REPORT):

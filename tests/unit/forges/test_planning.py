@@ -25,6 +25,7 @@ from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, Skipped
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from tests.publish_material import BASE, FIRST, SECOND, finding, patch, review
 from tests.publish_states import MAINTAINER, MARKER, disliked, pull_request, said, thread_about, told
+from tests.tables import for_each_row
 
 
 def plan(reviewed: Review, pull: PullRequest, **options: Any) -> Plan:
@@ -176,7 +177,7 @@ class TestFixedFindings:
     def test_one_that_somebody_closed_needs_no_word(self) -> None:
         assert plan(review(), pull_request(thread_about(finding(4), is_resolved=True))).answers == ()
 
-    @pytest.mark.parametrize(
+    @for_each_row(
         ("changes", "words"),
         [
             ({"status": FindingStatus.FIXED}, "No longer found"),
@@ -189,7 +190,7 @@ class TestFixedFindings:
         assert answer.resolved is True
         assert words in (answer.body or "")
 
-    @pytest.mark.parametrize(
+    @for_each_row(
         "changes",
         [
             {"coverage": Coverage(files_total=1, files_reviewed=1)},
@@ -201,7 +202,6 @@ class TestFixedFindings:
             },
             {"coverage": Coverage(files_total=2, skipped=(SkippedFile("app.py", SkipReason.EXCLUDED),))},
         ],
-        ids=["a part of the files", "one of two commits", "unknown gaps", "failed unit", "excluded now"],
     )
     def test_what_was_not_looked_at_again_stays_open_and_that_is_told(self, changes: dict[str, Any]) -> None:
         made = plan(review(**changes), pull_request(thread_about(finding(4)), commits=2))
@@ -223,7 +223,7 @@ class TestFixedFindings:
 
 
 class TestFindingsThatAreBack:
-    @pytest.mark.parametrize("kind", [AnswerKind.GONE, AnswerKind.ASIDE])
+    @for_each_row("kind", [AnswerKind.GONE, AnswerKind.ASIDE])
     def test_one_that_we_called_gone_is_opened_again(self, kind: AnswerKind) -> None:
         thread = thread_about(finding(4), told(kind, finding(4)), is_resolved=True)
         made = plan(review(finding(4)), pull_request(thread))
@@ -301,13 +301,12 @@ class TestTheConclusion:
     def test_what_was_blocked_by_a_hidden_finding_stays_blocked(self) -> None:
         assert plan(review(exit_code=1, hidden_findings=1), pull_request()).conclusion is Conclusion.FAILURE
 
-    @pytest.mark.parametrize(
+    @for_each_row(
         "changes",
         [
             {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
             {"coverage": Coverage(files_total=2, files_reviewed=2)},
         ],
-        ids=["one of two commits", "two of five files"],
     )
     def test_a_part_of_the_pull_request_can_block_and_cannot_pass(self, changes: dict[str, Any]) -> None:
         pull = pull_request(commits=2, changed_files=5)
@@ -329,7 +328,7 @@ REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=F
 
 
 class TestOpinions:
-    @pytest.mark.parametrize("reviewed", [review(), review(finding(4))])
+    @for_each_row("reviewed", [review(), review(finding(4))])
     def test_by_itself_it_has_none(self, reviewed: Review) -> None:
         assert plan(reviewed, pull_request()).opinion is Opinion.COMMENT
 
@@ -338,7 +337,7 @@ class TestOpinions:
         assert plan(review(finding(4)), pull_request()).posts_review
         assert plan(review(), pull_request(), approve=True).posts_review
 
-    @pytest.mark.parametrize(
+    @for_each_row(
         ("reviewed", "opinion"),
         [
             (review(), Opinion.APPROVE),
@@ -353,13 +352,12 @@ class TestOpinions:
     ) -> None:
         assert plan(reviewed, pull_request(), approve=True).opinion is opinion
 
-    @pytest.mark.parametrize(
+    @for_each_row(
         "pull",
         [
             pull_request(changed_files=3),
             pull_request(thread_about(finding(4), reviewer="agent_sdk")),
         ],
-        ids=["perhaps not all files", "an earlier finding that stays open"],
     )
     def test_without_having_seen_all_it_neither_approves_nor_withdraws_a_request(self, pull: PullRequest) -> None:
         made = plan(review(), replace(pull, opinions=(REQUESTED,)), approve=True)
@@ -374,7 +372,7 @@ class TestOpinions:
         old = replace(APPROVED, head=SECOND)
         assert plan(review(), pull_request(opinions=(old,)), approve=True).opinion is Opinion.APPROVE
 
-    @pytest.mark.parametrize("reviewed", [review(finding(4)), review(complete=False, exit_code=3)])
+    @for_each_row("reviewed", [review(finding(4)), review(complete=False, exit_code=3)])
     def test_an_approval_that_does_not_hold_any_more_is_withdrawn(self, reviewed: Review) -> None:
         assert plan(reviewed, pull_request(opinions=(APPROVED, REQUESTED))).withdrawn == (APPROVED,)
 

@@ -3,10 +3,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from codeloupe.model.review import Policy, Review
 from codeloupe.reports import FORMATS, Layout, render
+from tests.tables import for_each_row
 from tests.telling_reviews import (
     empty_review,
     hostile_review,
@@ -38,10 +37,8 @@ def test_every_format_of_a_review_is_here() -> None:
     assert tuple(FORMATS) == FORMATS
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize(
-    "whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()]
-)
+@for_each_row("name", FORMATS)
+@for_each_row("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
 def test_every_format_takes_every_review_and_ends_its_last_line(name: str, whole: Review) -> None:
     text = render(whole, name, Layout())
 
@@ -50,22 +47,21 @@ def test_every_format_takes_every_review_and_ends_its_last_line(name: str, whole
     assert render(whole, name, Layout()) == text
 
 
-@pytest.mark.parametrize(("name", "mark"), INCOMPLETE_MARKS.items())
-@pytest.mark.parametrize(
+@for_each_row(("name", "mark"), INCOMPLETE_MARKS.items())
+@for_each_row(
     "whole",
     [
         incomplete_review(),
         review(complete=False, exit_code=3),
         review(complete=False, exit_code=0, policy=Policy(pass_when_incomplete=True)),
     ],
-    ids=["named gaps", "no named gap", "accepted"],
 )
 def test_an_incomplete_review_looks_incomplete_in_every_format(name: str, mark: str, whole: Review) -> None:
     assert mark in render(whole, name, Layout())
     assert mark not in render(passed_review(), name, Layout())
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@for_each_row("name", FORMATS)
 def test_an_open_finding_is_in_every_format(name: str) -> None:
     assert "Statement is built from a variable" in render(review(finding()), name, Layout())
 

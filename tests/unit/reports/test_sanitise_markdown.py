@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 from tests.markdown_page import ACTIVE, code, kinds, shown_text, tokens
+from tests.tables import for_each_row
 
 PIECES = [
     *("`", "``", "```", "~~~", "\n", "\n\n", " ", "    ", "- ", "1. ", "> ", "# ", "===", "---", "|", "|-|", "<b>"),
@@ -88,7 +89,7 @@ def test_a_code_span_shows_exactly_its_text(text: str) -> None:
         assert code_span(text) == ""
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("text", "page"),
     [
         ("plain words, *stressed* and **strong**", "plain words, *stressed* and **strong**"),
@@ -139,7 +140,7 @@ def test_what_is_too_long_is_cut_and_the_cut_is_seen() -> None:
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize("piece", ["`", "``` ", "@", "[", "a://", "#1", "\\", "*", " ", "- ", "`a``b"])
+@for_each_row("piece", ["`", "``` ", "@", "[", "a://", "#1", "\\", "*", " ", "- ", "`a``b"])
 def test_a_great_text_is_shown_to_its_end(piece: str) -> None:
     # Work that grows with the square of this size would not end within the time limit of a test.
     page = markdown_prose(piece * (100_000 // len(piece)) + "\n\nend", longest=1_000_000)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
 from codeloupe.model.suppression import Suppression, SuppressionKind
@@ -20,6 +18,7 @@ from codeloupe.reports.wording import (
     standing_so,
     why_not_counted,
 )
+from tests.tables import for_each_row
 from tests.telling_reviews import (
     closed_findings,
     empty_review,
@@ -38,7 +37,7 @@ EXCLUDED = SkippedFile("b.py", SkipReason.EXCLUDED, "by the pattern **")
 ACCEPTED = Policy(pass_when_incomplete=True)
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("whole", "word", "tone", "why"),
     [
         (passed_review(), "PASS", Tone.GOOD, "nothing found"),
@@ -132,7 +131,7 @@ def test_findings_of_a_kind_come_worst_first_then_by_place() -> None:
     assert standing_so((low, late, unplaced_finding(), early), Standing.OPEN) == [early, late, low]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("one", "why"),
     [
         (finding(), ""),
@@ -180,7 +179,7 @@ def test_where_a_finding_comes_from_is_told_once() -> None:
     assert origin_of(finding(confidence=float("nan"), agreement=2)) == ["security", "S608", "ruff", "seen 2 times"]
 
 
-@pytest.mark.parametrize(
+@for_each_row(
     ("rule", "category", "name"),
     [("S608", "x", "S608"), (None, "security", "security"), (None, "", "general"), ("--", "x", "general")],
 )
