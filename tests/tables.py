@@ -18,7 +18,7 @@ def for_each_row(
     wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     table = [row if len(wanted) > 1 else (row,) for row in rows]
 
-    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+    def decorate(check: Check) -> Check:
         signature = inspect.signature(check)
         others = [parameter for name, parameter in signature.parameters.items() if name not in wanted]
         needs_subtests = "subtests" not in signature.parameters
