@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+Check = Callable[..., None]
+
 
 def for_each_row(
     names: str | Sequence[str], rows: Iterable[Any]

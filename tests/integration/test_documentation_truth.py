@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import fields
 
 import codeloupe
-from codeloupe.cli.main import INTERRUPTED, build_parser
+from codeloupe.cli.boundary import INTERRUPTED
+from codeloupe.cli.main import build_parser
 from codeloupe.config.schema import KEYS
 from codeloupe.engine.experts.loading import builtin_names
 from codeloupe.errors import CodeloupeError

@@ -1,16 +1,18 @@
 """Where errors meet people: one sentence, one hint, an exit code; and a log file for what should not have happened.
 
-It is loaded on every start, so the standard library's heavier modules load only when there is trouble.
+It loads when there is trouble.
 """
 
 from __future__ import annotations
 
-import io
+import difflib
+import errno
 import os
 import sys
+import tempfile
+import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
 
 from codeloupe import __version__
 from codeloupe.errors import CodeloupeError, OutputError, UsageError
@@ -19,60 +21,18 @@ from codeloupe.system.redaction import redact
 from codeloupe.system.sanitise import terminal, without_log_commands
 
 INTERNAL_ERROR = 4
-_STANDARD_STREAMS = ("stdin", "stdout", "stderr")
 READER_GONE = 141
 INTERRUPTED = 130
 
 
-def open_standard_streams() -> None:
-    """Open those of the three streams that we were started without (`>&-`), on nothing.
+def unsettled_output(error: Exception) -> int:
+    """The exit code for output that could not be written out, after saying so.
 
-    Otherwise the next file that is opened, such as the database, would get the number of one, and be written to.
+    Whatever is left of it goes nowhere: the interpreter would try it again, complain, and end with a code of its own.
     """
-    for number, name in enumerate(_STANDARD_STREAMS):
-        if getattr(sys, name) is None:
-            mode = os.O_RDONLY if number == 0 else os.O_WRONLY
-            opened = os.open(os.devnull, mode)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
-            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
-    sys.stderr = _Forgiving(sys.stderr)
-
-
-class _Forgiving(io.TextIOWrapper):
-    """Standard error on a full disk: nobody can be told, and that must not change how a command ends."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream.buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
-        # One that nobody holds any more would close the buffer that is now ours.
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        try:
-            return super().write(text)
-        except OSError:
-            return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            super().flush()
-
-
-def settle_output(exit_code: int) -> int:
-    """Write out what was printed; when that fails, say so, and give the exit code for it.
-
-    Whatever is left then goes nowhere: the interpreter would try it again, complain, and end with a code of its own.
-    """
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         return reader_is_gone()
-    except OSError as error:
-        return report(unwritten(error))
-    except ValueError:  # it was closed meanwhile, by whoever used us from within
-        pass
-    return exit_code
+    return report(unwritten(error)) if isinstance(error, OSError) else 0
 
 
 def unwritten(error: OSError) -> OutputError:
@@ -121,8 +81,6 @@ def report_crash(error: Exception, words: list[str]) -> int:
         if error.filename is None:
             _discard_unless_written()
         return report(mishap)
-    import traceback
-
     details = "".join(traceback.format_exception(error))
     text = redact(f"codeloupe {__version__} {words!r}\n{details}")
     print(f"codeloupe: internal error: {_clean(type(error).__name__)}: {_clean(_first_line(error))}", file=sys.stderr)
@@ -139,8 +97,6 @@ def report_crash(error: Exception, words: list[str]) -> int:
 
 
 def _mishap(error: OSError) -> CodeloupeError | None:
-    import errno
-
     if error.errno == errno.ENOENT and _is_lost():
         return UsageError("the directory this runs in was removed", hint="go to one that is there")
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -167,16 +123,12 @@ def reader_is_gone() -> int:
 
 def unknown_command(word: str, known: list[str]) -> UsageError:
     """The error for a verb that does not exist, with the one that was probably meant."""
-    import difflib
-
     close = difflib.get_close_matches(word, known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"the commands are: {', '.join(known)}"
     return UsageError(f"{word!r} is not a command", hint=hint)
 
 
 def _write_log(text: str) -> Path:
-    import tempfile
-
     folder = state_directory(os.environ) / "logs"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(prefix="crash-", suffix=".log", dir=folder)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
+import io
 import os
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from contextlib import suppress
+from typing import Protocol, TextIO
 
 from codeloupe import __version__
-from codeloupe.cli import boundary
 from codeloupe.cli.parser import Parser, sentence
 from codeloupe.errors import CodeloupeError
 from codeloupe.hints import hints_for_the_program
@@ -138,7 +139,6 @@ exit codes:
   4    internal error
   130  interrupted
 """
-INTERRUPTED = boundary.INTERRUPTED
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
 
@@ -158,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no exception leaves. As the program, without `argv`, end with it."""
     if argv is not None:
         return _run(list(argv))
-    boundary.open_standard_streams()
+    _open_standard_streams()
     # To load a verb makes tens of thousands of objects, and hardly any garbage that it would pay to look for.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
@@ -167,7 +167,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not isinstance(end.code, int):
             raise
         exit_code = end.code
-    exit_code = boundary.settle_output(exit_code)
+    try:
+        sys.stdout.flush()
+    except ValueError:  # it was closed meanwhile, by whoever used us from within
+        pass
+    except OSError as error:
+        from codeloupe.cli import boundary
+
+        exit_code = boundary.unsettled_output(error)
     _leave(exit_code)
     return exit_code
 
@@ -180,20 +187,26 @@ def _run(words: list[str]) -> int:
 def _run_to_exit_code(words: list[str]) -> int:
     try:
         return _dispatch(words)
-    except CodeloupeError as error:
-        return boundary.report(error)
-    except KeyboardInterrupt as stopped:
-        return boundary.report_interruption(stopped)
-    except BrokenPipeError:
-        return boundary.reader_is_gone()
-    except Exception as error:  # noqa: BLE001 - the boundary: whatever it is becomes exit code 4 and a log file
-        return boundary.report_crash(error, words)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary: whatever it is becomes an exit code
+        from codeloupe.cli import boundary
+
+        match error:
+            case CodeloupeError():
+                return boundary.report(error)
+            case KeyboardInterrupt():
+                return boundary.report_interruption(error)
+            case BrokenPipeError():
+                return boundary.reader_is_gone()
+            case _:
+                return boundary.report_crash(error, words)
 
 
 def _dispatch(words: list[str]) -> int:
     verb = next((word for word in words if not word.startswith("-")), "")
     parser = build_parser([verb])
     if verb and verb not in VERBS:
+        from codeloupe.cli import boundary
+
         raise boundary.unknown_command(verb, list(VERBS))
     arguments = parser.parse_args(words)
     arguments.command_line = words
@@ -201,6 +214,41 @@ def _dispatch(words: list[str]) -> int:
         parser.print_help()
         return 0
     return load_verb(arguments.verb).run(arguments)
+
+
+def _open_standard_streams() -> None:
+    """Open those of the three streams that we were started without (`>&-`), on nothing.
+
+    Otherwise the next file that is opened, such as the database, would get the number of one, and be written to.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = os.O_RDONLY if number == 0 else os.O_WRONLY
+            opened = os.open(os.devnull, mode)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))
+    sys.stderr = _Forgiving(sys.stderr)
+
+
+class _Forgiving(io.TextIOWrapper):
+    """Standard error on a full disk: nobody can be told, and that must not change how a command ends."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream.buffer, encoding=stream.encoding, errors="backslashreplace", line_buffering=True)
+        # One that nobody holds any more would close the buffer that is now ours.
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
 
 
 def _leave(exit_code: int) -> None:
