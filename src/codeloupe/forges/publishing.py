@@ -31,10 +31,9 @@ from codeloupe.forges.github.address import (
     repository_at,
 )
 from codeloupe.forges.github.answers import Patience
-from codeloupe.forges.github.client import read_pull_request
-from codeloupe.forges.github.publish import Sending, execute
 from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.plan import make_plan
+from codeloupe.forges.publish import Sending, execute
 from codeloupe.forges.review_file import read_review
 from codeloupe.git.command import try_git
 from codeloupe.git.repository import open_repository
@@ -87,7 +86,7 @@ async def publish_github(
     _check_origin(review, target)
     status = request.status or (StatusKind.CHECK if login.is_installation else StatusKind.COMMIT)
     async with connected(endpoints, login, target=target, patience=waiting) as client:
-        found = await read_pull_request(client, key)
+        found = await client.read(key)
         marker = Marker(key, found.repository_id, found.name.number)
         plan = make_plan(review, found, marker=marker, options=replace(request.options, status=status))
         if request.dry_run:

@@ -1,4 +1,4 @@
-"""The requests that we make of GitHub, one method each. Every one raises ForgeError in words."""
+"""GitHub behind the forge protocol: its requests, one method each. Every one raises ForgeError in words."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError
+from codeloupe.forges.forge import Sender, Status
 from codeloupe.forges.github.answers import (
     CHECKS,
     CONTENTS,
+    PENDING,
     PULL_REQUESTS,
     READING,
     STATUSES,
@@ -25,11 +27,14 @@ from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.threads import own_threads, possible_maintainers
 from codeloupe.model.publication import (
     ChangedFile,
+    Conclusion,
+    InlineComment,
     Opinion,
     PostedComment,
     PullRequest,
     PullRequestName,
     StandingOpinion,
+    StatusKind,
     Thread,
     ThreadComment,
 )
@@ -40,159 +45,11 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 _MOST_PAGES = 100
 _NOT_THERE = 404
+_NOT_TAKEN = 422
+_NAME = "codeloupe"
+_EXTERNAL_ID = "codeloupe publish"
 _RESOLVE = "mutation($thread: ID!) { resolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
 _UNRESOLVE = "mutation($thread: ID!) { unresolveReviewThread(input: {threadId: $thread}) { thread { isResolved } } }"
-
-
-class GitHubClient:
-    """One pull request on GitHub."""
-
-    def __init__(self, transport: GitHubTransport, *, graphql_url: str, name: PullRequestName) -> None:
-        self._transport = transport
-        self._graphql_url = graphql_url
-        self.name = name
-        self._repository = f"/repos/{name.owner}/{name.repository}"
-        self._pull = f"{self._repository}/pulls/{name.number}"
-
-    async def pull_request(self) -> Document:
-        """The pull request itself."""
-        with _doing(f"read {self.name}", READING):
-            return _document(await self._transport.getitem(self._pull))
-
-    async def files(self) -> list[Document]:
-        """Its files with their patches; GitHub gives three thousand at most."""
-        with _doing(f"read the files of {self.name}", READING):
-            return await self._listed(f"{self._pull}/files?per_page=100")
-
-    async def permission(self, login: str) -> str:
-        """What somebody may do with the repository: admin, write, read or none."""
-        with _doing(f"ask for the rights of {login}", "metadata: read"):
-            path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
-            return str(_document(await self._transport.getitem(path))["permission"])
-
-    async def query(self, text: str, *, what: str, **variables: Any) -> Document:
-        """Ask GraphQL. What it says beside the data is an error too: half an answer is none."""
-        return await self._graphql(text, Doing(what, READING), variables)
-
-    async def post_comment(self, body: str) -> Document:
-        """Comment on the whole. May raise ForgeUncertain."""
-        with _doing("post the summary", PULL_REQUESTS):
-            path = f"{self._repository}/issues/{self.name.number}/comments"
-            return _document(await self._transport.post(path, data={"body": body}))
-
-    async def edit_comment(self, comment_id: int, body: str) -> Document:
-        """Change a comment of ours on the whole."""
-        with _doing("change the summary", PULL_REQUESTS):
-            path = f"{self._repository}/issues/comments/{comment_id}"
-            return _document(await self._transport.patch(path, data={"body": body}))
-
-    async def delete_comment(self, comment_id: int) -> None:
-        """Delete a comment of ours on the whole; one that is gone already is no error."""
-        await self._delete("a summary that is there twice", f"issues/comments/{comment_id}")
-
-    async def post_review(self, review: Document) -> Document:
-        """Post a review with its comments. May raise ForgeUncertain; status 422 is a place that the diff has not."""
-        with _doing("post comments", PULL_REQUESTS):
-            return _document(await self._transport.post(f"{self._pull}/reviews", data=dict(review)))
-
-    async def withdraw_review(self, review_id: int, message: str) -> None:
-        """Dismiss a review of ours."""
-        with _doing("withdraw an earlier review", PULL_REQUESTS):
-            data = {"message": message, "event": "DISMISS"}
-            await self._transport.put(f"{self._pull}/reviews/{review_id}/dismissals", data=data)
-
-    async def reply(self, comment_id: int, body: str) -> None:
-        """Answer in a thread. May raise ForgeUncertain."""
-        with _doing("answer in a thread", PULL_REQUESTS):
-            await self._transport.post(f"{self._pull}/comments/{comment_id}/replies", data={"body": body})
-
-    async def delete_review_comment(self, comment_id: int) -> None:
-        """Delete a comment of ours on a line; one that is gone already is no error."""
-        await self._delete("a comment that is there twice", f"pulls/comments/{comment_id}")
-
-    async def _delete(self, what: str, path: str) -> None:
-        try:
-            with _doing(f"delete {what}", PULL_REQUESTS):
-                await self._transport.delete(f"{self._repository}/{path}")
-        except ForgeError as error:
-            if error.status != _NOT_THERE:
-                raise
-
-    async def set_resolved(self, thread_id: str, *, resolved: bool) -> None:
-        """Resolve a thread, or open it again."""
-        doing = Doing(
-            "resolve a thread" if resolved else "open a thread again",
-            f"{CONTENTS} and {PULL_REQUESTS}, or say --no-resolve",
-        )
-        await self._graphql(_RESOLVE if resolved else _UNRESOLVE, doing, {"thread": thread_id})
-
-    async def check_runs(self, head: str, check_name: str) -> list[Document]:
-        """The check runs of a commit with a name."""
-        with _doing("read the checks", CHECKS):
-            path = f"{self._repository}/commits/{head}/check-runs?check_name={quote(check_name)}&per_page=100"
-            return await self._listed(path, within="check_runs")
-
-    async def post_check_run(self, run: Document) -> None:
-        """Make a check run. May raise ForgeUncertain."""
-        with _doing("make a check run", f"{CHECKS}, which only Actions and Apps can have: else --status commit"):
-            await self._transport.post(f"{self._repository}/check-runs", data=dict(run))
-
-    async def edit_check_run(self, run_id: int, run: Document) -> None:
-        """Change a check run of ours."""
-        with _doing("change the check run", CHECKS):
-            await self._transport.patch(f"{self._repository}/check-runs/{run_id}", data=dict(run))
-
-    async def statuses(self, head: str) -> list[Document]:
-        """The newest statuses of a commit."""
-        with _doing("read the commit's statuses", STATUSES):
-            found = await self._transport.getitem(f"{self._repository}/commits/{head}/statuses?per_page=100")
-            return [_document(each) for each in found]
-
-    async def post_status(self, head: str, status: Document) -> None:
-        """Set a commit status. May raise ForgeUncertain."""
-        with _doing("set the commit's status", STATUSES):
-            await self._transport.post(f"{self._repository}/statuses/{head}", data=dict(status))
-
-    async def _listed(self, path: str, *, within: str = "items") -> list[Document]:
-        found: list[Document] = []
-        async for each in self._transport.getiter(path, iterable_key=within):
-            found.append(_document(each))
-            if len(found) >= _MOST_PAGES * 100:
-                break
-        return found
-
-    async def _graphql(self, text: str, doing: Doing, variables: Mapping[str, Any]) -> Document:
-        with _doing(doing.what, doing.permission):
-            data = {"query": text, "variables": dict(variables)}
-            answer = _document(await self._transport.post(self._graphql_url, data=data))
-            if answer.get("errors"):
-                raise query_failure(answer["errors"], doing)
-            return _document(answer["data"])
-
-
-def _document(value: Any) -> Document:
-    if not isinstance(value, dict):
-        raise TypeError("no object")
-    return value
-
-
-@contextmanager
-def _doing(what: str, permission: str) -> Iterator[None]:
-    """Turn what goes wrong inside into a ForgeError that says what was being done."""
-    try:
-        yield
-    except BadAnswer as answer:
-        raise explained(answer, Doing(what, permission)) from answer
-    except (KeyError, TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
-        raise unreadable(what, error) from error
-
-
-def unreadable(what: str, error: Exception) -> ForgeError:
-    """The error for an answer in another form than GitHub describes."""
-    return ForgeError(
-        f"could not {what}: an answer of GitHub has another form ({type(error).__name__})",
-        hint="look whether GITHUB_API_URL is the address of GitHub's API",
-    )
 
 
 _Item = TypeVar("_Item")
@@ -243,99 +100,304 @@ query($owner: String!, $name: String!, $number: Int!, $after: String) {{
 }}"""
 
 
-async def read_pull_request(client: GitHubClient, key: SigningKey) -> PullRequest:
-    """All that a plan needs. Raises ForgeError."""
-    found = await read_head(client)
-    files = [_file(each) for each in await client.files()]
-    threads = await read_threads(client)
-    whole = replace(
-        found,
-        files=tuple(files),
-        comments=await read_comments(client),
-        threads=threads,
-        opinions=await read_opinions(client),
-    )
-    ours = own_threads(threads, Marker(key, whole.repository_id, whole.name.number))
-    people = possible_maintainers(own.thread for own in ours)
-    maintainers = await _maintainers(client, people[:_MOST_PEOPLE])
-    return replace(whole, maintainers=maintainers, unasked=len(people[_MOST_PEOPLE:]))
+class GitHubClient:
+    """One pull request on GitHub."""
 
+    def __init__(self, transport: GitHubTransport, *, graphql_url: str, name: PullRequestName) -> None:
+        self._transport = transport
+        self._graphql_url = graphql_url
+        self.name = name
+        self._repository = f"/repos/{name.owner}/{name.repository}"
+        self._pull = f"{self._repository}/pulls/{name.number}"
 
-async def read_head(client: GitHubClient) -> PullRequest:
-    """What the pull request says of itself, without its files and comments."""
-    document = await client.pull_request()
-    try:
-        return PullRequest(
-            name=client.name,
-            repository_id=int(document["base"]["repo"]["id"]),
-            head=str(document["head"]["sha"]),
-            is_open=document["state"] == "open",
-            changed_files=int(document["changed_files"]),
-            commits=int(document["commits"]),
-            merge_commit=document.get("merge_commit_sha"),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise unreadable(f"read {client.name}", error) from error
+    async def pull_request(self) -> Document:
+        """The pull request itself."""
+        with _doing(f"read {self.name}", READING):
+            return _document(await self._transport.getitem(self._pull))
 
+    async def files(self) -> list[Document]:
+        """Its files with their patches; GitHub gives three thousand at most."""
+        with _doing(f"read the files of {self.name}", READING):
+            return await self._listed(f"{self._pull}/files?per_page=100")
 
-async def read_comments(client: GitHubClient) -> tuple[PostedComment, ...]:
-    """The comments on the whole."""
-    return await _all(client, _COMMENTS, "comments", _posted)
+    async def permission(self, login: str) -> str:
+        """What somebody may do with the repository: admin, write, read or none."""
+        with _doing(f"ask for the rights of {login}", "metadata: read"):
+            path = f"{self._repository}/collaborators/{quote(login, safe='')}/permission"
+            return str(_document(await self._transport.getitem(path))["permission"])
 
+    async def query(self, text: str, *, what: str, **variables: Any) -> Document:
+        """Ask GraphQL. What it says beside the data is an error too: half an answer is none."""
+        return await self._graphql(text, Doing(what, READING), variables)
 
-async def read_opinions(client: GitHubClient) -> tuple[StandingOpinion, ...]:
-    """Our own approvals and requests for changes that still hold."""
-    found = await _all(client, _REVIEWS, "reviews", _opinion)
-    return tuple(each for each in found if each is not None)
+    async def post_comment(self, body: str) -> PostedComment:
+        """Comment on the whole. May raise ForgeUncertain."""
+        with _doing("post the summary", PULL_REQUESTS):
+            path = f"{self._repository}/issues/{self.name.number}/comments"
+            made = _document(await self._transport.post(path, data={"body": body}))
+            url = str(made.get("html_url", ""))
+            return PostedComment(comment_id=int(made["id"]), body=body, is_ours=True, url=url)
 
+    async def edit_comment(self, comment_id: int, body: str) -> None:
+        """Change a comment of ours on the whole."""
+        with _doing("change the summary", PULL_REQUESTS):
+            path = f"{self._repository}/issues/comments/{comment_id}"
+            await self._transport.patch(path, data={"body": body})
 
-async def read_threads(client: GitHubClient) -> tuple[Thread, ...]:
-    """The threads on lines of the diff, each with all its comments."""
-    threads: list[Thread] = []
-    for thread, after in await _all(client, _THREADS, "reviewThreads", _thread):
-        more = await _rest(client, thread.thread_id, after) if after else ()
-        threads.append(replace(thread, comments=(*thread.comments, *more)))
-    return tuple(threads)
+    async def delete_comment(self, comment_id: int) -> None:
+        """Delete a comment of ours on the whole; one that is gone already is no error."""
+        await self._delete("a summary that is there twice", f"issues/comments/{comment_id}")
 
+    async def post_review(self, head: str, body: str, opinion: Opinion, comments: Sequence[InlineComment]) -> None:
+        """Post a review with its comments. May raise ForgeUncertain."""
+        listed = [
+            {"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body}
+            | ({} if one.start_line is None else {"start_line": one.start_line, "start_side": "RIGHT"})
+            for one in comments
+        ]
+        data = {"commit_id": head, "body": body, "event": opinion.value, "comments": listed}
+        with _doing("post comments", PULL_REQUESTS):
+            await self._transport.post(f"{self._pull}/reviews", data=data)
 
-async def _rest(client: GitHubClient, thread_id: str, after: str) -> tuple[ThreadComment, ...]:
-    def connection(document: Document) -> Any:
-        return document["node"]["comments"]
+    def is_place_refused(self, error: ForgeError) -> bool:
+        """GitHub does not take a line that the diff has not, nor two pending reviews of one account."""
+        return error.status == _NOT_TAKEN and PENDING not in error.message.lower()
 
-    return await _pages(client, _MORE_OF_THREAD, connection, _thread_comment, after=after, thread=thread_id)
+    async def withdraw_review(self, review_id: int, message: str) -> None:
+        """Dismiss a review of ours."""
+        with _doing("withdraw an earlier review", PULL_REQUESTS):
+            data = {"message": message, "event": "DISMISS"}
+            await self._transport.put(f"{self._pull}/reviews/{review_id}/dismissals", data=data)
 
+    async def reply(self, comment_id: int, body: str) -> None:
+        """Answer in a thread. May raise ForgeUncertain."""
+        with _doing("answer in a thread", PULL_REQUESTS):
+            await self._transport.post(f"{self._pull}/comments/{comment_id}/replies", data={"body": body})
 
-async def _all(client: GitHubClient, text: str, field: str, read: Callable[[Any, str], _Item]) -> tuple[_Item, ...]:
-    def connection(document: Document) -> Any:
-        return document["repository"]["pullRequest"][field]
+    async def delete_review_comment(self, comment_id: int) -> None:
+        """Delete a comment of ours on a line; one that is gone already is no error."""
+        await self._delete("a comment that is there twice", f"pulls/comments/{comment_id}")
 
-    name = client.name
-    variables = {"owner": name.owner, "name": name.repository, "number": name.number}
-    return await _pages(client, text, connection, read, after=None, **variables)
-
-
-async def _pages(
-    client: GitHubClient,
-    text: str,
-    connection: Callable[[Document], Any],
-    read: Callable[[Any, str], _Item],
-    *,
-    after: str | None,
-    **variables: Any,
-) -> tuple[_Item, ...]:
-    what = f"read what was said on {client.name}"
-    found: list[_Item] = []
-    for _ in range(_READING_MOST_PAGES):
-        answer = await client.query(text, what=what, after=after, **variables)
+    async def _delete(self, what: str, path: str) -> None:
         try:
-            page, viewer = connection(answer), str(answer["viewer"]["login"])
-            found += [read(node, viewer) for node in page["nodes"] if node is not None]
-            after = page["pageInfo"]["endCursor"] if page["pageInfo"]["hasNextPage"] else None
+            with _doing(f"delete {what}", PULL_REQUESTS):
+                await self._transport.delete(f"{self._repository}/{path}")
+        except ForgeError as error:
+            if error.status != _NOT_THERE:
+                raise
+
+    async def set_resolved(self, thread_id: str, *, resolved: bool) -> None:
+        """Resolve a thread, or open it again."""
+        doing = Doing(
+            "resolve a thread" if resolved else "open a thread again",
+            f"{CONTENTS} and {PULL_REQUESTS}, or say --no-resolve",
+        )
+        await self._graphql(_RESOLVE if resolved else _UNRESOLVE, doing, {"thread": thread_id})
+
+    async def set_status(self, status: Status, sender: Sender) -> None:
+        """Make or change our check run, or set the commit's status."""
+        if status.kind is StatusKind.CHECK:
+            await self._set_check(status, sender)
+        else:
+            await self._set_commit_status(status, sender)
+
+    async def _set_check(self, status: Status, sender: Sender) -> None:
+        run: dict[str, Any] = {
+            "name": _NAME,
+            "status": "completed",
+            "conclusion": status.conclusion.value,
+            "external_id": _EXTERNAL_ID,
+            "output": {"title": status.title, "summary": status.summary},
+        }
+        runs = f"{self._repository}/check-runs"
+
+        async def own_run() -> int | None:
+            with _doing("read the checks", CHECKS):
+                path = f"{self._repository}/commits/{status.head}/check-runs?check_name={_NAME}&per_page=100"
+                found = await self._listed(path, within="check_runs")
+                return next((int(each["id"]) for each in found if each.get("external_id") == _EXTERNAL_ID), None)
+
+        async def make() -> None:
+            with _doing("make a check run", f"{CHECKS}, which only Actions and Apps can have: else --status commit"):
+                await self._transport.post(runs, data={**run, "head_sha": status.head})
+
+        async def is_done() -> bool:
+            return await own_run() is not None
+
+        known = await own_run()
+        if known is None:
+            await sender.once(make, is_done)
+            return
+        await sender.breathe()
+        with _doing("change the check run", CHECKS):
+            await self._transport.patch(f"{runs}/{known}", data=run)
+
+    async def _set_commit_status(self, status: Status, sender: Sender) -> None:
+        data = {"state": commit_state(status), "context": _NAME, "description": status.description}
+
+        async def make() -> None:
+            with _doing("set the commit's status", STATUSES):
+                await self._transport.post(f"{self._repository}/statuses/{status.head}", data=data)
+
+        async def is_done() -> bool:
+            """Whether the newest status of ours says the same."""
+            with _doing("read the commit's statuses", STATUSES):
+                path = f"{self._repository}/commits/{status.head}/statuses?per_page=100"
+                found = [_document(each) for each in await self._transport.getitem(path)]
+            newest = next((each for each in found if each.get("context") == _NAME), None)
+            return newest is not None and all(newest.get(name) == value for name, value in data.items())
+
+        if not await is_done():
+            await sender.once(make, is_done)
+
+    async def _listed(self, path: str, *, within: str = "items") -> list[Document]:
+        found: list[Document] = []
+        async for each in self._transport.getiter(path, iterable_key=within):
+            found.append(_document(each))
+            if len(found) >= _MOST_PAGES * 100:
+                break
+        return found
+
+    async def _graphql(self, text: str, doing: Doing, variables: Mapping[str, Any]) -> Document:
+        with _doing(doing.what, doing.permission):
+            data = {"query": text, "variables": dict(variables)}
+            answer = _document(await self._transport.post(self._graphql_url, data=data))
+            if answer.get("errors"):
+                raise query_failure(answer["errors"], doing)
+            return _document(answer["data"])
+
+    async def read(self, key: SigningKey) -> PullRequest:
+        """All that a plan needs. Raises ForgeError."""
+        found = await self.read_head()
+        files = [_file(each) for each in await self.files()]
+        threads = await self.read_threads()
+        whole = replace(
+            found,
+            files=tuple(files),
+            comments=await self.read_comments(),
+            threads=threads,
+            opinions=await self.read_opinions(),
+        )
+        ours = own_threads(threads, Marker(key, whole.repository_id, whole.name.number))
+        people = possible_maintainers(own.thread for own in ours)
+        maintainers = await self._maintainers(people[:_MOST_PEOPLE])
+        return replace(whole, maintainers=maintainers, unasked=len(people[_MOST_PEOPLE:]))
+
+    async def read_head(self) -> PullRequest:
+        """What the pull request says of itself, without its files and comments."""
+        document = await self.pull_request()
+        try:
+            return PullRequest(
+                name=self.name,
+                repository_id=int(document["base"]["repo"]["id"]),
+                head=str(document["head"]["sha"]),
+                is_open=document["state"] == "open",
+                changed_files=int(document["changed_files"]),
+                commits=int(document["commits"]),
+                merge_commit=document.get("merge_commit_sha"),
+            )
         except (KeyError, TypeError, ValueError) as error:
-            raise unreadable(what, error) from error
-        if after is None:
-            return tuple(found)
-    raise ForgeError(f"could not {what}: there is too much of it", hint="open another pull request for the change")
+            raise unreadable(f"read {self.name}", error) from error
+
+    async def read_comments(self) -> tuple[PostedComment, ...]:
+        """The comments on the whole."""
+        return await self._all(_COMMENTS, "comments", _posted)
+
+    async def read_opinions(self) -> tuple[StandingOpinion, ...]:
+        """Our own approvals and requests for changes that still hold."""
+        found = await self._all(_REVIEWS, "reviews", _opinion)
+        return tuple(each for each in found if each is not None)
+
+    async def read_threads(self) -> tuple[Thread, ...]:
+        """The threads on lines of the diff, each with all its comments."""
+        threads: list[Thread] = []
+        for thread, after in await self._all(_THREADS, "reviewThreads", _thread):
+            more = await self._rest(thread.thread_id, after) if after else ()
+            threads.append(replace(thread, comments=(*thread.comments, *more)))
+        return tuple(threads)
+
+    async def _rest(self, thread_id: str, after: str) -> tuple[ThreadComment, ...]:
+        def connection(document: Document) -> Any:
+            return document["node"]["comments"]
+
+        return await self._pages(_MORE_OF_THREAD, connection, _thread_comment, after=after, thread=thread_id)
+
+    async def _all(self, text: str, field: str, read: Callable[[Any, str], _Item]) -> tuple[_Item, ...]:
+        def connection(document: Document) -> Any:
+            return document["repository"]["pullRequest"][field]
+
+        name = self.name
+        variables = {"owner": name.owner, "name": name.repository, "number": name.number}
+        return await self._pages(text, connection, read, after=None, **variables)
+
+    async def _pages(
+        self,
+        text: str,
+        connection: Callable[[Document], Any],
+        read: Callable[[Any, str], _Item],
+        *,
+        after: str | None,
+        **variables: Any,
+    ) -> tuple[_Item, ...]:
+        what = f"read what was said on {self.name}"
+        found: list[_Item] = []
+        for _ in range(_READING_MOST_PAGES):
+            answer = await self.query(text, what=what, after=after, **variables)
+            try:
+                page, viewer = connection(answer), str(answer["viewer"]["login"])
+                found += [read(node, viewer) for node in page["nodes"] if node is not None]
+                after = page["pageInfo"]["endCursor"] if page["pageInfo"]["hasNextPage"] else None
+            except (KeyError, TypeError, ValueError) as error:
+                raise unreadable(what, error) from error
+            if after is None:
+                return tuple(found)
+        raise ForgeError(f"could not {what}: there is too much of it", hint="open another pull request for the change")
+
+    async def _maintainers(self, people: Sequence[str]) -> frozenset[str]:
+        """Those who may write to the repository. Of whom that cannot be known, it is not believed."""
+        found: set[str] = set()
+        for login in people:
+            try:
+                permission = await self.permission(login)
+            except ForgeError as error:
+                if error.status not in (403, 404):
+                    raise
+                continue
+            if permission in _MAY_WRITE:
+                found.add(login)
+        return frozenset(found)
+
+
+def commit_state(status: Status) -> str:
+    """A commit status knows no neutral: what could not be reviewed is an error, unless the policy lets it pass."""
+    if status.conclusion is Conclusion.NEUTRAL:
+        return "success" if status.passed else "error"
+    return status.conclusion.value
+
+
+def _document(value: Any) -> Document:
+    if not isinstance(value, dict):
+        raise TypeError("no object")
+    return value
+
+
+@contextmanager
+def _doing(what: str, permission: str) -> Iterator[None]:
+    """Turn what goes wrong inside into a ForgeError that says what was being done."""
+    try:
+        yield
+    except BadAnswer as answer:
+        raise explained(answer, Doing(what, permission)) from answer
+    except (KeyError, TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+        raise unreadable(what, error) from error
+
+
+def unreadable(what: str, error: Exception) -> ForgeError:
+    """The error for an answer in another form than GitHub describes."""
+    return ForgeError(
+        f"could not {what}: an answer of GitHub has another form ({type(error).__name__})",
+        hint="look whether GITHUB_API_URL is the address of GitHub's API",
+    )
 
 
 def _file(document: Document) -> ChangedFile:
@@ -392,18 +454,3 @@ def _thread_comment(node: Mapping[str, Any], viewer: str) -> ThreadComment:
         association=str(node["authorAssociation"]),
         disliked_by=tuple(str(user["login"]) for user in users if user is not None),
     )
-
-
-async def _maintainers(client: GitHubClient, people: Sequence[str]) -> frozenset[str]:
-    """Those who may write to the repository. Of whom that cannot be known, it is not believed."""
-    found: set[str] = set()
-    for login in people:
-        try:
-            permission = await client.permission(login)
-        except ForgeError as error:
-            if error.status not in (403, 404):
-                raise
-            continue
-        if permission in _MAY_WRITE:
-            found.add(login)
-    return frozenset(found)

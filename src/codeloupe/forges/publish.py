@@ -1,4 +1,4 @@
-"""Does on GitHub what a plan says, step by step. A step that fails is told, and the next one is tried all the same.
+"""Does on a forge what a plan says, step by step. A step that fails is told, and the next one is tried all the same.
 
 Comments come first, the summary after them, since it tells which were refused, and the status last: so a run that is
 ended in the middle opens no gate. To run it again does what is left, and nothing twice.
@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, ForgeRefused, ForgeUncertain, HeadMoved
 from codeloupe.forges.comments import check_summary, check_title, review_body, status_description, summary_body
-from codeloupe.forges.github.answers import GONE, PENDING, Patience
-from codeloupe.forges.github.client import GitHubClient, read_comments, read_head, read_opinions, read_threads
+from codeloupe.forges.forge import Forge, Status
+from codeloupe.forges.github.answers import GONE, Patience
 from codeloupe.forges.marker import Marker, MarkKind
 from codeloupe.forges.plan import check_current
 from codeloupe.forges.threads import double_comments, own_threads
 from codeloupe.model.publication import (
-    Conclusion,
     InlineComment,
     Opinion,
     Plan,
@@ -37,15 +35,15 @@ from codeloupe.model.publication import (
 from codeloupe.reports.wording import counted
 
 _MOST_ATTEMPTS = 3
-# GitHub asks for a second between requests that make something; a few at once do no harm.
+# Forges ask for a second between requests that make something; a few at once do no harm.
 _AT_ONCE = 10
 _PAUSE_SECONDS = 1.0
 
 
 class Sending(Struct):
-    """What all steps share: the client, the marks, and how much was sent already."""
+    """What all steps share: the forge, the marks, and how much was sent already."""
 
-    client: GitHubClient
+    forge: Forge
     marker: Marker
     patience: Patience
     sent: int = 0
@@ -83,9 +81,6 @@ def _given_up(cut: ForgeUncertain) -> ForgeError:
     )
 
 
-_NOT_TAKEN = 422
-
-
 class ReviewPosting:
     """One plan's review on its way. After an error it tells what was posted; without a review, `opinion` is None."""
 
@@ -108,17 +103,17 @@ class ReviewPosting:
         """
         if not self.posted:
             return
-        threads = await read_threads(self._sending.client)
+        threads = await self._sending.forge.read_threads()
         for comment_id in double_comments(own_threads(threads, self._sending.marker)):
             await self._sending.breathe()
-            await self._sending.client.delete_review_comment(comment_id)
+            await self._sending.forge.delete_review_comment(comment_id)
 
     async def _post(self, comments: Sequence[InlineComment], opinion: Opinion) -> None:
         try:
             await self._send(comments, opinion)
         except ForgeError as error:
             is_opinion_alone = opinion is not Opinion.COMMENT and not comments
-            if error.status != _NOT_TAKEN or is_opinion_alone or PENDING in error.message.lower():
+            if is_opinion_alone or not self._sending.forge.is_place_refused(error):
                 raise
             await self._post_apart(comments, opinion)
         else:
@@ -126,7 +121,7 @@ class ReviewPosting:
             self.opinion = opinion if self.opinion in (None, Opinion.COMMENT) else self.opinion
 
     async def _post_apart(self, comments: Sequence[InlineComment], opinion: Opinion) -> None:
-        """A review is taken whole or not at all, and GitHub does not say what it minds: so its parts are tried."""
+        """A review is taken whole or not at all, and a forge may not say what it minds: so its parts are tried."""
         if opinion is not Opinion.COMMENT:
             await self._post(comments, Opinion.COMMENT)
             await self._post((), opinion)
@@ -143,13 +138,11 @@ class ReviewPosting:
 
         async def send() -> None:
             body = review_body(opinion, len(left), head=head, marker=self._sending.marker)
-            listed = [_comment(one) for one in left]
-            review = {"commit_id": head, "body": body, "event": opinion.value, "comments": listed}
-            await self._sending.client.post_review(review)
+            await self._sending.forge.post_review(head, body, opinion, left)
 
         async def is_done() -> bool:
             if not comments:
-                opinions = await read_opinions(self._sending.client)
+                opinions = await self._sending.forge.read_opinions()
                 return any(one.opinion is opinion and one.head == head for one in opinions)
             there = await self._new_threads()
             left[:] = [one for one in left if (one.key, one.path) not in there]
@@ -160,77 +153,9 @@ class ReviewPosting:
     async def _new_threads(self) -> set[tuple[str, str]]:
         """What the threads of ours are about that were not there when the plan was made."""
         before = {thread.thread_id for thread in self._plan.pull_request.threads}
-        threads = await read_threads(self._sending.client)
+        threads = await self._sending.forge.read_threads()
         ours = own_threads((one for one in threads if one.thread_id not in before), self._sending.marker)
         return {(own.key, own.thread.path) for own in ours}
-
-
-def _comment(one: InlineComment) -> dict[str, Any]:
-    place: dict[str, Any] = {"path": one.path, "line": one.line, "side": "RIGHT", "body": one.body}
-    if one.start_line is not None:
-        place |= {"start_line": one.start_line, "start_side": "RIGHT"}
-    return place
-
-
-NAME = "codeloupe"
-_EXTERNAL_ID = "codeloupe publish"
-
-
-async def post_status(plan: Plan, sending: Sending) -> None:
-    """Set it, once for each commit and outcome. Raises ForgeError."""
-    match plan.options.status:
-        case StatusKind.CHECK:
-            await _post_check(plan, sending)
-        case StatusKind.COMMIT:
-            await _post_commit_status(plan, sending)
-        case StatusKind.NONE:
-            return
-
-
-async def _post_check(plan: Plan, sending: Sending) -> None:
-    head = plan.pull_request.head
-    run: dict[str, Any] = {
-        "name": NAME,
-        "status": "completed",
-        "conclusion": plan.conclusion.value,
-        "external_id": _EXTERNAL_ID,
-        "output": {"title": check_title(plan.review), "summary": check_summary(plan.review)},
-    }
-
-    async def own_run() -> int | None:
-        runs = await sending.client.check_runs(head, NAME)
-        return next((int(each["id"]) for each in runs if each.get("external_id") == _EXTERNAL_ID), None)
-
-    async def is_done() -> bool:
-        return await own_run() is not None
-
-    known = await own_run()
-    if known is not None:
-        await sending.breathe()
-        await sending.client.edit_check_run(known, run)
-    else:
-        await sending.once(lambda: sending.client.post_check_run({**run, "head_sha": head}), is_done)
-
-
-async def _post_commit_status(plan: Plan, sending: Sending) -> None:
-    head = plan.pull_request.head
-    status = {"state": commit_state(plan), "context": NAME, "description": status_description(plan.review)}
-
-    async def is_done() -> bool:
-        """Whether the newest status of ours says the same."""
-        ours = (each for each in await sending.client.statuses(head) if each.get("context") == NAME)
-        newest = next(ours, None)
-        return newest is not None and all(newest.get(name) == value for name, value in status.items())
-
-    if not await is_done():
-        await sending.once(lambda: sending.client.post_status(head, status), is_done)
-
-
-def commit_state(plan: Plan) -> str:
-    """A commit status knows no neutral: what could not be reviewed is an error, unless the policy lets it pass."""
-    if plan.conclusion is Conclusion.NEUTRAL:
-        return "success" if plan.review.passed else "error"
-    return plan.conclusion.value
 
 
 def own_summaries(comments: Sequence[PostedComment], marker: Marker) -> tuple[PostedComment, ...]:
@@ -251,7 +176,7 @@ async def post_summary(
     if known[0].body.strip() != body.strip():
         await sending.breathe()
         try:
-            await sending.client.edit_comment(known[0].comment_id, body)
+            await sending.forge.edit_comment(known[0].comment_id, body)
         except ForgeRefused as error:
             if error.status not in GONE:
                 raise
@@ -266,19 +191,17 @@ async def remove_doubles(summaries: Sequence[PostedComment], sending: Sending) -
     """Delete each summary but the oldest, which all runs take for the one. Raises ForgeError."""
     for extra in summaries[1:]:
         await sending.breathe()
-        await sending.client.delete_comment(extra.comment_id)
+        await sending.forge.delete_comment(extra.comment_id)
 
 
 async def _post(body: str, sending: Sending) -> PostedComment | None:
     found: list[PostedComment] = []
 
     async def send() -> None:
-        made = await sending.client.post_comment(body)
-        posted = PostedComment(comment_id=int(made["id"]), body=body, is_ours=True, url=str(made.get("html_url", "")))
-        found.append(posted)
+        found.append(await sending.forge.post_comment(body))
 
     async def is_done() -> bool:
-        found.extend(own_summaries(await read_comments(sending.client), sending.marker))
+        found.extend(own_summaries(await sending.forge.read_comments(), sending.marker))
         return bool(found)
 
     await sending.once(send, is_done)
@@ -290,7 +213,7 @@ _NOT_ACCEPTED = 401
 
 async def execute(plan: Plan, sending: Sending) -> Publication:
     """Do it all. Raises HeadMoved when there are new commits before anything was posted, and what reading raises."""
-    check_current(plan.review, await read_head(sending.client))
+    check_current(plan.review, await sending.forge.read_head())
     return await _Run(plan, sending).go()
 
 
@@ -350,7 +273,7 @@ class _Run:
         try:
             await self._say(answer)
         except ForgeRefused as error:
-            threads = await read_threads(self._sending.client) if error.status in GONE else ()
+            threads = await self._sending.forge.read_threads() if error.status in GONE else ()
             if error.status not in GONE or any(one.thread_id == answer.thread_id for one in threads):
                 raise
 
@@ -358,14 +281,14 @@ class _Run:
         body = answer.body
         if body is not None:
             await self._sending.once(
-                lambda: self._sending.client.reply(answer.comment_id, body), partial(self._is_answered, answer)
+                lambda: self._sending.forge.reply(answer.comment_id, body), partial(self._is_answered, answer)
             )
             self._answered.append(replace(answer, resolved=None))
         if answer.resolved is None or not self._may_resolve:
             return
         try:
             await self._sending.breathe()
-            await self._sending.client.set_resolved(answer.thread_id, resolved=answer.resolved)
+            await self._sending.forge.set_resolved(answer.thread_id, resolved=answer.resolved)
         except ForgeRefused as error:
             if error.status in GONE:
                 raise
@@ -378,20 +301,20 @@ class _Run:
         self._answered.append(answer)
 
     async def _is_answered(self, answer: ThreadAnswer) -> bool:
-        threads = await read_threads(self._sending.client)
+        threads = await self._sending.forge.read_threads()
         ours = own_threads((one for one in threads if one.thread_id == answer.thread_id), self._sending.marker)
         return any(own.last_word is answer.kind for own in ours)
 
     async def _withdraw(self, standing: StandingOpinion) -> None:
         await self._sending.breathe()
         words = f"It does not hold any more at {self._plan.pull_request.head[:12]}."
-        await self._sending.client.withdraw_review(standing.review_id, words)
+        await self._sending.forge.withdraw_review(standing.review_id, words)
         self._withdrawn.append(standing)
 
     async def _write_summary(self) -> None:
         # A push in the middle has a run of its own: its summary must not be written over by this one.
         try:
-            check_current(self._plan.review, await read_head(self._sending.client))
+            check_current(self._plan.review, await self._sending.forge.read_head())
         except HeadMoved as error:
             self._is_over = True
             raise HeadMoved(f"{self._posted_so_far()}, since new commits arrived", hint=error.hint) from error
@@ -410,9 +333,20 @@ class _Run:
     async def _settle_summaries(self) -> None:
         """Another run of the same moment may have posted one too."""
         if self._summary is SummaryChange.CREATED:
-            comments = await read_comments(self._sending.client)
+            comments = await self._sending.forge.read_comments()
             await remove_doubles(own_summaries(comments, self._sending.marker), self._sending)
 
     async def _set_status(self) -> None:
-        await post_status(self._plan, self._sending)
-        self._status = self._plan.options.status
+        plan, review = self._plan, self._plan.review
+        if plan.options.status is not StatusKind.NONE:
+            status = Status(
+                kind=plan.options.status,
+                head=plan.pull_request.head,
+                conclusion=plan.conclusion,
+                passed=review.passed,
+                title=check_title(review),
+                summary=check_summary(review),
+                description=status_description(review),
+            )
+            await self._sending.forge.set_status(status, self._sending)
+        self._status = plan.options.status
