@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.forges.github.answers import Patience
+from codeloupe.forges.forge import Patience
 from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity

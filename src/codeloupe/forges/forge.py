@@ -7,6 +7,9 @@ ForgeUncertain, when nobody knows whether it was made.
 
 from __future__ import annotations
 
+import asyncio
+import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -24,6 +27,48 @@ from codeloupe.model.publication import (
     StatusKind,
     Thread,
 )
+from codeloupe.reports.wording import duration
+
+# The statuses of what is not there, or not for us to see.
+GONE = (404, 410)
+
+
+MOST_LIMITED = 6
+
+
+_FIRST_PAUSE_SECONDS = 1.0
+
+
+class Patience(Struct):
+    """How long to wait in all, over every request of a run. `sleep` and `clock` (seconds since 1970) can be given."""
+
+    most_seconds: float = 900.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.time
+    waited_seconds: float = 0.0
+
+    async def after_limit(self, seconds: float, *, times: int, whose: str, status: int) -> None:
+        """Wait as a forge asks. Raises ForgeError when that is too long, or too often."""
+        if times >= MOST_LIMITED or self.waited_seconds + seconds > self.most_seconds:
+            raise ForgeError(
+                f"{whose}'s rate limit is reached; it asks to wait {duration(seconds)} more",
+                status=status,
+                hint="run it again later; what was posted is known then and not posted twice",
+            )
+        await self._wait(seconds)
+
+    async def after_failure(self, attempt: int) -> None:
+        """Wait before the next attempt: a second, doubling, with some chance in it."""
+        spread = 0.5 + random.random()  # noqa: S311 - to spread requests, not to keep a secret
+        await self._wait(_FIRST_PAUSE_SECONDS * (1 << (attempt - 1)) * spread)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait between two requests."""
+        await self._wait(seconds)
+
+    async def _wait(self, seconds: float) -> None:
+        self.waited_seconds += seconds
+        await self.sleep(seconds)
 
 
 class Status(Struct, frozen=True, kw_only=True):

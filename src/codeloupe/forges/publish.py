@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, ForgeRefused, ForgeUncertain, HeadMoved
 from codeloupe.forges.comments import check_summary, check_title, review_body, status_description, summary_body
-from codeloupe.forges.forge import Forge, Status
-from codeloupe.forges.github.answers import GONE, Patience
+from codeloupe.forges.forge import GONE, Forge, Patience, Status
 from codeloupe.forges.marker import Marker, MarkKind
 from codeloupe.forges.plan import check_current
 from codeloupe.forges.threads import double_comments, own_threads

@@ -20,7 +20,7 @@ from codeloupe.engine.history.lookup import LAST, find_review
 from codeloupe.engine.history.opening import opened_history
 from codeloupe.engine.history.whereabouts import find_identity, same_address
 from codeloupe.errors import ForgeRefused, UsageError
-from codeloupe.forges.connecting import AppLogin, Login, TokenLogin, connected
+from codeloupe.forges.forge import Patience
 from codeloupe.forges.github.address import (
     Endpoints,
     Target,
@@ -30,7 +30,7 @@ from codeloupe.forges.github.address import (
     read_event,
     repository_at,
 )
-from codeloupe.forges.github.answers import Patience
+from codeloupe.forges.github.connecting import AppLogin, Login, TokenLogin, connected
 from codeloupe.forges.marker import Marker, SigningKey
 from codeloupe.forges.plan import make_plan
 from codeloupe.forges.publish import Sending, execute

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import ForgeError
-from codeloupe.forges.github.answers import MOST_LIMITED, Patience, Reply, is_failure, is_limited, limit_seconds
+from codeloupe.forges.forge import MOST_LIMITED, Patience
+from codeloupe.forges.github.answers import Reply, is_failure, is_limited, limit_seconds
 from tests.publish_material import Sleeper
 from tests.tables import for_each_row
 
@@ -76,9 +77,9 @@ def test_how_long_to_wait(answer: Reply, times: int, seconds: float) -> None:
 def test_a_wait_that_is_too_long_is_told_instead() -> None:
     sleeper = Sleeper()
     patience = Patience(most_seconds=100.0, sleep=sleeper, clock=lambda: NOW)
-    asyncio.run(patience.after_limit(reply(429, retry_after="60"), times=1))
+    asyncio.run(patience.after_limit(60.0, times=1, whose="GitHub", status=429))
     with pytest.raises(ForgeError, match="asks to wait 1 min 0 s more") as raised:
-        asyncio.run(patience.after_limit(reply(429, retry_after="60"), times=2))
+        asyncio.run(patience.after_limit(60.0, times=2, whose="GitHub", status=429))
     assert raised.value.exit_code == 3
     assert sleeper.seconds == [60.0]
 
@@ -86,7 +87,7 @@ def test_a_wait_that_is_too_long_is_told_instead() -> None:
 def test_a_limit_that_never_ends_is_given_up() -> None:
     patience = Patience(sleep=Sleeper(), clock=lambda: NOW)
     with pytest.raises(ForgeError, match="rate limit"):
-        asyncio.run(patience.after_limit(reply(429, retry_after="0"), times=MOST_LIMITED))
+        asyncio.run(patience.after_limit(0.0, times=MOST_LIMITED, whose="GitHub", status=429))
 
 
 def test_pauses_after_failures_double() -> None:

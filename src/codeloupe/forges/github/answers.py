@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import random
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from msgspec import Struct
 
 from codeloupe.errors import ForgeError, ForgeRefused
-from codeloupe.reports.wording import duration
+from codeloupe.forges.forge import GONE
 from codeloupe.system.redaction import redact
 from codeloupe.system.sanitise import terminal
 
@@ -25,10 +22,6 @@ _LOCKED = "locked"
 
 # A person who has begun a review by hand, and not sent it, can post nothing beside it.
 PENDING = "pending review"
-
-
-# The statuses of what is not there, or not for us to see.
-GONE = (404, 410)
 
 
 PULL_REQUESTS = "pull-requests: write"
@@ -156,12 +149,6 @@ def query_failure(errors: Any, doing: Doing) -> ForgeError:
 MOST_ATTEMPTS = 4
 
 
-MOST_LIMITED = 6
-
-
-_FIRST_PAUSE_SECONDS = 1.0
-
-
 # What GitHub asks for when it names no time itself.
 _UNNAMED_LIMIT_SECONDS = 60.0
 
@@ -241,36 +228,3 @@ def _retry_after(text: str, now: float) -> float | None:
 def _number(text: str) -> float | None:
     word = text.strip()
     return float(word) if word.isascii() and word.isdecimal() and len(word) <= 12 else None
-
-
-class Patience(Struct):
-    """How long to wait in all, over every request of a run. `sleep` and `clock` (seconds since 1970) can be given."""
-
-    most_seconds: float = 900.0
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    clock: Callable[[], float] = time.time
-    waited_seconds: float = 0.0
-
-    async def after_limit(self, reply: Reply, *, times: int) -> None:
-        """Wait as GitHub asks. Raises ForgeError when that is too long, or too often."""
-        seconds = limit_seconds(reply, times=times, now=self.clock())
-        if times >= MOST_LIMITED or self.waited_seconds + seconds > self.most_seconds:
-            raise ForgeError(
-                f"GitHub's rate limit is reached; it asks to wait {duration(seconds)} more",
-                status=reply.status,
-                hint="run it again later; what was posted is known then and not posted twice",
-            )
-        await self._wait(seconds)
-
-    async def after_failure(self, attempt: int) -> None:
-        """Wait before the next attempt: a second, doubling, with some chance in it."""
-        spread = 0.5 + random.random()  # noqa: S311 - to spread requests, not to keep a secret
-        await self._wait(_FIRST_PAUSE_SECONDS * (1 << (attempt - 1)) * spread)
-
-    async def pause(self, seconds: float) -> None:
-        """Wait between two requests."""
-        await self._wait(seconds)
-
-    async def _wait(self, seconds: float) -> None:
-        self.waited_seconds += seconds
-        await self.sleep(seconds)

@@ -15,15 +15,9 @@ import httpx2 as httpx
 
 from codeloupe import __version__
 from codeloupe.errors import ForgeError, ForgeUncertain, UsageError
+from codeloupe.forges.forge import Patience
 from codeloupe.forges.github.address import Endpoints
-from codeloupe.forges.github.answers import (
-    MOST_ATTEMPTS,
-    Patience,
-    Reply,
-    bad_answer,
-    is_failure,
-    is_limited,
-)
+from codeloupe.forges.github.answers import MOST_ATTEMPTS, Reply, bad_answer, is_failure, is_limited, limit_seconds
 
 _REQUESTER = f"codeloupe/{__version__}"
 _API_VERSION = "2022-11-28"
@@ -60,7 +54,8 @@ class GitHubTransport(gidgethub.httpx.GitHubAPI):
                 await self._patience.after_failure(failed)
             elif is_limited(reply):
                 limited += 1
-                await self._patience.after_limit(reply, times=limited)
+                seconds = limit_seconds(reply, times=limited, now=self._patience.clock())
+                await self._patience.after_limit(seconds, times=limited, whose="GitHub", status=reply.status)
             elif reply.status in _SUCCESS:
                 return reply.status, reply.headers, reply.body
             else:

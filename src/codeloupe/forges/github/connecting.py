@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from codeloupe.errors import HeadMoved, UsageError, install_command
+from codeloupe.forges.forge import Patience
 from codeloupe.forges.github.address import Endpoints, Target
-from codeloupe.forges.github.answers import READING, BadAnswer, Doing, Patience, explained
+from codeloupe.forges.github.answers import READING, BadAnswer, Doing, explained
 from codeloupe.forges.github.client import GitHubClient, unreadable
 from codeloupe.model import Confidential
 from codeloupe.model.publication import PullRequestName
