@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from codeloupe.config.schema import KEYS, USER_KEYS, description_of, kind_of
-from codeloupe.config.values import default_text
+from codeloupe.config.schema import KEYS, USER_KEYS, default_text, description_of, kind_of
 from codeloupe.reports.json_v1 import json_schema
 from tests.documentation_pages import DOCS
 

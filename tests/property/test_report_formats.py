@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import (
@@ -23,7 +24,6 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.reports.formats import FORMATS, Layout
 from codeloupe.system.sanitise import terminal

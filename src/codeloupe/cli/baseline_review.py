@@ -9,7 +9,7 @@ from codeloupe.engine.history.lookup import LAST, SHORT_ID, find_entry, find_rev
 from codeloupe.engine.history.opening import opened_history
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.history import EntryKind, ReviewRecord
-from codeloupe.store.baseline.reviewed import ReviewedFindings, findings_of, findings_of_sweep, read_report
+from codeloupe.store.baseline_findings import ReviewedFindings, findings_of, findings_of_sweep, read_report
 
 
 def reviewed_by(arguments: argparse.Namespace) -> ReviewedFindings:

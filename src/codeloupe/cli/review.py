@@ -20,7 +20,7 @@ from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
 from codeloupe.cli.review_options import configure, context_of, flags_of
 from codeloupe.cli.running import Interrupted, run_to_end, set_up_logging, tell_notes
 from codeloupe.cli.tally import Tally
-from codeloupe.config.provenance import LoadedSettings, OriginKind
+from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from codeloupe.cli.log_lines import set_up_logging
-from codeloupe.config.provenance import LoadedSettings
+from codeloupe.config.loading import LoadedSettings
 from codeloupe.system.sanitise import log_line
 
 __all__ = ["Interrupted", "run_to_end", "set_up_logging", "tell_notes"]

@@ -9,6 +9,7 @@ from datetime import date
 from typing import Any, TypeVar
 
 from codeloupe.errors import UsageError
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.review import (
@@ -23,7 +24,6 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
 
 _Item = TypeVar("_Item")

@@ -7,8 +7,8 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from codeloupe.model.baseline import Suppression
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import Suppression
 
 
 class FindingStatus(StrEnum):

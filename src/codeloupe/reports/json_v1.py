@@ -10,10 +10,10 @@ import math
 from typing import Annotated, Any, Literal, TypedDict
 
 from codeloupe import __version__
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.review import Coverage, Review
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.reports.json_types import schema_of
 from codeloupe.reports.json_usage import UsageV1, usage_v1
 from codeloupe.system.sanitise import json_document

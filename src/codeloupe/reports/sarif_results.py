@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from codeloupe.model.baseline import SuppressionKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import SuppressionKind
 from codeloupe.reports.replacement import Replacement, fix_of
 from codeloupe.reports.sarif_places import artifact, location
 from codeloupe.reports.standing import Standing, check_name, standing_of, why_not_counted

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 
+from codeloupe.model.baseline import SuppressionKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import SuppressionKind
 from codeloupe.reports.wording import counted
 from codeloupe.system.sanitise_plain import plain_line
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from codeloupe.model.baseline import SuppressionKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Review
-from codeloupe.model.suppression import SuppressionKind
 from codeloupe.reports.coverage_text import not_reviewed_lines
 from codeloupe.reports.finding_text import counts_by_severity, finding_in_short, finding_lines
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines

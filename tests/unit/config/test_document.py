@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from codeloupe.config import document
-from codeloupe.config.nodes import plain
+from codeloupe.config import yaml as document
+from codeloupe.config.yaml import plain
+from tests.rows import rows
 from tests.unit.config.inputs import load, refusal
 
 
@@ -13,7 +12,7 @@ def read(text: str) -> object:
     return plain(document.read_document("codeloupe.yaml", text))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "value"),
     [
         ("yes", True),
@@ -68,17 +67,17 @@ def test_aliases_cannot_nest_deeper_than_brackets_can() -> None:
     assert refusal("a0: &a0 x\n" + "\n".join(steps)).message == "codeloupe.yaml:5: nested more than 10 levels deep"
 
 
-@pytest.mark.parametrize("opening", ["[", "{", "- ", "? ", "{a: "])
+@rows("opening", ["[", "{", "- ", "? ", "{a: "])
 def test_deep_nesting_is_refused(opening: str) -> None:
     assert refusal(opening * 150_000).message == "codeloupe.yaml:1: nested more than 10 levels deep"
 
 
-@pytest.mark.parametrize("text", ["include: [" + "a, " * 20_000 + "]", "".join(f"k{n}: 1\n" for n in range(9_000))])
+@rows("text", ["include: [" + "a, " * 20_000 + "]", "".join(f"k{n}: 1\n" for n in range(9_000))])
 def test_too_many_values_are_refused(text: str) -> None:
     assert "more than 10,000 values" in refusal(text).message
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "include: !!python/object/apply:os.system [touch {mark}]",
@@ -109,7 +108,7 @@ def test_the_refused_tag_is_shown_as_it_was_written() -> None:
     assert "the tag '!!python/name:os.system' is" in refusal("include: !!python/name:os.system x").message
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "found"),
     [("- a\n- b\n", "a list"), ("\nfail_on high\n", "'fail_on high'"), ("[]", "an empty list"), ("5", "'5'")],
 )

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.config.provenance import Origin, OriginKind
+from codeloupe.config.loading import Origin, OriginKind
 from codeloupe.config.schema import Settings
 from codeloupe.engine.experts.loading import load_experts
 from codeloupe.model.material import PathInstruction
 from codeloupe.model.sweep import CommitCategory
+from tests.rows import rows
 from tests.unit.config.inputs import load, refusal
 
 EXPERTS = """\
@@ -91,7 +92,7 @@ def test_the_repository_takes_the_place_of_the_users_experts(tmp_path: Path) -> 
     assert list(load("fail_on: low", user_file=user_file).settings.own_experts) == ["mine"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "message", "hint"),
     [
         (
@@ -195,7 +196,7 @@ def test_a_key_that_stands_twice_in_a_group_is_refused() -> None:
     assert "text: already given" in refusal("instructions: [{paths: [a], text: x, text: y}]").message
 
 
-@pytest.mark.parametrize("key", ["own_experts", "commit_experts", "instructions"])
+@rows("key", ["own_experts", "commit_experts", "instructions"])
 def test_a_group_cannot_be_a_variable_or_a_flag(key: str) -> None:
     name = f"CODELOUPE_{key.upper()}"
     error = refusal(environment={name: "{}"})

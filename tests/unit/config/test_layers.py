@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.config.layers import environment_layer, flag_layer
 from codeloupe.config.schema import USER_KEYS, Settings
+from tests.rows import rows
 from tests.unit.config.inputs import load, refusal
 
 
-@pytest.mark.parametrize(
+@rows(
     ("key", "meant"),
     [("failOn", "fail_on"), ("fail-on", "fail_on"), ("fial_on", "fail_on"), ("timeout", "timeout_seconds")],
 )
@@ -41,7 +41,7 @@ def test_merge_keys_are_no_way_to_set_anything() -> None:
     assert refusal("<<: {fail_on: low}").message == "codeloupe.yaml:1: '<<': unknown key"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "meant"),
     [
         ("CODELOUPE_FAILON", "CODELOUPE_FAIL_ON"),
@@ -56,7 +56,7 @@ def test_a_misspelt_variable_is_refused_with_the_one_that_was_meant(name: str, m
     assert error.hint == f"did you mean `{meant}`?"
 
 
-@pytest.mark.parametrize(
+@rows(
     "name",
     ["CODELOUPE_SPEED", "CODELOUPE_COLOUR", "CODELOUPE_", "MY_CODELOUPE_FAIL_ON", "FAIL_ON"],
 )
@@ -64,18 +64,18 @@ def test_a_variable_that_is_no_setting_is_left_alone(name: str) -> None:
     assert load(environment={name: "low"}).settings == Settings()
 
 
-@pytest.mark.parametrize("text", ["", "  "])
+@rows("text", ["", "  "])
 def test_an_empty_variable_counts_as_not_set(text: str) -> None:
-    assert environment_layer({"CODELOUPE_INCLUDE": text, "CODELOUPE_FAIL_ON": text}).values == {}
+    assert load(environment={"CODELOUPE_INCLUDE": text, "CODELOUPE_FAIL_ON": text}) == load()
 
 
-@pytest.mark.parametrize("value", ["high", 1])
+@rows("value", ["high", 1])
 def test_a_flag_for_no_known_key_is_a_mistake_of_the_caller(value: object) -> None:
     with pytest.raises(KeyError):
-        flag_layer({"colour": value})
+        load(flags={"colour": value})
 
 
-@pytest.mark.parametrize("key", sorted(USER_KEYS))
+@rows("key", sorted(USER_KEYS))
 def test_a_repository_cannot_choose_what_runs_here_or_where_keys_go(key: str) -> None:
     error = refusal(f"fail_on: low\n{key}: true\n")
     assert error.message.startswith(f"codeloupe.yaml:2: {key}: a repository cannot set this")

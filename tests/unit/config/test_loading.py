@@ -8,13 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codeloupe.config.loading import load_settings_from_disk
-from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
-from codeloupe.config.schema import KEYS, USER_KEYS, Settings
-from codeloupe.config.values import plain_values
+from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings_from_disk
+from codeloupe.config.schema import KEYS, USER_KEYS, Settings, plain_values
 from codeloupe.errors import ConfigError
 from codeloupe.model.severity import Severity
 from codeloupe.model.unit import Effort
+from tests.rows import rows
 from tests.unit.config.inputs import load, refusal
 
 USER, REPOSITORY, ENVIRONMENT, FLAG = "user", "repository", "environment", "flag"
@@ -112,7 +111,7 @@ def test_the_table_of_this_test_has_every_key() -> None:
     assert {*TABLE, *GROUPS} == set(KEYS)
 
 
-@pytest.mark.parametrize("key", TABLE)
+@rows("key", TABLE)
 def test_the_strongest_source_wins_and_is_named(key: str, tmp_path: Path) -> None:
     for number, subset in enumerate(SUBSETS):
         # What a repository may not set is not looked for there; that it is refused is another test.
@@ -152,7 +151,7 @@ def test_nothing_given_means_defaults() -> None:
     assert load().settings == Settings()
 
 
-@pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n", "---\n...\n", "~", "{}", "\ufeff"])
+@rows("text", ["", "\n", "# only a comment\n", "---\n", "---\n...\n", "~", "{}", "\ufeff"])
 def test_an_empty_file_means_defaults(text: str) -> None:
     assert load(text).settings == Settings()
 
@@ -173,7 +172,7 @@ def test_loaded_settings_cannot_be_changed() -> None:
         loaded.origins["fail_on"] = Origin(OriginKind.FLAG)  # type: ignore[index]  # that it is refused is the test
 
 
-@pytest.mark.parametrize(
+@rows(
     ("key", "value", "found"),
     [
         ("base_branch", "yes", "'yes'"),
@@ -226,7 +225,7 @@ def test_the_allowed_words_are_listed() -> None:
     assert "expected critical, high, medium or low (or P0 to P3), found" in refusal("fail_on: huge").message
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "hint"),
     [
         ("fail_on: hihg", "did you mean `high`?"),
@@ -245,7 +244,7 @@ def test_a_wrong_entry_of_a_list_is_named_with_its_own_line() -> None:
     assert error.message == "codeloupe.yaml:3: include: entry 2: expected a pattern as text, found '5'"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "value", "message"),
     [
         ("CODELOUPE_FAIL_ON", "worst", "CODELOUPE_FAIL_ON: expected critical, high, medium or low (or P0 to P3)"),
@@ -273,7 +272,7 @@ def test_a_flag_that_sets_several_keys_is_blamed_once() -> None:
     assert error.message == "--timeout: expected a number of seconds above 0, found '-5.0'"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "message", "hint"),
     [
         ("reviewers: [agent_sdk, codx]", "reviewers: entry 2: expected agent_sdk", "did you mean `codex`?"),

@@ -5,6 +5,7 @@ import pytest
 from codeloupe.config.files import ConfigText
 from codeloupe.config.loading import load_settings
 from codeloupe.errors import ConfigError
+from tests.rows import rows
 
 
 def load(text: str = "", **flags: object) -> tuple[str, ...]:
@@ -16,7 +17,7 @@ def test_patterns_are_taken_as_they_are() -> None:
     assert load('exclude: ["*.py", "[a-z]*/**", "[unclosed"]') == ("*.py", "[a-z]*/**", "[unclosed")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("pattern", "problem"),
     [
         ("[z-a].py", "its range from 'z' to 'a' runs backwards"),

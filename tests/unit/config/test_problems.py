@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from codeloupe.config.problems import Problem, config_error, escape, quote
+from codeloupe.config.yaml import Problem, config_error, escape, quote
 
 
 def test_one_mistake_is_told_on_one_line_with_its_own_hint() -> None:

@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from codeloupe.config.files import ConfigText
-from codeloupe.config.loading import load_settings
-from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
+from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings
+from tests.rows import rows
 
 FORK = "because this is a pull request from a fork"
 UNKNOWN = "because this is a pull request from an unknown place"
@@ -36,7 +34,7 @@ def pull_request(head: Any, base: Any = OURS) -> dict[str, Any]:
     return {"pull_request": {"head": {"repo": head}, "base": {"repo": base}}, "repository": OURS}
 
 
-@pytest.mark.parametrize(
+@rows(
     ("event", "reason"),
     [
         (pull_request(THEIRS), FORK),
@@ -58,7 +56,7 @@ def test_on_github_the_event_tells_whose_pull_request_it_is(tmp_path: Path, even
     assert why(loaded(on_github(tmp_path, event))) == reason
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "event", "reason"),
     [
         ("workflow_run", {"workflow_run": {"head_repository": THEIRS}, "repository": OURS}, FORK),
@@ -85,7 +83,7 @@ def test_outside_of_github_its_variables_mean_nothing(tmp_path: Path) -> None:
     assert why(loaded({**on_github(tmp_path, pull_request(THEIRS)), "GITHUB_ACTIONS": ""})) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("variables", "reason"),
     [
         ({"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "2", "CI_MERGE_REQUEST_PROJECT_ID": "1"}, FORK),

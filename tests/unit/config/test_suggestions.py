@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.config.schema import KEYS
-from codeloupe.config.suggestions import closest, closest_key
+from codeloupe.config.yaml import closest, closest_key
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("word", "meant"),
     [
         ("failOn", "fail_on"),

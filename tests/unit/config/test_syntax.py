@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
+from tests.rows import rows
 from tests.unit.config.inputs import refusal
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "place", "what", "hint"),
     [
         ("include:\n\t- a\n", "2:1", "a tab is used for indentation", "indent with spaces"),
@@ -45,6 +44,6 @@ def test_a_million_characters_of_directives_are_refused_at_the_first() -> None:
     assert error.message == "codeloupe.yaml:2:1: tag directives are not allowed"
 
 
-@pytest.mark.parametrize("separator", ["\r", "\x85", "\u2028", "\u2029", "\n\ufeff", "\ufeff"])
+@rows("separator", ["\r", "\x85", "\u2028", "\u2029", "\n\ufeff", "\ufeff"])
 def test_no_line_break_hides_a_directive(separator: str) -> None:
     assert "tag directives are not allowed" in refusal(f"#{separator}\n{separator}%TAG ! x").message

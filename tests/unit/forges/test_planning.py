@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forges.planning import make_plan
 from codeloupe.forges.summary_text import summary_body
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import (
@@ -23,7 +24,6 @@ from codeloupe.model.publication import (
 )
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, SkippedFile, SkipReason, Verdict
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from tests.publish_material import BASE, FIRST, SECOND, finding, patch, review
 from tests.publish_states import MAINTAINER, MARKER, disliked, pull_request, said, thread_about, told
 

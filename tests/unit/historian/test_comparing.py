@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from codeloupe.engine.history.comparing import compare
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.review import Coverage, FailedUnit, SkippedFile, SkipReason
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.store.memory_history import MemoryHistory
 from tests.unit.store.history_samples import named, record
 

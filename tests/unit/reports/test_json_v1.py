@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codeloupe
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import (
@@ -24,7 +25,6 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.reports.json_types import schema_of
 from codeloupe.reports.json_v1 import json_schema, render_json

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.reports.gaps import GapKind, errors_beside_gaps, gaps_of
 from codeloupe.reports.outcome import Tone, outcome_of
 from codeloupe.reports.standing import (

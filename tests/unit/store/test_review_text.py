@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import Comparison, HistoryEntry, ReviewRecord, SweepRecord
 from codeloupe.model.review import Review
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.failures import Unreadable
 from codeloupe.store.review_text import FORM, FromNewerVersion, decode, encode, pack, unpack

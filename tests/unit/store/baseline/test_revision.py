@@ -7,8 +7,9 @@ import pytest
 from codeloupe.errors import ConfigError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.store.baseline.revision import read_baseline
+from codeloupe.store.baseline import read_baseline
 from tests.repository import GitRepository
+from tests.rows import rows
 
 
 def text(reason: str) -> str:
@@ -56,7 +57,7 @@ def test_an_entry_of_the_reviewed_tree_alone_holds_and_is_not_lost(repository: G
         assert [entry.reason for entry in found.also] == ["new"]
 
 
-@pytest.mark.parametrize("kind", list(ScopeKind))
+@rows("kind", list(ScopeKind))
 def test_of_an_untrusted_change_it_is_the_bases(history: tuple[GitRepository, str, str], kind: ScopeKind) -> None:
     repository, base, head = history
     (entry,) = read(repository, kind, base, head, trusted=False).entries

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import UsageError
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import ReviewError
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.reports.json_v1 import render_json
-from codeloupe.store.baseline.reviewed import findings_of, read_report
+from codeloupe.store.baseline_findings import findings_of, read_report
+from tests.rows import rows
 from tests.unit.reports.examples import finding, review
 
 ASIDE = Suppression(kind=SuppressionKind.BASELINE, reason="legacy")
@@ -67,7 +68,7 @@ def test_a_status_that_is_not_known_does_not_count(tmp_path: Path) -> None:
     assert not read_report(written(tmp_path, json.dumps(later))).findings[0].is_open
 
 
-@pytest.mark.parametrize(
+@rows(
     ("content", "message"),
     [
         ("not json", "is not a JSON report"),

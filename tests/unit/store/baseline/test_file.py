@@ -8,9 +8,9 @@ import pytest
 
 from codeloupe.errors import ConfigError, OutputError
 from codeloupe.model.baseline import BASELINE_NAME, Baseline
-from codeloupe.store.baseline import file
-from codeloupe.store.baseline.file import decode_baseline, read_working_file, write_working_file
-from tests.unit.baseline.baseline_samples import ONE, TEXT, TWO
+from codeloupe.store import baseline as file
+from codeloupe.store.baseline import decode_baseline, read_working_file, write_working_file
+from tests.unit.store.baseline.baseline_samples import ONE, TEXT, TWO
 
 
 def test_without_a_file_there_is_an_empty_baseline(tmp_path: Path) -> None:

@@ -5,15 +5,14 @@ from datetime import date
 import pytest
 
 from codeloupe.errors import UsageError
-from codeloupe.model.baseline import BaselineEntry
+from codeloupe.model.baseline import BaselineEntry, Suppression, SuppressionKind
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.severity import Severity
-from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.store.baseline.adopting import Terms, all_open, chosen, entry_for
-from codeloupe.store.baseline.reviewed import ReviewedFindings
-from tests.unit.baseline.baseline_samples import ONE, TWO, finding
+from codeloupe.store.baseline_findings import Acceptance, ReviewedFindings, all_open, chosen, entry_for
+from tests.rows import rows
+from tests.unit.store.baseline.baseline_samples import ONE, TWO, finding
 
-TERMS = Terms(reason="legacy", owner="me", expires=date(2031, 1, 1))
+TERMS = Acceptance(reason="legacy", owner="me", expires=date(2031, 1, 1))
 NEAR = "1111111199"
 REVIEWED = ReviewedFindings(
     "the review", (finding(ONE), finding(TWO, file="b.py", line_start=9), finding(NEAR, line_start=4), finding(""))
@@ -29,7 +28,7 @@ def test_a_finding_is_named_by_its_place() -> None:
     assert [each.fingerprint for each in chosen(REVIEWED, ["b.py:9", "a.py:4"])] == [TWO, NEAR]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("word", "message", "hint"),
     [
         ("22222", "'22222' is too short for a fingerprint", "at least 6 characters"),
@@ -89,7 +88,7 @@ def test_an_entry_holds_what_tells_the_finding() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@rows(
     ("evidence", "kept"),
     [
         ("", ""),

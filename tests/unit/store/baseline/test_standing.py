@@ -2,16 +2,14 @@ from __future__ import annotations
 
 from datetime import date
 
-import pytest
 from msgspec.structs import replace
 
-from codeloupe.model.baseline import Baseline, BaselineEntry, EntryState
+from codeloupe.model.baseline import Baseline, BaselineEntry, EntryState, Suppression, SuppressionKind
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import ReviewError
-from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.store.baseline.reviewed import ReviewedFindings
-from codeloupe.store.baseline.standing import standings, to_prune
-from tests.unit.baseline.baseline_samples import ONE, TODAY, TWO, entry, finding
+from codeloupe.store.baseline_findings import ReviewedFindings, standings, to_prune
+from tests.rows import rows
+from tests.unit.store.baseline.baseline_samples import ONE, TODAY, TWO, entry, finding
 
 THREE = "33333333cccc22223333444455556666"
 USED = Suppression(kind=SuppressionKind.BASELINE, reason="x")
@@ -41,7 +39,7 @@ def test_an_entry_that_was_added_after_the_review_is_used_if_its_finding_is_stil
     assert states(entry(ONE), entry(TWO), reviewed=reviewed) == [EntryState.USED, EntryState.UNSEEN]
 
 
-@pytest.mark.parametrize("kind", ["baseline_expired", "not_reviewed"])
+@rows("kind", ["baseline_expired", "not_reviewed"])
 def test_other_words_of_a_review_make_nothing_unused(kind: str) -> None:
     told = ReviewError(kind, f"x: {entry(TWO, line=7).in_short()}")
     assert states(entry(TWO), reviewed=ReviewedFindings("it", (), (told,))) == [EntryState.UNSEEN]

@@ -3,12 +3,11 @@ from __future__ import annotations
 import difflib
 from datetime import date
 
-import pytest
-
 from codeloupe.model.baseline import Baseline
-from codeloupe.store.baseline.editing import edited
-from codeloupe.store.baseline.reading import parse_baseline
-from tests.unit.baseline.baseline_samples import ONE, TEXT, TWO, entry
+from codeloupe.store.baseline import parse_baseline
+from codeloupe.store.baseline_editing import edited
+from tests.rows import rows
+from tests.unit.store.baseline.baseline_samples import ONE, TEXT, TWO, entry
 
 THREE = "33333333cccc22223333444455556666"
 
@@ -86,7 +85,7 @@ def test_an_order_that_somebody_chose_is_kept() -> None:
     assert [each.file for each in parse_baseline("x", after).entries] == ["b.py", "z.py", "a.py"]
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         "# keep\nversion: 1\nentries: []\n",
@@ -106,7 +105,7 @@ def test_a_text_in_an_unusual_shape_is_written_anew_with_its_first_comments(text
     assert found == {**{each.fingerprint: each.reason for each in baseline.entries}, THREE: "legacy"}
 
 
-@pytest.mark.parametrize("indent", ["", "  ", "      "])
+@rows("indent", ["", "  ", "      "])
 def test_the_indentation_and_the_keys_behind_the_list_are_kept(indent: str) -> None:
     text = f"entries:\n{indent}- fingerprint: {ONE}\n{indent}  file: a.py\n{indent}  reason: x\n# end\nversion: 1\n"
     after = edited(text, parse_baseline("x", text), put=[entry(TWO, file="b.py")])
@@ -129,9 +128,7 @@ def test_the_ends_of_lines_are_kept_and_a_missing_last_one_is_put_in() -> None:
     assert edited(cut, parse_baseline("x", cut), put=[entry(THREE, file="c.py")]).startswith(TEXT)
 
 
-@pytest.mark.parametrize(
-    "odd", ["a\nb", "\x00\x1b\x7f", "\u2028\u202e\ufeff", "\udc80\ud800", "\U000e0001", "'\"\\", "# x: y", "é😀"]
-)
+@rows("odd", ["a\nb", "\x00\x1b\x7f", "\u2028\u202e\ufeff", "\udc80\ud800", "\U000e0001", "'\"\\", "# x: y", "é😀"])
 def test_any_text_comes_back_as_it_was_or_as_it_can_be_shown(odd: str) -> None:
     after = edited("", Baseline(), put=[entry(reason=f"x{odd}y")])
     (found,) = parse_baseline("x", after).entries
