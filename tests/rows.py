@@ -18,7 +18,7 @@ def rows(names: str | tuple[str, ...], table: Iterable[Any]) -> Callable[[Callab
     cases = list(table)
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
-        def run(**fixtures: Any) -> None:
+        def run(*instance: Any, **fixtures: Any) -> None:
             failures = []
             for number, row in enumerate(cases):
                 given = dict(zip(keys, (row,) if isinstance(names, str) else row, strict=True))
@@ -26,7 +26,7 @@ def rows(names: str | tuple[str, ...], table: Iterable[Any]) -> Callable[[Callab
                     given["tmp_path"] = fixtures["tmp_path"] / f"row-{number}"
                     given["tmp_path"].mkdir()
                 try:
-                    test(**{**fixtures, **given})
+                    test(*instance, **{**fixtures, **given})
                 except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - whatever it is, it is told
                     failures.append(f"row {number} {row!r:.300}: {type(error).__name__}: {error}")
             assert failures == [], "\n".join(failures)

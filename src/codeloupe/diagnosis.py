@@ -19,8 +19,7 @@ from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.diagnosis import Check, Diagnosis
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.store.database import Database
-from codeloupe.store.location import DATABASE_NAME
+from codeloupe.store.database import DATABASE_NAME, Database
 from codeloupe.store.run_store import RUNS_DIRECTORY
 
 _PUBLISHING_PACKAGE = "gidgethub"

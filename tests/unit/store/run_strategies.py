@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
@@ -11,6 +10,8 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import fields
 
 # Any code point, halves of surrogate pairs among them.
 _any_text = st.text(st.characters(exclude_categories=()), max_size=8)
@@ -31,10 +32,10 @@ def any_value(kind: Any) -> st.SearchStrategy[Any]:
         return _plain[kind]
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(list(kind))
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         hints = get_type_hints(kind)
         made: Any = kind
-        return st.builds(made, **{field.name: any_value(hints[field.name]) for field in dataclasses.fields(kind)})
+        return st.builds(made, **{field.name: any_value(hints[field.name]) for field in fields(kind)})
     arguments = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         return st.one_of(*map(any_value, arguments))

@@ -9,7 +9,8 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.store.claims import Claim, Owner
+from codeloupe.store.ledger import Claim, Owner
+from tests.rows import rows
 
 HERE = Owner.here()
 ELSEWHERE = Owner("another machine", 1, "token")
@@ -21,12 +22,12 @@ def ended_process() -> int:
     return child.pid
 
 
-@pytest.mark.parametrize("owner", [HERE, ELSEWHERE, Owner("", 7, ""), Owner("a process 3 token b", 7, "x token y")])
+@rows("owner", [HERE, ELSEWHERE, Owner("", 7, ""), Owner("a process 3 token b", 7, "x token y")])
 def test_an_owner_is_read_back_from_its_text(owner: Owner) -> None:
     assert Owner.parse(str(owner)) == owner
 
 
-@pytest.mark.parametrize("text", ["", "somebody", "m process x token y", "m process -4 token y", "m process ² token y"])
+@rows("text", ["", "somebody", "m process x token y", "m process -4 token y", "m process ² token y"])
 def test_a_text_that_names_no_process_names_nobody(text: str) -> None:
     assert Owner.parse(text) is None
 
@@ -80,7 +81,7 @@ def test_a_claim_of_somebody_unknown_holds_for_its_lease() -> None:
     assert Claim("who knows", 60, 1060).holds(1000)
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
+@rows("seconds", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_lease_is_some_seconds(seconds: float) -> None:
     with pytest.raises(ValueError, match="a lease lasts some seconds"):
         Claim.until(0, owner=HERE, lease_seconds=seconds)

@@ -9,15 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from codeloupe.errors import StoreError
 from codeloupe.store.database import Database
-from codeloupe.store.journal import use_rollback_journal
 from tests.children import open_files
+from tests.rows import rows
 
 
 class WithoutSharedMemory(Database):
@@ -207,7 +206,7 @@ def test_a_file_that_was_moved_away_is_made_anew_and_not_written_to(database: Da
     assert claims(database) == ["new"]
 
 
-@pytest.mark.parametrize("name", ["with space", "what?vfs=x#y%20", "\udcff\n", "ünïcode", ":memory:"])
+@rows("name", ["with space", "what?vfs=x#y%20", "\udcff\n", "ünïcode", ":memory:"])
 def test_any_name_of_a_directory_will_do(tmp_path: Path, name: str) -> None:
     with Database(tmp_path / name / "x.sqlite3") as database:
         add_claim(database, "k")
@@ -291,18 +290,6 @@ def test_on_a_shared_file_system_no_log_is_used_and_one_who_still_uses_it_is_wai
         assert claims(database) == ["k"]
         assert (setting(database, "journal_mode"), setting(database, "synchronous")) == ("delete", 3)
     timer.join()
-
-
-def test_a_file_is_turned_back_from_the_log_even_where_that_works(tmp_path: Path) -> None:
-    path = tmp_path / "x.sqlite3"
-    with closing(sqlite3.connect(path, isolation_level=None)) as before:
-        before.execute("PRAGMA journal_mode = WAL")
-        before.execute("CREATE TABLE kept (x)")
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        use_rollback_journal(connection)
-        names = ("journal_mode", "synchronous", "locking_mode")
-        assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names] == ["delete", 3, "normal"]
-        assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
 
 
 _FORKS = """

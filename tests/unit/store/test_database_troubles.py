@@ -16,9 +16,9 @@ import pytest
 
 from codeloupe.errors import StoreError
 from codeloupe.store.database import Database
-from codeloupe.store.failures import database_failure
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.store.migrations import MIGRATIONS
+from tests.rows import rows
 from tests.unit.store.samples import result
 
 NO_DATABASES = [b"x", b"\0" * 99, b"n" * 511, b"n" * 512, b"\0" * 5000, b"SQLite format 3\0" + b"\xff" * 6000]
@@ -49,7 +49,7 @@ def filled(path: Path, count: int = 200) -> None:
         ledger.put("whole", result())
 
 
-@pytest.mark.parametrize("content", NO_DATABASES, ids=len)
+@rows("content", NO_DATABASES)
 def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     error = trouble(path)
@@ -154,9 +154,9 @@ def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(path: Pa
 
 
 def test_what_is_not_known_is_told_in_sqlites_own_words(path: Path) -> None:
-    error = database_failure(sqlite3.ProgrammingError("something odd"), path)
-    assert "something odd" in error.message
-    assert "if this comes again" in error.hint
+    with Database(path) as database, pytest.raises(StoreError, match="something odd") as caught, database.reading():
+        raise sqlite3.ProgrammingError("something odd")
+    assert "if this comes again" in caught.value.hint
 
 
 _BIND = """

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
-from codeloupe.store.file_systems import may_be_shared
+from codeloupe.store.database import may_be_shared
+from tests.rows import rows
 
 LINES = [
     "22 1 254:0 / / rw,relatime shared:1 - ext4 disk rw",
@@ -24,7 +23,7 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("place", "expected"),
     [
         ("/", False),

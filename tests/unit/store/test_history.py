@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey
-from codeloupe.store import history_writing
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
-from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.ledger import Limits, SqliteLedger
 from codeloupe.store.migrations import MIGRATIONS, migrate
+from tests.rows import rows
 from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
 from tests.unit.store.samples import result
 
@@ -48,7 +48,7 @@ def newer(data: bytes) -> bytes:
 
 
 class TestDamage:
-    @pytest.mark.parametrize("damage", [b"", b"garbage", "text", 7, b'j{"form":1,"value":{}}'])
+    @rows("damage", [b"", b"garbage", "text", 7, b'j{"form":1,"value":{}}'])
     def test_an_entry_that_cannot_be_read_costs_that_entry_in_words(
         self, history: SqliteHistory, database: Database, damage: object
     ) -> None:
@@ -201,7 +201,7 @@ class TestReading:
         assert len(history.findings_of(["f"])) == 2
         assert history.prune(PruneRule(keep_last=0), dry_run=True).findings == 3
 
-    @pytest.mark.parametrize(
+    @rows(
         ("ask", "index"),
         [
             (lambda history: history.list(HERE), "reviews_of_repository"),
@@ -258,7 +258,7 @@ class TestWriting:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(history_writing, "write_review", interrupted)
+            patch.setattr("codeloupe.store.history._write_review", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 history.save_sweep(sweep_record(9, commit_review(1), commit_review(2)))
         assert history.list(HERE).entries == ()
@@ -284,7 +284,8 @@ class TestWriting:
         history.prune(PruneRule(keep_last=0))
         assert ledger.get("k") is not None
         history.save(record(2))
-        ledger.prune(0.0, 0)
+        SqliteLedger(database, limits=Limits(max_bytes=0)).put("l", result())
+        assert ledger.get("k") is None
         assert history.get(identifier(2)) is not None
 
     def test_a_name_for_a_place_is_remembered(self, history: SqliteHistory) -> None:
@@ -294,7 +295,7 @@ class TestWriting:
         assert history.known_root(b"/a\xff") == "b" * 40
 
 
-@pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
+@rows("version", range(len(MIGRATIONS) + 1))
 def test_the_history_works_in_a_database_of_every_earlier_version(tmp_path: Path, version: int) -> None:
     path = tmp_path / "x.sqlite3"
     with closing(sqlite3.connect(path, isolation_level=None)) as older:

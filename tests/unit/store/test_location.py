@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import StoreError
-from codeloupe.store.location import database_path, state_directory
+from codeloupe.store.database import database_path, state_directory
+from tests.rows import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     ("environment", "expected"),
     [
         ({"CODELOUPE_HOME": "/a", "XDG_STATE_HOME": "/b", "HOME": "/c"}, "/a"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import StoreError
-from codeloupe.store.location import state_directory
+from codeloupe.store.database import state_directory
 
 
 def test_a_relative_home_leads_to_the_users_entry_and_not_into_the_reviewed_tree(

@@ -12,6 +12,7 @@ import pytest
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.store.migrations import APPLICATION_ID, MIGRATIONS, is_foreign, migrate, schema_version
+from tests.rows import rows
 from tests.unit.store.samples import result
 
 STEPS = (
@@ -62,7 +63,7 @@ def test_a_version_from_the_future_is_left_alone(connection: sqlite3.Connection)
     assert schema(connection) == []
 
 
-@pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
+@rows("version", range(len(MIGRATIONS) + 1))
 def test_a_database_of_every_released_version_opens_and_works(tmp_path: Path, version: int) -> None:
     path = tmp_path / "x.sqlite3"
     with closing(connect(path)) as older:

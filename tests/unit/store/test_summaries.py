@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.model.history import TrendKey, TrendRow
-from codeloupe.store.history_trends import FindingFact, ReviewFact, trend_rows, week_of
+from codeloupe.store.summaries import ReviewFact, trend_rows, week_of
+from tests.rows import rows
 from tests.unit.store.history_samples import at
 
 
@@ -13,7 +12,7 @@ def fact(number: int, **elapsed: float) -> ReviewFact:
     return ReviewFact(number, at(**elapsed).timestamp(), "root:a", "offline", 0.5, 0, 2.0)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("elapsed", "week"),
     [
         ({}, "2026-03-02"),
@@ -40,16 +39,16 @@ def test_a_clock_that_was_wrong_by_decades_does_not_fill_the_screen() -> None:
 
 
 def test_a_finding_of_a_review_that_is_not_known_is_left_out() -> None:
-    late = FindingFact(7, "f", None, is_fixed=False, is_open=True)
+    late = (7, "f", None, False, True)
     (told,) = trend_rows([TrendKey.EXPERT], [fact(1)], [late])
     assert told.rows == ()
 
 
 def test_a_finding_that_came_back_is_not_fixed() -> None:
     sightings = [
-        FindingFact(1, "f", "tests", is_fixed=False, is_open=True),
-        FindingFact(2, "f", "tests", is_fixed=True, is_open=False),
-        FindingFact(3, "f", "tests", is_fixed=False, is_open=True),
+        (1, "f", "tests", False, True),
+        (2, "f", "tests", True, False),
+        (3, "f", "tests", False, True),
     ]
     reviews = [fact(number, days=number) for number in (1, 2, 3)]
     fixed = [trend_rows([TrendKey.EXPERT], reviews, sightings[:count])[0].rows[0].fixed for count in (1, 2, 3)]
@@ -57,5 +56,5 @@ def test_a_finding_that_came_back_is_not_fixed() -> None:
 
 
 def test_what_was_first_told_as_fixed_or_refuted_was_never_found() -> None:
-    gone = FindingFact(1, "f", None, is_fixed=True, is_open=False)
+    gone = (1, "f", None, True, False)
     assert trend_rows([TrendKey.EXPERT], [fact(1)], [gone])[0].rows == ()
