@@ -3,13 +3,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from codeloupe.config.kinds import ARGUMENTS, COMMAND, SEVERITY
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings_from_disk
-from codeloupe.config.schema import KEYS, USER_KEYS, Settings, plain_values
+from codeloupe.config.schema import KEYS, USER_KEYS, Settings, kind_of, plain_values
 from codeloupe.errors import ConfigError
 from codeloupe.model.severity import Severity
 from codeloupe.model.unit import Effort
@@ -19,79 +21,45 @@ from tests.unit.config.inputs import load, refusal
 USER, REPOSITORY, ENVIRONMENT, FLAG = "user", "repository", "environment", "flag"
 SOURCES = (USER, REPOSITORY, ENVIRONMENT, FLAG)
 
-# For each key: what the user file, the repository file, the variable and the flag say, and what each means.
-TABLE: dict[str, tuple[tuple[str, object], tuple[str, object], tuple[str, object], tuple[object, object]]] = {
-    "base_branch": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "include": (("[a, b]", ("a", "b")), ("[c]", ("c",)), ("d, e,", ("d", "e")), (["f"], ("f",))),
-    "exclude": (("[a, b]", ("a", "b")), ("[c]", ("c",)), ("d,e", ("d", "e")), (("f",), ("f",))),
-    "fail_on": (("P0", Severity.CRITICAL), ("P2", Severity.MEDIUM), ("[P3]", Severity.LOW), ("Error", Severity.HIGH)),
-    "min_severity": (("high", Severity.HIGH), ("info", Severity.LOW), ("P1", Severity.HIGH), ("P2", Severity.MEDIUM)),
-    "on_incomplete": (("pass", "pass"), ("fail", "fail"), ("pass", "pass"), ("fail", "fail")),
-    "on_parse_error": (("pass", "pass"), ("fail", "fail"), ("pass", "pass"), ("fail", "fail")),
-    "reviewer_type": (("offline", "offline"), ("auto", "auto"), ("codex", "codex"), ("cerberus", "cerberus")),
-    "reviewers": (
-        ("[codex, offline]", ("codex", "offline")),
-        ("[api]", ("api",)),
-        ("gemini, command,", ("gemini", "command")),
-        (["agent_sdk", "codex"], ("agent_sdk", "codex")),
-    ),
-    "lanes": (
-        ("[offline]", ("offline",)),
-        ("[offline, agent]", ("offline", "agent")),
-        ("agent, offline", ("agent", "offline")),
-        (["offline"], ("offline",)),
-    ),
-    "effort": (("low", Effort.LOW), ("high", Effort.HIGH), ("low", Effort.LOW), ("high", Effort.HIGH)),
-    "experts": (("[a, b]", ("a", "b")), ("[c]", ("c",)), ("d, e", ("d", "e")), (["f_1"], ("f_1",))),
-    "experts_folder": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "guidance": (("false", False), ("true", True), ("no", False), (True, True)),
-    "keep_history": (("false", False), ("true", True), ("no", False), (True, True)),
-    "passes": (("2", 2), ("3", 3), ("10", 10), (4, 4)),
-    "verify": (("false", False), ("true", True), ("no", False), (True, True)),
-    "max_file_bytes": (("1", 1), ("2_000", 2000), ("3", 3), (4, 4)),
-    "max_file_lines": (("1", 1), ("2", 2), ("3_000", 3000), ("4", 4)),
-    "timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
-    "review_timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
-    "skip_generated": (("false", False), ("true", True), ("no", False), (True, True)),
-    "skip_vendored": (("no", False), ("yes", True), ("0", False), (True, True)),
-    "skip_lock_files": (("off", False), ("on", True), ("FALSE", False), ("yes", True)),
-    "skip_minified": (("False", False), ("True", True), ("off", False), (True, True)),
-    "accept_unread": (
-        ("[archives]", ("archives",)),
-        ("[media]", ("media",)),
-        ("submodules, lfs_pointers", ("submodules", "lfs_pointers")),
-        (["programs"], ("programs",)),
-    ),
-    "untrusted": (("true", True), ("false", False), ("1", True), (False, False)),
-    "agents": (("[codex]", ("codex",)), ("[api]", ("api",)), ("gemini, api", ("gemini", "api")), (["api"], ("api",))),
-    "model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "agent_timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
-    "agent_sdk_review_timeout": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
-    "agent_sdk_reviewer_model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "concurrency": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
-    "calls_per_minute": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
-    "max_budget_usd": (("1", 1.0), ("2.5", 2.5), ("3", 3.0), (4, 4.0)),
-    "max_tokens": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
-    "max_requests": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
-    "wait_for_quota": (("true", True), ("false", False), ("1", True), (False, False)),
-    "keep_sessions": (("true", True), ("false", False), ("1", True), (False, False)),
-    "mask_prompts": (("false", False), ("true", True), ("no", False), (True, True)),
-    "claude_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "codex_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "gemini_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "review_command": (
-        ("[a, b c]", ("a", "b c")),
-        ("[d]", ("d",)),
-        ("program --flag 'two words'", ("program", "--flag", "two words")),
-        (["f"], ("f",)),
-    ),
-    "review_gate_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "review_gate_arguments": (("[--a]", ("--a",)), ("[b]", ("b",)), ('"c d" e', ("c d", "e")), (["f"], ("f",))),
-    "api_model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "api_base_url": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "allow_bypass": (("true", True), ("false", False), ("1", True), (False, False)),
-}
-# What only a file can carry; `test_groups.py` has their tests.
+# What the user file, the repository file, the variable and the flag say for each kind of value, and what each means.
+_FOUR_TEXTS = (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four"))
+_LISTS = (("[a, b]", ("a", "b")), ("[c]", ("c",)), ("d, e,", ("d", "e")), (["f_1"], ("f_1",)))
+_WORDS = (
+    ("[a, b c]", ("a", "b c")),
+    ("[d]", ("d",)),
+    ("p --flag 'two words'", ("p", "--flag", "two words")),
+    _LISTS[3],
+)
+_SEVERITIES = (("P0", Severity.CRITICAL), ("P2", Severity.MEDIUM), ("[P3]", Severity.LOW), ("Error", Severity.HIGH))
+_ON = (("false", False), ("yes", True), ("no", False), (True, True))
+_OFF = (("true", True), ("off", False), ("1", True), ("FALSE", False))
+_WHOLE = (("2", 2), ("3", 3), ("1_0", 10), (4, 4))
+_NUMBERS = (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0))
+
+
+def said_by_sources(key: str) -> tuple[tuple[object, object], ...]:
+    """What four sources may say about a key, by the kind of its value, and what the settings make of it."""
+    kind, default = kind_of(key), getattr(Settings(), key)
+    words = kind.choices
+    if kind is SEVERITY:
+        return _SEVERITIES
+    if isinstance(default, bool):
+        return _ON if default else _OFF
+    if isinstance(default, Effort):
+        return tuple((word, Effort(word)) for word in ("low", "high", "low", "high"))
+    if words and isinstance(default, str):
+        return tuple((word, word) for word in (words[-1], words[0], words[1], words[0]))
+    if words:
+        one, two = words[:2]
+        return ((f"[{one}]", (one,)), (f"[{two}, {one}]", (two, one)), (f"{one}, {two}", (one, two)), ([two], (two,)))
+    if isinstance(default, tuple):
+        return _WORDS if kind in (COMMAND, ARGUMENTS) else _LISTS
+    if "integer" in str(kind.schema):
+        return _WHOLE
+    return _NUMBERS if "number" in str(kind.schema) else _FOUR_TEXTS
+
+
+# What only a file can carry.
 GROUPS = ("own_experts", "commit_experts", "instructions")
 # Flags that are called otherwise than their key.
 FLAG_NAMES = {
@@ -107,11 +75,7 @@ FLAG_NAMES = {
 SUBSETS = [subset for size in range(5) for subset in itertools.combinations(SOURCES, size)]
 
 
-def test_the_table_of_this_test_has_every_key() -> None:
-    assert {*TABLE, *GROUPS} == set(KEYS)
-
-
-@rows("key", TABLE)
+@rows("key", [key for key in KEYS if key not in GROUPS])
 def test_the_strongest_source_wins_and_is_named(key: str, tmp_path: Path) -> None:
     for number, subset in enumerate(SUBSETS):
         # What a repository may not set is not looked for there; that it is refused is another test.
@@ -120,7 +84,8 @@ def test_the_strongest_source_wins_and_is_named(key: str, tmp_path: Path) -> Non
 
 
 def check_the_strongest(key: str, given_by: tuple[str, ...], *, user_file: Path) -> None:
-    (user, _), (repository, _), (variable, _), (flag, _) = TABLE[key]
+    said = said_by_sources(key)
+    (user, _), (repository, _), (variable, _), (flag, _) = said
     name, flag_name = f"CODELOUPE_{key.upper()}", FLAG_NAMES.get(key, "--" + key.replace("_", "-"))
     if USER in given_by:
         user_file.write_text(f"# mine\n\n{key}: {user}\n", encoding="utf-8")
@@ -128,11 +93,11 @@ def check_the_strongest(key: str, given_by: tuple[str, ...], *, user_file: Path)
     loaded = load(
         f"# ours\n{key}: {repository}\n" if REPOSITORY in given_by else None,
         user_file=user_file,
-        environment={name: variable} if ENVIRONMENT in given_by else {},
+        environment={name: str(variable)} if ENVIRONMENT in given_by else {},
         flags={key: flag if FLAG in given_by else None},
     )
 
-    meanings = {source: entry[1] for source, entry in zip(SOURCES, TABLE[key], strict=True)}
+    meanings = {source: entry[1] for source, entry in zip(SOURCES, said, strict=True)}
     origins = {
         USER: Origin(OriginKind.USER, str(user_file), 3),
         REPOSITORY: Origin(OriginKind.REPOSITORY, "codeloupe.yaml", 2),
@@ -349,6 +314,97 @@ def test_both_files_are_read_from_disk(tmp_path: Path) -> None:
     assert (loaded.settings.fail_on, loaded.settings.untrusted) == (Severity.LOW, True)
     assert loaded.origins["fail_on"] == Origin(OriginKind.REPOSITORY, "codeloupe.yml", 1)
     assert loaded.origins["untrusted"] == Origin(OriginKind.USER, str(user_file), 2)
+
+
+@rows(
+    ("key", "meant"),
+    [("failOn", "fail_on"), ("fail-on", "fail_on"), ("fial_on", "fail_on"), ("timeout", "timeout_seconds")],
+)
+def test_an_unknown_key_is_refused_with_the_one_that_was_meant(key: str, meant: str) -> None:
+    error = refusal(f"\n\n{key}: high\n")
+    assert error.message == f"codeloupe.yaml:3: {key}: unknown key"
+    assert error.hint == f"did you mean `{meant}`?"
+
+
+def test_an_unknown_key_like_no_other_is_refused_with_the_way_to_the_list() -> None:
+    error = refusal("colour: blue")
+    assert error.message == "codeloupe.yaml:1: colour: unknown key"
+    assert error.hint == "`codeloupe config show` lists every key"
+
+
+def test_a_key_with_control_characters_is_shown_escaped() -> None:
+    assert refusal(r'"\e[31mred\u202e\n": 1').message == r"codeloupe.yaml:1: '\x1b[31mred\u202e\n': unknown key"
+
+
+def test_a_name_with_control_characters_is_shown_escaped() -> None:
+    name = "CODELOUPE_FAIL_ON\x1b"
+    assert refusal(environment={name: "high"}).message == r"CODELOUPE_FAIL_ON\x1b: unknown variable"
+
+
+def test_a_key_that_stands_twice_is_refused_with_both_lines() -> None:
+    error = refusal("fail_on: low\nuntrusted: true\nfail_on: low\n")
+    assert error.message == "codeloupe.yaml:3: fail_on: already given on line 1"
+
+
+def test_merge_keys_are_no_way_to_set_anything() -> None:
+    assert refusal("<<: {fail_on: low}").message == "codeloupe.yaml:1: '<<': unknown key"
+
+
+@rows(
+    ("name", "meant"),
+    [
+        ("CODELOUPE_FAILON", "CODELOUPE_FAIL_ON"),
+        ("CODELOUPE_fail_on", "CODELOUPE_FAIL_ON"),
+        ("CODELOUPE_SKIP_VENDORD", "CODELOUPE_SKIP_VENDORED"),
+        ("CODELOUPE_TIMEOUT", "CODELOUPE_TIMEOUT_SECONDS"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_one_that_was_meant(name: str, meant: str) -> None:
+    error = refusal(environment={name: "high"})
+    assert error.message == f"{name}: unknown variable"
+    assert error.hint == f"did you mean `{meant}`?"
+
+
+@rows(
+    "name",
+    ["CODELOUPE_SPEED", "CODELOUPE_COLOUR", "CODELOUPE_", "MY_CODELOUPE_FAIL_ON", "FAIL_ON"],
+)
+def test_a_variable_that_is_no_setting_is_left_alone(name: str) -> None:
+    assert load(environment={name: "low"}).settings == Settings()
+
+
+@rows("text", ["", "  "])
+def test_an_empty_variable_counts_as_not_set(text: str) -> None:
+    assert load(environment={"CODELOUPE_INCLUDE": text, "CODELOUPE_FAIL_ON": text}) == load()
+
+
+@rows("value", ["high", 1])
+def test_a_flag_for_no_known_key_is_a_mistake_of_the_caller(value: object) -> None:
+    with pytest.raises(KeyError):
+        load(flags={"colour": value})
+
+
+@rows("key", sorted(USER_KEYS))
+def test_a_repository_cannot_choose_what_runs_here_or_where_keys_go(key: str) -> None:
+    error = refusal(f"fail_on: low\n{key}: true\n")
+    assert error.message.startswith(f"codeloupe.yaml:2: {key}: a repository cannot set this")
+    assert f"CODELOUPE_{key.upper()}" in error.hint
+
+
+@rows(
+    ("pattern", "problem"),
+    [
+        ("[z-a].py", "its range from 'z' to 'a' runs backwards"),
+        ("./src", "it has `.` where a path has the name of a folder or file"),
+        ("/", "it names no file"),
+    ],
+)
+def test_a_pattern_that_makes_no_sense_is_told_with_its_line(pattern: str, problem: str) -> None:
+    error = refusal(f'fail_on: high\nexclude:\n  - "*.py"\n  - "{pattern}"\n')
+    assert error.message == f"codeloupe.yaml:4: exclude: entry 2: expected a pattern that makes sense: {problem}"
+    assert "paths: entry 1: expected a pattern" in refusal(f'instructions: [{{paths: ["{pattern}"], text: x}}]').message
+    flags: Any = {"exclude": [pattern]}
+    assert refusal(flags=flags).message.startswith("--exclude: expected a pattern that makes sense: ")
 
 
 _FRAGMENTS = (
