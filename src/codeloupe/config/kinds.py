@@ -99,13 +99,14 @@ def optional(kind: Kind) -> Kind:
 
 def one_of(*choices: str, meaning: Callable[[str], object] = str) -> Kind:
     """The kind of a value that is one of a few words."""
-
-    def accept(value: object) -> object:
-        if not isinstance(value, str) or value not in choices:
-            raise ValueError("not one of the words")
-        return meaning(value)
-
-    return Kind(in_words(choices), accept, {"type": "string", "enum": list(choices)}, str.strip, choices)
+    accept = _if(lambda value: isinstance(value, str) and value in choices)
+    return Kind(
+        in_words(choices),
+        lambda value: meaning(accept(value)),
+        {"type": "string", "enum": list(choices)},
+        str.strip,
+        choices,
+    )
 
 
 def read_each(parts: Iterable[tuple[int | str, Kind, object]], mistakes: Iterable[Mistake] = ()) -> list[Any]:
@@ -180,15 +181,25 @@ def group(expected: str, keys: Mapping[str, Kind], *, make: Callable[..., object
     return Kind(expected, accept, {**schema, "required": list(needed)} if needed else schema)
 
 
-def whole_number(largest: int) -> Kind:
-    """The kind of a whole number from 1 on."""
+def _if(fits: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """What takes a value as it is, where it fits."""
 
-    def accept(value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
-            raise ValueError("not such a number")
+    def accept(value: object) -> object:
+        if not fits(value):
+            raise ValueError("it does not fit")
         return value
 
+    return accept
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole_number(largest: int) -> Kind:
+    """The kind of a whole number from 1 on."""
     schema = {"type": "integer", "minimum": 1, "maximum": largest}
+    accept = _if(lambda value: _is_whole(value) and 1 <= value <= largest)
     return Kind(f"a whole number from 1 to {largest:,}", accept, schema, int)
 
 
@@ -199,54 +210,30 @@ def _boolean_text(text: str) -> bool:
         raise ValueError("not a boolean") from None
 
 
-def _boolean(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("not a boolean")
-    return value
-
-
-def _above_zero(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError("not a number")
+def _above_zero(value: Any) -> float:
     try:
-        number = float(value)
+        number = float(value) if _is_whole(value) or isinstance(value, float) else math.nan
     except OverflowError:
-        raise ValueError("too large") from None
+        number = math.inf
     if not (math.isfinite(number) and number > 0):
-        raise ValueError("not above zero")
+        raise ValueError("not a number above zero")
     return number
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT or _UNUSABLE.search(value):
-        raise ValueError("not such a text")
-    return value
+def _text_up_to(most: int) -> Callable[[Any], Any]:
+    return _if(lambda value: isinstance(value, str) and 0 < len(value) <= most and not _UNUSABLE.search(value))
+
+
+_text = _text_up_to(LONGEST_TEXT)
+_name = _if(lambda value: isinstance(value, str) and _NAME.fullmatch(value))
+_branch = _if(lambda value: not _text(value).startswith("-") and value.isprintable())
 
 
 def _pattern(value: object) -> str:
-    text = _text(value)
+    text: str = _text(value)
     if problem := check_pattern(text):
         raise Wrong([Mistake(f"expected a pattern that makes sense: {problem}", found=False)])
     return text
-
-
-def _branch(value: object) -> str:
-    name = _text(value)
-    if name.startswith("-") or not name.isprintable():
-        raise ValueError("not the name of a branch")
-    return name
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ValueError("not a name")
-    return value
-
-
-def _line(value: object) -> str:
-    if len(line := _text(value)) > _LONGEST_LINE:
-        raise ValueError("too long")
-    return line
 
 
 def _severity(value: object) -> Severity:
@@ -261,7 +248,7 @@ _ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0}
 _NAME_SCHEMA = {"type": "string", "pattern": f"^{_NAME.pattern}$"}
 _SEVERITIES = tuple(step.label for step in Severity)
 _SEVERITY_SCHEMA = {"type": "string", "enum": list(_SEVERITIES)}
-BOOLEAN = Kind("true or false", _boolean, {"type": "boolean"}, _boolean_text)
+BOOLEAN = Kind("true or false", _if(lambda value: isinstance(value, bool)), {"type": "boolean"}, _boolean_text)
 WHOLE_NUMBER = whole_number(LARGEST_LIMIT)
 PASSES = whole_number(_MOST_PASSES)
 SECONDS = Kind("a number of seconds above 0", _above_zero, _ABOVE_ZERO, float)
@@ -279,7 +266,7 @@ ARGUMENTS = list_of(TEXT, "a list of arguments, such as [--mode, quick]", from_t
 SEVERITY = Kind("critical, high, medium or low (or P0 to P3)", _severity, _SEVERITY_SCHEMA, str.strip, _SEVERITIES)
 
 _LINE_SCHEMA = {**_SOME_TEXT, "maxLength": _LONGEST_LINE}
-_LINE = Kind(f"a text of at most {_LONGEST_LINE} characters", _line, _LINE_SCHEMA, is_text=True)
+_LINE = Kind(f"a text of at most {_LONGEST_LINE} characters", _text_up_to(_LONGEST_LINE), _LINE_SCHEMA, is_text=True)
 
 
 def _lines(expected: str, *, least: int = 0) -> Kind:

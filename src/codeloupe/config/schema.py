@@ -57,8 +57,8 @@ _REVIEWER_NAMES = (*_AGENT_NAMES, "cerberus", "command", "offline")
 _AGENTS = list_of(one_of(*_AGENT_NAMES), f"a list of {in_words(_AGENT_NAMES)}", from_text=comma_list, least=1)
 _EFFORT = one_of(*(effort.value for effort in Effort), meaning=Effort)
 _FAIL_OR_PASS = one_of("fail", "pass")
-_LIMIT = optional(WHOLE_NUMBER)
-_SOME_TEXT = optional(TEXT)
+_BRANCH = optional(BRANCH)
+_DOLLARS = optional(DOLLARS)
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _WIDTH = 110
 _HEADER = """\
@@ -69,6 +69,7 @@ _HEADER = """\
 # `codeloupe config validate` checks this file; `codeloupe config show` tells which value is in force and why.
 """
 
+_Texts = tuple[str, ...]
 _Value = TypeVar("_Value")
 _Given = TypeVar("_Given")
 
@@ -108,6 +109,14 @@ def _switch(meaning: str, *, on: bool, user_only: bool = False) -> Any:
     return _setting(on, BOOLEAN, meaning, user_only=user_only)
 
 
+def _text(meaning: str, *, user_only: bool = False) -> Any:
+    return _setting(None, optional(TEXT), meaning, user_only=user_only)
+
+
+def _limit(meaning: str) -> Any:
+    return _setting(None, optional(WHOLE_NUMBER), meaning)
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """Everything that shapes a review. A wrong value raises ConfigError; lists and words are read as from a file.
 
@@ -115,14 +124,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     """
 
     base_branch: str | None = _setting(
-        None,
-        optional(BRANCH),
-        "The branch a change is compared with. Not set: origin/HEAD, or else main, master or develop.",
+        None, _BRANCH, "The branch a change is compared with. Not set: origin/HEAD, or else main, master or develop."
     )
-    include: ReadAs[tuple[str, ...], list[str]] = _setting(
+    include: ReadAs[_Texts, list[str]] = _setting(
         (), PATTERNS, "Review only files that match one of these patterns. Empty: review every file."
     )
-    exclude: ReadAs[tuple[str, ...], list[str]] = _setting(
+    exclude: ReadAs[_Texts, list[str]] = _setting(
         (), PATTERNS, "Skip files that match one of these patterns, even if `include` names them."
     )
     fail_on: ReadAs[Severity, SeverityWord] = _setting(
@@ -160,7 +167,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     effort: ReadAs[Effort, Literal["low", "medium", "high"]] = _setting(
         Effort.MEDIUM, _EFFORT, "How finely a change is cut for the agent: small pieces find more and cost more."
     )
-    experts: ReadAs[tuple[str, ...], list[str]] = _setting(
+    experts: ReadAs[_Texts, list[str]] = _setting(
         (), NAMES, "Review once under each of these checklists. Empty: once, under the checklist that fits the files."
     )
     own_experts: Mapping[str, Mapping[str, Any]] = _setting(
@@ -169,8 +176,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         "Checklists of your own for `experts`: by name, each with a focus, and perhaps description, brief, "
         "sceptical_of, do_not_flag, paths and severity_guide.",
     )
-    experts_folder: str | None = _setting(
-        None, _SOME_TEXT, "A folder on this machine with more checklists, one YAML file each.", user_only=True
+    experts_folder: str | None = _text(
+        "A folder on this machine with more checklists, one YAML file each.", user_only=True
     )
     commit_experts: Mapping[str, tuple[str, ...]] = _setting(
         _NONE,
@@ -217,60 +224,42 @@ class Settings(Struct, frozen=True, kw_only=True):
         _AGENTS,
         "Which agents to ask, in this order: the next one if one is not installed, not logged in or out of quota.",
     )
-    model: str | None = _setting(None, _SOME_TEXT, "The model to ask for. Not set: the agent's own default.")
+    model: str | None = _text("The model to ask for. Not set: the agent's own default.")
     agent_timeout_seconds: float = _setting(
         1800.0, SECONDS, "End an agent call after this many seconds, all attempts together."
     )
     agent_sdk_review_timeout: float = _setting(
         600.0, SECONDS, "End a reviewing call of the Agent SDK after this many seconds, all attempts together."
     )
-    agent_sdk_reviewer_model: str | None = _setting(
-        None, _SOME_TEXT, "The model that reviews with the Agent SDK. Not set: `model`."
-    )
+    agent_sdk_reviewer_model: str | None = _text("The model that reviews with the Agent SDK. Not set: `model`.")
     concurrency: int = _setting(5, WHOLE_NUMBER, "How many agent calls may run at a time.")
-    calls_per_minute: int | None = _setting(None, _LIMIT, "How many agent calls may start in a minute.")
-    max_budget_usd: float | None = _setting(
-        None, optional(DOLLARS), "Stop before a run costs more than this many dollars."
-    )
-    max_tokens: int | None = _setting(None, _LIMIT, "Stop before a run uses more tokens than this.")
-    max_requests: int | None = _setting(None, _LIMIT, "Stop before a run makes more agent calls than this.")
+    calls_per_minute: int | None = _limit("How many agent calls may start in a minute.")
+    max_budget_usd: float | None = _setting(None, _DOLLARS, "Stop before a run costs more than this many dollars.")
+    max_tokens: int | None = _limit("Stop before a run uses more tokens than this.")
+    max_requests: int | None = _limit("Stop before a run makes more agent calls than this.")
     wait_for_quota: bool = _switch("Wait until a quota opens again, if it does within the time of the call.", on=False)
     keep_sessions: bool = _switch(
         "Let agents keep their sessions on this machine, so that a call can continue one.", on=False
     )
     mask_prompts: bool = _switch("Mask secrets of known forms in what is sent to agents.", on=True)
-    claude_path: str | None = _setting(
-        None, _SOME_TEXT, "The claude program. Not set: found on the PATH.", user_only=True
-    )
-    codex_path: str | None = _setting(
-        None, _SOME_TEXT, "The codex program. Not set: found on the PATH.", user_only=True
-    )
-    gemini_path: str | None = _setting(
-        None, _SOME_TEXT, "The gemini program. Not set: found on the PATH.", user_only=True
-    )
-    review_command: ReadAs[tuple[str, ...], list[str]] = _setting(
+    claude_path: str | None = _text("The claude program. Not set: found on the PATH.", user_only=True)
+    codex_path: str | None = _text("The codex program. Not set: found on the PATH.", user_only=True)
+    gemini_path: str | None = _text("The gemini program. Not set: found on the PATH.", user_only=True)
+    review_command: ReadAs[_Texts, list[str]] = _setting(
         (),
         COMMAND,
         "The program of the reviewer `command`, with its arguments. It reads a diff and prints findings.",
         user_only=True,
     )
-    review_gate_path: str | None = _setting(
-        None,
-        _SOME_TEXT,
-        "The review-gate program of the reviewer `cerberus`. Not set: found on the PATH.",
-        user_only=True,
+    review_gate_path: str | None = _text(
+        "The review-gate program of the reviewer `cerberus`. Not set: found on the PATH.", user_only=True
     )
-    review_gate_arguments: ReadAs[tuple[str, ...], list[str]] = _setting(
+    review_gate_arguments: ReadAs[_Texts, list[str]] = _setting(
         (), ARGUMENTS, "More arguments for the review-gate.", user_only=True
     )
-    api_model: str | None = _setting(
-        None, _SOME_TEXT, "The model of the api agent with its provider, such as anthropic:claude-opus-4-8."
-    )
-    api_base_url: str | None = _setting(
-        None,
-        _SOME_TEXT,
-        "The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...).",
-        user_only=True,
+    api_model: str | None = _text("The model of the api agent with its provider, such as anthropic:claude-opus-4-8.")
+    api_base_url: str | None = _text(
+        "The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...).", user_only=True
     )
     allow_bypass: bool = _switch(
         "Let an agent run any command without asking, when a call asks for that by name.", on=False, user_only=True
