@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
@@ -38,27 +37,28 @@ from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitReview
 from codeloupe.store.database import Database
+from codeloupe.store.history_writing import (
+    StoredReview,
+    commit_rows,
+    entry_of_sweep,
+    marks,
+    number_of,
+    review_rows,
+    unwritable,
+    with_commit,
+    write_commit,
+    write_review,
+    write_sweep,
+)
 from codeloupe.store.records import (
     Unreadable,
     decode,
     encode,
-    pack,
-    real_column,
     text_column,
     text_of,
     unpack,
-    whole_column,
 )
-from codeloupe.store.summaries import (
-    FindingRow,
-    Prunable,
-    ReviewFact,
-    doomed,
-    entry_of_review,
-    entry_of_sweep,
-    trend_rows,
-    with_commit,
-)
+from codeloupe.store.trends import FindingRow, ReviewFact, trend_rows
 
 _log = logging.getLogger(__name__)
 _Kind = TypeVar("_Kind")
@@ -71,16 +71,6 @@ _BATCH_ENTRIES = 50
 _LAST_CHARACTER = "\U0010ffff"
 # The end of the calendar; a damaged time must not end the counting of all others.
 _LAST_MOMENT = 253_402_300_799.0
-_NEXT_TURN = """
-    (SELECT 1 + max(
-        coalesce((SELECT max(turn) FROM reviews), 0), coalesce((SELECT max(turn) FROM sweeps), 0)
-    ))
-"""
-_COUNT_RAW_OUTPUTS = """
-    UPDATE reviews SET size_bytes = size_bytes
-        + (SELECT coalesce(sum(length(unit) + length(output)), 0) FROM raw_outputs WHERE review = :review)
-    WHERE number = :review
-"""
 _PRUNABLE_REVIEWS = """
     SELECT number, CAST(saved_at AS REAL), CAST(turn AS INTEGER), 1,
         (SELECT count(*) FROM findings WHERE review = reviews.number), CAST(size_bytes AS INTEGER)
@@ -113,30 +103,6 @@ _SIGHTINGS = """
 """
 
 
-class StoredReview(Struct, frozen=True):
-    """The payload of a review: all but its findings, and how many of these there are."""
-
-    record: ReviewRecord
-    findings: int
-
-
-class _ReviewRows(NamedTuple):
-    """A review as rows, made before the transaction, which is then short."""
-
-    record: ReviewRecord
-    entry: bytes
-    payload: bytes
-    findings: list[tuple[object, ...]]
-    raw_outputs: list[tuple[bytes, bytes]]
-    size_bytes: int
-
-
-class _CommitRows(NamedTuple):
-    commit: CommitReview
-    payload: bytes
-    review: _ReviewRows | None
-
-
 def with_source(finding: Finding) -> Finding:
     """The finding with its source, which version 0.1.0 did not save: no agent has the name of an analyser.
 
@@ -163,23 +129,23 @@ class SqliteHistory:
 
         `raw_outputs` is what agents printed, by unit, without secrets. A review of a sweep is saved with the sweep.
         """
-        rows = _review_rows(record, raw_outputs)
+        rows = review_rows(record, raw_outputs)
         with self._database.writing() as connection:
-            if record.sweep_id is not None and _number(connection, "sweep", record.sweep_id) is None:
+            if record.sweep_id is not None and number_of(connection, "sweep", record.sweep_id) is None:
                 raise StoreError(
                     f"the review {record.review.review_id} cannot be saved before its sweep {record.sweep_id}",
                     hint="save the sweep first",
                 )
-            _write_review(connection, rows)
+            write_review(connection, rows)
 
     def save_sweep(self, record: SweepRecord) -> None:
         """Save a sweep with all its commits and their reviews, in the place of what there is of it."""
-        commits = [_commit_rows(record, commit, {}) for commit in record.sweep.commits]
+        commits = [commit_rows(record, commit, {}) for commit in record.sweep.commits]
         with self._database.writing() as connection:
-            number = _write_sweep(connection, record, entry_of_sweep(record))
+            number = write_sweep(connection, record, entry_of_sweep(record))
             connection.execute("DELETE FROM sweep_commits WHERE sweep = ?", (number,))
             for position, commit in enumerate(commits):
-                _write_commit(connection, number, position, commit)
+                write_commit(connection, number, position, commit)
 
     def add_commit(
         self, record: SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
@@ -189,7 +155,7 @@ class SqliteHistory:
         The commits that `record` holds are not looked at. The sweep counts as not finished until it is saved whole,
         which leaves `raw_outputs`, as in `save`, where they are.
         """
-        rows = _commit_rows(record, commit, raw_outputs)
+        rows = commit_rows(record, commit, raw_outputs)
         unfinished = replace(record, finished=False)
         before = entry_of_sweep(replace(unfinished, sweep=replace(record.sweep, commits=())))
         with self._database.writing() as connection:
@@ -200,22 +166,22 @@ class SqliteHistory:
                 # One that cannot be read is made again from here on; the commits themselves are all there.
                 with suppress(Unreadable):
                     before = decode(HistoryEntry, found[0])
-            number = _write_sweep(connection, unfinished, with_commit(before, record, commit))
+            number = write_sweep(connection, unfinished, with_commit(before, record, commit))
             (position,) = connection.execute(
                 "SELECT coalesce(max(position) + 1, 0) FROM sweep_commits WHERE sweep = ?", (number,)
             ).fetchone()
-            _write_commit(connection, number, position, rows)
+            write_commit(connection, number, position, rows)
 
     def get(self, review_id: str) -> ReviewRecord | None:
         """A saved review, or None."""
         with self._database.snapshot() as connection:
-            number = _number(connection, "review", review_id)
+            number = number_of(connection, "review", review_id)
             return None if number is None else self._review(connection, number)
 
     def raw_outputs(self, review_id: str) -> Mapping[str, str]:
         """What agents printed for a review, by unit; empty when nothing was saved."""
         with self._database.snapshot() as connection:
-            number = _number(connection, "review", review_id)
+            number = number_of(connection, "review", review_id)
             rows = connection.execute(
                 "SELECT unit, output FROM raw_outputs WHERE review = ? ORDER BY number", (number,)
             ).fetchall()
@@ -235,7 +201,7 @@ class SqliteHistory:
             commits = []
             for commit, review_id in pairs:
                 review: Review | None = None
-                number = None if review_id is None else _number(connection, "review", review_id)
+                number = None if review_id is None else number_of(connection, "review", review_id)
                 if review_id is not None and number is None:
                     problems.append(f"the review {review_id} is gone")
                 if number is not None:
@@ -337,7 +303,7 @@ class SqliteHistory:
         with self._database.snapshot() as connection:
             for start in range(0, len(keys), _NAMES_AT_ONCE):
                 some = keys[start : start + _NAMES_AT_ONCE]
-                marked = f"{_SIGHTINGS}{condition} AND f.fingerprint IN ({_marks(some)})"
+                marked = f"{_SIGHTINGS}{condition} AND f.fingerprint IN ({marks(some)})"
                 rows += connection.execute(marked, [*values, *some])
         found: list[Sighting] = []
         for row in rows:
@@ -378,7 +344,7 @@ class SqliteHistory:
         try:
             payload = encode(dismissal)
         except ValueError as error:
-            raise _unwritable("dismissal", dismissal.fingerprint, error) from error
+            raise unwritable("dismissal", dismissal.fingerprint, error) from error
         key = (text_column(dismissal.repository), text_column(dismissal.fingerprint))
         with self._database.writing() as connection:
             connection.execute("INSERT OR REPLACE INTO dismissals VALUES (?, ?, ?)", (*key, payload))
@@ -430,11 +396,11 @@ class SqliteHistory:
         condition, values = _of(rule.repositories)
         with self._database.snapshot() as connection:
             entries = [
-                Prunable(kind, *row)
+                _Prunable(kind, *row)
                 for kind, query in ((EntryKind.REVIEW, _PRUNABLE_REVIEWS), (EntryKind.SWEEP, _PRUNABLE_SWEEPS))
                 for row in connection.execute(f"{query}{condition}", values)
             ]
-        going = doomed(entries, rule)
+        going = _doomed(entries, rule)
         for start in range(0, 0 if dry_run else len(going), _BATCH_ENTRIES):
             with self._database.writing() as connection:
                 for entry in going[start : start + _BATCH_ENTRIES]:
@@ -549,146 +515,41 @@ def _sighting(row: Sequence[object], names: Mapping[str, str]) -> Sighting:
     )
 
 
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))
-
-
 def _of(repositories: Sequence[str] | None, column: str = "repository") -> tuple[str, list[str]]:
     """A further condition that limits rows to the names of a repository, and its values."""
     if repositories is None:
         return "", []
-    return f" AND {column} IN ({_marks(repositories)})", [text_column(name) for name in repositories]
+    return f" AND {column} IN ({marks(repositories)})", [text_column(name) for name in repositories]
 
 
-def _number(connection: sqlite3.Connection, kind: str, name: str) -> int | None:
-    """The number of a review or a sweep in its table."""
-    row = connection.execute(
-        f"SELECT number FROM {kind}s WHERE {kind}_id = ?",  # noqa: S608 - words of ours
-        (text_column(name),),
-    ).fetchone()
-    return None if row is None else int(row[0])
+class _Prunable(NamedTuple):
+    """An entry as pruning sees it: a review that belongs to no sweep, or a sweep with its reviews."""
+
+    kind: EntryKind
+    number: int
+    saved_at: float
+    turn: int
+    reviews: int
+    findings: int
+    size_bytes: int
 
 
-def _review_rows(record: ReviewRecord, raw_outputs: Mapping[str, str]) -> _ReviewRows:
-    review = record.review
-    bare = replace(record, review=replace(review, findings=(), hidden=()), problems=(), turn=0)
-    every = [*((finding, False) for finding in review.findings), *((finding, True) for finding in review.hidden)]
-    try:
-        entry, payload = encode(entry_of_review(record)), encode(StoredReview(bare, len(every)))
-        encoded = [encode(finding) for finding, _ in every]
-        raw = [(pack(unit), pack(output)) for unit, output in raw_outputs.items()]
-    except ValueError as error:
-        raise _unwritable("review", review.review_id, error) from error
-    findings: list[tuple[object, ...]] = [
-        (
-            position,
-            int(hidden),
-            int(finding.is_open),
-            text_column(finding.fingerprint),
-            finding.severity.value,
-            finding.status.value,
-            text_column(finding.file),
-            None if finding.expert is None else text_column(finding.expert),
-            text_column(finding.reviewer),
-            text_column(finding.category),
-            encoded[position],
-        )
-        for position, (finding, hidden) in enumerate(every)
+def _doomed(entries: Sequence[_Prunable], rule: PruneRule) -> list[_Prunable]:
+    """The entries that the rule removes, the oldest first."""
+    oldest_first = sorted(entries, key=lambda entry: (entry.turn, entry.number))
+    removable = oldest_first[: len(oldest_first) - rule.keep_last] if rule.keep_last else oldest_first
+    before = None if rule.older_than is None else rule.older_than.timestamp()
+    going = [
+        entry for entry in removable if (rule.keep_last is not None if before is None else entry.saved_at < before)
     ]
-    size_bytes = sum(map(len, (entry, payload, *encoded, *(part for pair in raw for part in pair))))
-    return _ReviewRows(bare, entry, payload, findings, raw, size_bytes)
-
-
-def _commit_rows(record: SweepRecord, commit: CommitReview, raw_outputs: Mapping[str, str]) -> _CommitRows:
-    review = None if commit.review is None else _review_rows(record.record_of(commit.review), raw_outputs)
-    try:
-        return _CommitRows(commit, encode(replace(commit, review=None)), review)
-    except ValueError as error:
-        raise _unwritable("sweep", record.sweep.sweep_id, error) from error
-
-
-def _write_review(connection: sqlite3.Connection, rows: _ReviewRows) -> None:
-    """Write a review in the place of the one with its id, if there is one. Raw outputs stay unless new ones come."""
-    record = rows.record
-    review, usage = record.review, record.review.usage
-    number = _upsert(
-        connection,
-        "review",
-        {
-            "review_id": text_column(review.review_id),
-            "sweep_id": None if record.sweep_id is None else text_column(record.sweep_id),
-            "saved_at": record.saved_at.timestamp(),
-            "repository": text_column(record.repository),
-            "branch": None if record.branch is None else text_column(record.branch),
-            "scope": review.scope.kind.value,
-            "reviewer": text_column(review.reviewer.type),
-            "cost_usd": real_column(usage.cost_usd),
-            "unknown_costs": whole_column(usage.unknown_costs),
-            "duration_seconds": real_column(usage.duration_seconds),
-            "size_bytes": rows.size_bytes,
-            "entry": rows.entry,
-            "payload": rows.payload,
-        },
-        keep_turn=True,
-    )
-    connection.execute("DELETE FROM findings WHERE review = ?", (number,))
-    connection.executemany(
-        "INSERT INTO findings (review, position, hidden, is_open, fingerprint, severity, status, file, expert,"
-        " reviewer, category, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        ((number, *row) for row in rows.findings),
-    )
-    if rows.raw_outputs:
-        connection.execute("DELETE FROM raw_outputs WHERE review = ?", (number,))
-        connection.executemany(
-            "INSERT INTO raw_outputs (review, unit, output) VALUES (?, ?, ?)",
-            ((number, unit, output) for unit, output in rows.raw_outputs),
-        )
-    else:
-        connection.execute(_COUNT_RAW_OUTPUTS, {"review": number})
-
-
-def _write_sweep(connection: sqlite3.Connection, record: SweepRecord, entry: HistoryEntry) -> int:
-    bare = replace(record, sweep=replace(record.sweep, commits=()), problems=())
-    try:
-        row, payload = encode(entry), encode(bare)
-    except ValueError as error:
-        raise _unwritable("sweep", record.sweep.sweep_id, error) from error
-    values = {
-        "sweep_id": text_column(record.sweep.sweep_id),
-        "saved_at": record.saved_at.timestamp(),
-        "repository": text_column(record.repository),
-        "branch": None if record.branch is None else text_column(record.branch),
-        "size_bytes": len(row) + len(payload),
-        "entry": row,
-        "payload": payload,
-    }
-    return _upsert(connection, "sweep", values, keep_turn=False)
-
-
-def _write_commit(connection: sqlite3.Connection, sweep: int, position: int, rows: _CommitRows) -> None:
-    review_id = None if rows.commit.review is None else text_column(rows.commit.review.review_id)
-    connection.execute(
-        "INSERT INTO sweep_commits (sweep, position, review_id, payload) VALUES (?, ?, ?, ?)",
-        (sweep, position, review_id, rows.payload),
-    )
-    if rows.review is not None:
-        _write_review(connection, rows.review)
-
-
-def _upsert(connection: sqlite3.Connection, kind: str, values: Mapping[str, object], *, keep_turn: bool) -> int:
-    """Write the row of a review or a sweep in the place of the one with its id; returns its number."""
-    changed = [*values, *([] if keep_turn else ["turn"])]
-    connection.execute(
-        f"INSERT INTO {kind}s ({', '.join(values)}, turn) VALUES ({_marks(list(values))}, {_NEXT_TURN})"  # noqa: S608 - words of ours
-        f" ON CONFLICT ({kind}_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in changed)}",
-        list(values.values()),
-    )
-    number = _number(connection, kind, str(values[f"{kind}_id"]))
-    if number is None:
-        raise AssertionError(f"the {kind} was just written")
-    return number
-
-
-def _unwritable(what: str, name: str, error: ValueError) -> StoreError:
-    """The error for what cannot be written; nothing of it was stored."""
-    return StoreError(f"the {what} {name} cannot be saved: {error}", hint="it can be used, but not kept")
+    if rule.max_bytes is None:
+        return going
+    gone = frozenset(going)
+    left = sum(entry.size_bytes for entry in oldest_first if entry not in gone)
+    for entry in removable:
+        if left <= rule.max_bytes:
+            break
+        if entry not in gone:
+            going.append(entry)
+            left -= entry.size_bytes
+    return going

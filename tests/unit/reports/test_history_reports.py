@@ -28,7 +28,7 @@ from codeloupe.reports.history_list import render_list, render_sweep
 from codeloupe.reports.history_trends import render_trends
 from codeloupe.reports.history_words import cost_in_words, moment, outcome, short_ids
 from codeloupe.reports.plain_table import cells
-from codeloupe.store.summaries import entry_of_review, entry_of_sweep
+from codeloupe.store.history_writing import entry_of_review, entry_of_sweep
 from tests.unit.store.history_samples import any_of, commit_review, identifier, named, record, sweep_record
 
 PLAIN: dict[str, Any] = {"width": 100, "color": False, "ascii_only": False}

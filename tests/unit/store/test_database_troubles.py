@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import StoreError
-from codeloupe.store.database import Database
+from codeloupe.store.database import MIGRATIONS, Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.store.migrations import MIGRATIONS
 from tests.rows import rows
 from tests.unit.store.samples import result
 

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey
-from codeloupe.store.database import Database
+from codeloupe.store.database import MIGRATIONS, Database, migrate
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.ledger import Limits, SqliteLedger
-from codeloupe.store.migrations import MIGRATIONS, migrate
 from tests.rows import rows
 from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
 from tests.unit.store.samples import result
@@ -258,7 +257,7 @@ class TestWriting:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("codeloupe.store.history._write_review", interrupted)
+            patch.setattr("codeloupe.store.history_writing.write_review", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 history.save_sweep(sweep_record(9, commit_review(1), commit_review(2)))
         assert history.list(HERE).entries == ()

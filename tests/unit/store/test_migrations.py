@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.store.database import Database
+from codeloupe.store.database import APPLICATION_ID, MIGRATIONS, Database, is_foreign, migrate, schema_version
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.store.migrations import APPLICATION_ID, MIGRATIONS, is_foreign, migrate, schema_version
 from tests.rows import rows
 from tests.unit.store.samples import result
 

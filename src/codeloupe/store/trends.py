@@ -1,139 +1,21 @@
-"""What lists, trends and pruning make of saved reviews and sweeps. Pure."""
+"""From saved reviews and findings to trends. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple, assert_never
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
-from codeloupe.model.history import (
-    EntryKind,
-    HistoryEntry,
-    PruneRule,
-    ReviewRecord,
-    SeverityCounts,
-    SweepRecord,
-    TrendKey,
-    TrendRow,
-    Trends,
-)
-from codeloupe.model.sweep import CommitReview
+from codeloupe.model.history import TrendKey, TrendRow, Trends
 from codeloupe.store.records import text_of
 
 NO_EXPERT = "(no expert)"
 # A clock that was wrong once must not fill the screen with empty weeks.
 _MOST_WEEKS = 520
-
-
-def entry_of_review(record: ReviewRecord) -> HistoryEntry:
-    """The line of a review in the list."""
-    review = record.review
-    counts = Counter(finding.severity.label for finding in review.findings if finding.can_block)
-    return HistoryEntry(
-        entry_id=review.review_id,
-        kind=EntryKind.REVIEW,
-        saved_at=record.saved_at,
-        repository_label=record.repository_label,
-        branch=record.branch,
-        scope=review.scope.kind.value,
-        description=review.scope.description,
-        verdict=review.verdict.value,
-        complete=review.complete,
-        exit_code=review.exit_code,
-        summary=review.summary,
-        counts=SeverityCounts(**counts),
-        set_aside=len(review.findings) - counts.total(),
-        reviewer=review.reviewer.type,
-        cost_usd=review.usage.cost_usd,
-        unknown_costs=review.usage.unknown_costs,
-        duration_seconds=review.usage.duration_seconds,
-        head=record.head,
-    )
-
-
-def entry_of_sweep(record: SweepRecord) -> HistoryEntry:
-    """The line of a sweep, with all its commits."""
-    sweep = record.sweep
-    entry = HistoryEntry(
-        entry_id=sweep.sweep_id,
-        kind=EntryKind.SWEEP,
-        saved_at=record.saved_at,
-        repository_label=record.repository_label,
-        branch=record.branch,
-        scope="commits",
-        description=sweep.description,
-        verdict=None,
-        complete=record.finished,
-        exit_code=sweep.exit_code,
-        summary=sweep.summary if record.finished else "not finished",
-        counts=SeverityCounts(),
-    )
-    for commit in sweep.commits:
-        entry = with_commit(entry, record, commit)
-    if not record.finished:
-        return entry
-    usage = sweep.usage
-    return replace(
-        entry,
-        cost_usd=usage.cost_usd,
-        unknown_costs=usage.unknown_costs,
-        duration_seconds=usage.duration_seconds,
-    )
-
-
-def with_commit(entry: HistoryEntry, record: SweepRecord, commit: CommitReview) -> HistoryEntry:
-    """The line of a sweep when one more of its commits is known."""
-    reviewed = replace(entry, commits=entry.commits + 1, complete=entry.complete and commit.reviewed)
-    if commit.review is None:
-        return reviewed
-    its = entry_of_review(record.record_of(commit.review))
-    return replace(
-        reviewed,
-        counts=SeverityCounts(**(Counter(asdict(entry.counts)) + Counter(asdict(its.counts)))),
-        set_aside=entry.set_aside + its.set_aside,
-        reviewer=entry.reviewer or its.reviewer,
-        cost_usd=entry.cost_usd + its.cost_usd,
-        unknown_costs=entry.unknown_costs + its.unknown_costs,
-        duration_seconds=entry.duration_seconds + its.duration_seconds,
-    )
-
-
-class Prunable(NamedTuple):
-    """An entry as pruning sees it: a review that belongs to no sweep, or a sweep with its reviews."""
-
-    kind: EntryKind
-    number: int
-    saved_at: float
-    turn: int
-    reviews: int
-    findings: int
-    size_bytes: int
-
-
-def doomed(entries: Sequence[Prunable], rule: PruneRule) -> list[Prunable]:
-    """The entries that the rule removes, the oldest first."""
-    oldest_first = sorted(entries, key=lambda entry: (entry.turn, entry.number))
-    removable = oldest_first[: len(oldest_first) - rule.keep_last] if rule.keep_last else oldest_first
-    before = None if rule.older_than is None else rule.older_than.timestamp()
-    going = [
-        entry for entry in removable if (rule.keep_last is not None if before is None else entry.saved_at < before)
-    ]
-    if rule.max_bytes is None:
-        return going
-    gone = frozenset(going)
-    left = sum(entry.size_bytes for entry in oldest_first if entry not in gone)
-    for entry in removable:
-        if left <= rule.max_bytes:
-            break
-        if entry not in gone:
-            going.append(entry)
-            left -= entry.size_bytes
-    return going
 
 
 class ReviewFact(NamedTuple):
