@@ -109,27 +109,6 @@ class TestDamage:
             assert history.last((REPOSITORY,)) == replace(record(1), turn=1)
         assert identifier(2) in caplog.text
 
-    def test_a_finding_that_cannot_be_read_is_a_problem_of_its_review(
-        self, history: SqliteHistory, database: Database
-    ) -> None:
-        history.save(record(1, named("a"), named("b"), named("c")))
-        change(database, "UPDATE findings SET payload = x'6a7b7d' WHERE fingerprint = 'b'")
-        found = history.get(identifier(1))
-        assert found is not None
-        assert [finding.fingerprint for finding in found.review.findings] == ["a", "c"]
-        assert [problem.partition(":")[0] for problem in found.problems] == [
-            f"finding 2 of review {identifier(1)} cannot be read"
-        ]
-
-    def test_a_finding_that_is_gone_is_a_problem_of_its_review(
-        self, history: SqliteHistory, database: Database
-    ) -> None:
-        history.save(record(1, named("a"), named("b")))
-        change(database, "DELETE FROM findings WHERE fingerprint = 'b'")
-        found = history.get(identifier(1))
-        assert found is not None
-        assert found.problems == (f"review {identifier(1)} had 2 findings, and 1 are left",)
-
     def test_a_sweep_is_read_without_the_commits_and_reviews_that_cannot_be(
         self, history: SqliteHistory, database: Database
     ) -> None:
@@ -146,13 +125,6 @@ class TestDamage:
         assert [commit.reviewed for commit in found.sweep.commits] == [False, False, True]
         assert [entry is not None for entry in outline.reviews] == [False, False, True]
 
-    def test_a_sweep_that_cannot_be_read_is_an_error_in_words(self, history: SqliteHistory, database: Database) -> None:
-        history.save_sweep(sweep_record(9))
-        change(database, "UPDATE sweeps SET payload = x'00'")
-        for read in (history.get_sweep, history.outline):
-            with pytest.raises(StoreError, match=f"the sweep {identifier(9)} in the database .* cannot be read"):
-                read(identifier(9))
-
     def test_a_sweep_goes_on_with_an_entry_that_cannot_be_read(
         self, history: SqliteHistory, database: Database
     ) -> None:
@@ -163,14 +135,6 @@ class TestDamage:
         found = history.get_sweep(identifier(9))
         assert found is not None
         assert len(found.sweep.commits) == 2
-
-    def test_raw_output_that_cannot_be_read_is_an_error_in_words(
-        self, history: SqliteHistory, database: Database
-    ) -> None:
-        history.save(record(1), raw_outputs={"a": "b"})
-        change(database, "UPDATE raw_outputs SET output = x'00'")
-        with pytest.raises(StoreError, match="raw output"):
-            history.raw_outputs(identifier(1))
 
     def test_what_cannot_be_read_of_the_small_tables_is_logged_and_left_out(
         self, history: SqliteHistory, database: Database, caplog: pytest.LogCaptureFixture
@@ -227,12 +191,6 @@ class TestReading:
             plans = [connection.execute(f"EXPLAIN QUERY PLAN {text}").fetchall() for text in statements]
         assert index in str(plans)
         assert "SCAN findings" not in str(plans)
-
-    def test_raw_outputs_are_compressed(self, history: SqliteHistory, database: Database) -> None:
-        history.save(record(1), raw_outputs={"a": "the same again and again " * 10_000})
-        with database.reading() as connection:
-            (stored,) = connection.execute("SELECT length(output) FROM raw_outputs").fetchone()
-        assert stored < 5_000
 
 
 class TestWriting:
@@ -309,3 +267,23 @@ def test_the_history_works_in_a_database_of_every_earlier_version(tmp_path: Path
         assert history.get(identifier(1)) == replace(record(1, named("f")), turn=1)
         assert len(history.list(HERE).entries) == 2
         assert (SqliteLedger(database).get("k") is not None) is bool(version)
+
+
+def test_what_cannot_be_read_of_a_record_is_told(history: SqliteHistory, database: Database) -> None:
+    history.save(record(1, named("a"), named("b"), named("c"), named("d")), raw_outputs={"a": "b"})
+    history.save_sweep(sweep_record(9))
+    change(database, "UPDATE findings SET payload = x'6a7b7d' WHERE fingerprint = 'b'")
+    change(database, "DELETE FROM findings WHERE fingerprint = 'd'")
+    change(database, "UPDATE sweeps SET payload = x'00'")
+    change(database, "UPDATE raw_outputs SET output = x'00'")
+    found = history.get(identifier(1))
+    assert found is not None
+    assert [finding.fingerprint for finding in found.review.findings] == ["a", "c"]
+    first, second = found.problems
+    assert first.startswith(f"finding 2 of review {identifier(1)} cannot be read: ")
+    assert second == f"review {identifier(1)} had 4 findings, and 3 are left"
+    for read in (history.get_sweep, history.outline):
+        with pytest.raises(StoreError, match=f"the sweep {identifier(9)} in the database .* cannot be read"):
+            read(identifier(9))
+    with pytest.raises(StoreError, match="raw output"):
+        history.raw_outputs(identifier(1))

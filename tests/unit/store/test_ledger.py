@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.store.database import Database
-from codeloupe.store.ledger import Limits, Owner, SqliteLedger
+from codeloupe.store.ledger import Claim, Limits, Owner, SqliteLedger
+from tests.rows import rows
 from tests.unit.store.samples import SetClock, result
 
 DAY = 86_400.0
@@ -71,12 +72,6 @@ class TestOwners:
         assert ledger.get("k") is not None
         assert ledger.claim("k", lease_seconds=60)
 
-    def test_one_who_bought_it_may_buy_it_anew(self, ledger: SqliteLedger) -> None:
-        assert ledger.get("k") is None
-        assert ledger.claim("k", lease_seconds=60)
-        ledger.put("k", result())
-        assert ledger.claim("k", lease_seconds=60)
-
     def test_nobody_ends_or_extends_the_claim_of_another(
         self, ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
     ) -> None:
@@ -87,16 +82,6 @@ class TestOwners:
         assert ledger.is_claimed("k")
         clock.now += 61
         assert not ledger.is_claimed("k")
-
-    def test_a_claim_that_was_taken_over_stays_with_its_new_owner(
-        self, ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
-    ) -> None:
-        assert ledger.claim("k", lease_seconds=60)
-        clock.now += 61
-        assert other.claim("k", lease_seconds=60)
-        ledger.renew("k", lease_seconds=600)
-        clock.now += 61
-        assert not other.is_claimed("k")
 
     def test_a_late_result_is_kept_although_the_claim_is_lost(
         self, ledger: SqliteLedger, other: SqliteLedger, clock: SetClock
@@ -127,12 +112,6 @@ class TestWhatIsKept:
             ).fetchone()
         assert row[:4] == (clock.now, "codex\\udcff", "m", 0.25)
         assert row[4] == row[5] < 500
-
-    def test_it_survives_the_process(self, path: Path) -> None:
-        with Database(path) as database:
-            SqliteLedger(database).put("k", result())
-        with Database(path) as database:
-            assert SqliteLedger(database).get("k") == result(from_ledger=True)
 
     def test_a_result_is_in_the_file_before_put_returns(self, ledger: SqliteLedger, path: Path) -> None:
         assert ledger.claim("k", lease_seconds=60)
@@ -204,13 +183,6 @@ class TestLimits:
         ledger.put("newer", result())
         assert keys(database) == ["new", "newer", "old"]
 
-    def test_the_result_that_is_put_does_not_go_with_the_old_ones(self, database: Database, clock: SetClock) -> None:
-        ledger = SqliteLedger(database, clock=clock, limits=Limits(max_bytes=500))
-        for number in range(3):
-            SqliteLedger(database, clock=lambda: 1.0, limits=None).put(str(number), result(os.urandom(500).hex()))
-        ledger.put("new", result())
-        assert keys(database) == ["new"]
-
     def test_a_limit_that_cannot_be_kept_now_does_not_cost_the_result(
         self, database: Database, clock: SetClock
     ) -> None:
@@ -219,3 +191,55 @@ class TestLimits:
             connection.execute("CREATE TRIGGER stuck BEFORE DELETE ON results BEGIN SELECT raise(ABORT, 'stuck'); END")
         SqliteLedger(database, clock=clock).put("new", result())
         assert keys(database) == ["new", "old"]
+
+
+HERE = Owner.here()
+
+
+def ended_process() -> int:
+    child = subprocess.Popen((sys.executable, "-S", "-c", ""))
+    child.wait()
+    return child.pid
+
+
+@rows("owner", [HERE, ELSEWHERE, Owner("", 7, ""), Owner("a process 3 token b", 7, "x token y")])
+def test_an_owner_is_read_back_from_its_text(owner: Owner) -> None:
+    assert Owner.parse(str(owner)) == owner
+
+
+@rows("text", ["", "somebody", "m process x token y", "m process -4 token y", "m process ² token y"])
+def test_a_text_that_names_no_process_names_nobody(text: str) -> None:
+    assert Owner.parse(text) is None
+
+
+def test_a_process_that_runs_is_not_gone() -> None:
+    assert not HERE.is_gone()
+    assert not replace(HERE, process_id=1).is_gone()
+
+
+def test_a_process_that_ended_is_gone_where_processes_can_be_told_apart() -> None:
+    assert replace(HERE, process_id=ended_process()).is_gone() is bool(HERE.machine)
+
+
+def test_a_process_that_was_killed_is_gone_before_its_parent_asks_how_it_ended() -> None:
+    child = subprocess.Popen((sys.executable, "-S", "-c", "import time; time.sleep(60)"))
+    owner = replace(HERE, process_id=child.pid)
+    assert not owner.is_gone()
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert owner.is_gone() is bool(HERE.machine)
+    child.wait()
+
+
+def test_of_other_machines_nothing_is_known() -> None:
+    number = ended_process()
+    assert not replace(ELSEWHERE, process_id=number).is_gone()
+    assert not Owner("", number, "token").is_gone()
+    assert not replace(HERE, process_id=10**30).is_gone()
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_claim_for_ever() -> None:
+    claim = Claim.until(1000.0, owner=ELSEWHERE, lease_seconds=60)
+    assert claim.holds(999.0)
+    assert claim.holds(940.0)
+    assert not claim.holds(939.0)
