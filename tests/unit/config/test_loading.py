@@ -1,5 +1,8 @@
+"""Settings from files, variables, flags and the situation: which wins, where it came from, and what is refused."""
+
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,11 @@ from hypothesis import strategies as st
 from codeloupe.config.kinds import ARGUMENTS, COMMAND, SEVERITY
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings_from_disk
 from codeloupe.config.schema import KEYS, USER_KEYS, Settings, kind_of, plain_values
+from codeloupe.engine.experts.loading import load_experts
 from codeloupe.errors import ConfigError
+from codeloupe.model.material import PathInstruction
 from codeloupe.model.severity import Severity
+from codeloupe.model.sweep import CommitCategory
 from codeloupe.model.unit import Effort
 from tests.rows import rows
 from tests.unit.config.inputs import load, refusal
@@ -363,3 +369,288 @@ def test_what_is_no_setting_is_left_alone_and_an_unknown_flag_is_a_mistake_of_th
         assert load(environment={"CODELOUPE_INCLUDE": text, "CODELOUPE_FAIL_ON": text}) == load()
     with pytest.raises(KeyError):
         load(flags={"colour": "high"})
+
+
+EXPERTS = """\
+experts: [payments]
+own_experts:
+  payments:
+    description: Where money moves.
+    brief: money
+    focus: [rounding, currency]
+    sceptical_of:
+      - amounts as floats
+    do_not_flag: names
+    paths: ["pay/**"]
+    severity_guide: {critical: money is lost, low: a report is ugly}
+"""
+INSTRUCTIONS = """\
+instructions:
+  - paths: ["api/**", "*.proto"]
+    text: |
+      Every field keeps its number.
+      Nothing is removed.
+"""
+
+
+def test_an_expert_of_ones_own_is_read_whole() -> None:
+    loaded = load(EXPERTS)
+    assert loaded.settings.own_experts == {
+        "payments": {
+            "description": "Where money moves.",
+            "brief": "money",
+            "focus": ("rounding", "currency"),
+            "sceptical_of": ("amounts as floats",),
+            "do_not_flag": ("names",),
+            "paths": ("pay/**",),
+            "severity_guide": {"critical": "money is lost", "low": "a report is ugly"},
+        }
+    }
+    assert loaded.origins["own_experts"] == Origin(OriginKind.REPOSITORY, "codeloupe.yaml", 2)
+
+
+def test_what_is_read_is_what_the_experts_are_made_of() -> None:
+    settings = load(EXPERTS).settings
+    (expert,) = load_experts(settings.experts, own=settings.own_experts)
+    assert (expert.name, expert.focus, expert.do_not_flag) == ("payments", ("rounding", "currency"), ("names",))
+
+
+def test_experts_cannot_be_changed_afterwards() -> None:
+    settings = load(EXPERTS).settings
+    with pytest.raises(TypeError):
+        settings.own_experts["more"] = settings.own_experts["payments"]  # type: ignore[index]  # refused: the test
+    with pytest.raises(TypeError):
+        settings.own_experts["payments"]["focus"] = ()  # type: ignore[index]  # as above
+    with pytest.raises(TypeError):
+        settings.own_experts["payments"]["severity_guide"]["low"] = "x"
+
+
+def test_experts_of_commits_are_read_by_category_and_cannot_be_changed() -> None:
+    settings = load("commit_experts:\n  bug_fix: [reliability, tests]\n  other: [mine]\n").settings
+    assert settings.commit_experts == {"bug_fix": ("reliability", "tests"), "other": ("mine",)}
+    with pytest.raises(TypeError):
+        settings.commit_experts["chore"] = ()  # type: ignore[index]  # refused: the test
+    assert Settings(commit_experts={CommitCategory.CHORE: ("x",)}).commit_experts == {"chore": ("x",)}
+
+
+def test_instructions_are_read_with_their_paths() -> None:
+    text = "Every field keeps its number.\nNothing is removed.\n"
+    assert load(INSTRUCTIONS).settings.instructions == (PathInstruction(("api/**", "*.proto"), text),)
+
+
+_NAMED = "expected a name of letters, digits, - and _"
+
+
+@rows(
+    ("text", "message", "hint"),
+    [
+        (
+            "own_experts:\n  a:\n    focus: [x]\n    focsu: [x]",
+            "4: own_experts.a.focsu: unknown key",
+            "did you mean `focus`?",
+        ),
+        ("own_experts:\n  a: {focus: [x], zzz: 1}", "2: own_experts.a.zzz: unknown key", "the keys are"),
+        ("own_experts:\n  a:\n    paths: [x]", "2: own_experts.a: `focus` is missing", "`codeloupe"),
+        (
+            "own_experts:\n  a: 5",
+            "2: own_experts.a: expected a group with focus, and perhaps description,",
+            "`codeloupe",
+        ),
+        (
+            "own_experts:\n  a:\n    focus: []",
+            "3: own_experts.a.focus: expected a list of texts, at least one",
+            "`code",
+        ),
+        (
+            "own_experts:\n  a:\n    focus:\n      - x\n      - 5",
+            "5: own_experts.a.focus: entry 2: expected a",
+            "put it",
+        ),
+        (
+            "own_experts:\n  a:\n    focus: x\n    severity_guide:\n      hihg: x",
+            "5: own_experts.a.severity_guide",
+            "did",
+        ),
+        (
+            "own_experts:\n  Big Name: {focus: [x]}",
+            f"2: own_experts.'Big Name': {_NAMED}, such as payments, found 'B",
+            "`",
+        ),
+        (
+            "own_experts:\n  default: {focus: [x]}",
+            "2: own_experts.default: `default` means the experts of",
+            "`codeloupe",
+        ),
+        (
+            "own_experts:\n  a: {focus: " + "x" * 401 + "}",
+            "2: own_experts.a.focus: entry 1: expected a text of at",
+            "`",
+        ),
+        ("own_experts: [a]", "1: own_experts: expected experts by name", "the default is {}"),
+        ("commit_experts:\n  bugfix: [x]", "2: commit_experts.bugfix: unknown key", "did you mean `bug_fix`?"),
+        ("commit_experts:\n  chore: []", "2: commit_experts.chore: expected a list of names of experts, at", "`code"),
+        ("commit_experts:\n  chore: [a, b c]", f"2: commit_experts.chore: entry 2: {_NAMED}", "`codeloupe"),
+        ("commit_experts: [a]", "1: commit_experts: expected lists of names of", "the default is {}"),
+        ("instructions:\n  - text: x", "2: instructions: entry 1: `paths` is missing", "`codeloupe"),
+        (
+            "instructions:\n- {paths: [a], text: x}\n- paths: a\n  text: x",
+            "3: instructions: entry 2: paths: expected",
+            "`",
+        ),
+        (
+            "instructions:\n  - {path: [a], text: x, paths: [b]}",
+            "2: instructions: entry 1: path: unknown key",
+            "did you",
+        ),
+        ("instructions: x", "1: instructions: expected a list of groups", "the default is []"),
+    ],
+)
+def test_a_mistake_inside_a_group_is_named_with_its_own_line(text: str, message: str, hint: str) -> None:
+    error = refusal(text)
+    assert error.message.startswith(f"codeloupe.yaml:{message}")
+    assert error.hint.startswith(hint)
+
+
+def test_all_mistakes_of_a_group_are_told_at_once() -> None:
+    error = refusal("own_experts:\n  a: {focsu: [x], paths: [1]}\n  b: 5\n")
+    assert [row.split(": ")[:2] for row in error.message.splitlines()[1:]] == [
+        ["  codeloupe.yaml:2", "own_experts.a.focsu"],
+        ["  codeloupe.yaml:2", "own_experts.a"],
+        ["  codeloupe.yaml:2", "own_experts.a.paths"],
+        ["  codeloupe.yaml:3", "own_experts.b"],
+    ]
+
+
+def test_a_key_that_stands_twice_in_a_group_is_refused() -> None:
+    error = refusal("own_experts:\n  a: {focus: [x]}\n  b: {focus: [x]}\n  a: {focus: [y]}\n")
+    assert error.message == "codeloupe.yaml:4: a: already given on line 2"
+    assert "text: already given" in refusal("instructions: [{paths: [a], text: x, text: y}]").message
+
+
+@rows("key", ["own_experts", "commit_experts", "instructions"])
+def test_a_group_cannot_be_a_variable_or_a_flag(key: str) -> None:
+    name = f"CODELOUPE_{key.upper()}"
+    error = refusal(environment={name: "{}"})
+    assert error.message.startswith(f"{name}: expected ")
+    assert error.hint == "set it in a configuration file"
+    assert refusal(flags={key: "x"}).hint == "set it in a configuration file"
+
+
+def test_there_is_an_end_to_experts_keys_and_entries() -> None:
+    many = "own_experts:\n" + "".join(f"  e{number}: {{focus: [x]}}\n" for number in range(51))
+    assert refusal(many).message == "codeloupe.yaml:1: own_experts: more than 50 experts"
+    keys = "own_experts:\n  a:\n" + "".join(f"    k{number}: x\n" for number in range(101))
+    assert refusal(keys).message == "codeloupe.yaml:2: own_experts.a: more than 100 keys"
+    entries = "include: [" + "a, " * 1001 + "]"
+    focus = "own_experts:\n  a:\n    focus: [" + "a, " * 41 + "]"
+    assert refusal(focus).message == "codeloupe.yaml:3: own_experts.a.focus: more than 40 entries"
+    assert refusal(entries).message == "codeloupe.yaml:1: include: more than 1,000 entries"
+
+
+def test_of_thousands_of_mistakes_twenty_are_told_and_the_others_counted() -> None:
+    group = ", ".join(f"k{number}: x" for number in range(95))
+    in_groups = refusal("instructions:\n" + f"  - {{{group}}}\n" * 50).message.splitlines()
+    assert (in_groups[0], in_groups[-1]) == ("the configuration has 4,850 mistakes:", "  and 4,830 more")
+    at_the_top = refusal("".join(f"fail_onn{number}: 1\n" for number in range(1_000))).message.splitlines()
+    assert (at_the_top[0], at_the_top[-1]) == ("the configuration has 1,000 mistakes:", "  and 980 more")
+    assert len(in_groups) == len(at_the_top) == 22
+
+
+FORK = "because this is a pull request from a fork"
+UNKNOWN = "because this is a pull request from an unknown place"
+OURS, THEIRS = {"id": 1, "full_name": "owner/shop"}, {"id": 2, "full_name": "ada/shop", "fork": True}
+
+
+def loaded(environment: dict[str, str], *, file: str = "", **flags: object) -> LoadedSettings:
+    return load(file or None, environment=environment, flags=flags)
+
+
+def why(settings: LoadedSettings) -> str | None:
+    """Why a change is not trusted; None when it is."""
+    assert settings.settings.untrusted == (settings.origins["untrusted"].kind is not OriginKind.DEFAULT)
+    return settings.origins["untrusted"].where if settings.settings.untrusted else None
+
+
+def on_github(folder: Path, event: Any, *, name: str = "pull_request") -> dict[str, str]:
+    path = folder / "event.json"
+    path.write_text(event if isinstance(event, str) else json.dumps(event))
+    return {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(path)}
+
+
+def pull_request(head: Any, base: Any = OURS) -> dict[str, Any]:
+    return {"pull_request": {"head": {"repo": head}, "base": {"repo": base}}, "repository": OURS}
+
+
+@rows(
+    ("event", "reason"),
+    [
+        (pull_request(THEIRS), FORK),
+        (pull_request(None), FORK),
+        ({"pull_request": {"head": {}, "base": {"repo": OURS}}}, FORK),
+        ({"pull_request": {"head": {"repo": OURS}, "base": {}}}, UNKNOWN),
+        (pull_request(OURS), None),
+        # A project that is itself a fork of another has branches of its own.
+        (pull_request({**OURS, "fork": True}), None),
+        (pull_request({"full_name": "ada/shop"}, {"full_name": "owner/shop"}), FORK),
+        ([], UNKNOWN),
+        ("{broken", UNKNOWN),
+        ("[" * 100_000, UNKNOWN),
+        ({"pull_request": "odd", "repository": OURS}, UNKNOWN),
+        ({}, UNKNOWN),
+    ],
+)
+def test_on_github_the_event_tells_whose_pull_request_it_is(tmp_path: Path, event: Any, reason: str | None) -> None:
+    assert why(loaded(on_github(tmp_path, event))) == reason
+
+
+@rows(
+    ("name", "event", "reason"),
+    [
+        ("workflow_run", {"workflow_run": {"head_repository": THEIRS}, "repository": OURS}, FORK),
+        ("workflow_run", {"workflow_run": {"head_repository": OURS}, "repository": OURS}, None),
+        ("issue_comment", {"issue": {"pull_request": {"url": "x"}}, "repository": OURS}, UNKNOWN),
+        ("issue_comment", {"issue": {"number": 3}, "repository": OURS}, None),
+        ("pull_request_target", pull_request(THEIRS), FORK),
+        ("push", {"ref": "refs/heads/main", "repository": OURS}, None),
+    ],
+)
+def test_other_events_of_github_tell_it_too(tmp_path: Path, name: str, event: Any, reason: str | None) -> None:
+    assert why(loaded(on_github(tmp_path, event, name=name))) == reason
+
+
+def test_a_pull_request_without_a_readable_event_counts_as_a_strangers(tmp_path: Path) -> None:
+    variables = on_github(tmp_path, {})
+    for path in (str(tmp_path / "gone"), str(tmp_path), "", "\0"):
+        for name in ("pull_request", "pull_request_target", "workflow_run"):
+            assert why(loaded({**variables, "GITHUB_EVENT_PATH": path, "GITHUB_EVENT_NAME": name})) == UNKNOWN
+        assert why(loaded({**variables, "GITHUB_EVENT_PATH": path, "GITHUB_EVENT_NAME": "push"})) is None
+
+
+def test_outside_of_github_its_variables_mean_nothing(tmp_path: Path) -> None:
+    assert why(loaded({**on_github(tmp_path, pull_request(THEIRS)), "GITHUB_ACTIONS": ""})) is None
+
+
+@rows(
+    ("variables", "reason"),
+    [
+        ({"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "2", "CI_MERGE_REQUEST_PROJECT_ID": "1"}, FORK),
+        ({"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "2"}, FORK),
+        ({"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "1", "CI_MERGE_REQUEST_PROJECT_ID": "1"}, None),
+        ({"CI_MERGE_REQUEST_PROJECT_ID": "1"}, None),
+        ({"SYSTEM_PULLREQUEST_ISFORK": "True"}, FORK),
+        ({"SYSTEM_PULLREQUEST_ISFORK": "False"}, None),
+        ({"CIRCLE_PR_REPONAME": "shop"}, FORK),
+        ({"CI": "true"}, None),
+    ],
+)
+def test_other_ci_tells_by_variables(variables: dict[str, str], reason: str | None) -> None:
+    assert why(loaded(variables)) == reason
+
+
+def test_the_repositorys_file_cannot_take_it_back_but_the_jobs_owner_can(tmp_path: Path) -> None:
+    variables = on_github(tmp_path, pull_request(THEIRS))
+    assert why(loaded(variables, file="untrusted: false\n")) == FORK
+    told = loaded({**variables, "CODELOUPE_UNTRUSTED": "false"})
+    assert not told.settings.untrusted
+    assert told.origins["untrusted"] == Origin(OriginKind.ENVIRONMENT, "CODELOUPE_UNTRUSTED")
+    assert why(loaded(variables, untrusted=True)) == "--untrusted"

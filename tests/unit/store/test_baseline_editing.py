@@ -7,7 +7,7 @@ from codeloupe.model.baseline import Baseline
 from codeloupe.store.baseline import parse_baseline
 from codeloupe.store.baseline_editing import edited
 from tests.rows import rows
-from tests.unit.store.baseline.baseline_samples import ONE, TEXT, TWO, entry
+from tests.unit.store.baseline_samples import ONE, TEXT, TWO, entry
 
 THREE = "33333333cccc22223333444455556666"
 
