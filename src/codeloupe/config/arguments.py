@@ -76,7 +76,7 @@ _KINDS = {name: row[1:] for row in _TABLE for name in row[0].split()}
 
 
 def check_arguments(**given: object) -> None:
-    """Raises UsageError for an argument that is not of the kind that its name stands for."""
+    """Raises UsageError for an argument that is not of the kind that its name calls for."""
     for name, value in given.items():
         fits, words, or_none = _KINDS[name]
         if not (or_none and value is None) and not fits(value):

@@ -307,7 +307,7 @@ def _read_experts(value: object) -> Mapping[str, Mapping[str, object]]:
         raise Wrong([Mistake(f"more than {MOST_EXPERTS} experts", found=False)])
     mistakes: list[Mistake] = []
     names = [str(name) for name in value]
-    # Of a wrong name the key itself is told, not what comes after it.
+    # Of a wrong name the key itself is shown, not its value.
     for name in names:
         if name == "default":
             mistakes.append(Mistake(f"`{name}` means the experts of an ordinary review", (name,), found=False))

@@ -1,6 +1,6 @@
 """Puts the sources of settings together: flag over environment over situation over repository over user file.
 
-Each value knows where it came from, and whatever is wrong in any source is told at once, with its place.
+Each value knows where it came from, and all mistakes of all sources are reported together, each with its place.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def load_settings(
     problems: list[Problem] = []
     given: dict[str, Given] = {}
     for layer in layers:
-        # One flag may set several keys; what is wrong with it is told once.
+        # One flag may set several keys; what is wrong with it is reported once.
         distinct = dict.fromkeys((*layer.problems, *_value_problems(layer)))
         problems += sorted(distinct, key=lambda problem: problem.line)
         given.update(layer.values)
@@ -245,9 +245,8 @@ def _problem_in_file(key: str, origin: Origin, node: Node, mistake: Mistake) -> 
         line = origin.line or line
     what = f"{mistake.what}, found {describe(blamed)}" if mistake.found else mistake.what
     value = mistake.place[-1] if not mistake.found and mistake.place else plain(blamed)
-    where = f"{escape(origin.where)}:{line}"
-    told = f"{path_in_words(key, mistake.place)}: {what}"
-    return Problem(where, told, _hint(key, value, mistake, origin), line)
+    hint = _hint(key, value, mistake, origin)
+    return Problem(f"{escape(origin.where)}:{line}", f"{path_in_words(key, mistake.place)}: {what}", hint, line)
 
 
 def _hint(key: str, value: object, mistake: Mistake, origin: Origin) -> str:

@@ -328,8 +328,8 @@ def initial_text() -> str:
     sections = [_HEADER]
     for key in KEYS:
         if key not in USER_KEYS:
-            told = (description_of(key), f"Value: {kind_of(key).expected}.")
-            lines = [line for text in told for line in textwrap.wrap(text, _WIDTH - 2, break_on_hyphens=False)]
+            about = (description_of(key), f"Value: {kind_of(key).expected}.")
+            lines = [line for text in about for line in textwrap.wrap(text, _WIDTH - 2, break_on_hyphens=False)]
             sections.append("".join(f"# {line}\n" for line in lines) + f"#{key}: {default_text(key)}\n")
     return "\n".join(sections)
 

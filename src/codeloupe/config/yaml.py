@@ -34,7 +34,7 @@ _TAG_DIRECTIVE = "(?:^|[\n\r\x85\u2028\u2029])\ufeff*(%TAG)"
 _SYNONYMS = {"files": "include", "ignore": "exclude", "paths": "include", "threshold": "fail_on"}
 _TAB = ("a tab is used for indentation", "indent with spaces")
 _MISPLACED = ("this does not belong here", "check indentation and quotes")
-# By what both parsers' messages contain: what is wrong and what to do. True: it is told where the open part began.
+# By what both parsers' messages contain: what is wrong and what to do. True: the place is where the open part began.
 _EXPLANATIONS: tuple[tuple[str, tuple[str, str], bool], ...] = (
     ("tab character", _TAB, False),
     (

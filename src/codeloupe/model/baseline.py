@@ -16,7 +16,7 @@ _SHORT = 12
 
 
 class SuppressionKind(StrEnum):
-    """Where a suppression stands."""
+    """Where a suppression is written."""
 
     BASELINE = "baseline"
     INLINE = "inline"
@@ -58,7 +58,7 @@ class BaselineEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells entries apart: code that stands in two files has the same fingerprint in both. Sorts by file."""
+        """What distinguishes entries: code that is in two files has the same fingerprint in both. Sorts by file."""
         return self.file, self.fingerprint
 
     def is_expired(self, today: date) -> bool:
@@ -82,7 +82,7 @@ class Baseline(Struct, frozen=True):
 
 
 class EntryState(StrEnum):
-    """How an entry stands, as far as a review tells: one that is `unseen` is about what that did not look at."""
+    """What a review shows of an entry: one that is `unseen` is about what the review did not look at."""
 
     USED = "used"
     UNUSED = "unused"
@@ -91,7 +91,7 @@ class EntryState(StrEnum):
 
 
 class EntryStanding(Struct, frozen=True):
-    """An entry and how it stands."""
+    """An entry and its state."""
 
     entry: BaselineEntry
     state: EntryState

@@ -87,7 +87,7 @@ class SweepRecord(Struct, frozen=True, kw_only=True):
 
 
 class EntryKind(StrEnum):
-    """What an entry of the list stands for."""
+    """What an entry of the list is."""
 
     REVIEW = "review"
     SWEEP = "sweep"
@@ -143,7 +143,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
 
 
 class Listing(Struct, frozen=True):
-    """Entries, the newest first; `problems` say in words which ones cannot be read."""
+    """Entries, the newest first; `problems` name those that cannot be read."""
 
     entries: tuple[HistoryEntry, ...]
     problems: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ class Dismissal(Struct, frozen=True, kw_only=True):
 
 
 class TrendKey(StrEnum):
-    """What trends are told by."""
+    """What trends are grouped by."""
 
     WEEK = "week"
     EXPERT = "expert"
@@ -195,8 +195,8 @@ class TrendKey(StrEnum):
 class TrendRow(Struct, frozen=True, kw_only=True):
     """One week, expert or reviewer. A finding counts once, where it was seen first; `fixed` are those gone since.
 
-    `reviews`, `cost_usd` and `duration_seconds` are None where they cannot be told apart: experts share a review.
-    `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs.
+    `reviews`, `cost_usd` and `duration_seconds` are None for experts, who share a review.
+    `cost_usd` is what is known; `unknown_costs` counts the calls that did not report theirs.
     """
 
     key: str
@@ -214,7 +214,7 @@ class TrendRow(Struct, frozen=True, kw_only=True):
 
 
 class Trends(Struct, frozen=True):
-    """Rows in the order they are to be shown; `problems` say in words what could not be read."""
+    """Rows in the order they are to be shown; `problems` name what could not be read."""
 
     by: TrendKey
     rows: tuple[TrendRow, ...]

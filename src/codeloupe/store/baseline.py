@@ -1,4 +1,4 @@
-"""The file of known findings: read from any revision, and replaced whole. Every mistake in it is told with its line."""
+"""The file of known findings: read from any revision, and replaced whole. Every mistake is reported with its line."""
 
 from __future__ import annotations
 

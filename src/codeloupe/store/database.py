@@ -438,7 +438,7 @@ def is_foreign(connection: sqlite3.Connection) -> bool:
 def migrate(connection: sqlite3.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
     """Apply the steps that are missing, each in a transaction of its own; a step that fails leaves no trace.
 
-    Processes that do this at once wait for each other: the version is looked at again behind the lock.
+    Processes that do this at once wait for each other: the version is read again under the lock.
     """
     while schema_version(connection) < len(steps):
         connection.execute("BEGIN IMMEDIATE")

@@ -260,7 +260,7 @@ class SqliteHistory:
         return None
 
     def list(self, query: HistoryQuery) -> Listing:
-        """The newest entries, by the order of saving; no payload is read. A sweep stands for its reviews."""
+        """The newest entries, by the order of saving; no payload is read. A sweep is one entry."""
         rows: list[tuple[object, ...]] = []
         with self._database.snapshot() as connection:
             for table, key, condition in (("reviews", "review_id", "sweep_id IS NULL"), ("sweeps", "sweep_id", "1")):

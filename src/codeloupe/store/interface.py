@@ -1,6 +1,6 @@
 """What is kept between runs: finished calls, reviews with what people said about findings, and runs of pipelines.
 
-Nothing here names a database. SQLite is behind it; one contract suite (tests/contract) holds for whatever else is.
+Nothing here names a database. SQLite implements it; the suite in tests/contract holds for every implementation.
 Everything is safe between threads and processes, durable when a call returns, and raises StoreError.
 """
 

@@ -282,7 +282,7 @@ class SqliteLedger:
         limits, self._limits = self._limits, None
         if limits is not None:
             # The result is stored. What could not be removed now is removed by the next run, and what is wrong with
-            # the file is told by the next call that needs it.
+            # the file is reported by the next call that needs it.
             with suppress(StoreError):
                 self._prune(limits)
 
