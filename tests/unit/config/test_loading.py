@@ -135,47 +135,28 @@ def test_loaded_settings_cannot_be_changed() -> None:
         loaded.origins["fail_on"] = Origin(OriginKind.FLAG)  # type: ignore[index]  # that it is refused is the test
 
 
-@rows(
-    ("key", "value", "found"),
-    [
-        ("base_branch", "yes", "'yes'"),
-        ("base_branch", "-x", "'-x'"),
-        ("base_branch", '""', "''"),
-        ("base_branch", r'"a\0b"', r"'a\x00b'"),
-        ("base_branch", "[a]", "a list"),
-        ("include", "src", "'src'"),
-        ("include", "", "nothing"),
-        ("exclude", "{a: b}", "a group of keys"),
-        ("fail_on", "worst", "'worst'"),
-        ("fail_on", "true", "'true'"),
-        ("fail_on", "", "nothing"),
-        ("fail_on", "4", "'4'"),
-        ("fail_on", "3", "'3'"),
-        ("min_severity", "0", "'0'"),
-        ("fail_on", "0x" + "f" * 4000, "'0x" + "f" * 58 + "…'"),
-        ("min_severity", "[high]", "a list"),
-        ("on_incomplete", "ignore", "'ignore'"),
-        ("reviewer_type", "claude", "'claude'"),
-        ("reviewers", "codex", "'codex'"),
-        ("lanes", "[]", "an empty list"),
-        ("effort", "3", "'3'"),
-        ("passes", "11", "'11'"),
-        ("passes", "0", "'0'"),
-        ("verify", "'yes'", "'yes'"),
-        ("max_file_bytes", "0", "'0'"),
-        ("max_file_bytes", "true", "'true'"),
-        ("max_file_bytes", "'5'", "'5'"),
-        ("max_file_bytes", "1.5", "'1.5'"),
-        ("max_file_lines", "0x" + "f" * 4000, "'0x" + "f" * 58 + "…'"),
-        ("timeout_seconds", "0", "'0'"),
-        ("timeout_seconds", ".nan", "'.nan'"),
-        ("timeout_seconds", ".inf", "'.inf'"),
-        ("timeout_seconds", "true", "'true'"),
-        ("timeout_seconds", "0x" + "f" * 4000, "'0x" + "f" * 58 + "…'"),
-        ("skip_generated", "1", "'1'"),
-        ("untrusted", "maybe", "'maybe'"),
-    ],
-)
+_HUGE = "0x" + "f" * 4000
+WRONG = {
+    "base_branch": {"yes": "'yes'", "-x": "'-x'", '""': "''", r'"a\0b"': r"'a\x00b'", "[a]": "a list"},
+    "include": {"src": "'src'", "": "nothing"},
+    "exclude": {"{a: b}": "a group of keys"},
+    "fail_on": {"worst": "'worst'", "true": "'true'", "": "nothing", "4": "'4'", "3": "'3'", _HUGE: f"'{_HUGE[:60]}…'"},
+    "min_severity": {"0": "'0'", "[high]": "a list"},
+    "on_incomplete": {"ignore": "'ignore'"},
+    "reviewer_type": {"claude": "'claude'"},
+    "reviewers": {"codex": "'codex'"},
+    "lanes": {"[]": "an empty list"},
+    "effort": {"3": "'3'"},
+    "passes": {"11": "'11'", "0": "'0'"},
+    "verify": {"'yes'": "'yes'"},
+    "max_file_bytes": {"0": "'0'", "true": "'true'", "'5'": "'5'", "1.5": "'1.5'", _HUGE: f"'{_HUGE[:60]}…'"},
+    "timeout_seconds": {"0": "'0'", ".nan": "'.nan'", ".inf": "'.inf'", "true": "'true'", _HUGE: f"'{_HUGE[:60]}…'"},
+    "skip_generated": {"1": "'1'"},
+    "untrusted": {"maybe": "'maybe'"},
+}
+
+
+@rows(("key", "value", "found"), [(key, *row) for key, values in WRONG.items() for row in values.items()])
 def test_a_wrong_value_is_named_with_its_line_and_what_was_expected(key: str, value: str, found: str) -> None:
     error = refusal(f"# first line\n{key}: {value}\n")
     assert error.message.startswith(f"codeloupe.yaml:2: {key}: expected ")
@@ -439,68 +420,38 @@ def test_instructions_are_read_with_their_paths() -> None:
 
 
 _NAMED = "expected a name of letters, digits, - and _"
+_OWN, _COMMITS, _GUIDE = "own_experts:\n  ", "commit_experts:\n  ", "severity_guide:\n      hihg: x"
+_FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
 
 
 @rows(
     ("text", "message", "hint"),
     [
+        (f"{_OWN}a:\n    focus: [x]\n    focsu: [x]", "4: own_experts.a.focsu: unknown key", "did you mean `focus`?"),
+        (f"{_OWN}a: {{focus: [x], zzz: 1}}", "2: own_experts.a.zzz: unknown key", "the keys are"),
+        (f"{_OWN}a:\n    paths: [x]", "2: own_experts.a: `focus` is missing", _SCHEMA),
+        (f"{_OWN}a: 5", "2: own_experts.a: expected a group with focus, and perhaps description, brief, ", _SCHEMA),
+        (f"{_OWN}a:\n    focus: []", f"3: {_FOCUS}: expected a list of texts, at least one, found an empty", _SCHEMA),
+        (f"{_OWN}a:\n    focus:\n      - x\n      - 5", f"5: {_FOCUS}: entry 2: expected a text of at", "put it in"),
         (
-            "own_experts:\n  a:\n    focus: [x]\n    focsu: [x]",
-            "4: own_experts.a.focsu: unknown key",
-            "did you mean `focus`?",
+            f"{_OWN}a:\n    focus: x\n    {_GUIDE}",
+            "5: own_experts.a.severity_guide.hihg: unknown",
+            "did you mean `high",
         ),
-        ("own_experts:\n  a: {focus: [x], zzz: 1}", "2: own_experts.a.zzz: unknown key", "the keys are"),
-        ("own_experts:\n  a:\n    paths: [x]", "2: own_experts.a: `focus` is missing", "`codeloupe"),
-        (
-            "own_experts:\n  a: 5",
-            "2: own_experts.a: expected a group with focus, and perhaps description,",
-            "`codeloupe",
-        ),
-        (
-            "own_experts:\n  a:\n    focus: []",
-            "3: own_experts.a.focus: expected a list of texts, at least one",
-            "`code",
-        ),
-        (
-            "own_experts:\n  a:\n    focus:\n      - x\n      - 5",
-            "5: own_experts.a.focus: entry 2: expected a",
-            "put it",
-        ),
-        (
-            "own_experts:\n  a:\n    focus: x\n    severity_guide:\n      hihg: x",
-            "5: own_experts.a.severity_guide",
-            "did",
-        ),
-        (
-            "own_experts:\n  Big Name: {focus: [x]}",
-            f"2: own_experts.'Big Name': {_NAMED}, such as payments, found 'B",
-            "`",
-        ),
-        (
-            "own_experts:\n  default: {focus: [x]}",
-            "2: own_experts.default: `default` means the experts of",
-            "`codeloupe",
-        ),
-        (
-            "own_experts:\n  a: {focus: " + "x" * 401 + "}",
-            "2: own_experts.a.focus: entry 1: expected a text of at",
-            "`",
-        ),
+        (f"{_OWN}Big Name: {{focus: x}}", f"2: own_experts.'Big Name': {_NAMED}, such as payments, found 'B", _SCHEMA),
+        (f"{_OWN}default: {{focus: x}}", "2: own_experts.default: `default` means the experts of an ord", _SCHEMA),
+        (f"{_OWN}a: {{focus: {'x' * 401}}}", f"2: {_FOCUS}: entry 1: expected a text of at most 400 char", _SCHEMA),
         ("own_experts: [a]", "1: own_experts: expected experts by name", "the default is {}"),
-        ("commit_experts:\n  bugfix: [x]", "2: commit_experts.bugfix: unknown key", "did you mean `bug_fix`?"),
-        ("commit_experts:\n  chore: []", "2: commit_experts.chore: expected a list of names of experts, at", "`code"),
-        ("commit_experts:\n  chore: [a, b c]", f"2: commit_experts.chore: entry 2: {_NAMED}", "`codeloupe"),
+        (f"{_COMMITS}bugfix: [x]", "2: commit_experts.bugfix: unknown key", "did you mean `bug_fix`?"),
+        (f"{_COMMITS}chore: []", "2: commit_experts.chore: expected a list of names of experts, at least one", _SCHEMA),
+        (f"{_COMMITS}chore: [a, b c]", f"2: commit_experts.chore: entry 2: {_NAMED}", _SCHEMA),
         ("commit_experts: [a]", "1: commit_experts: expected lists of names of", "the default is {}"),
-        ("instructions:\n  - text: x", "2: instructions: entry 1: `paths` is missing", "`codeloupe"),
+        (f"{_RULES}  - text: x", "2: instructions: entry 1: `paths` is missing", _SCHEMA),
+        (f"{_RULES}- {{paths: [a], text: x}}\n- paths: a\n  text: x", "3: instructions: entry 2: paths: exp", _SCHEMA),
         (
-            "instructions:\n- {paths: [a], text: x}\n- paths: a\n  text: x",
-            "3: instructions: entry 2: paths: expected",
-            "`",
-        ),
-        (
-            "instructions:\n  - {path: [a], text: x, paths: [b]}",
+            f"{_RULES}- {{path: [a], text: x, paths: [b]}}",
             "2: instructions: entry 1: path: unknown key",
-            "did you",
+            "did you mean",
         ),
         ("instructions: x", "1: instructions: expected a list of groups", "the default is []"),
     ],
