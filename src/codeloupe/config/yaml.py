@@ -34,40 +34,33 @@ _TAG_DIRECTIVE = "(?:^|[\n\r\x85\u2028\u2029])\ufeff*(%TAG)"
 _SYNONYMS = {"files": "include", "ignore": "exclude", "paths": "include", "threshold": "fail_on"}
 _TAB = ("a tab is used for indentation", "indent with spaces")
 _MISPLACED = ("this does not belong here", "check indentation and quotes")
-# By what both parsers' messages contain: what is wrong and what to do. True: the place is where the open part began.
-_EXPLANATIONS: tuple[tuple[str, tuple[str, str], bool], ...] = (
-    ("tab character", _TAB, False),
-    (
-        "mapping values are not allowed",
-        (
-            "there is a `:` where no key can be",
-            "put a value that holds `: ` in quotes; check colon and indentation of this line and the one above",
-        ),
-        False,
+# By what both parsers' messages contain: what is wrong and what to do.
+_EXPLANATIONS = {
+    "tab character": _TAB,
+    "mapping values are not allowed": (
+        "there is a `:` where no key can be",
+        "put a value that holds `: ` in quotes; check colon and indentation of this line and the one above",
     ),
-    ("',' or ']'", ("this `[` is not closed", "add the missing `]` or `,`"), True),
-    ("',' or '}'", ("this `{` is not closed", "add the missing `}` or `,`"), True),
-    ("unexpected end of stream", ("this quote is not closed", "add the closing quote"), True),
-    (
-        "unknown escape character",
-        (
-            "the text in double quotes holds a `\\` that begins no known escape",
-            "use single quotes, or double the `\\`",
-        ),
-        False,
+    "',' or ']'": ("this `[` is not closed", "add the missing `]` or `,`"),
+    "',' or '}'": ("this `{` is not closed", "add the missing `}` or `,`"),
+    "unexpected end of stream": ("this quote is not closed", "add the closing quote"),
+    "unknown escape character": (
+        "the text in double quotes holds a `\\` that begins no known escape",
+        "use single quotes, or double the `\\`",
     ),
-    ("could not find expected ':'", ("this line is no `key: value`", "write `key: value`, with a colon"), True),
-    (
-        "alphabetic or numeric character",
-        ("a plain value cannot begin with `*` or `&`", 'put it in quotes, such as "*.py"'),
-        True,
+    "could not find expected ':'": ("this line is no `key: value`", "write `key: value`, with a colon"),
+    "alphabetic or numeric character": (
+        "a plain value cannot begin with `*` or `&`",
+        'put it in quotes, such as "*.py"',
     ),
-    ("did not find expected key", _MISPLACED, False),
-    ("<block end>", _MISPLACED, False),
-    ("'-' indicator", ("a list and keys are mixed on one level", "indent the list under its key"), False),
-    ("node content", ("a value is missing here", "put the value in quotes"), False),
-    ("incompatible YAML document", ("this version of YAML is not known", "remove the %YAML line"), False),
-)
+    "did not find expected key": _MISPLACED,
+    "<block end>": _MISPLACED,
+    "'-' indicator": ("a list and keys are mixed on one level", "indent the list under its key"),
+    "node content": ("a value is missing here", "put the value in quotes"),
+    "incompatible YAML document": ("this version of YAML is not known", "remove the %YAML line"),
+}
+# Of these the place is where the open part began.
+_OPENED = ("',' or", "unexpected end", "expected ':'", "alphabetic or numeric")
 
 ScalarValue = bool | int | float | str | None
 
@@ -296,11 +289,9 @@ def _explained(name: str, text: str, error: Any) -> Problem:
         beginning = (f"neither key nor value can begin with {quote(character)}", "put the value in quotes")
         what, hint = _TAB if character == "\t" else beginning
     else:
-        for fragment, explanation, at_start in _EXPLANATIONS:
-            if fragment in message:
-                what, hint = explanation
-                mark = (error.context_mark or mark) if at_start else mark
-                break
+        what, hint = next((words for part, words in _EXPLANATIONS.items() if part in message), (what, hint))
+        if any(part in message for part in _OPENED):
+            mark = error.context_mark or mark
     return Problem(f"{escape(name)}:{mark.line + 1}:{mark.column + 1}", what, hint, mark.line + 1)
 
 
