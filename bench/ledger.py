@@ -14,7 +14,7 @@ from bench.table import BenchRow
 from codeloupe.model.agent import AgentResult, TokenUsage
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.store.result_text import encode_result
+from codeloupe.store.records import encode_result
 
 _ROWS = 100_000
 _TIMES = 500
@@ -34,9 +34,6 @@ def rows() -> Iterator[BenchRow]:
             yield _row("the first put of a process, which also prunes", *first, limit=None)
             for name, step in _STEPS:
                 yield _row(name, *_in_turns(ledgers, step), limit=_LIMIT)
-            stats = _seconds(ledgers[1].stats)
-        size = full.stat().st_size / 1e6
-    yield BenchRow(f"what is in a ledger of {_ROWS:,} calls", f"{stats * 1000:.0f} ms for {size:.0f} MB", None, None)
 
 
 def _row(name: str, empty: float, full: float, *, limit: float | None) -> BenchRow:

@@ -64,8 +64,8 @@ from codeloupe.model.scope import (
 )
 from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
-from codeloupe.store.baseline.revision import read_baseline
-from codeloupe.store.location import state_directory
+from codeloupe.store.baseline import read_baseline
+from codeloupe.store.database import state_directory
 from codeloupe.switchboard import AGENT_NAMES, AgentCalls, make_agent
 
 __all__ = [

@@ -18,8 +18,7 @@ from codeloupe.config.files import (
     repository_root,
     user_file_path,
 )
-from codeloupe.config.loading import load_settings
-from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
+from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings
 from codeloupe.git.blobs import read_file_at
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import believed_base, find_default_base, resolve_scope

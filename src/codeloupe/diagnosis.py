@@ -18,8 +18,7 @@ from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Check, Diagnosis, ReviewerInfo
-from codeloupe.store.database import Database
-from codeloupe.store.location import DATABASE_NAME
+from codeloupe.store.database import DATABASE_NAME, Database
 from codeloupe.store.run_store import RUNS_DIRECTORY
 
 _PUBLISHING_PACKAGE = "gidgethub"

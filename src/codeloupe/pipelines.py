@@ -49,7 +49,7 @@ from codeloupe.pipeline.logbook import Logbook, Watch
 from codeloupe.pipeline.places import Places
 from codeloupe.pipeline.purse import Purse
 from codeloupe.pipeline.surroundings import Surroundings
-from codeloupe.store.location import state_directory
+from codeloupe.store.database import state_directory
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
 from codeloupe.switchboard import AGENT_NAMES, AgentCalls, StageKeys, trust_of
 

@@ -55,7 +55,7 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
     from codeloupe import panel
     from codeloupe.commits import sweeping
     from codeloupe.config.files import repository_root
-    from codeloupe.store.baseline.file import read_working_file
+    from codeloupe.store.baseline import read_working_file
 
     checks: dict[str, Callable[[], object]] = {
         "experts": lambda: panel.experts_of(settings),

@@ -28,11 +28,9 @@ from codeloupe.git.repository import open_repository
 from codeloupe.git.tree_state import changed_between, identity, read_tree_state
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, DefaultSeconds
 from codeloupe.model.ports import Agent, AgentEventSink
-from codeloupe.store.content_key import CALL_VERSION, Asked, content_key, is_repeatable
-from codeloupe.store.database import Database
+from codeloupe.store.database import DATABASE_NAME, Database, state_directory
 from codeloupe.store.history import SqliteHistory
-from codeloupe.store.ledger import SqliteLedger
-from codeloupe.store.location import DATABASE_NAME, state_directory
+from codeloupe.store.ledger import CALL_VERSION, Asked, SqliteLedger, content_key, is_repeatable
 
 
 class _Recipe(NamedTuple):

@@ -24,13 +24,12 @@ from codeloupe.model.history import (
     SweepRecord,
     TrendKey,
 )
-from codeloupe.model.ports import History
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.model.usage import Usage
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
-from codeloupe.store.memory_history import MemoryHistory
+from codeloupe.store.interface import History
 from tests.unit.store.history_samples import (
     REPOSITORY,
     any_review,
@@ -53,12 +52,7 @@ def _sqlite(directory: Path) -> Iterator[History]:
         yield SqliteHistory(database)
 
 
-@contextmanager
-def _memory(directory: Path) -> Iterator[History]:
-    yield MemoryHistory()
-
-
-HISTORIES: dict[str, Callable[[Path], Opened]] = {"sqlite": _sqlite, "memory": _memory}
+HISTORIES: dict[str, Callable[[Path], Opened]] = {"sqlite": _sqlite}
 
 
 @pytest.fixture(params=list(HISTORIES))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageState
-from codeloupe.model.ports import RunStore
+from codeloupe.store.interface import RunStore
 from codeloupe.store.run_store import DirectoryRunStore
 from tests.unit.store.run_samples import attempt, critique, event, failed_try, run, stage
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.store.database import Database
-from codeloupe.store.location import DATABASE_NAME
+from codeloupe.store.database import DATABASE_NAME, Database
 from tests.repository import GitRepository
 from tests.warm_program import codeloupe
 

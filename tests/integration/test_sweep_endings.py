@@ -18,9 +18,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.store.database import Database
-from codeloupe.store.ledger import SqliteLedger
-from codeloupe.store.location import database_path
+from codeloupe.store.database import Database, database_path
 from codeloupe.testing import Hang, Json, RecordedRequest, Reply, StandInServer
 from tests.agent_factories import assert_nothing_runs_in
 from tests.agent_programs import find
@@ -101,8 +99,8 @@ def stored() -> int:
     path = database_path(os.environ)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    with Database(path) as database:
-        return SqliteLedger(database).stats().results
+    with Database(path) as database, database.reading() as connection:
+        return int(connection.execute("SELECT count(*) FROM results").fetchone()[0])
 
 
 def claude_processes(parent: int) -> list[int]:

@@ -13,8 +13,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codeloupe.config.document import read_document
-from codeloupe.config.nodes import plain
+from codeloupe.config.yaml import plain, read_document
 from codeloupe.errors import ConfigError
 from codeloupe.pipeline.definition import load_pipeline, pipeline_schema
 from tests.pipeline_files import write_pipeline

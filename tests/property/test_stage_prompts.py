@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.config.problems import escape
+from codeloupe.config.yaml import escape
 from codeloupe.model.pipeline import CriticVerdict, Critique, PastAttempt, StageRequest
 from codeloupe.model.pipeline_definition import ArtifactRule, GateKind
 from codeloupe.pipeline.stage_prompt import StageTexts, build_prompt

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
+from codeloupe.config.loading import LoadedSettings, Origin, OriginKind
 from codeloupe.configuring import configure
 from codeloupe.errors import RevisionError
 from codeloupe.model.finding import Severity

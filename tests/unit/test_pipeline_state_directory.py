@@ -8,7 +8,7 @@ from pathlib import Path
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import StageState
 from codeloupe.pipelines import Pipeline, RunOptions
-from codeloupe.store.location import DATABASE_NAME
+from codeloupe.store.database import DATABASE_NAME
 from codeloupe.testing import AgentStep, ScriptedAgent, Text
 
 FILE = "name: p\nstages: [{name: one, step: one.md, writes: false, gate: {kind: critic, max_attempts: 1}}]\n"

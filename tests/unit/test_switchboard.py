@@ -24,7 +24,7 @@ from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Permis
 from codeloupe.model.agent_events import AgentEvent, AgentStarted
 from codeloupe.model.ports import Agent
 from codeloupe.runtime import run_agent
-from codeloupe.store.location import database_path
+from codeloupe.store.database import database_path
 from codeloupe.switchboard import AGENT_NAMES, AgentCalls, make_agent, review_key
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Text

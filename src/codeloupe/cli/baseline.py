@@ -19,12 +19,20 @@ from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import EntryKind, ReviewRecord
 from codeloupe.reports.baseline_text import list_json, pruned_json, render_added, render_list, render_pruned
-from codeloupe.store.baseline.adopting import Terms, all_open, chosen, entry_for
-from codeloupe.store.baseline.editing import edited
-from codeloupe.store.baseline.entry_fields import LONGEST_TEXT, parse_date, parse_reason
-from codeloupe.store.baseline.file import read_working_file, write_working_file
-from codeloupe.store.baseline.reviewed import ReviewedFindings, findings_of, findings_of_sweep, read_report
-from codeloupe.store.baseline.standing import standings, to_prune
+from codeloupe.store.baseline import LONGEST_TEXT, parse_date, parse_reason, read_working_file, write_working_file
+from codeloupe.store.baseline_editing import edited
+from codeloupe.store.baseline_findings import (
+    Acceptance,
+    ReviewedFindings,
+    all_open,
+    chosen,
+    entry_for,
+    findings_of,
+    findings_of_sweep,
+    read_report,
+    standings,
+    to_prune,
+)
 from codeloupe.system.sanitise import log_line
 
 
@@ -99,7 +107,7 @@ def _findings(reviewed: ReviewedFindings, arguments: argparse.Namespace) -> list
     return all_open(reviewed) if arguments.all else chosen(reviewed, arguments.fingerprint)
 
 
-def _terms(arguments: argparse.Namespace) -> Terms:
+def _terms(arguments: argparse.Namespace) -> Acceptance:
     reason, owner = (" ".join(text.split()) for text in (arguments.reason, arguments.owner))
     try:
         parse_reason(reason)
@@ -108,7 +116,7 @@ def _terms(arguments: argparse.Namespace) -> Terms:
         raise UsageError("--reason is empty or too long", hint=hint) from error
     if len(owner) > LONGEST_TEXT:
         raise UsageError("--owner is too long", hint="give a name")
-    return Terms(reason=reason, owner=owner, expires=_expires(arguments.expires))
+    return Acceptance(reason=reason, owner=owner, expires=_expires(arguments.expires))
 
 
 def _expires(word: str | None) -> date | None:

@@ -22,12 +22,9 @@ from codeloupe.config.files import (
     repository_root,
     user_file_path,
 )
-from codeloupe.config.json_schema import json_schema
-from codeloupe.config.loading import load_settings, load_settings_from_disk
-from codeloupe.config.problems import escape
-from codeloupe.config.provenance import LoadedSettings
-from codeloupe.config.template import initial_text
-from codeloupe.config.values import plain_values, value_text
+from codeloupe.config.loading import LoadedSettings, load_settings, load_settings_from_disk
+from codeloupe.config.schema import initial_text, json_schema, plain_values, value_text
+from codeloupe.config.yaml import escape
 from codeloupe.errors import OutputError, UsageError
 from codeloupe.runtime import check_settings
 from codeloupe.system.sanitise import log_line, without_log_commands

@@ -18,7 +18,7 @@ from codeloupe.reports.history import moment
 from codeloupe.reports.pipeline_json import run_json
 from codeloupe.reports.pipeline_text import Places, render_run
 from codeloupe.reports.pipeline_words import as_it_stands, state_in_words
-from codeloupe.store.location import state_directory
+from codeloupe.store.database import state_directory
 from codeloupe.store.run_lock import Holder
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
 from codeloupe.system.redaction import is_secret

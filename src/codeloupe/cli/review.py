@@ -18,7 +18,7 @@ from codeloupe.cli.output import Output, add_output_options, deliver, outputs_of
 from codeloupe.cli.parser import Parser
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, Tally, choose_mode
 from codeloupe.cli.running import Interrupted, run_to_end, tell_notes
-from codeloupe.config.provenance import LoadedSettings, OriginKind
+from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
 from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from codeloupe.config.provenance import LoadedSettings
+from codeloupe.config.loading import LoadedSettings
 from codeloupe.system.sanitise import log_line
 
 _Result = TypeVar("_Result")

@@ -55,7 +55,7 @@ from codeloupe.model.review import Policy, Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
 from codeloupe.panel import Floor, Panel, Seat, choose_seats, commit_experts, seated
-from codeloupe.store.baseline.revision import read_baseline
+from codeloupe.store.baseline import read_baseline
 from codeloupe.switchboard import AgentCalls
 from codeloupe.system.removal import remove_tree
 

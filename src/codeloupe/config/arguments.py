@@ -1,89 +1,86 @@
-"""Whether a caller of the library gave what a function takes; a program that no type checker saw is told in words."""
+"""Whether a caller of the library gave what a function takes; a program that no type checker saw gets a clear error."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
+from collections.abc import Set as AbstractSet
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import ScopeRequest
 from codeloupe.model.sweep import CommitQuery
 
-
-class _Kind(NamedTuple):
-    """What a parameter takes, and that in words."""
-
-    fits: Callable[[Any], bool]
-    words: str
+_SCOPE_HINT = (
+    'give a scope, such as codeloupe.CommitScope("HEAD"), RangeScope("main...HEAD"), BaseScope("main"),'
+    " StagedScope() or UncommittedScope()"
+)
 
 
-def _is(*kinds: type, words: str) -> _Kind:
-    return _Kind(lambda value: isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)), words)
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def _or_none(kind: _Kind) -> _Kind:
-    return _Kind(lambda value: value is None or kind.fits(value), f"{kind.words}, or None")
+def _has(*names: str) -> Callable[[Any], bool]:
+    return lambda value: not isinstance(value, type) and all(hasattr(value, name) for name in names)
 
 
-def _is_agent(value: object) -> bool:
-    return not isinstance(value, type) and all(hasattr(value, name) for name in ("name", "limits", "run"))
+def _all_in(fits: Callable[[Any], bool], kind: Any) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kind) and not isinstance(value, str) and all(map(fits, value))
 
 
-def _are_agents(value: object) -> bool:
-    return isinstance(value, Sequence) and all(map(_is_agent, value))
-
-
-def _are_texts(value: Any, kind: Any = Sequence) -> bool:
-    return isinstance(value, kind) and not isinstance(value, str) and all(isinstance(each, str) for each in value)
+_is_text, _is_agent = _is(str), _has("name", "limits", "run")
 
 
 def _is_text_by_name(value: object) -> bool:
-    return isinstance(value, Mapping) and _are_texts([*value.keys(), *value.values()])
+    return isinstance(value, Mapping) and all(map(_is_text, [*value.keys(), *value.values()]))
 
 
-_PATH = _is(str, os.PathLike, words="a path, as text or as a Path")
-_TEXT = _is(str, words="a text")
-_FLAG = _is(bool, words="True or False")
-_FUNCTION = _Kind(callable, "a function")
-_NUMBER = _is(int, float, words="a number of seconds")
-_BY_NAME = _Kind(_is_text_by_name, "a dict of texts by name")
-_KINDS: Mapping[str, _Kind] = {
-    **dict.fromkeys(("repo", "workdir", "file"), _PATH),
-    **dict.fromkeys(("state_directory", "log_directory", "context_file"), _or_none(_PATH)),
-    **dict.fromkeys(("context", "base_branch", "diff_range", "known_run_id"), _TEXT),
-    **dict.fromkeys(("session_id", "claude_session_id", "run_id", "agent", "model"), _or_none(_TEXT)),
-    **dict.fromkeys(("fresh", "since_last", "needs_agent", "strict", "wait_for_approval", "accept_changes"), _FLAG),
-    **dict.fromkeys(("emit", "watch"), _FUNCTION),
-    **dict.fromkeys(("transcript", "on_review_warning", "review", "ask_person"), _or_none(_FUNCTION)),
-    "settings": _or_none(_is(Settings, words="codeloupe.Settings(...)")),
-    "environment": _or_none(_BY_NAME),
-    "inputs": _BY_NAME,
-    "agents": _Kind(
-        _are_agents, "a list of agents, such as [ScriptedAgent(...)]; names go into Settings(agents=[...])"
+# Which parameters, what they take, how a hint says it, and whether None will do.
+_TABLE: tuple[tuple[str, Callable[[Any], bool], str, bool], ...] = (
+    ("repo workdir file", _is(str, os.PathLike), "a path, as text or as a Path", False),
+    ("state_directory log_directory context_file", _is(str, os.PathLike), "a path, as text or as a Path", True),
+    ("context base_branch diff_range known_run_id", _is_text, "a text", False),
+    ("session_id claude_session_id run_id agent model", _is_text, "a text", True),
+    ("fresh since_last needs_agent strict wait_for_approval accept_changes", _is(bool), "True or False", False),
+    ("emit watch", callable, "a function", False),
+    ("transcript on_review_warning review ask_person", callable, "a function", True),
+    ("settings", _is(Settings), "codeloupe.Settings(...)", True),
+    ("environment", _is_text_by_name, "a dict of texts by name", True),
+    ("inputs", _is_text_by_name, "a dict of texts by name", False),
+    (
+        "agents",
+        _all_in(_is_agent, Sequence),
+        "a list of agents, such as [ScriptedAgent(...)]; names go into Settings(agents=[...])",
+        False,
     ),
-    "agents_by_name": _Kind(
-        lambda value: isinstance(value, Mapping) and all(map(_is_agent, value.values())), "a dict of agents by name"
+    (
+        "agents_by_name",
+        lambda value: isinstance(value, Mapping) and all(map(_is_agent, value.values())),
+        "a dict of agents by name",
+        False,
     ),
-    "timing": _Kind(lambda value: callable(getattr(value, "clock", None)), "a Timing"),
-    "runtime": _or_none(_Kind(lambda value: callable(getattr(value, "run_agent", None)), "a codeloupe.Runtime")),
-    "own_patterns": _Kind(lambda value: _are_texts(value, set | frozenset), "a set of texts"),
-    "commit_shas": _or_none(_Kind(_are_texts, "a list of commits")),
-    "timeout": _NUMBER,
-    "timeout_seconds": _or_none(_NUMBER),
-    "pipeline": _Kind(lambda value: hasattr(value, "definition"), "codeloupe.Pipeline.load(FILE)"),
-    "definition": _Kind(lambda value: hasattr(value, "stages"), "a definition; Pipeline.load(FILE) reads a file"),
-    "options": _or_none(_Kind(lambda value: hasattr(value, "accept_changes"), "codeloupe.RunOptions(...)")),
-    "query": _or_none(_is(CommitQuery, words='codeloupe.CommitQuery(revision="main..HEAD")')),
-}
+    ("timing", _has("clock"), "a Timing", False),
+    ("runtime", _has("run_agent"), "a codeloupe.Runtime", True),
+    ("own_patterns", _all_in(_is_text, AbstractSet), "a set of texts", False),
+    ("commit_shas", _all_in(_is_text, Sequence), "a list of commits", True),
+    ("timeout", _is(int, float), "a number of seconds", False),
+    ("timeout_seconds", _is(int, float), "a number of seconds", True),
+    ("pipeline", _has("definition"), "codeloupe.Pipeline.load(FILE)", False),
+    ("definition", _has("stages"), "a definition; Pipeline.load(FILE) reads a file", False),
+    ("options", _has("accept_changes"), "codeloupe.RunOptions(...)", True),
+    ("query", _is(CommitQuery), 'codeloupe.CommitQuery(revision="main..HEAD")', True),
+)
+_KINDS = {name: row[1:] for row in _TABLE for name in row[0].split()}
 
 
 def check_arguments(**given: object) -> None:
-    """Raises UsageError for an argument that is not of the kind that its name stands for."""
+    """Raises UsageError for an argument that is not of the kind that its name calls for."""
     for name, value in given.items():
-        if not _KINDS[name].fits(value):
-            _refuse(name, value, f"give {_KINDS[name].words}")
+        fits, words, or_none = _KINDS[name]
+        if not (or_none and value is None) and not fits(value):
+            _refuse(name, value, f"give {words}{', or None' if or_none else ''}")
 
 
 def check_scope(scope: object) -> None:
@@ -91,7 +88,14 @@ def check_scope(scope: object) -> None:
     if scope is None:
         return
     if not isinstance(scope, get_args(ScopeRequest)):
-        _refuse("scope", scope, _scope_hint(scope))
+        hint = _SCOPE_HINT
+        if isinstance(scope, str) and ".." in scope:
+            hint = f"give codeloupe.RangeScope({scope!r})"
+        elif isinstance(scope, str) and "://" in scope:
+            hint = f"give codeloupe.PullRequestScope({scope!r})"
+        elif isinstance(scope, bytes):
+            hint = "give codeloupe.DiffScope(NAME, DATA) for a diff"
+        _refuse("scope", scope, hint)
     check_fields(scope)
 
 
@@ -102,19 +106,6 @@ def check_fields(record: Any) -> None:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             words = getattr(kind, "__name__", str(kind))
             _refuse(f"{name} of {type(record).__name__}", value, f"give a value of type {words}")
-
-
-def _scope_hint(scope: object) -> str:
-    if isinstance(scope, str) and ".." in scope:
-        return f"give codeloupe.RangeScope({scope!r})"
-    if isinstance(scope, str) and "://" in scope:
-        return f"give codeloupe.PullRequestScope({scope!r})"
-    if isinstance(scope, bytes):
-        return "give codeloupe.DiffScope(NAME, DATA) for a diff"
-    return (
-        'give a scope, such as codeloupe.CommitScope("HEAD"), RangeScope("main...HEAD"), BaseScope("main"),'
-        " StagedScope() or UncommittedScope()"
-    )
 
 
 def _refuse(name: str, value: object, hint: str) -> NoReturn:

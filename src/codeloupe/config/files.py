@@ -10,8 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from codeloupe.config.problems import escape
-from codeloupe.config.suggestions import closest
+from codeloupe.config.yaml import closest, escape
 from codeloupe.errors import ConfigError
 from codeloupe.model.baseline import BASELINE_NAME
 
@@ -20,6 +19,7 @@ MAX_FILE_BYTES = 1_000_000
 _STEMS = frozenset({"codeloupe", "codeloupe-config", "codeloupe_config", "codelouperc"})
 _SUFFIXES = frozenset({"yaml", "yml", "json", "toml", "ini", "cfg", "conf", "config", "txt", "rc"})
 _CLOSE = 0.8
+_SHORTEN = "shorten the file"
 
 
 class ConfigText(Struct, frozen=True):
@@ -48,12 +48,18 @@ def find_repository_file(root: Path) -> Path | None:
 
 
 def mistaken_files(root: Path, user_file: Path | None) -> tuple[str, ...]:
-    """In words, the files that somebody may take for a repository's settings or their own, and that nobody reads."""
-    names = [escape(name) for name in _names_in(root) if _is_mistaken(name)]
-    notes = [f"{name} is not read: the settings of a repository are in {REPOSITORY_FILE_NAMES[0]}" for name in names]
+    """Notes on the files that somebody may take for a repository's settings or their own, and that nobody reads."""
+    notes = [
+        f"{escape(name)} is not read: the settings of a repository are in {REPOSITORY_FILE_NAMES[0]}"
+        for name in _names_in(root)
+        if _is_mistaken(name)
+    ]
     if user_file is not None:
-        others = [name for name in _names_in(user_file.parent) if name != user_file.name and _is_like_user_file(name)]
-        notes += [f"{escape(str(user_file.with_name(name)))} is not read: yours are in {user_file}" for name in others]
+        for name in _names_in(user_file.parent):
+            stem, *suffixes = name.lower().lstrip(".").split(".")
+            is_alike = stem in ("config", "settings", *_STEMS) and suffixes and {*suffixes} <= _SUFFIXES
+            if is_alike and name != user_file.name:
+                notes.append(f"{escape(str(user_file.with_name(name)))} is not read: yours are in {user_file}")
     return tuple(notes)
 
 
@@ -62,11 +68,6 @@ def _names_in(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that is wanted of many files
     except (OSError, ValueError):
         return []
-
-
-def _is_like_user_file(name: str) -> bool:
-    stem, *suffixes = name.lower().lstrip(".").split(".")
-    return stem in ("config", "settings", *_STEMS) and bool(suffixes) and {*suffixes} <= _SUFFIXES
 
 
 def _is_mistaken(name: str) -> bool:
@@ -99,52 +100,46 @@ def read_user_file(path: Path) -> ConfigText | None:
     return read_config_file(path, name=str(path), follow_symlinks=True) if os.path.lexists(path) else None
 
 
-def read_config_file(path: Path, *, name: str, follow_symlinks: bool) -> ConfigText:
-    """Read a file, at most 1 MB of UTF-8. Raises ConfigError for anything else that may stand there."""
+def read_config_file(
+    path: Path,
+    *,
+    name: str,
+    follow_symlinks: bool,
+    max_bytes: int = MAX_FILE_BYTES,
+    too_large: str = _SHORTEN,
+) -> ConfigText:
+    """Read a file of UTF-8 text, up to a size. Raises ConfigError for anything else that may be there."""
     # O_NONBLOCK: opening a named pipe would wait for a writer that never comes.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_symlinks else os.O_NOFOLLOW)
+    shown = escape(name)
     try:
         descriptor = os.open(path, flags)
         try:
-            data = _read_regular(descriptor)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ConfigError(f"{shown}: not a regular file", hint="put a plain text file in its place")
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read(max_bytes + 1)
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise _unreadable(name, error) from error
-    if data is None:
-        raise ConfigError(f"{escape(name)}: not a regular file", hint="put a plain text file in its place")
-    return decode_config(name, data)
+        what, hint = {
+            errno.ELOOP: ("a symbolic link, which is not followed", "put the file itself in its place"),
+            errno.ENOENT: ("no such file", "check the name, or write one: `codeloupe config init`"),
+        }.get(
+            error.errno or 0,
+            (f"cannot be read: {(error.strerror or 'unknown error').lower()}", "check the file's permissions"),
+        )
+        raise ConfigError(f"{shown}: {what}", hint=hint) from error
+    return decode_config(name, data, max_bytes=max_bytes, too_large=too_large)
 
 
-def _read_regular(descriptor: int) -> bytes | None:
-    """One byte more than is allowed at most; None for what is not a regular file."""
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return None
-    with open(descriptor, "rb", closefd=False) as file:
-        return file.read(MAX_FILE_BYTES + 1)
-
-
-def decode_config(name: str, data: bytes) -> ConfigText:
+def decode_config(name: str, data: bytes, *, max_bytes: int = MAX_FILE_BYTES, too_large: str = _SHORTEN) -> ConfigText:
     """The text of a file's bytes. Raises ConfigError when they are too many or not UTF-8."""
-    if len(data) > MAX_FILE_BYTES:
-        raise ConfigError(f"{escape(name)}: larger than {MAX_FILE_BYTES:,} bytes", hint="shorten the file")
+    if len(data) > max_bytes:
+        raise ConfigError(f"{escape(name)}: larger than {max_bytes:,} bytes", hint=too_large)
     try:
         return ConfigText(name, data.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            f"{escape(name)}:{line}: not UTF-8 text (byte 0x{data[error.start]:02x})",
-            hint="save the file as UTF-8",
-        ) from error
-
-
-def _unreadable(name: str, error: OSError) -> ConfigError:
-    if error.errno == errno.ELOOP:
-        hint = "put the file itself in its place"
-        return ConfigError(f"{escape(name)}: a symbolic link, which is not followed", hint=hint)
-    if error.errno == errno.ENOENT:
-        return ConfigError(
-            f"{escape(name)}: no such file", hint="check the name, or write one: `codeloupe config init`"
-        )
-    reason = (error.strerror or "unknown error").lower()
-    return ConfigError(f"{escape(name)}: cannot be read: {reason}", hint="check the file's permissions")
+        wrong = f"not UTF-8 text (byte 0x{data[error.start]:02x})"
+        raise ConfigError(f"{escape(name)}:{line}: {wrong}", hint="save the file as UTF-8") from error

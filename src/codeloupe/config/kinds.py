@@ -1,7 +1,7 @@
 """The kinds of value a setting can have: described for a person, checked, as JSON Schema, and read from plain text.
 
-Checks are strict: a number in quotes is no number, and `yes` without quotes is no text. They are our own, since
-every start of the program pays for them, and a library for this costs a tenth of a second.
+Checks are strict: a number in quotes is no number, and `yes` without quotes is no text. A kind collects every mistake
+of a value with its place inside, so that a message can name the line of each.
 """
 
 from __future__ import annotations
@@ -10,17 +10,25 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from codeloupe.config.yaml import quote
 from codeloupe.model.finding import Severity
+from codeloupe.model.material import PathInstruction
 from codeloupe.model.path_pattern import check_pattern
+from codeloupe.model.sweep import CommitCategory
 
 LARGEST_LIMIT = 1_000_000_000
 LONGEST_TEXT = 4_096
 MOST_ENTRIES = 1_000
+MOST_EXPERTS = 50
+_MOST_KEYS = 100
+_MOST_LINES = 40
+_LONGEST_LINE = 400
 _MOST_PASSES = 10
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
@@ -32,8 +40,8 @@ Place = tuple[int | str, ...]
 class Mistake(Struct, frozen=True):
     """What is wrong with a value: `what` it is, at which `place` inside (positions and keys, from outside in).
 
-    With `found` a message goes on with what stands there. `choices` are words of which one was probably meant;
-    `wants_text` tells that quotes could mend it.
+    With `found` a message goes on with what is there instead. `choices` are words of which one was probably meant;
+    `wants_text` says that quotes could mend it.
     """
 
     what: str
@@ -73,24 +81,46 @@ class Kind(Struct, frozen=True):
             raise Wrong([mistake]) from None
 
 
+def in_words(choices: Sequence[str]) -> str:
+    """`a, b or c`."""
+    return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
+
+
+def comma_list(text: str) -> tuple[str, ...]:
+    """`a, b,` is two words."""
+    return tuple(part for part in (raw.strip() for raw in text.split(",")) if part)
+
+
 def optional(kind: Kind) -> Kind:
     """The same kind, or nothing at all."""
-
-    def accept(value: object) -> object:
-        return None if value is None else kind.accept(value)
-
-    return replace(kind, accept=accept, schema={"anyOf": [dict(kind.schema), {"type": "null"}]})
+    schema = {"anyOf": [dict(kind.schema), {"type": "null"}]}
+    return replace(kind, accept=lambda value: None if value is None else kind.accept(value), schema=schema)
 
 
 def one_of(*choices: str, meaning: Callable[[str], object] = str) -> Kind:
     """The kind of a value that is one of a few words."""
+    accept = _if(lambda value: isinstance(value, str) and value in choices)
+    return Kind(
+        in_words(choices),
+        lambda value: meaning(accept(value)),
+        {"type": "string", "enum": list(choices)},
+        str.strip,
+        choices,
+    )
 
-    def accept(value: object) -> object:
-        if not isinstance(value, str) or value not in choices:
-            raise ValueError("not one of the words")
-        return meaning(value)
 
-    return Kind(in_words(choices), accept, {"type": "string", "enum": list(choices)}, str.strip, choices)
+def read_each(parts: Iterable[tuple[int | str, Kind, object]], mistakes: Iterable[Mistake] = ()) -> list[Any]:
+    """Parts of a value, each of its own kind, by their place in it. Raises Wrong with the mistakes of all."""
+    read: list[Any] = []
+    found = list(mistakes)
+    for place, kind, value in parts:
+        try:
+            read.append(kind.read(value))
+        except Wrong as wrong:
+            found += [replace(mistake, place=(place, *mistake.place)) for mistake in wrong.mistakes]
+    if found:
+        raise Wrong(found)
+    return read
 
 
 def list_of(
@@ -111,9 +141,7 @@ def list_of(
         return tuple(read_each((index, entry, each) for index, each in enumerate(value)))
 
     schema: dict[str, Any] = {"type": "array", "items": dict(entry.schema), "maxItems": most}
-    if least:
-        schema["minItems"] = least
-    return Kind(expected, accept, schema, from_text, entry.choices)
+    return Kind(expected, accept, {**schema, "minItems": least} if least else schema, from_text, entry.choices)
 
 
 def names_of(*choices: str, least: int = 0) -> Kind:
@@ -122,143 +150,199 @@ def names_of(*choices: str, least: int = 0) -> Kind:
 
     def accept(value: object) -> object:
         words = listed.read(value)
-        again = [index for index, word in enumerate(words) if word in words[:index]]
-        if again:
+        if again := [index for index, word in enumerate(words) if word in words[:index]]:
             raise Wrong([Mistake("expected each name once", (index,)) for index in again])
         return words
 
     return replace(listed, accept=accept, schema={**listed.schema, "uniqueItems": True})
 
 
-def read_each(parts: Iterable[tuple[int | str, Kind, object]]) -> list[Any]:
-    """Parts of a value, each of its own kind, by their place in it. Raises Wrong with the mistakes of all."""
-    read: list[Any] = []
-    mistakes: list[Mistake] = []
-    for place, kind, value in parts:
-        try:
-            read.append(kind.read(value))
-        except Wrong as wrong:
-            mistakes += [replace(mistake, place=(place, *mistake.place)) for mistake in wrong.mistakes]
-    if mistakes:
-        raise Wrong(mistakes)
-    return read
+def group(expected: str, keys: Mapping[str, Kind], *, make: Callable[..., object], needed: Sequence[str] = ()) -> Kind:
+    """The kind of a group with these keys and no others; `make` gets those that are there."""
+
+    def accept(value: object) -> object:
+        if not isinstance(value, Mapping):
+            raise ValueError("not a group")
+        if len(value) > _MOST_KEYS:
+            raise Wrong([Mistake(f"more than {_MOST_KEYS} keys", found=False)])
+        known = [key for key in keys if key in value]
+        mistakes = [
+            *(Mistake("unknown key", (str(key),), tuple(keys), found=False) for key in value if key not in keys),
+            *(Mistake(f"`{key}` is missing", found=False) for key in needed if key not in value),
+        ]
+        read = read_each([(key, keys[key], value[key]) for key in known], mistakes)
+        return make(**dict(zip(known, read, strict=True)))
+
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {key: dict(kind.schema) for key, kind in keys.items()},
+        "additionalProperties": False,
+    }
+    return Kind(expected, accept, {**schema, "required": list(needed)} if needed else schema)
 
 
-def in_words(choices: Sequence[str]) -> str:
-    """`a, b or c`."""
-    return f"{', '.join(choices[:-1])} or {choices[-1]}" if len(choices) > 1 else choices[0]
+def _if(fits: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """What takes a value as it is, where it fits."""
 
-
-def comma_list(text: str) -> tuple[str, ...]:
-    """`a, b,` is two words."""
-    return tuple(part for part in (raw.strip() for raw in text.split(",")) if part)
-
-
-def _boolean_text(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in _BOOLEANS:
-        raise ValueError("not a boolean")
-    return _BOOLEANS[word]
-
-
-def _boolean(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("not a boolean")
-    return value
-
-
-def _whole(largest: int) -> Callable[[object], int]:
-    def accept(value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= largest:
-            raise ValueError("not such a number")
+    def accept(value: object) -> object:
+        if not fits(value):
+            raise ValueError("it does not fit")
         return value
 
     return accept
 
 
-def _above_zero(value: object) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError("not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        raise ValueError("too large") from None
-    if not (math.isfinite(number) and number > 0):
-        raise ValueError("not above zero")
-    return number
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_TEXT or _UNUSABLE.search(value):
-        raise ValueError("not such a text")
-    return value
-
-
-def _pattern(value: object) -> str:
-    text = _text(value)
-    if problem := check_pattern(text):
-        raise Wrong([Mistake(f"expected a pattern that makes sense: {problem}", found=False)])
-    return text
-
-
-def _branch(value: object) -> str:
-    name = _text(value)
-    if name.startswith("-") or not name.isprintable():
-        raise ValueError("not the name of a branch")
-    return name
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ValueError("not a name")
-    return value
-
-
-_SOME_TEXT = {"type": "string", "minLength": 1}
-_ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0}
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def whole_number(largest: int) -> Kind:
     """The kind of a whole number from 1 on."""
     schema = {"type": "integer", "minimum": 1, "maximum": largest}
-    return Kind(f"a whole number from 1 to {largest:,}", _whole(largest), schema, int)
+    accept = _if(lambda value: _is_whole(value) and 1 <= value <= largest)
+    return Kind(f"a whole number from 1 to {largest:,}", accept, schema, int)
 
 
-BOOLEAN = Kind("true or false", _boolean, {"type": "boolean"}, _boolean_text)
+def _boolean_text(text: str) -> bool:
+    try:
+        return _BOOLEANS[text.strip().lower()]
+    except KeyError:
+        raise ValueError("not a boolean") from None
+
+
+def _above_zero(value: Any) -> float:
+    try:
+        number = float(value) if _is_whole(value) or isinstance(value, float) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError("not a number above zero")
+    return number
+
+
+def _text_up_to(most: int) -> Callable[[Any], Any]:
+    return _if(lambda value: isinstance(value, str) and 0 < len(value) <= most and not _UNUSABLE.search(value))
+
+
+_text = _text_up_to(LONGEST_TEXT)
+_name = _if(lambda value: isinstance(value, str) and _NAME.fullmatch(value))
+_branch = _if(lambda value: not _text(value).startswith("-") and value.isprintable())
+
+
+def _pattern(value: object) -> str:
+    text: str = _text(value)
+    if problem := check_pattern(text):
+        raise Wrong([Mistake(f"expected a pattern that makes sense: {problem}", found=False)])
+    return text
+
+
+def _severity(value: object) -> Severity:
+    # A bare number could count from either end of the scale.
+    if isinstance(value, int) or (isinstance(value, str) and value.strip().isdigit()):
+        raise ValueError("not a severity")
+    return Severity.parse(value)
+
+
+_SOME_TEXT = {"type": "string", "minLength": 1}
+_ABOVE_ZERO = {"type": "number", "exclusiveMinimum": 0}
+_NAME_SCHEMA = {"type": "string", "pattern": f"^{_NAME.pattern}$"}
+_SEVERITIES = tuple(step.label for step in Severity)
+_SEVERITY_SCHEMA = {"type": "string", "enum": list(_SEVERITIES)}
+BOOLEAN = Kind("true or false", _if(lambda value: isinstance(value, bool)), {"type": "boolean"}, _boolean_text)
 WHOLE_NUMBER = whole_number(LARGEST_LIMIT)
 PASSES = whole_number(_MOST_PASSES)
 SECONDS = Kind("a number of seconds above 0", _above_zero, _ABOVE_ZERO, float)
 DOLLARS = Kind("an amount of dollars above 0", _above_zero, _ABOVE_ZERO, float)
 TEXT = Kind("a text", _text, _SOME_TEXT, str.strip, is_text=True)
 BRANCH = Kind("the name of a branch as text", _branch, _SOME_TEXT, str.strip, is_text=True)
-NAME = Kind(
-    "a name of letters, digits, - and _, such as payments",
-    _name,
-    {"type": "string", "pattern": f"^{_NAME.pattern}$"},
-    str.strip,
-    is_text=True,
-)
-PATTERN = Kind("a pattern as text", _pattern, _SOME_TEXT, is_text=True)
-PATTERNS = list_of(PATTERN, 'a list of patterns, such as ["src/**", "*.py"]', from_text=comma_list)
+NAME = Kind("a name of letters, digits, - and _, such as payments", _name, _NAME_SCHEMA, str.strip, is_text=True)
 NAMES = list_of(
     NAME, "a list of names of letters, digits, - and _, such as [correctness, security]", from_text=comma_list
 )
+PATTERN = Kind("a pattern as text", _pattern, _SOME_TEXT, is_text=True)
+PATTERNS = list_of(PATTERN, 'a list of patterns, such as ["src/**", "*.py"]', from_text=comma_list)
 COMMAND = list_of(TEXT, "a program and its arguments as a list, such as [my-reviewer, --quick]", from_text=shlex.split)
 ARGUMENTS = list_of(TEXT, "a list of arguments, such as [--mode, quick]", from_text=shlex.split)
-_SEVERITIES = tuple(step.label for step in Severity)
+SEVERITY = Kind("critical, high, medium or low (or P0 to P3)", _severity, _SEVERITY_SCHEMA, str.strip, _SEVERITIES)
+
+_LINE_SCHEMA = {**_SOME_TEXT, "maxLength": _LONGEST_LINE}
+_LINE = Kind(f"a text of at most {_LONGEST_LINE} characters", _text_up_to(_LONGEST_LINE), _LINE_SCHEMA, is_text=True)
 
 
-def _severity(value: object) -> Severity:
-    """A bare number could count from either end of the scale."""
-    if isinstance(value, int) or (isinstance(value, str) and value.strip().isdigit()):
-        raise ValueError("not a severity")
-    return Severity.parse(value)
+def _lines(expected: str, *, least: int = 0) -> Kind:
+    """The kind of a short list of short texts; a single text is a list of one."""
+    listed = list_of(_LINE, expected, least=least, most=_MOST_LINES)
+    schema = {"anyOf": [dict(_LINE.schema), dict(listed.schema)]}
+    return replace(
+        listed, accept=lambda value: listed.accept([value] if isinstance(value, str) else value), schema=schema
+    )
 
 
-SEVERITY = Kind(
-    "critical, high, medium or low (or P0 to P3)",
-    _severity,
-    {"type": "string", "enum": list(_SEVERITIES)},
-    str.strip,
-    _SEVERITIES,
+def _frozen(**keys: object) -> Mapping[str, object]:
+    return MappingProxyType(keys)
+
+
+_EXPERT = group(
+    "a group with focus, and perhaps description, brief, sceptical_of, do_not_flag, paths and severity_guide",
+    {
+        "description": _LINE,
+        "brief": _LINE,
+        "focus": _lines("a list of texts, at least one", least=1),
+        "sceptical_of": _lines("a list of texts"),
+        "do_not_flag": _lines("a list of texts"),
+        "paths": _lines('a list of patterns, such as ["src/**", "*.py"]'),
+        "severity_guide": group(
+            "texts by severity, such as {high: data is lost}", dict.fromkeys(_SEVERITIES, _LINE), make=_frozen
+        ),
+    },
+    make=_frozen,
+    needed=("focus",),
+)
+
+
+def _read_experts(value: object) -> Mapping[str, Mapping[str, object]]:
+    if not isinstance(value, Mapping):
+        raise ValueError("not a group")
+    if len(value) > MOST_EXPERTS:
+        raise Wrong([Mistake(f"more than {MOST_EXPERTS} experts", found=False)])
+    mistakes: list[Mistake] = []
+    names = [str(name) for name in value]
+    # Of a wrong name the key itself is shown, not its value.
+    for name in names:
+        if name == "default":
+            mistakes.append(Mistake(f"`{name}` means the experts of an ordinary review", (name,), found=False))
+        elif not _NAME.fullmatch(name):
+            mistakes.append(Mistake(f"expected {NAME.expected}, found {quote(name)}", (name,), found=False))
+    read = read_each([(name, _EXPERT, each) for name, each in zip(names, value.values(), strict=True)], mistakes)
+    return MappingProxyType(dict(zip(names, read, strict=True)))
+
+
+OWN_EXPERTS = Kind(
+    "experts by name, each with a focus, such as {payments: {focus: [rounding of amounts]}}",
+    _read_experts,
+    {
+        "type": "object",
+        "propertyNames": NAME.schema,
+        "additionalProperties": _EXPERT.schema,
+        "maxProperties": MOST_EXPERTS,
+    },
+)
+_EXPERT_NAMES = list_of(NAME, "a list of names of experts, at least one", least=1, most=MOST_EXPERTS)
+COMMIT_EXPERTS = group(
+    "lists of names of experts by category of a commit, such as {bug_fix: [reliability, tests]}",
+    {category.value: _EXPERT_NAMES for category in CommitCategory},
+    make=_frozen,
+)
+_INSTRUCTION = group(
+    "a group with paths and text",
+    {"paths": list_of(PATTERN, "a list of patterns, at least one", least=1), "text": TEXT},
+    make=PathInstruction,
+    needed=("paths", "text"),
+)
+INSTRUCTIONS = list_of(
+    replace(
+        _INSTRUCTION,
+        accept=lambda value: _INSTRUCTION.accept(asdict(value) if isinstance(value, PathInstruction) else value),
+    ),
+    'a list of groups with paths and text, such as [{paths: ["api/**"], text: Check every input.}]',
 )

@@ -1,22 +1,30 @@
-"""The settings: every key with its kind, its default and what it means."""
+"""The settings: every key with its default, its kind and what it means, and how a file could contain them.
+
+A new setting is one line of `Settings` and one of the reference in the documentation.
+"""
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
 
+import msgspec.json
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from codeloupe.config.groups import COMMIT_EXPERTS, INSTRUCTIONS, OWN_EXPERTS
 from codeloupe.config.kinds import (
     ARGUMENTS,
     BOOLEAN,
     BRANCH,
     COMMAND,
+    COMMIT_EXPERTS,
     DOLLARS,
+    INSTRUCTIONS,
     NAMES,
+    OWN_EXPERTS,
     PASSES,
     PATTERNS,
     SECONDS,
@@ -32,7 +40,7 @@ from codeloupe.config.kinds import (
     one_of,
     optional,
 )
-from codeloupe.config.problems import path_in_words, quote
+from codeloupe.config.yaml import escape, path_in_words, quote
 from codeloupe.errors import ConfigError
 from codeloupe.model.finding import Severity
 from codeloupe.model.material import PathInstruction
@@ -47,20 +55,28 @@ Lane = Literal["agent", "offline"]
 _AGENT_NAMES = ("agent_sdk", "claude_cli", "codex", "gemini", "api")
 _REVIEWER_NAMES = (*_AGENT_NAMES, "cerberus", "command", "offline")
 _AGENTS = list_of(one_of(*_AGENT_NAMES), f"a list of {in_words(_AGENT_NAMES)}", from_text=comma_list, least=1)
+_EFFORT = one_of(*(effort.value for effort in Effort), meaning=Effort)
 _FAIL_OR_PASS = one_of("fail", "pass")
-_LIMIT = optional(WHOLE_NUMBER)
-_SOME_TEXT = optional(TEXT)
-_NO_EXPERTS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-_NO_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+_BRANCH = optional(BRANCH)
+_DOLLARS = optional(DOLLARS)
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_WIDTH = 110
+_HEADER = """\
+# Settings of codeloupe for this repository.
+#
+# Every key that a repository may set is here with its default. To change one, remove the `#` before it
+# and write your value.
+# `codeloupe config validate` checks this file; `codeloupe config show` tells which value is in force and why.
+"""
 
-
+_Texts = tuple[str, ...]
 _Value = TypeVar("_Value")
 _Given = TypeVar("_Given")
 
 if TYPE_CHECKING:
 
     class ReadAs(Generic[_Value, _Given]):
-        """The type of a field that is read when it is set: it holds a value, and also takes what stands in a file."""
+        """The type of a field that is read when it is set: it holds a value, and also takes what a file contains."""
 
         @overload
         def __get__(self, settings: None, kind: type) -> ReadAs[_Value, _Given]: ...
@@ -70,69 +86,184 @@ if TYPE_CHECKING:
         def __set__(self, settings: object, value: _Value | _Given) -> None: ...
 
 
-def default(value: object) -> Any:
-    """A default as it is. A type checker would take it for a field's type, which is that of its descriptor."""
-    return value
+class _About(NamedTuple):
+    default: object
+    kind: Kind
+    meaning: str
+    user_only: bool
+
+
+_declared: list[_About] = []
+
+
+def _setting(default: object, kind: Kind, meaning: str, *, user_only: bool = False) -> Any:
+    """Declare the setting of the field that it is assigned to; the value is its default.
+
+    With `user_only` no repository may set it: it decides which program runs here, what is read or where a key goes.
+    """
+    _declared.append(_About(default, kind, meaning, user_only))
+    return default
+
+
+def _switch(meaning: str, *, on: bool, user_only: bool = False) -> Any:
+    return _setting(on, BOOLEAN, meaning, user_only=user_only)
+
+
+def _text(meaning: str, *, user_only: bool = False) -> Any:
+    return _setting(None, optional(TEXT), meaning, user_only=user_only)
+
+
+def _limit(meaning: str) -> Any:
+    return _setting(None, optional(WHOLE_NUMBER), meaning)
 
 
 class Settings(Struct, frozen=True, kw_only=True):
     """Everything that shapes a review. A wrong value raises ConfigError; lists and words are read as from a file.
 
-    `own_experts` are definitions, by name and key, as they stand in a file.
+    `own_experts` are definitions, by name and key, as in a file.
     """
 
-    base_branch: str | None = None
-    include: ReadAs[tuple[str, ...], list[str]] = default(())
-    exclude: ReadAs[tuple[str, ...], list[str]] = default(())
-    fail_on: ReadAs[Severity, SeverityWord] = default(Severity.HIGH)
-    min_severity: ReadAs[Severity, SeverityWord] = default(Severity.LOW)
-    on_incomplete: Literal["fail", "pass"] = "fail"
-    on_parse_error: Literal["fail", "pass"] = "fail"
-    reviewer_type: Literal["auto"] | ReviewerName = "auto"
-    reviewers: ReadAs[tuple[ReviewerName, ...], list[ReviewerName]] = default(())
-    lanes: ReadAs[tuple[Lane, ...], list[Lane]] = default(("agent",))
-    effort: ReadAs[Effort, Literal["low", "medium", "high"]] = default(Effort.MEDIUM)
-    experts: ReadAs[tuple[str, ...], list[str]] = default(())
-    own_experts: Mapping[str, Mapping[str, Any]] = _NO_EXPERTS
-    experts_folder: str | None = None
-    commit_experts: Mapping[str, tuple[str, ...]] = _NO_NAMES
-    instructions: tuple[PathInstruction, ...] = ()
-    guidance: bool = True
-    keep_history: bool = True
-    passes: int = 1
-    verify: bool = True
-    max_file_bytes: int = 1_000_000
-    max_file_lines: int = 20_000
-    timeout_seconds: float = 300.0
-    review_timeout_seconds: float = 600.0
-    skip_generated: bool = True
-    skip_vendored: bool = True
-    skip_lock_files: bool = True
-    skip_minified: bool = True
-    accept_unread: tuple[str, ...] = ()
-    untrusted: bool = False
-    agents: ReadAs[tuple[AgentName, ...], list[AgentName]] = default(("agent_sdk", "claude_cli", "codex", "gemini"))
-    model: str | None = None
-    agent_timeout_seconds: float = 1800.0
-    agent_sdk_review_timeout: float = 600.0
-    agent_sdk_reviewer_model: str | None = None
-    concurrency: int = 5
-    calls_per_minute: int | None = None
-    max_budget_usd: float | None = None
-    max_tokens: int | None = None
-    max_requests: int | None = None
-    wait_for_quota: bool = False
-    keep_sessions: bool = False
-    mask_prompts: bool = True
-    claude_path: str | None = None
-    codex_path: str | None = None
-    gemini_path: str | None = None
-    review_command: ReadAs[tuple[str, ...], list[str]] = default(())
-    review_gate_path: str | None = None
-    review_gate_arguments: ReadAs[tuple[str, ...], list[str]] = default(())
-    api_model: str | None = None
-    api_base_url: str | None = None
-    allow_bypass: bool = False
+    base_branch: str | None = _setting(
+        None, _BRANCH, "The branch a change is compared with. Not set: origin/HEAD, or else main, master or develop."
+    )
+    include: ReadAs[_Texts, list[str]] = _setting(
+        (), PATTERNS, "Review only files that match one of these patterns. Empty: review every file."
+    )
+    exclude: ReadAs[_Texts, list[str]] = _setting(
+        (), PATTERNS, "Skip files that match one of these patterns, even if `include` names them."
+    )
+    fail_on: ReadAs[Severity, SeverityWord] = _setting(
+        Severity.HIGH, SEVERITY, "A finding this bad or worse fails the review (exit code 1)."
+    )
+    min_severity: ReadAs[Severity, SeverityWord] = _setting(
+        Severity.LOW, SEVERITY, "Report only findings this bad or worse."
+    )
+    on_incomplete: Literal["fail", "pass"] = _setting(
+        "fail",
+        _FAIL_OR_PASS,
+        "What a review that could not cover everything means for the exit code: fail (3) or pass (0).",
+    )
+    on_parse_error: Literal["fail", "pass"] = _setting(
+        "fail",
+        _FAIL_OR_PASS,
+        "What an answer that cannot be read means to a program that calls codeloupe as its reviewer.",
+    )
+    reviewer_type: Literal["auto"] | ReviewerName = _setting(
+        "auto",
+        one_of("auto", *_REVIEWER_NAMES),
+        "Who reviews. auto: the first of `agents` that can be used here, else offline, the analysers that come with "
+        "codeloupe. command: the program in `review_command`. cerberus: the review-gate.",
+    )
+    reviewers: ReadAs[tuple[ReviewerName, ...], list[ReviewerName]] = _setting(
+        (),
+        names_of(*_REVIEWER_NAMES),
+        "Several reviewers at once, whose findings are merged. Takes the place of `reviewer_type` when set.",
+    )
+    lanes: ReadAs[tuple[Lane, ...], list[Lane]] = _setting(
+        ("agent",),
+        names_of("agent", "offline", least=1),
+        "What runs: agent (the chosen reviewer), offline (the analysers), or both.",
+    )
+    effort: ReadAs[Effort, Literal["low", "medium", "high"]] = _setting(
+        Effort.MEDIUM, _EFFORT, "How finely a change is cut for the agent: small pieces find more and cost more."
+    )
+    experts: ReadAs[_Texts, list[str]] = _setting(
+        (), NAMES, "Review once under each of these checklists. Empty: once, under the checklist that fits the files."
+    )
+    own_experts: Mapping[str, Mapping[str, Any]] = _setting(
+        _NONE,
+        OWN_EXPERTS,
+        "Checklists of your own for `experts`: by name, each with a focus, and perhaps description, brief, "
+        "sceptical_of, do_not_flag, paths and severity_guide.",
+    )
+    experts_folder: str | None = _text(
+        "A folder on this machine with more checklists, one YAML file each.", user_only=True
+    )
+    commit_experts: Mapping[str, tuple[str, ...]] = _setting(
+        _NONE,
+        COMMIT_EXPERTS,
+        "Which checklists a sweep over commits uses, by the category of a commit: bug_fix, feature, refactor, "
+        "test_change, documentation, chore or other. A category that is not named keeps its own.",
+    )
+    instructions: tuple[PathInstruction, ...] = _setting(
+        (), INSTRUCTIONS, "Instructions to the reviewer for files that match some patterns."
+    )
+    guidance: bool = _switch(
+        "Tell the reviewer what REVIEW.md, AGENTS.md and CLAUDE.md nearest to a file say.", on=True
+    )
+    keep_history: bool = _switch("Save each review on this machine, so that the next one knows what is new.", on=True)
+    passes: int = _setting(
+        1, PASSES, "Review this many times, in different orders; findings seen more than once rank higher."
+    )
+    verify: bool = _switch(
+        "Verify each critical and high finding: an agent that can read the code tries to refute it.", on=True
+    )
+    max_file_bytes: int = _setting(1_000_000, WHOLE_NUMBER, "Skip files larger than this many bytes.")
+    max_file_lines: int = _setting(20_000, WHOLE_NUMBER, "Skip files with more changed lines than this.")
+    timeout_seconds: float = _setting(300.0, SECONDS, "End an analyser after this many seconds.")
+    review_timeout_seconds: float = _setting(
+        600.0, SECONDS, "End a reviewing call of an agent after this many seconds, all attempts together."
+    )
+    skip_generated: bool = _switch("Skip files that a program generated.", on=True)
+    skip_vendored: bool = _switch("Skip copies of other projects, such as vendor/.", on=True)
+    skip_lock_files: bool = _switch("Skip the lock files of package managers.", on=True)
+    skip_minified: bool = _switch("Skip minified scripts and style sheets.", on=True)
+    accept_unread: tuple[str, ...] = _setting(
+        (),
+        names_of(*UNREAD_CLASSES),
+        "Which kinds of files may stay unread without making the review incomplete. Media and fonts always may; of a "
+        "trusted change all but too_large; of an untrusted one none but those that are named here.",
+    )
+    untrusted: bool = _switch(
+        "Review a change by somebody you do not trust: configuration comes from the base branch, suppressions in the "
+        "code are ignored, and whatever was not read makes the review incomplete (see `accept_unread`).",
+        on=False,
+    )
+    agents: ReadAs[tuple[AgentName, ...], list[AgentName]] = _setting(
+        ("agent_sdk", "claude_cli", "codex", "gemini"),
+        _AGENTS,
+        "Which agents to ask, in this order: the next one if one is not installed, not logged in or out of quota.",
+    )
+    model: str | None = _text("The model to ask for. Not set: the agent's own default.")
+    agent_timeout_seconds: float = _setting(
+        1800.0, SECONDS, "End an agent call after this many seconds, all attempts together."
+    )
+    agent_sdk_review_timeout: float = _setting(
+        600.0, SECONDS, "End a reviewing call of the Agent SDK after this many seconds, all attempts together."
+    )
+    agent_sdk_reviewer_model: str | None = _text("The model that reviews with the Agent SDK. Not set: `model`.")
+    concurrency: int = _setting(5, WHOLE_NUMBER, "How many agent calls may run at a time.")
+    calls_per_minute: int | None = _limit("How many agent calls may start in a minute.")
+    max_budget_usd: float | None = _setting(None, _DOLLARS, "Stop before a run costs more than this many dollars.")
+    max_tokens: int | None = _limit("Stop before a run uses more tokens than this.")
+    max_requests: int | None = _limit("Stop before a run makes more agent calls than this.")
+    wait_for_quota: bool = _switch("Wait until a quota opens again, if it does within the time of the call.", on=False)
+    keep_sessions: bool = _switch(
+        "Let agents keep their sessions on this machine, so that a call can continue one.", on=False
+    )
+    mask_prompts: bool = _switch("Mask secrets of known forms in what is sent to agents.", on=True)
+    claude_path: str | None = _text("The claude program. Not set: found on the PATH.", user_only=True)
+    codex_path: str | None = _text("The codex program. Not set: found on the PATH.", user_only=True)
+    gemini_path: str | None = _text("The gemini program. Not set: found on the PATH.", user_only=True)
+    review_command: ReadAs[_Texts, list[str]] = _setting(
+        (),
+        COMMAND,
+        "The program of the reviewer `command`, with its arguments. It reads a diff and prints findings.",
+        user_only=True,
+    )
+    review_gate_path: str | None = _text(
+        "The review-gate program of the reviewer `cerberus`. Not set: found on the PATH.", user_only=True
+    )
+    review_gate_arguments: ReadAs[_Texts, list[str]] = _setting(
+        (), ARGUMENTS, "More arguments for the review-gate.", user_only=True
+    )
+    api_model: str | None = _text("The model of the api agent with its provider, such as anthropic:claude-opus-4-8.")
+    api_base_url: str | None = _text(
+        "The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...).", user_only=True
+    )
+    allow_bypass: bool = _switch(
+        "Let an agent run any command without asking, when a call asks for that by name.", on=False, user_only=True
+    )
 
     def __hash__(self) -> int:
         return hash(tuple(getattr(self, key) for key in KEYS if key not in ("own_experts", "commit_experts")))
@@ -149,134 +280,9 @@ class Settings(Struct, frozen=True, kw_only=True):
                 raise ConfigError(message, hint="`codeloupe config schema` describes every key") from None
 
 
-class _About(NamedTuple):
-    kind: Kind
-    meaning: str
-
-
-_ABOUT = {
-    "base_branch": _About(
-        optional(BRANCH), "The branch a change is compared with. Not set: origin/HEAD, or else main, master or develop."
-    ),
-    "include": _About(PATTERNS, "Review only files that match one of these patterns. Empty: review every file."),
-    "exclude": _About(PATTERNS, "Skip files that match one of these patterns, even if `include` names them."),
-    "fail_on": _About(SEVERITY, "A finding this bad or worse fails the review (exit code 1)."),
-    "min_severity": _About(SEVERITY, "Report only findings this bad or worse."),
-    "on_incomplete": _About(
-        _FAIL_OR_PASS, "What a review that could not cover everything means for the exit code: fail (3) or pass (0)."
-    ),
-    "on_parse_error": _About(
-        _FAIL_OR_PASS, "What an answer that cannot be read means to a program that calls codeloupe as its reviewer."
-    ),
-    "reviewer_type": _About(
-        one_of("auto", *_REVIEWER_NAMES),
-        "Who reviews. auto: the first of `agents` that can be used here, else offline, the analysers that come with "
-        "codeloupe. command: the program in `review_command`. cerberus: the review-gate.",
-    ),
-    "reviewers": _About(
-        names_of(*_REVIEWER_NAMES),
-        "Several reviewers at once, whose findings are merged. Takes the place of `reviewer_type` when set.",
-    ),
-    "lanes": _About(
-        names_of("agent", "offline", least=1),
-        "What runs: agent (the chosen reviewer), offline (the analysers), or both.",
-    ),
-    "effort": _About(
-        one_of(*(effort.value for effort in Effort), meaning=Effort),
-        "How finely a change is cut for the agent: small pieces find more and cost more.",
-    ),
-    "experts": _About(
-        NAMES, "Review once under each of these checklists. Empty: once, under the checklist that fits the files."
-    ),
-    "own_experts": _About(
-        OWN_EXPERTS,
-        "Checklists of your own for `experts`: by name, each with a focus, and perhaps description, brief, "
-        "sceptical_of, do_not_flag, paths and severity_guide.",
-    ),
-    "experts_folder": _About(_SOME_TEXT, "A folder on this machine with more checklists, one YAML file each."),
-    "commit_experts": _About(
-        COMMIT_EXPERTS,
-        "Which checklists a sweep over commits uses, by the category of a commit: bug_fix, feature, refactor, "
-        "test_change, documentation, chore or other. A category that is not named keeps its own.",
-    ),
-    "instructions": _About(INSTRUCTIONS, "Instructions to the reviewer for files that match some patterns."),
-    "guidance": _About(BOOLEAN, "Tell the reviewer what REVIEW.md, AGENTS.md and CLAUDE.md nearest to a file say."),
-    "keep_history": _About(BOOLEAN, "Save each review on this machine, so that the next one knows what is new."),
-    "passes": _About(PASSES, "Review this many times, in different orders; findings seen more than once rank higher."),
-    "verify": _About(
-        BOOLEAN, "Verify each critical and high finding: an agent that can read the code tries to refute it."
-    ),
-    "max_file_bytes": _About(WHOLE_NUMBER, "Skip files larger than this many bytes."),
-    "max_file_lines": _About(WHOLE_NUMBER, "Skip files with more changed lines than this."),
-    "timeout_seconds": _About(SECONDS, "End an analyser after this many seconds."),
-    "review_timeout_seconds": _About(
-        SECONDS, "End a reviewing call of an agent after this many seconds, all attempts together."
-    ),
-    "skip_generated": _About(BOOLEAN, "Skip files that a program generated."),
-    "skip_vendored": _About(BOOLEAN, "Skip copies of other projects, such as vendor/."),
-    "skip_lock_files": _About(BOOLEAN, "Skip the lock files of package managers."),
-    "skip_minified": _About(BOOLEAN, "Skip minified scripts and style sheets."),
-    "accept_unread": _About(
-        names_of(*UNREAD_CLASSES),
-        "Which kinds of files may stay unread without making the review incomplete. Media and fonts always may; of a "
-        "trusted change all but too_large; of an untrusted one none but those that are named here.",
-    ),
-    "untrusted": _About(
-        BOOLEAN,
-        "Review a change by somebody you do not trust: configuration comes from the base branch, suppressions in the "
-        "code are ignored, and whatever was not read makes the review incomplete (see `accept_unread`).",
-    ),
-    "agents": _About(
-        _AGENTS,
-        "Which agents to ask, in this order: the next one if one is not installed, not logged in or out of quota.",
-    ),
-    "model": _About(_SOME_TEXT, "The model to ask for. Not set: the agent's own default."),
-    "agent_timeout_seconds": _About(SECONDS, "End an agent call after this many seconds, all attempts together."),
-    "agent_sdk_review_timeout": _About(
-        SECONDS, "End a reviewing call of the Agent SDK after this many seconds, all attempts together."
-    ),
-    "agent_sdk_reviewer_model": _About(_SOME_TEXT, "The model that reviews with the Agent SDK. Not set: `model`."),
-    "concurrency": _About(WHOLE_NUMBER, "How many agent calls may run at a time."),
-    "calls_per_minute": _About(_LIMIT, "How many agent calls may start in a minute."),
-    "max_budget_usd": _About(optional(DOLLARS), "Stop before a run costs more than this many dollars."),
-    "max_tokens": _About(_LIMIT, "Stop before a run uses more tokens than this."),
-    "max_requests": _About(_LIMIT, "Stop before a run makes more agent calls than this."),
-    "wait_for_quota": _About(BOOLEAN, "Wait until a quota opens again, if it does within the time of the call."),
-    "keep_sessions": _About(
-        BOOLEAN, "Let agents keep their sessions on this machine, so that a call can continue one."
-    ),
-    "mask_prompts": _About(BOOLEAN, "Mask secrets of known forms in what is sent to agents."),
-    "claude_path": _About(_SOME_TEXT, "The claude program. Not set: found on the PATH."),
-    "codex_path": _About(_SOME_TEXT, "The codex program. Not set: found on the PATH."),
-    "gemini_path": _About(_SOME_TEXT, "The gemini program. Not set: found on the PATH."),
-    "review_command": _About(
-        COMMAND, "The program of the reviewer `command`, with its arguments. It reads a diff and prints findings."
-    ),
-    "review_gate_path": _About(
-        _SOME_TEXT, "The review-gate program of the reviewer `cerberus`. Not set: found on the PATH."
-    ),
-    "review_gate_arguments": _About(ARGUMENTS, "More arguments for the review-gate."),
-    "api_model": _About(_SOME_TEXT, "The model of the api agent with its provider, such as anthropic:claude-opus-4-8."),
-    "api_base_url": _About(
-        _SOME_TEXT, "The address of an OpenAI-compatible service for the api agent (Ollama, vLLM, ...)."
-    ),
-    "allow_bypass": _About(BOOLEAN, "Let an agent run any command without asking, when a call asks for that by name."),
-}
-# A repository must not choose which program runs on the machine, which of its folders is read, or where a key is sent.
-USER_KEYS = frozenset(
-    {
-        "claude_path",
-        "codex_path",
-        "gemini_path",
-        "review_command",
-        "review_gate_path",
-        "review_gate_arguments",
-        "experts_folder",
-        "api_base_url",
-        "allow_bypass",
-    }
-)
+_ABOUT = dict(zip(Settings.__struct_fields__, _declared, strict=True))
 KEYS: tuple[str, ...] = tuple(_ABOUT)
+USER_KEYS = frozenset(key for key, about in _ABOUT.items() if about.user_only)
 
 
 def kind_of(key: str) -> Kind:
@@ -287,3 +293,57 @@ def kind_of(key: str) -> Kind:
 def description_of(key: str) -> str:
     """What a key means, in a sentence or two. Raises KeyError for an unknown key."""
     return _ABOUT[key].meaning
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it."""
+    return (
+        value.label if isinstance(value, Severity) else msgspec.json.decode(msgspec.json.encode(value, enc_hook=dict))
+    )
+
+
+def plain_values(settings: Settings) -> dict[str, Any]:
+    """Every key with its value as JSON has it; `Settings(**plain_values(settings))` is the same again."""
+    return {key: _plain(getattr(settings, key)) for key in KEYS}
+
+
+def default_text(key: str) -> str:
+    """A key's default on one line. Raises KeyError for an unknown key."""
+    return value_text(_plain(_ABOUT[key].default))
+
+
+def value_text(value: object) -> str:
+    """A value as `plain_values` gives it, on one line, control characters escaped."""
+    match value:
+        case str():
+            return escape(value)
+        case float():
+            return repr(value).removesuffix(".0")
+        case _:
+            return escape(json.dumps(value, ensure_ascii=False))
+
+
+def initial_text() -> str:
+    """A file that sets nothing, with each key of a repository, its meaning and its default in comments."""
+    sections = [_HEADER]
+    for key in KEYS:
+        if key not in USER_KEYS:
+            about = (description_of(key), f"Value: {kind_of(key).expected}.")
+            lines = [line for text in about for line in textwrap.wrap(text, _WIDTH - 2, break_on_hyphens=False)]
+            sections.append("".join(f"# {line}\n" for line in lines) + f"#{key}: {default_text(key)}\n")
+    return "\n".join(sections)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a file, for editors, with description and default of every key."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "codeloupe configuration",
+        "description": "Settings of codeloupe, as written in codeloupe.yaml.",
+        "type": "object",
+        "properties": {
+            key: {**about.kind.schema, "default": _plain(about.default), "description": about.meaning}
+            for key, about in _ABOUT.items()
+        },
+        "additionalProperties": False,
+    }

@@ -16,11 +16,10 @@ from msgspec.structs import replace
 
 from codeloupe.engine.suppression_baseline import KnownFindings
 from codeloupe.engine.suppression_marks import Mark, asks_to_ignore, is_comment_alone, marks_in, places_of
-from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
+from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry, Suppression, SuppressionKind
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import ReviewError
-from codeloupe.model.suppression import Suppression, SuppressionKind
 
 UNEXPLAINED = "ignore_without_reason"
 NOT_A_COMMENT = "ignore_outside_comment"

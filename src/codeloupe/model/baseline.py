@@ -1,22 +1,38 @@
-"""The baseline: findings that are known and do not count, as a team keeps them in a file beside its code."""
+"""Why a finding does not count: the baseline, which a team keeps beside its code, or a comment in the code."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from datetime import date
 from enum import StrEnum
 
 from msgspec import Struct
 
 from codeloupe.model.finding import Severity
-from codeloupe.model.review import ReviewError
 
 BASELINE_NAME = "codeloupe-baseline.yaml"
 EXPIRED = "baseline_expired"
 UNUSED = "baseline_unused"
 _SHORT = 12
-_NAMED = re.compile(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
+
+
+class SuppressionKind(StrEnum):
+    """Where a suppression is written."""
+
+    BASELINE = "baseline"
+    INLINE = "inline"
+
+
+class Suppression(Struct, frozen=True, kw_only=True):
+    """One reason to leave a finding out of the verdict. `expires` is the last day on which it holds.
+
+    `entry` is the fingerprint that an entry of the baseline has, which may be an older one than the finding's.
+    """
+
+    kind: SuppressionKind
+    reason: str
+    owner: str = ""
+    expires: date | None = None
+    entry: str = ""
 
 
 class BaselineEntry(Struct, frozen=True, kw_only=True):
@@ -42,7 +58,7 @@ class BaselineEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells entries apart: code that stands in two files has the same fingerprint in both. Sorts by file."""
+        """What distinguishes entries: code that is in two files has the same fingerprint in both. Sorts by file."""
         return self.file, self.fingerprint
 
     def is_expired(self, today: date) -> bool:
@@ -66,7 +82,7 @@ class Baseline(Struct, frozen=True):
 
 
 class EntryState(StrEnum):
-    """How an entry stands, as far as a review tells: one that is `unseen` is about what that did not look at."""
+    """What a review shows of an entry: one that is `unseen` is about what the review did not look at."""
 
     USED = "used"
     UNUSED = "unused"
@@ -75,15 +91,10 @@ class EntryState(StrEnum):
 
 
 class EntryStanding(Struct, frozen=True):
-    """An entry and how it stands."""
+    """An entry and its state."""
 
     entry: BaselineEntry
     state: EntryState
-
-
-def told_unused(errors: Iterable[ReviewError]) -> frozenset[str]:
-    """The beginnings of the fingerprints that a review told as unused in the baseline."""
-    return frozenset(name for error in errors if error.kind == UNUSED for name in _NAMED.findall(error.message))
 
 
 def shown_path(path: str) -> str:

@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from codeloupe.model.suppression import Suppression
+from codeloupe.model.baseline import Suppression
 
 
 class Severity(Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
 
@@ -22,25 +23,33 @@ class RepositoryIdentity(Struct, frozen=True):
     label: str
 
 
-class ReviewRecord(Struct, frozen=True, kw_only=True):
-    """A review as it is saved, with what a later look at it needs. `saved_at` has a time zone.
+class _Saved(Struct, frozen=True, kw_only=True):
+    """What is saved with a review or a sweep. `saved_at` has a time zone.
 
     `repository` is the first name of the repository's identity. `problems` are set when it is read back: what of it
-    cannot be read. `terms` names what the agents were asked with, and `seen` the hunks that they saw whole, so that a
-    later review on the same terms need not ask about them again. `head` is the commit that was checked out or under
-    review. `left_out` are open findings of earlier rounds that this review did not judge, as they are in code that it
-    was not about. `turn` is its place in the order of saving, set when it is read back.
+    cannot be read.
     """
 
-    review: Review
     saved_at: datetime
     repository: str
     repository_label: str = ""
     branch: str | None = None
     tool_version: str = ""
     prompt_version: str = ""
-    sweep_id: str | None = None
     problems: tuple[str, ...] = ()
+
+
+class ReviewRecord(_Saved, frozen=True, kw_only=True):
+    """A review as it is saved, with what a later review needs.
+
+    `terms` names what the agents were asked with, and `seen` the hunks that they saw whole, so that a later review on
+    the same terms need not ask about them again. `head` is the commit that was checked out or under review. `left_out`
+    are open findings of earlier rounds that this review did not judge, as they are in code that it was not about.
+    `turn` is its place in the order of saving, set when it is read back.
+    """
+
+    review: Review
+    sweep_id: str | None = None
     terms: str = ""
     seen: tuple[str, ...] = ()
     head: str | None = None
@@ -48,45 +57,25 @@ class ReviewRecord(Struct, frozen=True, kw_only=True):
     turn: int = 0
 
     @property
-    def hidden(self) -> tuple[Finding, ...]:
-        """The findings below the review's `min_severity` that were kept."""
-        return self.review.hidden
-
-    @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings of the review, also those below its `min_severity` that were kept."""
         return self.review.findings + self.review.hidden
 
 
-class SweepRecord(Struct, frozen=True, kw_only=True):
+class SweepRecord(_Saved, frozen=True, kw_only=True):
     """A sweep as it is saved. One that is not `finished` holds the commits that were reviewed until then."""
 
     sweep: CommitSweep
-    saved_at: datetime
-    repository: str
-    repository_label: str = ""
-    branch: str | None = None
-    tool_version: str = ""
-    prompt_version: str = ""
     finished: bool = True
-    problems: tuple[str, ...] = ()
 
     def record_of(self, review: Review) -> ReviewRecord:
         """The record of one of its reviews."""
-        return ReviewRecord(
-            review=review,
-            saved_at=self.saved_at,
-            repository=self.repository,
-            repository_label=self.repository_label,
-            branch=self.branch,
-            tool_version=self.tool_version,
-            prompt_version=self.prompt_version,
-            sweep_id=self.sweep.sweep_id,
-        )
+        shared: dict[str, Any] = {name: getattr(self, name) for name in _Saved.__struct_fields__ if name != "problems"}
+        return ReviewRecord(review=review, sweep_id=self.sweep.sweep_id, **shared)
 
 
 class EntryKind(StrEnum):
-    """What an entry of the list stands for."""
+    """What an entry of the list is."""
 
     REVIEW = "review"
     SWEEP = "sweep"
@@ -142,7 +131,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True):
 
 
 class Listing(Struct, frozen=True):
-    """Entries, the newest first; `problems` say in words which ones cannot be read."""
+    """Entries, the newest first; `problems` name those that cannot be read."""
 
     entries: tuple[HistoryEntry, ...]
     problems: tuple[str, ...] = ()
@@ -184,7 +173,7 @@ class Dismissal(Struct, frozen=True, kw_only=True):
 
 
 class TrendKey(StrEnum):
-    """What trends are told by."""
+    """What trends are grouped by."""
 
     WEEK = "week"
     EXPERT = "expert"
@@ -194,8 +183,8 @@ class TrendKey(StrEnum):
 class TrendRow(Struct, frozen=True, kw_only=True):
     """One week, expert or reviewer. A finding counts once, where it was seen first; `fixed` are those gone since.
 
-    `reviews`, `cost_usd` and `duration_seconds` are None where they cannot be told apart: experts share a review.
-    `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs.
+    `reviews`, `cost_usd` and `duration_seconds` are None for experts, who share a review.
+    `cost_usd` is what is known; `unknown_costs` counts the calls that did not report theirs.
     """
 
     key: str
@@ -213,7 +202,7 @@ class TrendRow(Struct, frozen=True, kw_only=True):
 
 
 class Trends(Struct, frozen=True):
-    """Rows in the order they are to be shown; `problems` say in words what could not be read."""
+    """Rows in the order they are to be shown; `problems` name what could not be read."""
 
     by: TrendKey
     rows: tuple[TrendRow, ...]

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.agents.calls.schemas import SchemaError, UnknownReference, validator_for, violation
-from codeloupe.config.document import Refused, read_document
-from codeloupe.config.nodes import plain
-from codeloupe.config.problems import escape
+from codeloupe.config.yaml import Refused, escape, plain, read_document
 from codeloupe.errors import ArtifactError
 from codeloupe.model.pipeline_definition import ArtifactRule
 from codeloupe.pipeline.artifact_patterns import matches

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.config.problems import escape
+from codeloupe.config.yaml import escape
 from codeloupe.errors import ArtifactError
 from codeloupe.model.pipeline_definition import ArtifactRule
 from codeloupe.pipeline.artifact_patterns import matches, matches_any

@@ -6,12 +6,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from codeloupe.config.document import Refused, read_document
 from codeloupe.config.files import read_config_file
 from codeloupe.config.kinds import Wrong
-from codeloupe.config.layers import repetitions
-from codeloupe.config.nodes import plain
-from codeloupe.config.problems import config_error, escape, plain_or_quoted
+from codeloupe.config.yaml import Refused, config_error, escape, plain, plain_or_quoted, read_document, repetitions
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.pipeline_definition import PipelineDefinition
 from codeloupe.pipeline.definition_building import build_pipeline

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from codeloupe.config.kinds import Place, Wrong, in_words
-from codeloupe.config.problems import quote
+from codeloupe.config.yaml import quote
 from codeloupe.pipeline.artifact_patterns import matches
 from codeloupe.pipeline.artifacts import answer_name
 from codeloupe.pipeline.definition_files import FileRefused, NamedFiles

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from codeloupe.config.files import read_config_file
-from codeloupe.config.problems import escape
+from codeloupe.config.yaml import escape
 from codeloupe.errors import ConfigError
 from codeloupe.pipeline.definition_schemas import SchemaRefused, check_schema, parse_schema
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec.structs import fields
 
-from codeloupe.config.groups import group
-from codeloupe.config.kinds import NAMES, SEVERITY, TEXT, Kind, Mistake, Wrong, in_words, one_of
+from codeloupe.config.kinds import NAMES, SEVERITY, TEXT, Kind, Mistake, Wrong, group, in_words, one_of
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.pipeline.definition_kinds import AGENT, ATTEMPTS, COMMAND, DURATION, FILE, SCORE, described
 

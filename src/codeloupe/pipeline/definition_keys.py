@@ -8,8 +8,7 @@ from typing import Any
 
 from msgspec.structs import fields, replace
 
-from codeloupe.config.groups import group
-from codeloupe.config.kinds import BOOLEAN, NAME, PATTERN, TEXT, Kind, list_of, one_of, optional
+from codeloupe.config.kinds import BOOLEAN, NAME, PATTERN, TEXT, Kind, group, list_of, one_of, optional
 from codeloupe.model.pipeline_definition import (
     DEFAULT_ARTIFACTS,
     OnFailure,

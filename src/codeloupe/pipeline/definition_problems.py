@@ -7,17 +7,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from codeloupe.config.kinds import Mistake, Place, in_words
-from codeloupe.config.nodes import ListNode, MapNode, Node, ScalarNode, describe, part, plain
-from codeloupe.config.problems import (
+from codeloupe.config.yaml import (
     MOST_LISTED,
+    ListNode,
+    MapNode,
+    Node,
     Problem,
+    ScalarNode,
+    closest,
     config_error,
+    describe,
     escape,
+    part,
     path_in_words,
+    plain,
     plain_or_quoted,
     quote,
 )
-from codeloupe.config.suggestions import closest
 from codeloupe.errors import ConfigError
 
 _HINT = "correct each line; `codeloupe pipeline schema` describes every key, `codeloupe pipeline validate` checks"

@@ -12,10 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from codeloupe.agents.calls.schemas import SchemaError, UnknownReference, validator_for
-from codeloupe.config.document import Refused, read_document
-from codeloupe.config.layers import repetitions
-from codeloupe.config.nodes import plain
-from codeloupe.config.problems import Problem, escape, quote
+from codeloupe.config.yaml import Problem, Refused, escape, plain, quote, read_document, repetitions
 
 _MOST_VALUES = 5_000
 _DEEPEST_LEVEL = 40

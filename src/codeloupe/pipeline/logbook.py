@@ -15,8 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageRecord, StageState
-from codeloupe.model.ports import RunStore
 from codeloupe.pipeline.states import LIVE_STATES, STAGE_TRANSITIONS, moved, run_moved, with_stage
+from codeloupe.store.interface import RunStore
 
 Watch = Callable[[RunRecord, PipelineEvent], None]
 Mask = Callable[[str], str]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from codeloupe.config.problems import escape
+from codeloupe.config.yaml import escape
 from codeloupe.errors import AgentExecutionError
 from codeloupe.model.pipeline import Critique, PastAttempt, StageRequest
 from codeloupe.model.pipeline_definition import ArtifactRule

@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import quote
 
 from codeloupe import __version__
+from codeloupe.model.baseline import SuppressionKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.suppression import SuppressionKind
 from codeloupe.reports.replacement import Replacement, fix_of
 from codeloupe.reports.wording import (
     GapKind,

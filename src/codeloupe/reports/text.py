@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from codeloupe.model.baseline import SuppressionKind
 from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
 from codeloupe.model.review import Review
-from codeloupe.model.suppression import SuppressionKind
 from codeloupe.reports.closing import SEVERITY_STYLES, closing_lines, counts_by_severity, next_lines, not_reviewed_lines
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines, prose
 from codeloupe.reports.replacement import fenced, fix_of

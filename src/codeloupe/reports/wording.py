@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from codeloupe.model.baseline import SuppressionKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import (
     NOT_INCLUDED,
@@ -21,7 +22,6 @@ from codeloupe.model.review import (
     Verdict,
     claim_in_words,
 )
-from codeloupe.model.suppression import SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.system.sanitise_plain import plain_line
 

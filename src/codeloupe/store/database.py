@@ -1,44 +1,237 @@
-"""The one SQLite file: opened late, brought to the present schema, and used in short transactions.
+"""The one SQLite file: where it is, opened late, brought to the present schema, and used in short transactions.
 
 All calls are synchronous, since they are short: a read takes some ten microseconds, a write one flush to the disk,
-and a cancellation cannot leave either half way. They may be made from an event loop, and from any thread where not
-even the wait for another process's write is wanted in the loop.
+and a cancellation cannot leave either half way. They may be made from an event loop and from any thread. Whatever goes
+wrong is a StoreError that says what happened, to which file, and what to do; nothing is ever deleted for it.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
+import re
 import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from codeloupe.errors import StoreError
-from codeloupe.store.failures import (
-    damaged,
-    database_failure,
-    file_failure,
-    is_busy,
-    not_a_file,
-    not_ours,
-    too_new,
-    too_short,
-)
-from codeloupe.store.file_systems import may_be_shared
-from codeloupe.store.journal import may_be_for_the_log, use_rollback_journal, use_write_ahead_log
-from codeloupe.store.migrations import MIGRATIONS, is_foreign, migrate, schema_version
-from codeloupe.store.setting_aside import set_aside
 
+DATABASE_NAME = "codeloupe.sqlite3"
 _BUSY_TIMEOUT_SECONDS = 15.0
 _PAUSE_SECONDS = 0.02
 _SMALLEST_PAGE_BYTES = 512
+_LARGEST_IDLE_LOG_BYTES = 16 * 1024 * 1024
+_BATCH_PAGES = 2_000
+_MOUNTS = Path("/proc/self/mountinfo")
+# File systems that more than one machine may write to; those in user space count too.
+_SHARED = frozenset(
+    b"9p afs beegfs ceph cifs coda gpfs lustre nfs nfs4 orangefs panfs pvfs2 smb3 smbfs vboxsf virtiofs".split()
+)
 # A process loses its locks on a file when it closes any descriptor of it, so none may be made while one is used.
 _creation = threading.Lock()
+
+_PRIMARY_CODE = 0xFF
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+_SHARED_MEMORY_FAILURES = frozenset(
+    {
+        sqlite3.SQLITE_IOERR_SHMLOCK,
+        sqlite3.SQLITE_IOERR_SHMMAP,
+        sqlite3.SQLITE_IOERR_SHMOPEN,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+    }
+)
+_MOVE_AWAY = (
+    "move it away, together with the files beside it that begin with its name; a new one will be created, without the"
+    " saved reviews, the dismissals and the finished calls that it held"
+)
+_ELSEWHERE = "give write access to it, or set CODELOUPE_HOME to another directory"
+_EXPLANATIONS: dict[int, tuple[str, str]] = {
+    sqlite3.SQLITE_CORRUPT: ("is damaged", _MOVE_AWAY),
+    sqlite3.SQLITE_NOTADB: ("is not a database", _MOVE_AWAY),
+    sqlite3.SQLITE_FULL: ("cannot grow: there is no room left", "make room on that disk and try again"),
+    sqlite3.SQLITE_READONLY: ("cannot be written", _ELSEWHERE),
+    sqlite3.SQLITE_PERM: ("cannot be used", _ELSEWHERE),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened, or the files beside it cannot", _ELSEWHERE),
+    sqlite3.SQLITE_IOERR: (
+        "could not be read or written",
+        "look whether the disk is full or broken, or set CODELOUPE_HOME to a directory on another one",
+    ),
+    **dict.fromkeys(
+        _BUSY, ("is held by another process and did not become free", "look for a codeloupe that hangs, and try again")
+    ),
+}
+_UNEXPECTED = ("could not be used", f"if this comes again: {_MOVE_AWAY}")
+
+Step = Sequence[str]
+
+# "clou": says of a file that it is ours.
+APPLICATION_ID = 0x636C6F75
+
+# The schema, as numbered steps; the number of steps that were applied to a file is its `user_version`. A step that was
+# released is never changed: what is to be different is a new step.
+MIGRATIONS: tuple[Step, ...] = (
+    (
+        f"PRAGMA application_id = {APPLICATION_ID}",
+        """CREATE TABLE results (
+            key TEXT PRIMARY KEY NOT NULL,
+            created_at REAL NOT NULL,
+            size_bytes INTEGER NOT NULL,
+            agent TEXT NOT NULL,
+            model TEXT,
+            cost_usd REAL,
+            payload BLOB NOT NULL
+        )""",
+        # Holds all that the limits and the statistics ask for, so that no payload is read for them.
+        "CREATE INDEX results_by_age ON results (created_at, size_bytes, cost_usd)",
+        """CREATE TABLE claims (
+            key TEXT PRIMARY KEY NOT NULL,
+            owner TEXT NOT NULL,
+            lease_seconds REAL NOT NULL,
+            expires_at REAL NOT NULL
+        ) WITHOUT ROWID""",
+    ),
+    (
+        # `entry` is what the list shows, so that no payload is read for it; `payload` is all but the findings. No
+        # number is given twice: what was looked up by one is not mixed up with what came since.
+        """CREATE TABLE reviews (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            review_id TEXT NOT NULL UNIQUE,
+            sweep_id TEXT,
+            saved_at REAL NOT NULL,
+            repository TEXT NOT NULL,
+            branch TEXT,
+            scope TEXT NOT NULL,
+            reviewer TEXT NOT NULL,
+            cost_usd REAL NOT NULL,
+            unknown_costs INTEGER NOT NULL,
+            duration_seconds REAL NOT NULL,
+            size_bytes INTEGER NOT NULL,
+            entry BLOB NOT NULL,
+            payload BLOB NOT NULL
+        )""",
+        "CREATE INDEX reviews_of_repository ON reviews (repository, saved_at) WHERE sweep_id IS NULL",
+        "CREATE INDEX reviews_by_age ON reviews (saved_at) WHERE sweep_id IS NULL",
+        "CREATE INDEX reviews_of_sweep ON reviews (sweep_id) WHERE sweep_id IS NOT NULL",
+        """CREATE TABLE findings (
+            number INTEGER PRIMARY KEY,
+            review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
+            position INTEGER NOT NULL,
+            hidden INTEGER NOT NULL,
+            is_open INTEGER NOT NULL,
+            fingerprint TEXT NOT NULL,
+            severity INTEGER NOT NULL,
+            status TEXT NOT NULL,
+            file TEXT NOT NULL,
+            expert TEXT,
+            reviewer TEXT NOT NULL,
+            category TEXT NOT NULL,
+            payload BLOB NOT NULL
+        )""",
+        # Holds all that the trends ask for, so that no payload is read for them.
+        """CREATE INDEX findings_of_review
+            ON findings (review, position, hidden, is_open, fingerprint, status, expert)""",
+        "CREATE INDEX findings_by_fingerprint ON findings (fingerprint, review)",
+        """CREATE TABLE raw_outputs (
+            number INTEGER PRIMARY KEY,
+            review INTEGER NOT NULL REFERENCES reviews (number) ON DELETE CASCADE,
+            unit BLOB NOT NULL,
+            output BLOB NOT NULL
+        )""",
+        "CREATE INDEX raw_outputs_of_review ON raw_outputs (review)",
+        """CREATE TABLE sweeps (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            sweep_id TEXT NOT NULL UNIQUE,
+            saved_at REAL NOT NULL,
+            repository TEXT NOT NULL,
+            branch TEXT,
+            size_bytes INTEGER NOT NULL,
+            entry BLOB NOT NULL,
+            payload BLOB NOT NULL
+        )""",
+        "CREATE INDEX sweeps_of_repository ON sweeps (repository, saved_at)",
+        "CREATE INDEX sweeps_by_age ON sweeps (saved_at)",
+        """CREATE TABLE sweep_commits (
+            number INTEGER PRIMARY KEY,
+            sweep INTEGER NOT NULL REFERENCES sweeps (number) ON DELETE CASCADE,
+            position INTEGER NOT NULL,
+            review_id TEXT,
+            payload BLOB NOT NULL
+        )""",
+        "CREATE INDEX commits_of_sweep ON sweep_commits (sweep, position)",
+        """CREATE TABLE dismissals (
+            repository TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            payload BLOB NOT NULL,
+            PRIMARY KEY (repository, fingerprint)
+        ) WITHOUT ROWID""",
+        # What a repository is called, by the place of its git directory: to find it out may take long.
+        """CREATE TABLE repositories (
+            place BLOB PRIMARY KEY NOT NULL,
+            root TEXT NOT NULL
+        ) WITHOUT ROWID""",
+    ),
+    (
+        # The order in which reviews and sweeps were saved, counted over both: a clock may be wrong, and then right.
+        "ALTER TABLE reviews ADD COLUMN turn INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE sweeps ADD COLUMN turn INTEGER NOT NULL DEFAULT 0",
+        "UPDATE reviews SET turn = number",
+        """UPDATE sweeps SET turn = coalesce(
+            (SELECT max(number) FROM reviews WHERE reviews.sweep_id = sweeps.sweep_id),
+            (SELECT max(number) FROM reviews WHERE reviews.saved_at <= sweeps.saved_at),
+            0
+        )""",
+        "DROP INDEX reviews_of_repository",
+        "DROP INDEX reviews_by_age",
+        "DROP INDEX sweeps_of_repository",
+        "DROP INDEX sweeps_by_age",
+        "CREATE INDEX reviews_of_repository ON reviews (repository, turn) WHERE sweep_id IS NULL",
+        "CREATE INDEX reviews_in_order ON reviews (turn)",
+        "CREATE INDEX sweeps_of_repository ON sweeps (repository, turn)",
+        "CREATE INDEX sweeps_in_order ON sweeps (turn)",
+    ),
+)
+
+
+def state_directory(environment: Mapping[str, str]) -> Path:
+    """CODELOUPE_HOME, else below XDG_STATE_HOME, else below the home directory; always absolute, not made here.
+
+    A relative XDG_STATE_HOME counts as unset, as its standard asks, and so does a relative HOME: they would lead into
+    the reviewed tree. Raises StoreError when nothing names a place, and for a relative CODELOUPE_HOME: that was meant.
+    """
+    if named := environment.get("CODELOUPE_HOME"):
+        if not Path(named).is_absolute():
+            raise StoreError(
+                f"CODELOUPE_HOME is {named!r}, which is another folder in every directory, and perhaps in a work tree",
+                hint="set it to an absolute path",
+            )
+        return Path(named)
+    state = environment.get("XDG_STATE_HOME")
+    if state and Path(state).is_absolute():
+        return Path(state) / "codeloupe"
+    home = Path(environment.get("HOME") or ".")
+    try:
+        if not home.is_absolute():
+            home = Path("~").expanduser()
+        if not home.is_absolute():
+            # It is made of HOME where that is set, whatever it says.
+            home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except (RuntimeError, KeyError) as error:
+        raise StoreError(
+            "there is no place to keep finished calls: this user has no home directory",
+            hint="set CODELOUPE_HOME to a directory that may be written",
+        ) from error
+    return home / ".local" / "state" / "codeloupe"
+
+
+def database_path(environment: Mapping[str, str]) -> Path:
+    """The one database file. Raises as `state_directory` does."""
+    return state_directory(environment) / DATABASE_NAME
 
 
 class Database:
@@ -68,7 +261,20 @@ class Database:
             try:
                 yield self._opened()
             except sqlite3.Error as error:
-                raise database_failure(error, self._path) from error
+                what, hint = _EXPLANATIONS.get(
+                    _code(error), ("could not be used", f"if this comes again: {_MOVE_AWAY}")
+                )
+                raise StoreError(f"the database {self._path} {what} ({error})", hint=hint) from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """A connection for several statements that read, to which nothing changes meanwhile."""
+        with self.reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                _undo(connection)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -87,7 +293,22 @@ class Database:
         with self.writing() as connection:
             (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
-            raise damaged(self._path, str(said))
+            raise StoreError(f"the database {self._path} is damaged ({' '.join(said.split())})", hint=_MOVE_AWAY)
+
+    def size_bytes(self) -> int:
+        """How large the file is. Raises StoreError."""
+        with self.reading() as connection:
+            pages, each = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return int(pages * each)
+
+    def give_back_room(self) -> None:
+        """Cut the free pages off the file, in batches, so that nobody else waits long. Raises StoreError."""
+        with self.reading() as connection:
+            (free_pages,) = connection.execute("PRAGMA freelist_count").fetchone()
+        for _ in range(0, free_pages, _BATCH_PAGES):
+            with self.reading() as connection:
+                # As a script, since `execute` takes only the first step of it: one page.
+                connection.executescript(f"PRAGMA incremental_vacuum({_BATCH_PAGES})")
 
     def close(self) -> None:
         """Let go of the file; the next use opens it again."""
@@ -96,15 +317,6 @@ class Database:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
                 self._connection = None
-
-    def set_aside(self) -> Path:
-        """Move a file that cannot be used out of the way, and tell where to; the next use makes a new one.
-
-        Never done without being asked for. Raises StoreError when another process has the file open.
-        """
-        with self._lock:
-            self.close()
-            return set_aside(self._path)
 
     def __enter__(self) -> Self:
         return self
@@ -141,24 +353,23 @@ class Database:
         deadline = time.monotonic() + self._busy_timeout_seconds
         log = not may_be_shared(self._path)
         while True:
+            connection = self._connect()
             try:
-                return self._prepared(log=log)
-            except sqlite3.OperationalError as error:
-                if log and may_be_for_the_log(error):
+                self._prepare(connection, log=log)
+            except BaseException as error:  # whatever it was, the connection must not outlive it
+                connection.close()
+                if not isinstance(error, sqlite3.OperationalError):
+                    raise
+                no_log = _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+                if log and (no_log or getattr(error, "sqlite_errorcode", 0) in _SHARED_MEMORY_FAILURES):
+                    # It may have no other reason than that the write-ahead log cannot be used here.
                     log = False
-                elif is_busy(error) and time.monotonic() < deadline:
+                elif _code(error) in _BUSY and time.monotonic() < deadline:
                     time.sleep(_PAUSE_SECONDS)
                 else:
                     raise
-
-    def _prepared(self, *, log: bool) -> sqlite3.Connection:
-        connection = self._connect()
-        try:
-            self._prepare(connection, log=log)
-        except BaseException:  # whatever it was, the connection must not outlive it
-            connection.close()
-            raise
-        return connection
+            else:
+                return connection
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -166,18 +377,18 @@ class Database:
         )
 
     def _prepare(self, connection: sqlite3.Connection, *, log: bool) -> None:
-        if not log:
-            use_rollback_journal(connection)
-        if self._known_version(connection) == 0:
-            # Only an empty file takes this, and only before its first page is written.
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        if log:
-            use_write_ahead_log(connection)
-        migrate(connection)
-        connection.execute("PRAGMA foreign_keys = ON")
+        """Bring the file to the present schema, unless it is not ours or too new: then nothing in it is changed.
 
-    def _known_version(self, connection: sqlite3.Connection) -> int:
-        """The version of the file's schema, unless it is not ours or too new: then nothing in it is changed."""
+        The write-ahead log lets readers and a writer work at once, but needs memory that all of its users share, so
+        it ends at the machine's border; there a rollback journal is used. Both survive a loss of power.
+        """
+        if not log:
+            # Out of the log, that works without shared memory only for one who has the file for himself from the
+            # first look; the lock is let go at the end of the next.
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("PRAGMA journal_mode = DELETE").fetchall()
+            connection.execute("PRAGMA locking_mode = NORMAL")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
         # In one transaction, so that tables which another process is just making are not taken for foreign ones.
         connection.execute("BEGIN")
         try:
@@ -185,34 +396,122 @@ class Database:
         finally:
             _undo(connection)
         if foreign:
-            raise not_ours(self._path)
+            raise _misplaced(f"{self._path} is a database of another program")
         if version > len(MIGRATIONS):
-            raise too_new(self._path, found=version, known=len(MIGRATIONS))
-        return version
+            raise StoreError(
+                f"the database {self._path} was written by a newer codeloupe (schema {version}, this one knows up to"
+                f" {len(MIGRATIONS)})",
+                hint="use the newer codeloupe, or set CODELOUPE_HOME to another directory; the file was left as it is",
+            )
+        if version == 0:
+            # Only an empty file takes this, and only before its first page is written.
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        mode = "delete"
+        if log:
+            mode, *_ = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode == "wal":
+            # SQLite believes in shared memory until it is used.
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+            connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_LOG_BYTES}")
+        # A rollback journal commits by removing a file; only EXTRA makes sure that the removal is on the disk.
+        connection.execute(f"PRAGMA synchronous = {'FULL' if mode == 'wal' else 'EXTRA'}")
+        # On macOS a plain flush stops at the disk's own cache; elsewhere this changes nothing.
+        connection.execute("PRAGMA fullfsync = ON")
+        migrate(connection)
+        connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _undo(connection: sqlite3.Connection) -> None:
-    # After a full disk or a read error SQLite has undone it already; the error that led here is the one to tell.
-    with suppress(sqlite3.Error):
-        connection.execute("ROLLBACK")
+def schema_version(connection: sqlite3.Connection) -> int:
+    """How many steps were applied to the file."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def is_foreign(connection: sqlite3.Connection) -> bool:
+    """Whether another program made the file; an empty one is nobody's."""
+    application, *_ = connection.execute("PRAGMA application_id").fetchone()
+    if application == 0:
+        return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+    return bool(application != APPLICATION_ID)
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[Step] = MIGRATIONS) -> None:
+    """Apply the steps that are missing, each in a transaction of its own; a step that fails leaves no trace.
+
+    Processes that do this at once wait for each other: the version is read again under the lock.
+    """
+    while schema_version(connection) < len(steps):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = schema_version(connection)
+            if version < len(steps):
+                for statement in steps[version]:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {version + 1}")
+            connection.execute("COMMIT")
+        except BaseException:  # also an interruption: whatever it was, half a step must not stay
+            _undo(connection)
+            raise
+
+
+def may_be_shared(path: Path, *, mounts: Path = _MOUNTS) -> bool:
+    """Whether the directory may be seen by other machines too: a network, host-to-guest or user-space file system.
+
+    False where the system does not list its mounts (anything but Linux).
+    """
+    try:
+        lines = mounts.read_bytes().split(b"\n")
+        place = os.fsencode(path.resolve())
+    except OSError:
+        return False
+    best, kind = b"", b""
+    for line in lines:
+        mount, _, rest = line.partition(b" - ")
+        words = mount.split()
+        if len(words) < 5:
+            continue
+        point = re.sub(rb"\\([0-7]{3})", lambda escape: bytes([int(escape[1], 8) & 0xFF]), words[4])
+        is_above = place == point or place.startswith(point.rstrip(b"/") + b"/")
+        # The longest path above the place is its mount; of two on one point, the later lies on top.
+        if is_above and len(point) >= len(best):
+            best, kind = point, rest.split(b" ", 1)[0]
+    return kind in _SHARED or kind.startswith(b"fuse")
 
 
 def _make_file(path: Path) -> None:
     """Make the file, and its directory, for this user's eyes only, unless they are there."""
+    place, doing = path.parent, "make the directory"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise file_failure(error, path.parent, doing="make the directory") from error
-    try:
+        place, doing = path, "make the database"
         with _creation, suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         status = path.stat()
         if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077 and status.st_uid == os.geteuid():
             path.chmod(0o600)
     except OSError as error:
-        raise file_failure(error, path, doing="make the database") from error
+        raise StoreError(
+            f"cannot {doing} {place}: {error.strerror or error}",
+            hint="check that path and its permissions, or set CODELOUPE_HOME to another directory",
+        ) from error
     if not stat.S_ISREG(status.st_mode):
-        raise not_a_file(path)
+        raise _misplaced(f"{path} is not a file, so it cannot be the database")
     if 0 < status.st_size < _SMALLEST_PAGE_BYTES:
         # SQLite takes less than a page for an empty file and writes over it.
-        raise too_short(path)
+        raise StoreError(f"{path} is not a database (it is too short)", hint=_MOVE_AWAY)
+
+
+def _misplaced(what: str) -> StoreError:
+    return StoreError(what, hint="move it away, or set CODELOUPE_HOME to another directory")
+
+
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code, or 0 for what Python's own module raised."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & _PRIMARY_CODE
+
+
+def _undo(connection: sqlite3.Connection) -> None:
+    # After a full disk or a read error SQLite has undone it already; the error that led here is the one to tell.
+    with suppress(sqlite3.Error):
+        connection.execute("ROLLBACK")

@@ -1,4 +1,4 @@
-"""Saved reviews and sweeps in the database, each in a transaction of its own.
+"""Saved reviews and sweeps in the database, each in a transaction of its own: there whole or not at all.
 
 What is stored here has been redacted by the caller.
 """
@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
 from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
 from codeloupe.model.history import (
     Dismissal,
+    EntryKind,
+    HistoryEntry,
     HistoryQuery,
     Listing,
     PruneRule,
@@ -27,25 +33,91 @@ from codeloupe.model.history import (
     TrendKey,
     Trends,
 )
+from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview
-from codeloupe.store import history_lists, history_pruning, history_writing
-from codeloupe.store.columns import text_column, text_of
 from codeloupe.store.database import Database
-from codeloupe.store.failures import Unreadable
-from codeloupe.store.free_room import file_bytes
-from codeloupe.store.history_facts import finding_facts, review_facts
-from codeloupe.store.history_reading import Reader
-from codeloupe.store.history_trends import trend_rows
-from codeloupe.store.review_text import decode, encode
+from codeloupe.store.history_writing import (
+    StoredReview,
+    commit_rows,
+    entry_of_sweep,
+    marks,
+    number_of,
+    review_rows,
+    unwritable,
+    with_commit,
+    write_commit,
+    write_review,
+    write_sweep,
+)
+from codeloupe.store.records import (
+    Unreadable,
+    decode,
+    encode,
+    text_column,
+    text_of,
+    unpack,
+)
+from codeloupe.store.trends import FindingRow, ReviewFact, trend_rows
 
 _log = logging.getLogger(__name__)
+_Kind = TypeVar("_Kind")
+_Texts = list[str]
+_Commits = list[tuple[CommitReview, str | None]]
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_NAMES_AT_ONCE = 500
+_MOST_TRIED = 5
+_BATCH_ENTRIES = 50
+_LAST_CHARACTER = "\U0010ffff"
+# The end of the calendar; a damaged time must not end the counting of all others.
+_LAST_MOMENT = 253_402_300_799.0
+_PRUNABLE_REVIEWS = """
+    SELECT number, CAST(saved_at AS REAL), CAST(turn AS INTEGER), 1,
+        (SELECT count(*) FROM findings WHERE review = reviews.number), CAST(size_bytes AS INTEGER)
+    FROM reviews WHERE sweep_id IS NULL
+"""
+_PRUNABLE_SWEEPS = """
+    SELECT number, CAST(saved_at AS REAL), CAST(turn AS INTEGER),
+        (SELECT count(*) FROM reviews WHERE sweep_id = sweeps.sweep_id),
+        (SELECT count(*) FROM findings JOIN reviews ON reviews.number = findings.review
+            WHERE reviews.sweep_id = sweeps.sweep_id),
+        CAST(size_bytes AS INTEGER)
+            + (SELECT coalesce(sum(size_bytes), 0) FROM reviews WHERE sweep_id = sweeps.sweep_id)
+    FROM sweeps WHERE 1
+"""
+_REVIEW_FACTS = """
+    SELECT number, CAST(saved_at AS REAL), CAST(repository AS BLOB), CAST(reviewer AS BLOB),
+        CAST(cost_usd AS REAL), CAST(unknown_costs AS INTEGER), CAST(duration_seconds AS REAL)
+    FROM reviews WHERE 1
+"""
+# In no order: to sort them all is not the index's business.
+_FINDING_FACTS = """
+    SELECT f.review, CAST(f.fingerprint AS BLOB), CAST(f.expert AS BLOB), f.status = 'fixed', f.is_open
+    FROM reviews CROSS JOIN findings AS f INDEXED BY findings_of_review ON f.review = reviews.number
+    WHERE NOT f.hidden
+"""
+_SIGHTINGS = """
+    SELECT CAST(r.review_id AS BLOB), r.saved_at, f.fingerprint, CAST(f.status AS BLOB), f.severity,
+        CAST(f.file AS BLOB), f.is_open, r.turn
+    FROM findings AS f JOIN reviews AS r ON r.number = f.review WHERE 1
+"""
+
+
+def with_source(finding: Finding) -> Finding:
+    """The finding with its source, which version 0.1.0 did not save: no agent has the name of an analyser.
+
+    Nor may that version's word count that a model had refuted it.
+    """
+    if finding.source is not Source.AGENT or ANALYSER_NAMES.isdisjoint((finding.reviewer, *finding.seen_by)):
+        return finding
+    if finding.status is FindingStatus.REFUTED:
+        finding = replace(finding, status=FindingStatus.OPEN, verification="")
+    return replace(finding, source=Source.ANALYSER)
 
 
 class SqliteHistory:
-    """The history in a database file. Raises StoreError throughout; what was saved before stays.
+    """The history in a database file; see `interface.History`. Raises StoreError throughout; what was saved stays.
 
-    A row that cannot be read costs that row: lists tell of it in words, and a record has it in its `problems`.
+    A row that cannot be read costs that row: lists name it among their problems, and so does a record.
     """
 
     def __init__(self, database: Database) -> None:
@@ -56,20 +128,23 @@ class SqliteHistory:
 
         `raw_outputs` is what agents printed, by unit, without secrets. A review of a sweep is saved with the sweep.
         """
-        prepared = history_writing.prepare_review(record, raw_outputs)
+        rows = review_rows(record, raw_outputs)
         with self._database.writing() as connection:
-            if record.sweep_id is not None and not _has_sweep(connection, record.sweep_id):
+            if record.sweep_id is not None and number_of(connection, "sweep", record.sweep_id) is None:
                 raise StoreError(
                     f"the review {record.review.review_id} cannot be saved before its sweep {record.sweep_id}",
                     hint="save the sweep first",
                 )
-            history_writing.write_review(connection, prepared)
+            write_review(connection, rows)
 
     def save_sweep(self, record: SweepRecord) -> None:
         """Save a sweep with all its commits and their reviews, in the place of what there is of it."""
-        commits = history_writing.prepare_commits(record, record.sweep.commits)
+        commits = [commit_rows(record, commit, {}) for commit in record.sweep.commits]
         with self._database.writing() as connection:
-            history_writing.write_sweep(connection, record, commits)
+            number = write_sweep(connection, record, entry_of_sweep(record))
+            connection.execute("DELETE FROM sweep_commits WHERE sweep = ?", (number,))
+            for position, commit in enumerate(commits):
+                write_commit(connection, number, position, commit)
 
     def add_commit(
         self, record: SweepRecord, commit: CommitReview, *, raw_outputs: Mapping[str, str] = _NOTHING
@@ -79,117 +154,219 @@ class SqliteHistory:
         The commits that `record` holds are not looked at. The sweep counts as not finished until it is saved whole,
         which leaves `raw_outputs`, as in `save`, where they are.
         """
-        prepared = history_writing.prepare_commit(record, commit, raw_outputs)
+        rows = commit_rows(record, commit, raw_outputs)
+        unfinished = replace(record, finished=False)
+        before = entry_of_sweep(replace(unfinished, sweep=replace(record.sweep, commits=())))
         with self._database.writing() as connection:
-            history_writing.add_commit(connection, record, prepared)
+            found = connection.execute(
+                "SELECT entry FROM sweeps WHERE sweep_id = ?", (text_column(record.sweep.sweep_id),)
+            ).fetchone()
+            if found is not None:
+                # One that cannot be read is made again from here on; the commits themselves are all there.
+                with suppress(Unreadable):
+                    before = decode(HistoryEntry, found[0])
+            number = write_sweep(connection, unfinished, with_commit(before, record, commit))
+            (position,) = connection.execute(
+                "SELECT coalesce(max(position) + 1, 0) FROM sweep_commits WHERE sweep = ?", (number,)
+            ).fetchone()
+            write_commit(connection, number, position, rows)
 
     def get(self, review_id: str) -> ReviewRecord | None:
         """A saved review, or None."""
-        with self._snapshot() as connection:
-            reader = Reader(connection, self._database.path)
-            number = reader.review_number(review_id)
-            return None if number is None else reader.review(number)
+        with self._database.snapshot() as connection:
+            number = number_of(connection, "review", review_id)
+            return None if number is None else self._review(connection, number)
 
     def raw_outputs(self, review_id: str) -> Mapping[str, str]:
         """What agents printed for a review, by unit; empty when nothing was saved."""
-        with self._snapshot() as connection:
-            reader = Reader(connection, self._database.path)
-            number = reader.review_number(review_id)
-            return {} if number is None else reader.raw_outputs(number)
+        with self._database.snapshot() as connection:
+            number = number_of(connection, "review", review_id)
+            rows = connection.execute(
+                "SELECT unit, output FROM raw_outputs WHERE review = ? ORDER BY number", (number,)
+            ).fetchall()
+        try:
+            return {unpack(unit): unpack(output) for unit, output in rows}
+        except Unreadable as error:
+            raise self._unreadable("raw output of review", review_id, error) from error
 
     def get_sweep(self, sweep_id: str) -> SweepRecord | None:
         """A saved sweep with its reviews, or None."""
-        with self._snapshot() as connection:
-            return Reader(connection, self._database.path).sweep(sweep_id)
+        problems: list[str] = []
+        with self._database.snapshot() as connection:
+            found = self._sweep(connection, sweep_id, problems)
+            if found is None:
+                return None
+            record, pairs = found
+            commits = []
+            for commit, review_id in pairs:
+                review: Review | None = None
+                number = None if review_id is None else number_of(connection, "review", review_id)
+                if review_id is not None and number is None:
+                    problems.append(f"the review {review_id} is gone")
+                if number is not None:
+                    try:
+                        its = self._review(connection, number)
+                    except StoreError as error:
+                        problems.append(error.message)
+                    else:
+                        problems += its.problems
+                        review = its.review
+                commits.append(replace(commit, review=review))
+        return replace(record, sweep=replace(record.sweep, commits=tuple(commits)), problems=tuple(problems))
 
     def outline(self, sweep_id: str) -> SweepOutline | None:
         """A saved sweep without the findings of its reviews, or None; quick, however large it is."""
-        with self._snapshot() as connection:
-            return Reader(connection, self._database.path).outline(sweep_id)
+        problems: list[str] = []
+        with self._database.snapshot() as connection:
+            found = self._sweep(connection, sweep_id, problems)
+            if found is None:
+                return None
+            known: dict[str, bytes] = dict(
+                connection.execute("SELECT review_id, entry FROM reviews WHERE sweep_id = ?", (text_column(sweep_id),))
+            )
+        record, pairs = found
+        entries: list[HistoryEntry | None] = []
+        for _, review_id in pairs:
+            entry = None
+            if review_id is not None and review_id not in known:
+                problems.append(f"the review {review_id} is gone")
+            elif review_id is not None:
+                entry = _decoded(HistoryEntry, known[review_id], f"the review {review_id}", problems)
+            entries.append(entry)
+        sweep = replace(record.sweep, commits=tuple(commit for commit, _ in pairs))
+        return SweepOutline(replace(record, sweep=sweep, problems=tuple(problems)), tuple(entries))
 
     def last(
         self, repositories: Sequence[str], *, branch: str | None = None, scope: ScopeKind | None = None
     ) -> ReviewRecord | None:
         """The newest review of a repository that can be read, of a branch and a kind of scope; none of a sweep."""
-        kind = None if scope is None else scope.value
-        with self._snapshot() as connection:
-            newest = sorted(
-                (
-                    found
-                    for name in repositories
-                    for found in history_lists.newest_reviews(connection, name, branch=branch, scope=kind)
-                ),
-                reverse=True,
-            )
-            reader = Reader(connection, self._database.path)
-            for _, number in newest:
+        condition, values = _of(repositories)
+        condition += " AND sweep_id IS NULL"
+        for column, value in (("branch", branch), ("scope", None if scope is None else scope.value)):
+            if value is not None:
+                condition += f" AND {column} = ?"
+                values.append(text_column(value))
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                f"SELECT number FROM reviews WHERE 1{condition} ORDER BY turn DESC, number DESC",  # noqa: S608 - words of ours
+                values,
+            ).fetchall()
+            for (number,) in rows:
                 try:
-                    return reader.review(number)
+                    return self._review(connection, number)
                 except StoreError as error:
                     _log.warning("%s", error.message)
         return None
 
     def list(self, query: HistoryQuery) -> Listing:
-        """The newest entries; no payload is read."""
-        with self._snapshot() as connection:
-            return history_lists.entries(connection, query)
+        """The newest entries, by the order of saving; no payload is read. A sweep is one entry."""
+        rows: list[tuple[object, ...]] = []
+        with self._database.snapshot() as connection:
+            for table, key, condition in (("reviews", "review_id", "sweep_id IS NULL"), ("sweeps", "sweep_id", "1")):
+                # Asked for one repository at a time, so that an index gives the rows in order.
+                for name in (None,) if query.repositories is None else query.repositories:
+                    wanted = [("repository", name), ("branch", query.branch)]
+                    given = [(column, text_column(value)) for column, value in wanted if value is not None]
+                    conditions = " AND ".join([condition, *(f"{column} = ?" for column, _ in given)])
+                    rows += connection.execute(
+                        f"SELECT turn, CAST({key} AS BLOB), entry FROM {table} WHERE {conditions}"  # noqa: S608 - words of ours
+                        " ORDER BY turn DESC, number DESC LIMIT ?",
+                        (*(value for _, value in given), query.limit),
+                    )
+        rows.sort(key=lambda row: row[0] if isinstance(row[0], (int, float)) else 0.0, reverse=True)
+        return _listing(row[1:] for row in rows[: query.limit])
 
     def matching(self, prefix: str, *, limit: int = 10) -> Listing:
-        """Reviews, also those of sweeps, and sweeps whose id begins so, at most so many of each."""
-        with self._snapshot() as connection:
-            return history_lists.entries_beginning_with(connection, prefix, limit=limit)
+        """Reviews, also those of sweeps, and sweeps whose id begins so, at most `limit` of each."""
+        first = text_column(prefix)
+        with self._database.snapshot() as connection:
+            rows = [
+                row
+                for table, key in (("reviews", "review_id"), ("sweeps", "sweep_id"))
+                for row in connection.execute(
+                    f"SELECT CAST({key} AS BLOB), entry FROM {table}"  # noqa: S608 - words of ours
+                    f" WHERE {key} >= ? AND {key} <= ? ORDER BY turn DESC LIMIT ?",
+                    (first, first + _LAST_CHARACTER, limit),
+                )
+            ]
+        return _listing(rows[:limit])
 
     def findings_of(
         self, fingerprints: Sequence[str], *, repositories: Sequence[str] | None = None
     ) -> tuple[Sighting, ...]:
-        """Every time these findings were seen, the oldest first."""
-        with self._snapshot() as connection:
-            return tuple(history_lists.sightings(connection, fingerprints, repositories))
+        """Every time these findings were seen, the oldest first; a row that cannot be read is logged and left out."""
+        names = {text_column(fingerprint): fingerprint for fingerprint in fingerprints}
+        keys = list(names)
+        condition, values = _of(repositories, "r.repository")
+        rows: list[tuple[object, ...]] = []
+        with self._database.snapshot() as connection:
+            for start in range(0, len(keys), _NAMES_AT_ONCE):
+                some = keys[start : start + _NAMES_AT_ONCE]
+                marked = f"{_SIGHTINGS}{condition} AND f.fingerprint IN ({marks(some)})"
+                rows += connection.execute(marked, [*values, *some])
+        found: list[Sighting] = []
+        for row in rows:
+            try:
+                found.append(_sighting(row, names))
+            except (ValueError, TypeError, KeyError, OverflowError) as error:
+                _log.warning("a finding of review %s in the history cannot be read: %s", text_of(row[0]), error)
+        return tuple(sorted(found, key=lambda sighting: (sighting.turn, sighting.review_id)))
 
     def fingerprints(self, prefix: str, *, repositories: Sequence[str], limit: int) -> Sequence[str]:
-        """The findings of a repository whose fingerprint begins so, at most so many."""
-        with self._snapshot() as connection:
-            return history_lists.fingerprints(connection, prefix, repositories, limit=limit)
+        """The findings of a repository whose fingerprint begins so, at most `limit`."""
+        first = text_column(prefix)
+        condition, values = _of(repositories, "r.repository")
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT CAST(f.fingerprint AS BLOB) FROM findings AS f JOIN reviews AS r"  # noqa: S608 - marks of ours
+                f" ON r.number = f.review WHERE f.fingerprint >= ? AND f.fingerprint <= ?{condition} LIMIT ?",
+                (first, first + _LAST_CHARACTER, *values, limit),
+            )
+            return [text_of(row[0]) for row in rows]
 
     def finding(self, fingerprint: str, *, repositories: Sequence[str]) -> Finding | None:
-        """A finding of a repository as it was saved last, or None."""
-        with self._snapshot() as connection:
-            return history_lists.newest_finding(connection, fingerprint, repositories)
+        """A finding of a repository as it was saved last and can be read, or None."""
+        condition, values = _of(repositories, "r.repository")
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                "SELECT f.payload FROM findings AS f JOIN reviews AS r ON r.number = f.review"  # noqa: S608 - marks of ours
+                f" WHERE f.fingerprint = ?{condition} ORDER BY r.turn DESC LIMIT ?",
+                (text_column(fingerprint), *values, _MOST_TRIED),
+            ).fetchall()
+        for (payload,) in rows:
+            with suppress(Unreadable):
+                return with_source(decode(Finding, payload))
+        return None
 
     def dismiss(self, dismissal: Dismissal) -> None:
         """Keep that a person set a finding aside, in the place of an earlier word on it."""
         try:
             payload = encode(dismissal)
         except ValueError as error:
-            raise history_writing.unwritable("dismissal", dismissal.fingerprint, error) from error
+            raise unwritable("dismissal", dismissal.fingerprint, error) from error
         key = (text_column(dismissal.repository), text_column(dismissal.fingerprint))
         with self._database.writing() as connection:
             connection.execute("INSERT OR REPLACE INTO dismissals VALUES (?, ?, ?)", (*key, payload))
 
     def take_back(self, fingerprint: str, *, repositories: Sequence[str]) -> bool:
         """Forget that a finding was dismissed; False when it was not."""
+        condition, values = _of(repositories)
         with self._database.writing() as connection:
-            gone = [
-                connection.execute(
-                    "DELETE FROM dismissals WHERE repository = ? AND fingerprint = ?",
-                    (text_column(name), text_column(fingerprint)),
-                ).rowcount
-                for name in repositories
-            ]
-        return any(gone)
+            gone = connection.execute(
+                f"DELETE FROM dismissals WHERE fingerprint = ?{condition}",  # noqa: S608 - marks of ours
+                (text_column(fingerprint), *values),
+            )
+        return gone.rowcount > 0
 
     def dismissals(self, repositories: Sequence[str]) -> tuple[Dismissal, ...]:
         """What persons set aside in a repository, the oldest first; a row that cannot be read is logged."""
-        found: list[Dismissal] = []
+        condition, values = _of(repositories)
         with self._database.reading() as connection:
-            rows = [
-                row
-                for name in repositories
-                for row in connection.execute(
-                    "SELECT CAST(fingerprint AS BLOB), payload FROM dismissals WHERE repository = ?",
-                    (text_column(name),),
-                )
-            ]
+            rows = connection.execute(
+                f"SELECT CAST(fingerprint AS BLOB), payload FROM dismissals WHERE 1{condition}",  # noqa: S608 - as above
+                values,
+            ).fetchall()
+        found: list[Dismissal] = []
         for fingerprint, payload in rows:
             try:
                 found.append(decode(Dismissal, payload))
@@ -199,23 +376,51 @@ class SqliteHistory:
 
     def trends(self, by: Sequence[TrendKey], *, repositories: Sequence[str] | None = None) -> tuple[Trends, ...]:
         """Findings, cost, time and what was fixed, for each key by which they are wanted; no payload is read."""
-        with self._snapshot() as connection:
-            reviews = review_facts(connection, repositories)
-            findings = finding_facts(connection, repositories)
+        condition, values = _of(repositories)
+        with self._database.snapshot() as connection:
+            reviews = [
+                ReviewFact(number, min(max(saved_at, 0.0), _LAST_MOMENT), text_of(repository), text_of(reviewer), *rest)
+                for number, saved_at, repository, reviewer, *rest in connection.execute(
+                    f"{_REVIEW_FACTS}{condition} ORDER BY turn, number", values
+                )
+            ]
+            findings: list[FindingRow] = connection.execute(f"{_FINDING_FACTS}{condition}", values).fetchall()
         return trend_rows(by, reviews, findings)
 
     def prune(self, rule: PruneRule, *, dry_run: bool = False) -> Removed:
-        """Remove what the rule names, give the room back, and tell what went; with `dry_run`, what would."""
-        with self._snapshot() as connection:
-            entries = history_pruning.prunable(connection, rule.repositories)
-        going = history_pruning.doomed(entries, rule)
-        if not dry_run:
-            history_pruning.remove(self._database, going)
-        return history_pruning.total(going)
+        """Remove what the rule names, give the room back, and return what went; with `dry_run`, what would.
+
+        In batches, each of which is a transaction: nobody waits long, and an entry is there whole or not at all.
+        """
+        condition, values = _of(rule.repositories)
+        with self._database.snapshot() as connection:
+            entries = [
+                _Prunable(kind, *row)
+                for kind, query in ((EntryKind.REVIEW, _PRUNABLE_REVIEWS), (EntryKind.SWEEP, _PRUNABLE_SWEEPS))
+                for row in connection.execute(f"{query}{condition}", values)
+            ]
+        going = _doomed(entries, rule)
+        for start in range(0, 0 if dry_run else len(going), _BATCH_ENTRIES):
+            with self._database.writing() as connection:
+                for entry in going[start : start + _BATCH_ENTRIES]:
+                    if entry.kind is EntryKind.REVIEW:
+                        connection.execute("DELETE FROM reviews WHERE number = ?", (entry.number,))
+                        continue
+                    its = "(SELECT sweep_id FROM sweeps WHERE number = ?)"
+                    connection.execute(f"DELETE FROM reviews WHERE sweep_id = {its}", (entry.number,))  # noqa: S608 - ours
+                    connection.execute("DELETE FROM sweeps WHERE number = ?", (entry.number,))
+        if going and not dry_run:
+            self._database.give_back_room()
+        return Removed(
+            reviews=sum(entry.reviews for entry in going),
+            sweeps=sum(entry.kind is EntryKind.SWEEP for entry in going),
+            findings=sum(entry.findings for entry in going),
+            size_bytes=sum(entry.size_bytes for entry in going),
+        )
 
     def file_bytes(self) -> int:
         """How large the database is, with all that is in it."""
-        return file_bytes(self._database)
+        return self._database.size_bytes()
 
     def known_root(self, place: bytes) -> str | None:
         """The root commit of the repository at a place, as it was found out before."""
@@ -228,19 +433,122 @@ class SqliteHistory:
         with self._database.writing() as connection:
             connection.execute("INSERT OR REPLACE INTO repositories VALUES (?, ?)", (place, root))
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        """A connection for several statements that read, to which nothing changes meanwhile."""
-        with self._database.reading() as connection:
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                # After some errors SQLite has ended it already.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+    def _review(self, connection: sqlite3.Connection, number: int) -> ReviewRecord:
+        """A review with its findings. Raises StoreError when it cannot be read; a finding that cannot is a problem."""
+        name, turn, payload = connection.execute(
+            "SELECT CAST(review_id AS BLOB), turn, payload FROM reviews WHERE number = ?", (number,)
+        ).fetchone()
+        try:
+            stored = decode(StoredReview, payload)
+        except Unreadable as error:
+            raise self._unreadable("review", text_of(name), error) from error
+        shown: list[Finding] = []
+        hidden: list[Finding] = []
+        problems: list[str] = []
+        rows = connection.execute(
+            "SELECT position, hidden, payload FROM findings WHERE review = ? ORDER BY position", (number,)
+        ).fetchall()
+        for position, is_hidden, data in rows:
+            finding = _decoded(Finding, data, f"finding {position + 1} of review {text_of(name)}", problems)
+            if finding is not None:
+                (hidden if is_hidden else shown).append(with_source(finding))
+        if len(rows) != stored.findings:
+            problems.append(f"review {text_of(name)} had {stored.findings} findings, and {len(rows)} are left")
+        review = replace(stored.record.review, findings=tuple(shown), hidden=tuple(hidden))
+        return replace(stored.record, review=review, problems=tuple(problems), turn=int(turn))
+
+    def _sweep(
+        self, connection: sqlite3.Connection, sweep_id: str, problems: _Texts
+    ) -> tuple[SweepRecord, _Commits] | None:
+        """A sweep, and its commits with the ids of their reviews. Raises StoreError when the sweep cannot be read."""
+        row = connection.execute(
+            "SELECT number, payload FROM sweeps WHERE sweep_id = ?", (text_column(sweep_id),)
+        ).fetchone()
+        if row is None:
+            return None
+        try:
+            record = decode(SweepRecord, row[1])
+        except Unreadable as error:
+            raise self._unreadable("sweep", sweep_id, error) from error
+        commits = []
+        for position, review_id, payload in connection.execute(
+            "SELECT position, review_id, payload FROM sweep_commits WHERE sweep = ? ORDER BY position", (row[0],)
+        ):
+            commit = _decoded(CommitReview, payload, f"commit {position + 1} of sweep {sweep_id}", problems)
+            if commit is not None:
+                commits.append((commit, review_id))
+        return record, commits
+
+    def _unreadable(self, what: str, name: str, error: Unreadable) -> StoreError:
+        return StoreError(
+            f"the {what} {name} in the database {self._database.path} cannot be read: {error}",
+            hint="use the codeloupe that saved it; the other entries of the history are not touched by this",
+        )
 
 
-def _has_sweep(connection: sqlite3.Connection, sweep_id: str) -> bool:
-    row = connection.execute("SELECT 1 FROM sweeps WHERE sweep_id = ?", (text_column(sweep_id),)).fetchone()
-    return row is not None
+def _decoded(kind: type[_Kind], data: object, what: str, problems: list[str]) -> _Kind | None:
+    try:
+        return decode(kind, data)
+    except Unreadable as error:
+        problems.append(f"{what} cannot be read: {error}")
+        return None
+
+
+def _listing(rows: Iterable[Sequence[object]]) -> Listing:
+    problems: list[str] = []
+    entries = [_decoded(HistoryEntry, data, f"the entry {text_of(name)}", problems) for name, data in rows]
+    return Listing(tuple(entry for entry in entries if entry is not None), tuple(problems))
+
+
+def _sighting(row: Sequence[object], names: Mapping[str, str]) -> Sighting:
+    review_id, saved_at, fingerprint, status, severity, file, is_open, turn = row
+    return Sighting(
+        fingerprint=names[fingerprint],  # type: ignore[index]  # a wrong one is a KeyError
+        review_id=text_of(review_id),
+        saved_at=datetime.fromtimestamp(saved_at, UTC),  # type: ignore[arg-type]  # a wrong one is a TypeError
+        status=FindingStatus(text_of(status)),
+        severity=Severity(severity),
+        file=text_of(file),
+        is_open=bool(is_open),
+        turn=int(turn),  # type: ignore[call-overload]  # a wrong one is a TypeError
+    )
+
+
+def _of(repositories: Sequence[str] | None, column: str = "repository") -> tuple[str, list[str]]:
+    """A further condition that limits rows to the names of a repository, and its values."""
+    if repositories is None:
+        return "", []
+    return f" AND {column} IN ({marks(repositories)})", [text_column(name) for name in repositories]
+
+
+class _Prunable(NamedTuple):
+    """An entry as pruning sees it: a review that belongs to no sweep, or a sweep with its reviews."""
+
+    kind: EntryKind
+    number: int
+    saved_at: float
+    turn: int
+    reviews: int
+    findings: int
+    size_bytes: int
+
+
+def _doomed(entries: Sequence[_Prunable], rule: PruneRule) -> list[_Prunable]:
+    """The entries that the rule removes, the oldest first."""
+    oldest_first = sorted(entries, key=lambda entry: (entry.turn, entry.number))
+    removable = oldest_first[: len(oldest_first) - rule.keep_last] if rule.keep_last else oldest_first
+    before = None if rule.older_than is None else rule.older_than.timestamp()
+    going = [
+        entry for entry in removable if (rule.keep_last is not None if before is None else entry.saved_at < before)
+    ]
+    if rule.max_bytes is None:
+        return going
+    gone = frozenset(going)
+    left = sum(entry.size_bytes for entry in oldest_first if entry not in gone)
+    for entry in removable:
+        if left <= rule.max_bytes:
+            break
+        if entry not in gone:
+            going.append(entry)
+            left -= entry.size_bytes
+    return going

@@ -1,41 +1,189 @@
-"""Finished agent calls in the database: what was paid for is never bought again, by this process or another.
+"""Finished agent calls by content key: what was paid for is never bought again, by this process or another.
 
 What is stored here has been redacted by the caller.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import hashlib
+import json
+import math
+import os
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
-from codeloupe.model.agent import AgentResult
-from codeloupe.store import retention, waiting
-from codeloupe.store.claims import Claim, Owner
+from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.store.database import Database
-from codeloupe.store.result_text import Unreadable, decode_result, encode_result
-from codeloupe.store.retention import Limits, Pruned
+from codeloupe.store.records import Unreadable, decode_result, encode_result, text_column
+
+# Raised when the fields of a key, or what they mean, change: old results are then no longer found.
+_FORMAT = 2
+CALL_VERSION = "1"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_PROCESS_NAMESPACE = Path("/proc/self/ns/pid")
+_SECONDS_PER_DAY = 86_400
+_BATCH_ROWS = 1_000
+_CLAIM = "SELECT owner, lease_seconds, expires_at FROM claims WHERE key = ?"
 
 
-class LedgerStats(Struct, frozen=True, kw_only=True):
-    """What is in the ledger; times are seconds of the wall clock, None when it is empty.
+class Asked(Struct, frozen=True, kw_only=True):
+    """Who is asked, and on whose behalf.
 
-    `size_bytes` counts the results as stored, `file_bytes` the database with all that is in it. `cost_usd` is what
-    the results cost when they were bought, as far as the agents told.
+    `model` is the one that will be asked, `service` the address that answers; None where nobody said. `trust` names
+    whose files and settings are behind the question: an answer about a stranger's is none about the user's own.
     """
 
-    results: int
-    claims: int
-    size_bytes: int
-    file_bytes: int
-    cost_usd: float
-    oldest_at: float | None
-    newest_at: float | None
+    agent: str
+    model: str | None
+    service: str | None
+    trust: str
+
+
+def content_key(
+    request: AgentRequest,
+    asked: Asked,
+    *,
+    version: str = CALL_VERSION,
+    tree: str | None = None,
+    extra: Mapping[str, str] = _NOTHING,
+) -> str:
+    """The SHA-256, in hex, of all that shapes the answer to a request: equal exactly when all of it is equal.
+
+    `version` is that of the prompts, `tree` names the content of the working directory, such as a tree's object name:
+    two snapshots of one tree have different paths and one key. Without it the key says nothing about files, so a
+    caller gives it for every agent that can read some.
+
+    Left out are labels, the working directory's path, timeouts, attempts and the money limit: they end a call early or
+    let it run, but no agent answers differently because of them, and a call that they ended has failed and is not
+    stored. The turn limit is in: some agents see it and answer with what they have.
+    """
+    shaping = {
+        "format": _FORMAT,
+        "version": version,
+        "agent": asked.agent,
+        "model": asked.model,
+        "service": asked.service,
+        "trust": asked.trust,
+        "tree": tree,
+        "extra": sorted(extra.items()),
+        "prompt": request.prompt,
+        "asked_model": request.model,
+        "fallback_model": request.fallback_model,
+        "system_prompt": request.system_prompt,
+        "append_system_prompt": request.append_system_prompt,
+        "permission_mode": request.permission_mode.value,
+        "tools": request.tools,
+        "max_turns": request.max_turns,
+        "output_schema": request.output_schema,
+        "resume_session": request.resume_session,
+        "context": list(request.context.items()),
+    }
+    # JSON quotes every text, so no two fields can run into each other. Names inside a schema keep their order: a
+    # model writes its answer in that order. Surrogates pass one by one, so that half a character is no crash.
+    text = json.dumps(shaping, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _plain(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no part of a JSON schema")
+
+
+def is_repeatable(request: AgentRequest) -> bool:
+    """Whether a stored answer may be used instead of the call.
+
+    A call that changes files is made for what it does, and a resumed session depends on what was said in it.
+    """
+    return not request.permission_mode.may_write and request.resume_session is None
+
+
+class Owner(Struct, frozen=True):
+    """One user of a ledger. `machine` names a table of process numbers, or is empty where none can be told apart."""
+
+    machine: str
+    process_id: int
+    token: str
+
+    @classmethod
+    def here(cls) -> Self:
+        """A new owner in this process."""
+        return cls(_machine(), os.getpid(), secrets.token_hex(8))
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The owner that `str` made the text of, or None when it is from nobody we know."""
+        machine, _, rest = text.rpartition(" process ")
+        number, _, token = rest.partition(" token ")
+        return cls(machine, int(number), token) if number.isdecimal() and number.isascii() else None
+
+    def __str__(self) -> str:
+        return f"{self.machine} process {self.process_id} token {self.token}"
+
+    def is_gone(self) -> bool:
+        """Whether the process is known to have ended; False when that cannot be known from here."""
+        if not self.machine or self.machine != _machine():
+            return False
+        try:
+            os.kill(self.process_id, 0)
+            status = Path(f"/proc/{self.process_id}/stat").read_bytes()
+        except ProcessLookupError:
+            return True
+        except (OSError, OverflowError):
+            return False
+        # One whose parent has not asked how it ended keeps its number. The name before the state may hold anything,
+        # brackets and blanks too.
+        return status.rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
+
+
+def _machine() -> str:
+    # Two containers may have one host name and each a process 7: only the kernel's own names tell them apart.
+    try:
+        return f"{_BOOT.read_text('ascii').strip()} {_PROCESS_NAMESPACE.readlink()}"
+    except (OSError, ValueError):
+        return ""
+
+
+class Claim(Struct, frozen=True):
+    """Who is buying a call just now, as it is stored; times are seconds of the wall clock."""
+
+    owner: str
+    lease_seconds: float
+    expires_at: float
+
+    @classmethod
+    def until(cls, now: float, *, owner: Owner, lease_seconds: float) -> Self:
+        """A claim for some seconds from now. Raises ValueError when that is no time at all, or for ever."""
+        if not (math.isfinite(lease_seconds) and lease_seconds > 0):
+            raise ValueError(f"a lease lasts some seconds, not {lease_seconds!r}")
+        return cls(str(owner), lease_seconds, now + lease_seconds)
+
+    def holds(self, now: float) -> bool:
+        """Whether it has not run out and its owner is not known to be gone.
+
+        A clock that was set back, or ran ahead when the claim was made, keeps it alive for two leases at most.
+        """
+        if not self.expires_at - 2 * self.lease_seconds <= now < self.expires_at:
+            return False
+        owner = Owner.parse(self.owner)
+        return owner is None or not owner.is_gone()
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How old stored results may be, and how many bytes they may take together."""
+
+    max_age_days: float = 90.0
+    max_bytes: int = 1024**3
 
 
 class SqliteLedger:
@@ -67,23 +215,30 @@ class SqliteLedger:
             self._missed.add(key)
             return None
         self._missed.discard(key)
-        return replace(self._decoded(key, row[0]), from_ledger=True)
+        try:
+            return replace(decode_result(row[0]), from_ledger=True)
+        except Unreadable as error:
+            raise StoreError(
+                f"the result {key} in the database {self._database.path} cannot be read: {error}",
+                hint="run it afresh (--fresh); the new result takes its place",
+            ) from error
 
     def claim(self, key: str, *, lease_seconds: float) -> bool:
         """Claim a key for buying. False while a claim on it holds, also one of our own: two tasks are two buyers.
 
         False also when another process finished the call since `get` missed it here: it is there now. One who did
-        not ask first wants it bought anew, and gets the claim. Tasks that let others run between the two calls ask
+        not ask first wants it bought again, and gets the claim. Tasks that let others run between the two calls ask
         once more after the claim. A claim whose process is known to be gone can be had at once, any other when its
         lease has run out.
         """
         now = self._clock()
         wanted = Claim.until(now, owner=self._owner, lease_seconds=lease_seconds)
         with self._database.writing() as connection:
-            if key in self._missed and _has_result(connection, key):
+            found = connection.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone()
+            if found is not None and key in self._missed:
                 return False
-            standing = _standing_claim(connection, key)
-            if standing is not None and standing.holds(now):
+            row = connection.execute(_CLAIM, (key,)).fetchone()
+            if row is not None and Claim(*row).holds(now):
                 return False
             connection.execute(
                 "INSERT OR REPLACE INTO claims (key, owner, lease_seconds, expires_at) VALUES (?, ?, ?, ?)",
@@ -94,8 +249,8 @@ class SqliteLedger:
     def is_claimed(self, key: str) -> bool:
         """Whether somebody, or we, hold a claim on it now."""
         with self._database.reading() as connection:
-            standing = _standing_claim(connection, key)
-        return standing is not None and standing.holds(self._clock())
+            row = connection.execute(_CLAIM, (key,)).fetchone()
+        return row is not None and Claim(*row).holds(self._clock())
 
     def renew(self, key: str, *, lease_seconds: float) -> None:
         """Extend our own claim. One that ran out and went to another stays with it: our call is under way anyway."""
@@ -108,65 +263,6 @@ class SqliteLedger:
 
     def put(self, key: str, result: AgentResult) -> None:
         """Store a result durably and end our claim, in one transaction; it replaces one that is there."""
-        row = self._row(key, result)
-        with self._database.writing() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO results (key, created_at, size_bytes, agent, model, cost_usd, payload)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                row,
-            )
-            connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
-        self._missed.discard(key)
-        self._keep_limits()
-
-    def release(self, key: str) -> None:
-        """End our claim without a result; a claim of another stays."""
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
-
-    def forget(self, key: str) -> bool:
-        """Remove a result, so that the call is bought again; False when there was none."""
-        with self._database.writing() as connection:
-            return connection.execute("DELETE FROM results WHERE key = ?", (key,)).rowcount > 0
-
-    async def wait_for(self, key: str, *, poll_seconds: float, timeout: float) -> AgentResult | None:
-        """What the holder of the claim puts; None when nobody holds one any more, or the time is up."""
-        return await waiting.wait_for(self, key, poll_seconds=poll_seconds, timeout=timeout)
-
-    def stats(self) -> LedgerStats:
-        """What is in the ledger now."""
-        with self._database.reading() as connection:
-            results, size_bytes, oldest_at, newest_at, cost_usd = connection.execute(
-                "SELECT count(*), coalesce(sum(size_bytes), 0), min(created_at), max(created_at),"
-                " coalesce(sum(cost_usd), 0.0) FROM results"
-            ).fetchone()
-            claims = [Claim(*row) for row in connection.execute("SELECT owner, lease_seconds, expires_at FROM claims")]
-            pages, page_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in _FILE_SIZE)
-        now = self._clock()
-        return LedgerStats(
-            results=results,
-            claims=sum(claim.holds(now) for claim in claims),
-            size_bytes=size_bytes,
-            file_bytes=pages * page_bytes,
-            cost_usd=cost_usd,
-            oldest_at=oldest_at,
-            newest_at=newest_at,
-        )
-
-    def prune(self, max_age_days: float, max_bytes: int) -> Pruned:
-        """Remove results that are older, then the oldest until the rest takes no more bytes."""
-        limits = Limits(max_age_days=max_age_days, max_bytes=max_bytes)
-        return retention.prune(self._database, now=self._clock(), limits=limits)
-
-    def _keep_limits(self) -> None:
-        limits, self._limits = self._limits, None
-        if limits is not None:
-            # The result is stored. What could not be removed now is removed by the next run, and what is wrong with
-            # the file is told by the next call that needs it.
-            with suppress(StoreError):
-                retention.prune(self._database, now=self._clock(), limits=limits)
-
-    def _row(self, key: str, result: AgentResult) -> tuple[object, ...]:
         try:
             payload = encode_result(result)
             cost_usd = None if result.total_cost_usd is None else float(result.total_cost_usd)
@@ -174,31 +270,51 @@ class SqliteLedger:
             raise StoreError(
                 f"the result of {result.agent} cannot be stored: {error}", hint="it can be used, but not kept"
             ) from error
-        model = None if result.model is None else _encodable(result.model)
-        return key, self._clock(), len(payload), _encodable(result.agent), model, cost_usd, payload
+        model = None if result.model is None else text_column(result.model)
+        with self._database.writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO results (key, created_at, size_bytes, agent, model, cost_usd, payload)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (key, self._clock(), len(payload), text_column(result.agent), model, cost_usd, payload),
+            )
+            connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
+        self._missed.discard(key)
+        limits, self._limits = self._limits, None
+        if limits is not None:
+            # The result is stored. What could not be removed now is removed by the next run, and what is wrong with
+            # the file is reported by the next call that needs it.
+            with suppress(StoreError):
+                self._prune(limits)
 
-    def _decoded(self, key: str, payload: bytes) -> AgentResult:
-        try:
-            return decode_result(payload)
-        except Unreadable as error:
-            raise StoreError(
-                f"the result {key} in the database {self._database.path} cannot be read: {error}",
-                hint="run it afresh (--fresh); the new result takes its place",
-            ) from error
+    def release(self, key: str) -> None:
+        """End our claim without a result; a claim of another stays."""
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (key, str(self._owner)))
 
+    def _prune(self, limits: Limits) -> None:
+        """Remove what is too old, then the oldest until the rest fits, and give the room back.
 
-_FILE_SIZE = ("page_count", "page_size")
-
-
-def _standing_claim(connection: sqlite3.Connection, key: str) -> Claim | None:
-    row = connection.execute("SELECT owner, lease_seconds, expires_at FROM claims WHERE key = ?", (key,)).fetchone()
-    return None if row is None else Claim(*row)
-
-
-def _has_result(connection: sqlite3.Connection, key: str) -> bool:
-    return connection.execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone() is not None
-
-
-def _encodable(text: str) -> str:
-    """A name for the columns that people look at; the exact one is in the payload."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        Works in batches, so that no other process waits long, and two that do it at once do not remove too much.
+        """
+        now = self._clock()
+        oldest_allowed = now - limits.max_age_days * _SECONDS_PER_DAY
+        removed_some = False
+        while True:
+            with self._database.writing() as connection:
+                (total,) = connection.execute("SELECT coalesce(sum(size_bytes), 0) FROM results").fetchone()
+                doomed: list[tuple[int]] = []
+                for row, created_at, size_bytes in connection.execute(
+                    "SELECT rowid, created_at, size_bytes FROM results ORDER BY created_at LIMIT ?", (_BATCH_ROWS,)
+                ).fetchall():
+                    if created_at >= oldest_allowed and total <= limits.max_bytes:
+                        break
+                    doomed.append((row,))
+                    total -= size_bytes
+                connection.executemany("DELETE FROM results WHERE rowid = ?", doomed)
+            if not doomed:
+                break
+            removed_some = True
+        if removed_some:
+            self._database.give_back_room()
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM claims WHERE expires_at < ?", (now - _SECONDS_PER_DAY,))

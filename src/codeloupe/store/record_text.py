@@ -17,7 +17,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from msgspec import Struct
 from msgspec.structs import fields
 
-from codeloupe.store.failures import Unreadable
+from codeloupe.store.records import Unreadable
 
 _Kind = TypeVar("_Kind")
 _Reader = Callable[[Any], Any]

@@ -8,7 +8,7 @@ import os
 import secrets
 
 from codeloupe.model.pipeline import Approval
-from codeloupe.store.failures import Unreadable
+from codeloupe.store.records import Unreadable
 from codeloupe.store.run_files import UnfitFile, opened_directory, opened_or_made, read_file, replace_file
 from codeloupe.store.run_json import approval_from_json, approval_to_json
 

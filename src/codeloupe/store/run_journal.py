@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from codeloupe.model.pipeline import PipelineEvent
-from codeloupe.store.failures import Unreadable
+from codeloupe.store.records import Unreadable
 from codeloupe.store.run_files import flush, open_file, read_file, write_all
 from codeloupe.store.run_json import event_from_line, event_to_line
 

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
-from codeloupe.store.failures import Unreadable
 from codeloupe.store.record_text import plain, read
-from codeloupe.store.review_text import FromNewerVersion
+from codeloupe.store.records import FromNewerVersion, Unreadable
 
 # Raised when what is written can no longer be read by an older version, not when a field is added.
 VERSION = 1

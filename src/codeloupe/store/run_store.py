@@ -17,8 +17,7 @@ from pathlib import Path
 from codeloupe.errors import RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
 from codeloupe.store import run_approvals, run_journal
-from codeloupe.store.failures import Unreadable
-from codeloupe.store.review_text import FromNewerVersion
+from codeloupe.store.records import FromNewerVersion, Unreadable
 from codeloupe.store.run_files import (
     UnfitFile,
     flush,

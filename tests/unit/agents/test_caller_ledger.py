@@ -15,9 +15,8 @@ from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent import AgentRequest, PermissionMode
 from codeloupe.model.agent_events import AgentEvent, AgentFinished
 from codeloupe.model.ports import Agent
-from codeloupe.store.content_key import Asked, content_key, is_repeatable
 from codeloupe.store.database import Database
-from codeloupe.store.ledger import SqliteLedger
+from codeloupe.store.ledger import Asked, SqliteLedger, content_key, is_repeatable
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Delay, Hang, Json, Text
 from tests.unit.agents.call_samples import made_up_token, overloaded, request, result
@@ -119,7 +118,8 @@ def test_a_failed_call_is_not_stored_and_its_claim_is_given_back(
         with pytest.raises(kind):
             await first.ask(agent, asked)
         assert not second.is_claimed(asked)
-        assert second.ledger.stats().results == 0
+        with second.database.reading() as connection:
+            assert connection.execute("SELECT count(*) FROM results").fetchone() == (0,)
 
     in_runs(tmp_path, steps)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,8 @@ from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.errors import NotInstalled
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.ports import Agent
-from codeloupe.store.memory_ledger import MemoryLedger
+from codeloupe.store.database import Database
+from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing.agent import ScriptedAgent
 from tests.unit.agents.call_samples import request, result
 
@@ -59,9 +61,9 @@ def test_without_a_model_there_is_nothing_to_say() -> None:
     assert answer.notes == ("agent_sdk was not used: not here",)
 
 
-def test_the_answer_is_kept_under_what_was_asked_and_without_the_note() -> None:
+def test_the_answer_is_kept_under_what_was_asked_and_without_the_note(tmp_path: Path) -> None:
     keys: list[tuple[str | None, str]] = []
-    ledger = MemoryLedger()
+    ledger = SqliteLedger(Database(tmp_path / "ledger"))
 
     def key_of(asked: AgentRequest, agent: Agent) -> str:
         keys.append((asked.model, agent.name))

@@ -11,8 +11,8 @@ import pytest
 from codeloupe.agents.calls.purchases import Purchase, Purchases
 from codeloupe.errors import Crashed, StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
-from codeloupe.model.ports import Ledger
 from codeloupe.store.database import Database
+from codeloupe.store.interface import Ledger
 from codeloupe.store.ledger import SqliteLedger
 from tests.unit.agents.call_samples import result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing

@@ -11,11 +11,10 @@ from codeloupe.cli.parser import Parser
 from codeloupe.engine.history.keeping import keep
 from codeloupe.engine.history.opening import opened_history
 from codeloupe.errors import ConfigError, UsageError
-from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry
+from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry, Suppression, SuppressionKind
 from codeloupe.model.review import Review, ReviewError
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.reports.json_v1 import render_json
-from codeloupe.store.baseline.file import read_working_file
+from codeloupe.store.baseline import read_working_file
 from tests.repository import GitRepository
 from tests.unit.reports.examples import finding, review
 

@@ -8,10 +8,7 @@ import pytest
 
 from codeloupe.cli import config
 from codeloupe.cli.parser import Parser
-from codeloupe.config.json_schema import json_schema
-from codeloupe.config.schema import KEYS, Settings
-from codeloupe.config.template import initial_text
-from codeloupe.config.values import plain_values
+from codeloupe.config.schema import KEYS, Settings, initial_text, json_schema, plain_values
 from codeloupe.errors import ConfigError, OutputError, UsageError
 from tests.tables import for_each_row
 

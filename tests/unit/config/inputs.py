@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.config.files import ConfigText
-from codeloupe.config.loading import load_settings
-from codeloupe.config.provenance import LoadedSettings
+from codeloupe.config.loading import LoadedSettings, load_settings
 from codeloupe.errors import ConfigError
 
 

@@ -16,18 +16,14 @@ from codeloupe.config.files import (
     user_file_path,
 )
 from codeloupe.errors import ConfigError
+from tests.rows import rows
 
 
-@pytest.mark.parametrize("name", ["codeloupe.yaml", "codeloupe.yml"])
+@rows("name", ["codeloupe.yaml", "codeloupe.yml"])
 def test_either_spelling_of_the_repository_file_is_found(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("fail_on: low\n", encoding="utf-8")
     assert find_repository_file(tmp_path) == tmp_path / name
     assert read_repository_file(tmp_path) == ConfigText(name, "fail_on: low\n")
-
-
-def test_no_repository_file_is_no_error(tmp_path: Path) -> None:
-    assert find_repository_file(tmp_path) is None
-    assert read_repository_file(tmp_path) is None
 
 
 def test_both_spellings_together_are_refused(tmp_path: Path) -> None:
@@ -38,7 +34,7 @@ def test_both_spellings_together_are_refused(tmp_path: Path) -> None:
     assert caught.value.hint == "keep codeloupe.yaml and remove the other"
 
 
-@pytest.mark.parametrize("target", ["secret.yaml", "nowhere"])
+@rows("target", ["secret.yaml", "nowhere"])
 def test_a_repository_file_that_is_a_symbolic_link_is_not_followed(target: str, tmp_path: Path) -> None:
     (tmp_path / "secret.yaml").write_text("base_branch: secret\n", encoding="utf-8")
     (tmp_path / "codeloupe.yaml").symlink_to(tmp_path / target)
@@ -46,50 +42,8 @@ def test_a_repository_file_that_is_a_symbolic_link_is_not_followed(target: str, 
         read_repository_file(tmp_path)
 
 
-def test_a_user_file_may_be_a_symbolic_link(tmp_path: Path) -> None:
-    (tmp_path / "dotfiles.yaml").write_text("fail_on: low\n", encoding="utf-8")
-    link = tmp_path / "config.yaml"
-    link.symlink_to("dotfiles.yaml")
-    assert read_user_file(link) == ConfigText(str(link), "fail_on: low\n")
-
-
-def test_a_user_file_that_does_not_exist_is_no_error(tmp_path: Path) -> None:
-    assert read_user_file(tmp_path / "no" / "config.yaml") is None
-
-
-def test_a_named_pipe_does_not_make_us_wait(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "codeloupe.yaml")
-    with pytest.raises(ConfigError, match=r"codeloupe\.yaml: not a regular file"):
-        read_repository_file(tmp_path)
-
-
 def open_files() -> set[str]:
     return {path.name for path in Path("/dev/fd").iterdir()}
-
-
-def test_a_directory_is_refused_and_leaves_no_open_file(tmp_path: Path) -> None:
-    (tmp_path / "codeloupe.yaml").mkdir()
-    open_before = open_files()
-    with pytest.raises(ConfigError, match=r"codeloupe\.yaml: not a regular file"):
-        read_repository_file(tmp_path)
-    assert open_files() == open_before
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"mine\.yaml: no such file"):
-        read_config_file(tmp_path / "mine.yaml", name="mine.yaml", follow_symlinks=True)
-
-
-def test_a_path_through_a_file_is_refused_with_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"x: cannot be read: not a directory"):
-        read_config_file(tmp_path / "file" / "x", name="x", follow_symlinks=True)
-
-
-def test_a_name_with_control_characters_is_shown_escaped(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        read_config_file(tmp_path / "a", name="\x1b[31m", follow_symlinks=True)
-    assert caught.value.message.startswith(r"\x1b[31m: ")
 
 
 def test_one_megabyte_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> None:
@@ -101,7 +55,7 @@ def test_one_megabyte_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> No
         read_repository_file(tmp_path)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("data", "message"),
     [
         (b"# a\n# b\nfail_on: \xff\n", r"f:3: not UTF-8 text \(byte 0xff\)"),
@@ -115,7 +69,7 @@ def test_bytes_that_are_not_utf_8_are_refused_with_their_line(data: bytes, messa
     assert caught.value.hint == "save the file as UTF-8"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("environment", "path"),
     [
         ({"XDG_CONFIG_HOME": "/settings", "HOME": "/home/somebody"}, "/settings/codeloupe/config.yaml"),
@@ -130,7 +84,7 @@ def test_the_user_file_is_where_the_environment_says(environment: dict[str, str]
     assert user_file_path(environment) == (None if path is None else Path(path))
 
 
-@pytest.mark.parametrize("as_file", [False, True])
+@rows("as_file", [False, True])
 def test_the_root_is_the_nearest_directory_that_holds_git(tmp_path: Path, *, as_file: bool) -> None:
     inner = tmp_path / "outer" / "inner"
     deep = inner / "a" / "b"
@@ -138,7 +92,42 @@ def test_the_root_is_the_nearest_directory_that_holds_git(tmp_path: Path, *, as_
     (tmp_path / "outer" / ".git").mkdir()
     (inner / ".git").touch() if as_file else (inner / ".git").mkdir()
     assert repository_root(deep) == inner.resolve()
-
-
-def test_without_git_the_root_is_the_directory_itself(tmp_path: Path) -> None:
     assert repository_root(tmp_path) == tmp_path.resolve()
+
+
+def test_a_file_that_is_not_there_is_no_error_and_the_users_own_may_be_a_link(tmp_path: Path) -> None:
+    assert find_repository_file(tmp_path) is None
+    assert read_repository_file(tmp_path) is None
+    assert read_user_file(tmp_path / "no" / "config.yaml") is None
+    (tmp_path / "dotfiles.yaml").write_text("fail_on: low\n", encoding="utf-8")
+    link = tmp_path / "config.yaml"
+    link.symlink_to("dotfiles.yaml")
+    assert read_user_file(link) == ConfigText(str(link), "fail_on: low\n")
+
+
+def test_what_is_no_regular_file_is_refused_at_once_and_leaves_no_open_file(tmp_path: Path) -> None:
+    before = open_files()
+    for make in (os.mkfifo, os.mkdir):
+        place = tmp_path / make.__name__
+        place.mkdir()
+        make(place / "codeloupe.yaml")
+        with pytest.raises(ConfigError, match=r"codeloupe\.yaml: not a regular file"):
+            read_repository_file(place)
+    assert open_files() == before
+
+
+@rows(
+    ("path", "name", "message"),
+    [
+        ("mine.yaml", "mine.yaml", "mine.yaml: no such file"),
+        ("file/x", "x", "x: cannot be read: not a directory"),
+        ("a", "\x1b[31m", r"\x1b[31m: no such file"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(
+    tmp_path: Path, path: str, name: str, message: str
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError) as caught:
+        read_config_file(tmp_path / path, name=name, follow_symlinks=True)
+    assert caught.value.message == message

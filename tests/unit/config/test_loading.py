@@ -1,98 +1,70 @@
+"""Settings from files, variables, flags and the situation: which wins, where it came from, and what is refused."""
+
 from __future__ import annotations
 
-import itertools
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codeloupe.config.loading import load_settings_from_disk
-from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
-from codeloupe.config.schema import KEYS, USER_KEYS, Settings
-from codeloupe.config.values import plain_values
+from codeloupe.config.kinds import ARGUMENTS, COMMAND, SEVERITY
+from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings_from_disk
+from codeloupe.config.schema import KEYS, USER_KEYS, Settings, kind_of, plain_values
+from codeloupe.engine.experts.loading import load_experts
 from codeloupe.errors import ConfigError
 from codeloupe.model.finding import Severity
+from codeloupe.model.material import PathInstruction
+from codeloupe.model.sweep import CommitCategory
 from codeloupe.model.unit import Effort
+from tests.rows import rows
 from tests.unit.config.inputs import load, refusal
 
 USER, REPOSITORY, ENVIRONMENT, FLAG = "user", "repository", "environment", "flag"
 SOURCES = (USER, REPOSITORY, ENVIRONMENT, FLAG)
 
-# For each key: what the user file, the repository file, the variable and the flag say, and what each means.
-TABLE: dict[str, tuple[tuple[str, object], tuple[str, object], tuple[str, object], tuple[object, object]]] = {
-    "base_branch": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "include": (("[a, b]", ("a", "b")), ("[c]", ("c",)), ("d, e,", ("d", "e")), (["f"], ("f",))),
-    "exclude": (("[a, b]", ("a", "b")), ("[c]", ("c",)), ("d,e", ("d", "e")), (("f",), ("f",))),
-    "fail_on": (("P0", Severity.CRITICAL), ("P2", Severity.MEDIUM), ("[P3]", Severity.LOW), ("Error", Severity.HIGH)),
-    "min_severity": (("high", Severity.HIGH), ("info", Severity.LOW), ("P1", Severity.HIGH), ("P2", Severity.MEDIUM)),
-    "on_incomplete": (("pass", "pass"), ("fail", "fail"), ("pass", "pass"), ("fail", "fail")),
-    "on_parse_error": (("pass", "pass"), ("fail", "fail"), ("pass", "pass"), ("fail", "fail")),
-    "reviewer_type": (("offline", "offline"), ("auto", "auto"), ("codex", "codex"), ("cerberus", "cerberus")),
-    "reviewers": (
-        ("[codex, offline]", ("codex", "offline")),
-        ("[api]", ("api",)),
-        ("gemini, command,", ("gemini", "command")),
-        (["agent_sdk", "codex"], ("agent_sdk", "codex")),
-    ),
-    "lanes": (
-        ("[offline]", ("offline",)),
-        ("[offline, agent]", ("offline", "agent")),
-        ("agent, offline", ("agent", "offline")),
-        (["offline"], ("offline",)),
-    ),
-    "effort": (("low", Effort.LOW), ("high", Effort.HIGH), ("low", Effort.LOW), ("high", Effort.HIGH)),
-    "experts": (("[a, b]", ("a", "b")), ("[c]", ("c",)), ("d, e", ("d", "e")), (["f_1"], ("f_1",))),
-    "experts_folder": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "guidance": (("false", False), ("true", True), ("no", False), (True, True)),
-    "keep_history": (("false", False), ("true", True), ("no", False), (True, True)),
-    "passes": (("2", 2), ("3", 3), ("10", 10), (4, 4)),
-    "verify": (("false", False), ("true", True), ("no", False), (True, True)),
-    "max_file_bytes": (("1", 1), ("2_000", 2000), ("3", 3), (4, 4)),
-    "max_file_lines": (("1", 1), ("2", 2), ("3_000", 3000), ("4", 4)),
-    "timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
-    "review_timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
-    "skip_generated": (("false", False), ("true", True), ("no", False), (True, True)),
-    "skip_vendored": (("no", False), ("yes", True), ("0", False), (True, True)),
-    "skip_lock_files": (("off", False), ("on", True), ("FALSE", False), ("yes", True)),
-    "skip_minified": (("False", False), ("True", True), ("off", False), (True, True)),
-    "accept_unread": (
-        ("[archives]", ("archives",)),
-        ("[media]", ("media",)),
-        ("submodules, lfs_pointers", ("submodules", "lfs_pointers")),
-        (["programs"], ("programs",)),
-    ),
-    "untrusted": (("true", True), ("false", False), ("1", True), (False, False)),
-    "agents": (("[codex]", ("codex",)), ("[api]", ("api",)), ("gemini, api", ("gemini", "api")), (["api"], ("api",))),
-    "model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "agent_timeout_seconds": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
-    "agent_sdk_review_timeout": (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0)),
-    "agent_sdk_reviewer_model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "concurrency": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
-    "calls_per_minute": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
-    "max_budget_usd": (("1", 1.0), ("2.5", 2.5), ("3", 3.0), (4, 4.0)),
-    "max_tokens": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
-    "max_requests": (("1", 1), ("2", 2), ("3", 3), (4, 4)),
-    "wait_for_quota": (("true", True), ("false", False), ("1", True), (False, False)),
-    "keep_sessions": (("true", True), ("false", False), ("1", True), (False, False)),
-    "mask_prompts": (("false", False), ("true", True), ("no", False), (True, True)),
-    "claude_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "codex_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "gemini_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "review_command": (
-        ("[a, b c]", ("a", "b c")),
-        ("[d]", ("d",)),
-        ("program --flag 'two words'", ("program", "--flag", "two words")),
-        (["f"], ("f",)),
-    ),
-    "review_gate_path": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "review_gate_arguments": (("[--a]", ("--a",)), ("[b]", ("b",)), ('"c d" e', ("c d", "e")), (["f"], ("f",))),
-    "api_model": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "api_base_url": (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four")),
-    "allow_bypass": (("true", True), ("false", False), ("1", True), (False, False)),
-}
-# What only a file can carry; `test_groups.py` has their tests.
+# What the user file, the repository file, the variable and the flag say for each kind of value, and what each means.
+_FOUR_TEXTS = (("one", "one"), ("two", "two"), ("three", "three"), ("four", "four"))
+_LISTS = (("[a, b]", ("a", "b")), ("[c]", ("c",)), ("d, e,", ("d", "e")), (["f_1"], ("f_1",)))
+_WORDS = (
+    ("[a, b c]", ("a", "b c")),
+    ("[d]", ("d",)),
+    ("p --flag 'two words'", ("p", "--flag", "two words")),
+    _LISTS[3],
+)
+_SEVERITIES = (("P0", Severity.CRITICAL), ("P2", Severity.MEDIUM), ("[P3]", Severity.LOW), ("Error", Severity.HIGH))
+_ON = (("false", False), ("yes", True), ("no", False), (True, True))
+_OFF = (("true", True), ("off", False), ("1", True), ("FALSE", False))
+_WHOLE = (("2", 2), ("3", 3), ("1_0", 10), (4, 4))
+_NUMBERS = (("1", 1.0), ("2.5", 2.5), ("3e1", 30.0), (4, 4.0))
+
+
+def said_by_sources(key: str) -> tuple[tuple[object, object], ...]:
+    """What four sources may say about a key, by the kind of its value, and what the settings make of it."""
+    kind, default = kind_of(key), getattr(Settings(), key)
+    words = kind.choices
+    if kind is SEVERITY:
+        return _SEVERITIES
+    if isinstance(default, bool):
+        return _ON if default else _OFF
+    if isinstance(default, Effort):
+        return tuple((word, Effort(word)) for word in ("low", "high", "low", "high"))
+    if words and isinstance(default, str):
+        return tuple((word, word) for word in (words[-1], words[0], words[1], words[0]))
+    if words:
+        one, two = words[:2]
+        return ((f"[{one}]", (one,)), (f"[{two}, {one}]", (two, one)), (f"{one}, {two}", (one, two)), ([two], (two,)))
+    if isinstance(default, tuple):
+        return _WORDS if kind in (COMMAND, ARGUMENTS) else _LISTS
+    if "integer" in str(kind.schema):
+        return _WHOLE
+    return _NUMBERS if "number" in str(kind.schema) else _FOUR_TEXTS
+
+
+# What only a file can carry.
 GROUPS = ("own_experts", "commit_experts", "instructions")
 # Flags that are called otherwise than their key.
 FLAG_NAMES = {
@@ -105,14 +77,10 @@ FLAG_NAMES = {
     "agents": "--agent",
     "keep_sessions": "--keep-session",
 }
-SUBSETS = [subset for size in range(5) for subset in itertools.combinations(SOURCES, size)]
+SUBSETS = [SOURCES[:size] for size in range(5)] + [SOURCES[:1] + SOURCES[2:], SOURCES[1:3], SOURCES[2:]]
 
 
-def test_the_table_of_this_test_has_every_key() -> None:
-    assert {*TABLE, *GROUPS} == set(KEYS)
-
-
-@pytest.mark.parametrize("key", TABLE)
+@rows("key", [key for key in KEYS if key not in GROUPS])
 def test_the_strongest_source_wins_and_is_named(key: str, tmp_path: Path) -> None:
     for number, subset in enumerate(SUBSETS):
         # What a repository may not set is not looked for there; that it is refused is another test.
@@ -121,7 +89,8 @@ def test_the_strongest_source_wins_and_is_named(key: str, tmp_path: Path) -> Non
 
 
 def check_the_strongest(key: str, given_by: tuple[str, ...], *, user_file: Path) -> None:
-    (user, _), (repository, _), (variable, _), (flag, _) = TABLE[key]
+    said = said_by_sources(key)
+    (user, _), (repository, _), (variable, _), (flag, _) = said
     name, flag_name = f"CODELOUPE_{key.upper()}", FLAG_NAMES.get(key, "--" + key.replace("_", "-"))
     if USER in given_by:
         user_file.write_text(f"# mine\n\n{key}: {user}\n", encoding="utf-8")
@@ -129,11 +98,11 @@ def check_the_strongest(key: str, given_by: tuple[str, ...], *, user_file: Path)
     loaded = load(
         f"# ours\n{key}: {repository}\n" if REPOSITORY in given_by else None,
         user_file=user_file,
-        environment={name: variable} if ENVIRONMENT in given_by else {},
+        environment={name: str(variable)} if ENVIRONMENT in given_by else {},
         flags={key: flag if FLAG in given_by else None},
     )
 
-    meanings = {source: entry[1] for source, entry in zip(SOURCES, TABLE[key], strict=True)}
+    meanings = {source: entry[1] for source, entry in zip(SOURCES, said, strict=True)}
     origins = {
         USER: Origin(OriginKind.USER, str(user_file), 3),
         REPOSITORY: Origin(OriginKind.REPOSITORY, "codeloupe.yaml", 2),
@@ -148,16 +117,9 @@ def check_the_strongest(key: str, given_by: tuple[str, ...], *, user_file: Path)
     assert others == {Origin(OriginKind.DEFAULT)}, given_by
 
 
-def test_nothing_given_means_defaults() -> None:
-    assert load().settings == Settings()
-
-
-@pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n", "---\n...\n", "~", "{}", "\ufeff"])
-def test_an_empty_file_means_defaults(text: str) -> None:
-    assert load(text).settings == Settings()
-
-
-def test_a_byte_order_mark_does_not_hide_the_first_key() -> None:
+def test_an_empty_file_means_defaults_and_a_byte_order_mark_hides_nothing() -> None:
+    for text in (None, "", "\n", "# only a comment\n", "---\n", "---\n...\n", "~", "{}", "\ufeff"):
+        assert load(text).settings == Settings(), text
     assert load("\ufefffail_on: low").settings.fail_on is Severity.LOW
 
 
@@ -173,47 +135,28 @@ def test_loaded_settings_cannot_be_changed() -> None:
         loaded.origins["fail_on"] = Origin(OriginKind.FLAG)  # type: ignore[index]  # that it is refused is the test
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "found"),
-    [
-        ("base_branch", "yes", "'yes'"),
-        ("base_branch", "-x", "'-x'"),
-        ("base_branch", '""', "''"),
-        ("base_branch", r'"a\0b"', r"'a\x00b'"),
-        ("base_branch", "[a]", "a list"),
-        ("include", "src", "'src'"),
-        ("include", "", "nothing"),
-        ("exclude", "{a: b}", "a group of keys"),
-        ("fail_on", "worst", "'worst'"),
-        ("fail_on", "true", "'true'"),
-        ("fail_on", "", "nothing"),
-        ("fail_on", "4", "'4'"),
-        ("fail_on", "3", "'3'"),
-        ("min_severity", "0", "'0'"),
-        ("fail_on", "0x" + "f" * 4000, "'0x" + "f" * 58 + "…'"),
-        ("min_severity", "[high]", "a list"),
-        ("on_incomplete", "ignore", "'ignore'"),
-        ("reviewer_type", "claude", "'claude'"),
-        ("reviewers", "codex", "'codex'"),
-        ("lanes", "[]", "an empty list"),
-        ("effort", "3", "'3'"),
-        ("passes", "11", "'11'"),
-        ("passes", "0", "'0'"),
-        ("verify", "'yes'", "'yes'"),
-        ("max_file_bytes", "0", "'0'"),
-        ("max_file_bytes", "true", "'true'"),
-        ("max_file_bytes", "'5'", "'5'"),
-        ("max_file_bytes", "1.5", "'1.5'"),
-        ("max_file_lines", "0x" + "f" * 4000, "'0x" + "f" * 58 + "…'"),
-        ("timeout_seconds", "0", "'0'"),
-        ("timeout_seconds", ".nan", "'.nan'"),
-        ("timeout_seconds", ".inf", "'.inf'"),
-        ("timeout_seconds", "true", "'true'"),
-        ("timeout_seconds", "0x" + "f" * 4000, "'0x" + "f" * 58 + "…'"),
-        ("skip_generated", "1", "'1'"),
-        ("untrusted", "maybe", "'maybe'"),
-    ],
-)
+_HUGE = "0x" + "f" * 4000
+WRONG = {
+    "base_branch": {"yes": "'yes'", "-x": "'-x'", '""': "''", r'"a\0b"': r"'a\x00b'", "[a]": "a list"},
+    "include": {"src": "'src'", "": "nothing"},
+    "exclude": {"{a: b}": "a group of keys"},
+    "fail_on": {"worst": "'worst'", "true": "'true'", "": "nothing", "4": "'4'", "3": "'3'", _HUGE: f"'{_HUGE[:60]}…'"},
+    "min_severity": {"0": "'0'", "[high]": "a list"},
+    "on_incomplete": {"ignore": "'ignore'"},
+    "reviewer_type": {"claude": "'claude'"},
+    "reviewers": {"codex": "'codex'"},
+    "lanes": {"[]": "an empty list"},
+    "effort": {"3": "'3'"},
+    "passes": {"11": "'11'", "0": "'0'"},
+    "verify": {"'yes'": "'yes'"},
+    "max_file_bytes": {"0": "'0'", "true": "'true'", "'5'": "'5'", "1.5": "'1.5'", _HUGE: f"'{_HUGE[:60]}…'"},
+    "timeout_seconds": {"0": "'0'", ".nan": "'.nan'", ".inf": "'.inf'", "true": "'true'", _HUGE: f"'{_HUGE[:60]}…'"},
+    "skip_generated": {"1": "'1'"},
+    "untrusted": {"maybe": "'maybe'"},
+}
+
+
+@rows(("key", "value", "found"), [(key, *row) for key, values in WRONG.items() for row in values.items()])
 def test_a_wrong_value_is_named_with_its_line_and_what_was_expected(key: str, value: str, found: str) -> None:
     error = refusal(f"# first line\n{key}: {value}\n")
     assert error.message.startswith(f"codeloupe.yaml:2: {key}: expected ")
@@ -221,89 +164,70 @@ def test_a_wrong_value_is_named_with_its_line_and_what_was_expected(key: str, va
     assert error.hint
 
 
-def test_the_allowed_words_are_listed() -> None:
-    assert "expected fail or pass, found 'no'" in refusal("on_incomplete: 'no'").message
-    assert "expected critical, high, medium or low (or P0 to P3), found" in refusal("fail_on: huge").message
+_FILE, _ENV, _SCHEMA = "codeloupe.yaml", "CODELOUPE_", "`codeloupe config schema`"
+_TIMEOUTS = ("timeout_seconds", "review_timeout_seconds", "agent_sdk_review_timeout")
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
+@rows(
+    ("source", "message", "hint"),
     [
-        ("fail_on: hihg", "did you mean `high`?"),
-        ("on_incomplete: Pass", "did you mean `pass`?"),
-        ("base_branch: 1.10", "put it in quotes"),
-        ("include: [1.10]", "put it in quotes"),
-        ("timeout_seconds: soon", "the default is 300"),
+        ("on_incomplete: 'no'", f"{_FILE}:1: on_incomplete: expected fail or pass, found 'no'", "the default is fail"),
+        ("fail_on: huge", f"{_FILE}:1: fail_on: expected critical, high, medium or low (or P0 to P3), found", "the"),
+        ("fail_on: hihg", f"{_FILE}:1: fail_on: ", "did you mean `high`?"),
+        ("on_incomplete: Pass", f"{_FILE}:1: on_incomplete: ", "did you mean `pass`?"),
+        ("base_branch: 1.10", f"{_FILE}:1: base_branch: ", "put it in quotes"),
+        ("include: [1.10]", f"{_FILE}:1: include: entry 1: ", "put it in quotes"),
+        ("timeout_seconds: soon", f"{_FILE}:1: timeout_seconds: ", "the default is 300"),
+        ("include:\n  - src\n  - 5\n", f"{_FILE}:3: include: entry 2: expected a pattern as text, found '5'", "put it"),
+        ("reviewers: [agent_sdk, codx]", f"{_FILE}:1: reviewers: entry 2: expected agent_sdk", "did you mean `codex`?"),
+        ("reviewers: [auto]", f"{_FILE}:1: reviewers: entry 1: expected agent_sdk", _SCHEMA),
+        ("lanes:\n  - agent\n  - agent", f"{_FILE}:3: lanes: entry 2: expected each name once, found 'agent'", _SCHEMA),
+        ("experts: [a b]", f"{_FILE}:1: experts: entry 1: expected a name of letters", _SCHEMA),
+        ("experts: [5]", f"{_FILE}:1: experts: entry 1: expected a name of letters", "put it in quotes"),
+        ("\n\nfailOn: high\n", f"{_FILE}:3: failOn: unknown key", "did you mean `fail_on`?"),
+        ("fial_on: high\n", f"{_FILE}:1: fial_on: unknown key", "did you mean `fail_on`?"),
+        ("timeout: 5\n", f"{_FILE}:1: timeout: unknown key", "did you mean `timeout_seconds`?"),
+        ("colour: blue", f"{_FILE}:1: colour: unknown key", "`codeloupe config show` lists every key"),
+        (r'"\e[31mred\u202e\n": 1', rf"{_FILE}:1: '\x1b[31mred\u202e\n': unknown key", "`codeloupe config show`"),
+        ("fail_on: low\nuntrusted: true\nfail_on: low", f"{_FILE}:3: fail_on: already given on line 1", "keep one"),
+        ("<<: {fail_on: low}", f"{_FILE}:1: '<<': unknown key", "`codeloupe config show`"),
+        ({f"{_ENV}FAIL_ON": "worst"}, f"{_ENV}FAIL_ON: expected critical, high, medium or low", "change or unset COD"),
+        ({f"{_ENV}UNTRUSTED": "ja"}, f"{_ENV}UNTRUSTED: expected true or false, found 'ja'", "change or unset CODEL"),
+        ({f"{_ENV}MAX_FILE_BYTES": "9" * 5000}, f"{_ENV}MAX_FILE_BYTES: expected a whole number from 1", "change or"),
+        ({f"{_ENV}TIMEOUT_SECONDS": "nan"}, f"{_ENV}TIMEOUT_SECONDS: expected a number of seconds above 0", "change"),
+        (
+            {f"{_ENV}BASE_BRANCH": "\udcff"},
+            f"{_ENV}BASE_BRANCH: expected the name of a branch as text, found",
+            "change",
+        ),
+        (
+            {f"{_ENV}REVIEWERS": "codex, offlin"},
+            f"{_ENV}REVIEWERS: expected a list of agent_sdk, ",
+            "did you mean `off",
+        ),
+        ({f"{_ENV}REVIEW_COMMAND": "a 'b"}, f"{_ENV}REVIEW_COMMAND: expected a program and its arguments as", "change"),
+        ({f"{_ENV}FAIL_ON\x1b": "high"}, rf"{_ENV}FAIL_ON\x1b: unknown variable", "did you mean `CODELOUPE_FAIL_ON`?"),
+        ({f"{_ENV}FAILON": "high"}, f"{_ENV}FAILON: unknown variable", "did you mean `CODELOUPE_FAIL_ON`?"),
+        ({f"{_ENV}fail_on": "high"}, f"{_ENV}fail_on: unknown variable", "did you mean `CODELOUPE_FAIL_ON`?"),
+        ({f"{_ENV}TIMEOUT": "5"}, f"{_ENV}TIMEOUT: unknown variable", "did you mean `CODELOUPE_TIMEOUT_SECONDS`?"),
+        (
+            {"max_file_bytes": "many"},
+            "--max-file-bytes: expected a whole number from 1 to 1,000,000,000",
+            "change or l",
+        ),
+        ({"include": [1, 2]}, "--include: expected a list of patterns", "put it in quotes"),
+        (dict.fromkeys(_TIMEOUTS, -5.0), "--timeout: expected a number of seconds above 0, found '-5.0'", "change or"),
     ],
 )
-def test_a_wrong_value_comes_with_a_way_out(text: str, hint: str) -> None:
-    assert refusal(text).hint == hint
-
-
-def test_a_wrong_entry_of_a_list_is_named_with_its_own_line() -> None:
-    error = refusal("include:\n  - src\n  - 5\n")
-    assert error.message == "codeloupe.yaml:3: include: entry 2: expected a pattern as text, found '5'"
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("CODELOUPE_FAIL_ON", "worst", "CODELOUPE_FAIL_ON: expected critical, high, medium or low (or P0 to P3)"),
-        ("CODELOUPE_UNTRUSTED", "ja", "CODELOUPE_UNTRUSTED: expected true or false, found 'ja'"),
-        ("CODELOUPE_MAX_FILE_BYTES", "9" * 5000, "CODELOUPE_MAX_FILE_BYTES: expected a whole number from 1 to"),
-        ("CODELOUPE_TIMEOUT_SECONDS", "nan", "CODELOUPE_TIMEOUT_SECONDS: expected a number of seconds above 0"),
-        ("CODELOUPE_BASE_BRANCH", "\udcff", r"CODELOUPE_BASE_BRANCH: expected the name of a branch as text, found"),
-    ],
-)
-def test_a_wrong_variable_is_named(name: str, value: str, message: str) -> None:
-    error = refusal(environment={name: value})
+def test_a_mistake_is_told_with_its_place_what_was_expected_and_a_way_out(source: Any, message: str, hint: str) -> None:
+    if isinstance(source, str):
+        error = refusal(source)
+    elif next(iter(source)).startswith(_ENV):
+        error = refusal(environment=source)
+    else:
+        error = refusal(flags=source)
     assert error.message.startswith(message)
-    assert error.hint == f"change or unset {name}"
-
-
-def test_a_wrong_flag_is_named() -> None:
-    error = refusal(flags={"max_file_bytes": "many"})
-    assert error.message == "--max-file-bytes: expected a whole number from 1 to 1,000,000,000, found 'many'"
-    assert error.hint == "change or leave out --max-file-bytes"
-
-
-def test_a_flag_that_sets_several_keys_is_blamed_once() -> None:
-    keys = ("timeout_seconds", "review_timeout_seconds", "agent_sdk_review_timeout")
-    error = refusal(flags=dict.fromkeys(keys, -5.0))  # type: ignore[arg-type]  # numbers, as argparse gives them
-    assert error.message == "--timeout: expected a number of seconds above 0, found '-5.0'"
-
-
-@pytest.mark.parametrize(
-    ("text", "message", "hint"),
-    [
-        ("reviewers: [agent_sdk, codx]", "reviewers: entry 2: expected agent_sdk", "did you mean `codex`?"),
-        ("reviewers: [auto]", "reviewers: entry 1: expected agent_sdk", "`codeloupe config schema`"),
-        ("lanes:\n  - agent\n  - agent", "lanes: entry 2: expected each name once, found 'agent'", "`codeloupe"),
-        ("experts: [a b]", "experts: entry 1: expected a name of letters", "`codeloupe"),
-        ("experts: [5]", "experts: entry 1: expected a name of letters", "put it in quotes"),
-    ],
-)
-def test_a_wrong_name_in_a_list_is_named_with_its_entry(text: str, message: str, hint: str) -> None:
-    error = refusal(text)
-    assert message in error.message
     assert error.hint.startswith(hint)
-
-
-def test_a_wrong_name_in_a_variable_comes_with_the_one_that_was_meant() -> None:
-    error = refusal(environment={"CODELOUPE_REVIEWERS": "codex, offlin"})
-    assert error.message.startswith("CODELOUPE_REVIEWERS: expected a list of agent_sdk, ")
-    assert error.message.endswith("found 'codex, offlin'")
-    assert error.hint == "did you mean `offline`?"
-
-
-def test_quotes_that_do_not_close_in_a_command_are_refused_in_words() -> None:
-    error = refusal(environment={"CODELOUPE_REVIEW_COMMAND": "a 'b"})
-    assert error.message.startswith("CODELOUPE_REVIEW_COMMAND: expected a program and its arguments as a list")
-
-
-def test_several_wrong_entries_in_a_variable_are_told_once() -> None:
-    error = refusal(flags={"include": [1, 2]})  # type: ignore[dict-item]  # a caller's mistake
-    assert error.message.startswith("--include: expected a list of patterns")
     assert "\n" not in error.message
 
 
@@ -352,6 +276,29 @@ def test_both_files_are_read_from_disk(tmp_path: Path) -> None:
     assert loaded.origins["untrusted"] == Origin(OriginKind.USER, str(user_file), 2)
 
 
+@rows("key", sorted(USER_KEYS))
+def test_a_repository_cannot_choose_what_runs_here_or_where_keys_go(key: str) -> None:
+    error = refusal(f"fail_on: low\n{key}: true\n")
+    assert error.message.startswith(f"codeloupe.yaml:2: {key}: a repository cannot set this")
+    assert f"CODELOUPE_{key.upper()}" in error.hint
+
+
+@rows(
+    ("pattern", "problem"),
+    [
+        ("[z-a].py", "its range from 'z' to 'a' runs backwards"),
+        ("./src", "it has `.` where a path has the name of a folder or file"),
+        ("/", "it names no file"),
+    ],
+)
+def test_a_pattern_that_makes_no_sense_is_told_with_its_line(pattern: str, problem: str) -> None:
+    error = refusal(f'fail_on: high\nexclude:\n  - "*.py"\n  - "{pattern}"\n')
+    assert error.message == f"codeloupe.yaml:4: exclude: entry 2: expected a pattern that makes sense: {problem}"
+    assert "paths: entry 1: expected a pattern" in refusal(f'instructions: [{{paths: ["{pattern}"], text: x}}]').message
+    flags: Any = {"exclude": [pattern]}
+    assert refusal(flags=flags).message.startswith("--exclude: expected a pattern that makes sense: ")
+
+
 _FRAGMENTS = (
     *KEYS,
     *("failOn", ": ", ":", "\n", "\n  ", "- ", "[", "]", "{", "}", ", ", "&a ", "*a", "!!int ", "!x ", "!!str ", "'"),
@@ -394,3 +341,267 @@ def test_any_variable_loads_or_is_refused_in_words(key: str, text: str) -> None:
         assert result.message.isprintable()
     else:
         assert result.origins[key].kind is (OriginKind.ENVIRONMENT if text.strip() else OriginKind.DEFAULT)
+
+
+def test_what_is_no_setting_is_left_alone_and_an_unknown_flag_is_a_mistake_of_the_caller() -> None:
+    for name in ("CODELOUPE_SPEED", "CODELOUPE_COLOUR", "CODELOUPE_", "MY_CODELOUPE_FAIL_ON", "FAIL_ON"):
+        assert load(environment={name: "low"}) == load(), name
+    for text in ("", "  "):
+        assert load(environment={"CODELOUPE_INCLUDE": text, "CODELOUPE_FAIL_ON": text}) == load()
+    with pytest.raises(KeyError):
+        load(flags={"colour": "high"})
+
+
+EXPERTS = """\
+experts: [payments]
+own_experts:
+  payments:
+    description: Where money moves.
+    brief: money
+    focus: [rounding, currency]
+    sceptical_of:
+      - amounts as floats
+    do_not_flag: names
+    paths: ["pay/**"]
+    severity_guide: {critical: money is lost, low: a report is ugly}
+"""
+INSTRUCTIONS = """\
+instructions:
+  - paths: ["api/**", "*.proto"]
+    text: |
+      Every field keeps its number.
+      Nothing is removed.
+"""
+
+
+def test_an_expert_of_ones_own_is_read_whole() -> None:
+    loaded = load(EXPERTS)
+    assert loaded.settings.own_experts == {
+        "payments": {
+            "description": "Where money moves.",
+            "brief": "money",
+            "focus": ("rounding", "currency"),
+            "sceptical_of": ("amounts as floats",),
+            "do_not_flag": ("names",),
+            "paths": ("pay/**",),
+            "severity_guide": {"critical": "money is lost", "low": "a report is ugly"},
+        }
+    }
+    assert loaded.origins["own_experts"] == Origin(OriginKind.REPOSITORY, "codeloupe.yaml", 2)
+
+
+def test_what_is_read_is_what_the_experts_are_made_of() -> None:
+    settings = load(EXPERTS).settings
+    (expert,) = load_experts(settings.experts, own=settings.own_experts)
+    assert (expert.name, expert.focus, expert.do_not_flag) == ("payments", ("rounding", "currency"), ("names",))
+
+
+def test_experts_cannot_be_changed_afterwards() -> None:
+    settings = load(EXPERTS).settings
+    with pytest.raises(TypeError):
+        settings.own_experts["more"] = settings.own_experts["payments"]  # type: ignore[index]  # refused: the test
+    with pytest.raises(TypeError):
+        settings.own_experts["payments"]["focus"] = ()  # type: ignore[index]  # as above
+    with pytest.raises(TypeError):
+        settings.own_experts["payments"]["severity_guide"]["low"] = "x"
+
+
+def test_experts_of_commits_are_read_by_category_and_cannot_be_changed() -> None:
+    settings = load("commit_experts:\n  bug_fix: [reliability, tests]\n  other: [mine]\n").settings
+    assert settings.commit_experts == {"bug_fix": ("reliability", "tests"), "other": ("mine",)}
+    with pytest.raises(TypeError):
+        settings.commit_experts["chore"] = ()  # type: ignore[index]  # refused: the test
+    assert Settings(commit_experts={CommitCategory.CHORE: ("x",)}).commit_experts == {"chore": ("x",)}
+
+
+def test_instructions_are_read_with_their_paths() -> None:
+    text = "Every field keeps its number.\nNothing is removed.\n"
+    assert load(INSTRUCTIONS).settings.instructions == (PathInstruction(("api/**", "*.proto"), text),)
+
+
+_NAMED = "expected a name of letters, digits, - and _"
+_OWN, _COMMITS, _GUIDE = "own_experts:\n  ", "commit_experts:\n  ", "severity_guide:\n      hihg: x"
+_FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
+
+
+@rows(
+    ("text", "message", "hint"),
+    [
+        (f"{_OWN}a:\n    focus: [x]\n    focsu: [x]", "4: own_experts.a.focsu: unknown key", "did you mean `focus`?"),
+        (f"{_OWN}a: {{focus: [x], zzz: 1}}", "2: own_experts.a.zzz: unknown key", "the keys are"),
+        (f"{_OWN}a:\n    paths: [x]", "2: own_experts.a: `focus` is missing", _SCHEMA),
+        (f"{_OWN}a: 5", "2: own_experts.a: expected a group with focus, and perhaps description, brief, ", _SCHEMA),
+        (f"{_OWN}a:\n    focus: []", f"3: {_FOCUS}: expected a list of texts, at least one, found an empty", _SCHEMA),
+        (f"{_OWN}a:\n    focus:\n      - x\n      - 5", f"5: {_FOCUS}: entry 2: expected a text of at", "put it in"),
+        (
+            f"{_OWN}a:\n    focus: x\n    {_GUIDE}",
+            "5: own_experts.a.severity_guide.hihg: unknown",
+            "did you mean `high",
+        ),
+        (f"{_OWN}Big Name: {{focus: x}}", f"2: own_experts.'Big Name': {_NAMED}, such as payments, found 'B", _SCHEMA),
+        (f"{_OWN}default: {{focus: x}}", "2: own_experts.default: `default` means the experts of an ord", _SCHEMA),
+        (f"{_OWN}a: {{focus: {'x' * 401}}}", f"2: {_FOCUS}: entry 1: expected a text of at most 400 char", _SCHEMA),
+        ("own_experts: [a]", "1: own_experts: expected experts by name", "the default is {}"),
+        (f"{_COMMITS}bugfix: [x]", "2: commit_experts.bugfix: unknown key", "did you mean `bug_fix`?"),
+        (f"{_COMMITS}chore: []", "2: commit_experts.chore: expected a list of names of experts, at least one", _SCHEMA),
+        (f"{_COMMITS}chore: [a, b c]", f"2: commit_experts.chore: entry 2: {_NAMED}", _SCHEMA),
+        ("commit_experts: [a]", "1: commit_experts: expected lists of names of", "the default is {}"),
+        (f"{_RULES}  - text: x", "2: instructions: entry 1: `paths` is missing", _SCHEMA),
+        (f"{_RULES}- {{paths: [a], text: x}}\n- paths: a\n  text: x", "3: instructions: entry 2: paths: exp", _SCHEMA),
+        (
+            f"{_RULES}- {{path: [a], text: x, paths: [b]}}",
+            "2: instructions: entry 1: path: unknown key",
+            "did you mean",
+        ),
+        ("instructions: x", "1: instructions: expected a list of groups", "the default is []"),
+    ],
+)
+def test_a_mistake_inside_a_group_is_named_with_its_own_line(text: str, message: str, hint: str) -> None:
+    error = refusal(text)
+    assert error.message.startswith(f"codeloupe.yaml:{message}")
+    assert error.hint.startswith(hint)
+
+
+def test_all_mistakes_of_a_group_are_told_at_once() -> None:
+    error = refusal("own_experts:\n  a: {focsu: [x], paths: [1]}\n  b: 5\n")
+    assert [row.split(": ")[:2] for row in error.message.splitlines()[1:]] == [
+        ["  codeloupe.yaml:2", "own_experts.a.focsu"],
+        ["  codeloupe.yaml:2", "own_experts.a"],
+        ["  codeloupe.yaml:2", "own_experts.a.paths"],
+        ["  codeloupe.yaml:3", "own_experts.b"],
+    ]
+
+
+def test_a_key_that_stands_twice_in_a_group_is_refused() -> None:
+    error = refusal("own_experts:\n  a: {focus: [x]}\n  b: {focus: [x]}\n  a: {focus: [y]}\n")
+    assert error.message == "codeloupe.yaml:4: a: already given on line 2"
+    assert "text: already given" in refusal("instructions: [{paths: [a], text: x, text: y}]").message
+
+
+@rows("key", ["own_experts", "commit_experts", "instructions"])
+def test_a_group_cannot_be_a_variable_or_a_flag(key: str) -> None:
+    name = f"CODELOUPE_{key.upper()}"
+    error = refusal(environment={name: "{}"})
+    assert error.message.startswith(f"{name}: expected ")
+    assert error.hint == "set it in a configuration file"
+    assert refusal(flags={key: "x"}).hint == "set it in a configuration file"
+
+
+def test_there_is_an_end_to_experts_keys_and_entries() -> None:
+    many = "own_experts:\n" + "".join(f"  e{number}: {{focus: [x]}}\n" for number in range(51))
+    assert refusal(many).message == "codeloupe.yaml:1: own_experts: more than 50 experts"
+    keys = "own_experts:\n  a:\n" + "".join(f"    k{number}: x\n" for number in range(101))
+    assert refusal(keys).message == "codeloupe.yaml:2: own_experts.a: more than 100 keys"
+    entries = "include: [" + "a, " * 1001 + "]"
+    focus = "own_experts:\n  a:\n    focus: [" + "a, " * 41 + "]"
+    assert refusal(focus).message == "codeloupe.yaml:3: own_experts.a.focus: more than 40 entries"
+    assert refusal(entries).message == "codeloupe.yaml:1: include: more than 1,000 entries"
+
+
+def test_of_thousands_of_mistakes_twenty_are_told_and_the_others_counted() -> None:
+    group = ", ".join(f"k{number}: x" for number in range(95))
+    in_groups = refusal("instructions:\n" + f"  - {{{group}}}\n" * 50).message.splitlines()
+    assert (in_groups[0], in_groups[-1]) == ("the configuration has 4,850 mistakes:", "  and 4,830 more")
+    at_the_top = refusal("".join(f"fail_onn{number}: 1\n" for number in range(1_000))).message.splitlines()
+    assert (at_the_top[0], at_the_top[-1]) == ("the configuration has 1,000 mistakes:", "  and 980 more")
+    assert len(in_groups) == len(at_the_top) == 22
+
+
+FORK = "because this is a pull request from a fork"
+UNKNOWN = "because this is a pull request from an unknown place"
+OURS, THEIRS = {"id": 1, "full_name": "owner/shop"}, {"id": 2, "full_name": "ada/shop", "fork": True}
+
+
+def loaded(environment: dict[str, str], *, file: str = "", **flags: object) -> LoadedSettings:
+    return load(file or None, environment=environment, flags=flags)
+
+
+def why(settings: LoadedSettings) -> str | None:
+    """Why a change is not trusted; None when it is."""
+    assert settings.settings.untrusted == (settings.origins["untrusted"].kind is not OriginKind.DEFAULT)
+    return settings.origins["untrusted"].where if settings.settings.untrusted else None
+
+
+def on_github(folder: Path, event: Any, *, name: str = "pull_request") -> dict[str, str]:
+    path = folder / "event.json"
+    path.write_text(event if isinstance(event, str) else json.dumps(event))
+    return {"GITHUB_ACTIONS": "true", "GITHUB_EVENT_NAME": name, "GITHUB_EVENT_PATH": str(path)}
+
+
+def pull_request(head: Any, base: Any = OURS) -> dict[str, Any]:
+    return {"pull_request": {"head": {"repo": head}, "base": {"repo": base}}, "repository": OURS}
+
+
+@rows(
+    ("event", "reason"),
+    [
+        (pull_request(THEIRS), FORK),
+        (pull_request(None), FORK),
+        ({"pull_request": {"head": {}, "base": {"repo": OURS}}}, FORK),
+        ({"pull_request": {"head": {"repo": OURS}, "base": {}}}, UNKNOWN),
+        (pull_request(OURS), None),
+        # A project that is itself a fork of another has branches of its own.
+        (pull_request({**OURS, "fork": True}), None),
+        (pull_request({"full_name": "ada/shop"}, {"full_name": "owner/shop"}), FORK),
+        ([], UNKNOWN),
+        ("{broken", UNKNOWN),
+        ("[" * 100_000, UNKNOWN),
+        ({"pull_request": "odd", "repository": OURS}, UNKNOWN),
+        ({}, UNKNOWN),
+    ],
+)
+def test_on_github_the_event_tells_whose_pull_request_it_is(tmp_path: Path, event: Any, reason: str | None) -> None:
+    assert why(loaded(on_github(tmp_path, event))) == reason
+
+
+@rows(
+    ("name", "event", "reason"),
+    [
+        ("workflow_run", {"workflow_run": {"head_repository": THEIRS}, "repository": OURS}, FORK),
+        ("workflow_run", {"workflow_run": {"head_repository": OURS}, "repository": OURS}, None),
+        ("issue_comment", {"issue": {"pull_request": {"url": "x"}}, "repository": OURS}, UNKNOWN),
+        ("issue_comment", {"issue": {"number": 3}, "repository": OURS}, None),
+        ("pull_request_target", pull_request(THEIRS), FORK),
+        ("push", {"ref": "refs/heads/main", "repository": OURS}, None),
+    ],
+)
+def test_other_events_of_github_tell_it_too(tmp_path: Path, name: str, event: Any, reason: str | None) -> None:
+    assert why(loaded(on_github(tmp_path, event, name=name))) == reason
+
+
+def test_a_pull_request_without_a_readable_event_counts_as_a_strangers(tmp_path: Path) -> None:
+    variables = on_github(tmp_path, {})
+    for path in (str(tmp_path / "gone"), str(tmp_path), "", "\0"):
+        for name in ("pull_request", "pull_request_target", "workflow_run"):
+            assert why(loaded({**variables, "GITHUB_EVENT_PATH": path, "GITHUB_EVENT_NAME": name})) == UNKNOWN
+        assert why(loaded({**variables, "GITHUB_EVENT_PATH": path, "GITHUB_EVENT_NAME": "push"})) is None
+
+
+def test_outside_of_github_its_variables_mean_nothing(tmp_path: Path) -> None:
+    assert why(loaded({**on_github(tmp_path, pull_request(THEIRS)), "GITHUB_ACTIONS": ""})) is None
+
+
+@rows(
+    ("variables", "reason"),
+    [
+        ({"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "2", "CI_MERGE_REQUEST_PROJECT_ID": "1"}, FORK),
+        ({"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "2"}, FORK),
+        ({"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "1", "CI_MERGE_REQUEST_PROJECT_ID": "1"}, None),
+        ({"CI_MERGE_REQUEST_PROJECT_ID": "1"}, None),
+        ({"SYSTEM_PULLREQUEST_ISFORK": "True"}, FORK),
+        ({"SYSTEM_PULLREQUEST_ISFORK": "False"}, None),
+        ({"CIRCLE_PR_REPONAME": "shop"}, FORK),
+        ({"CI": "true"}, None),
+    ],
+)
+def test_other_ci_tells_by_variables(variables: dict[str, str], reason: str | None) -> None:
+    assert why(loaded(variables)) == reason
+
+
+def test_the_repositorys_file_cannot_take_it_back_but_the_jobs_owner_can(tmp_path: Path) -> None:
+    variables = on_github(tmp_path, pull_request(THEIRS))
+    assert why(loaded(variables, file="untrusted: false\n")) == FORK
+    told = loaded({**variables, "CODELOUPE_UNTRUSTED": "false"})
+    assert not told.settings.untrusted
+    assert told.origins["untrusted"] == Origin(OriginKind.ENVIRONMENT, "CODELOUPE_UNTRUSTED")
+    assert why(loaded(variables, untrusted=True)) == "--untrusted"

@@ -5,10 +5,11 @@ from datetime import date
 from msgspec.structs import replace
 
 from codeloupe.engine.suppression_baseline import KnownFindings
-from codeloupe.model.baseline import Baseline, BaselineEntry, told_unused
+from codeloupe.model.baseline import Baseline, BaselineEntry
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import ReviewError
+from codeloupe.store.baseline_findings import told_unused
 from tests.unit.engine.samples import finding
 
 TODAY = date(2030, 6, 15)

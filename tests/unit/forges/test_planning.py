@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forges.comments import summary_body
 from codeloupe.forges.plan import make_plan
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.publication import (
@@ -22,7 +23,6 @@ from codeloupe.model.publication import (
     StandingOpinion,
 )
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, SkippedFile, SkipReason, Verdict
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from tests.publish_material import BASE, FIRST, SECOND, finding, patch, review
 from tests.publish_states import MAINTAINER, MARKER, disliked, pull_request, said, thread_about, told
 from tests.tables import for_each_row

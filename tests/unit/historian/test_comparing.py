@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from codeloupe.engine.history.comparing import compare
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.review import Coverage, FailedUnit, SkippedFile, SkipReason
-from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.store.memory_history import MemoryHistory
+from codeloupe.store.database import Database
+from codeloupe.store.history import SqliteHistory
 from tests.unit.store.history_samples import named, record
 
 
@@ -27,13 +30,14 @@ def defect(name: str, **changes: Any) -> Finding:
 
 
 def compared(earlier: ReviewRecord, later: ReviewRecord, *before: ReviewRecord) -> Comparison:
-    history = MemoryHistory()
-    for each in (*before, earlier, later):
-        history.save(each)
-    first, second = (history.get(each.review.review_id) for each in (earlier, later))
-    assert first is not None
-    assert second is not None
-    return compare(history, first, second)
+    with tempfile.TemporaryDirectory() as folder, Database(Path(folder, "history")) as database:
+        history = SqliteHistory(database)
+        for each in (*before, earlier, later):
+            history.save(each)
+        first, second = (history.get(each.review.review_id) for each in (earlier, later))
+        assert first is not None
+        assert second is not None
+        return compare(history, first, second)
 
 
 def names(findings: tuple[Finding, ...]) -> list[str]:

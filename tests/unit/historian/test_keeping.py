@@ -19,8 +19,8 @@ from codeloupe.engine.history.whereabouts import find_identity
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.history import HistoryQuery, RepositoryIdentity, ReviewRecord
 from codeloupe.model.review import Review
+from codeloupe.store.database import database_path
 from codeloupe.store.history import SqliteHistory
-from codeloupe.store.location import database_path
 from tests.repository import GitRepository
 from tests.unit.reports.examples import review
 from tests.unit.store.history_samples import commit_review, identifier, named, sweep_record

@@ -11,8 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from codeloupe.config.document import read_document
-from codeloupe.config.nodes import plain
+from codeloupe.config.yaml import plain, read_document
 from codeloupe.model.pipeline_definition import GateDefinition, PipelineDefinition, StageDefinition
 from codeloupe.pipeline.definition import load_pipeline, pipeline_schema
 from tests.pipeline_files import MINIMAL, stage_text

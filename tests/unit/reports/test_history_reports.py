@@ -36,7 +36,7 @@ from codeloupe.reports.history import (
     trends_json,
 )
 from codeloupe.reports.plain_table import cells
-from codeloupe.store.history_entries import entry_of_review, entry_of_sweep
+from codeloupe.store.history_writing import entry_of_review, entry_of_sweep
 from tests.tables import for_each_row
 from tests.unit.store.history_samples import any_of, commit_review, identifier, named, record, sweep_record
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codeloupe
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import (
@@ -23,7 +24,6 @@ from codeloupe.model.review import (
     SkipReason,
     Verdict,
 )
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import json_schema, render_json, schema_of
 from tests.tables import for_each_row

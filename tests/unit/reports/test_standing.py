@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.reports.closing import closing
 from codeloupe.reports.wording import (
     GapKind,

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Coverage, ReviewerInfo, Verdict
-from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.reports.text import render_text
 from tests.tables import for_each_row

@@ -7,9 +7,9 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-import msgspec
-import msgspec.structs
 from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import fields
 
 from codeloupe.model.commit import Commit
 from codeloupe.model.finding import Finding, Source
@@ -42,10 +42,10 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
         return _plain[kind]
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(list(kind))
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         hints = get_type_hints(kind)
         made: Any = kind
-        return st.builds(made, **{field.name: any_of(hints[field.name]) for field in msgspec.structs.fields(kind)})
+        return st.builds(made, **{field.name: any_of(hints[field.name]) for field in fields(kind)})
     arguments = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         return st.one_of(*map(any_of, arguments))
@@ -75,7 +75,7 @@ def named(fingerprint: str, **changes: Any) -> Finding:
 
 def record(number: int = 1, *findings: Finding, **changes: Any) -> ReviewRecord:
     """A saved review with these findings, one day after the one before it; fields of the review go in as well."""
-    of_review = {field.name for field in msgspec.structs.fields(Review)}
+    of_review = {field.name for field in fields(Review)}
     made = review(
         *findings,
         **{

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pwd
+import random
 import sqlite3
 import stat
 import subprocess
@@ -11,13 +14,26 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from codeloupe.errors import StoreError
-from codeloupe.store.database import Database
-from codeloupe.store.journal import use_rollback_journal
+from codeloupe.store.database import (
+    APPLICATION_ID,
+    MIGRATIONS,
+    Database,
+    database_path,
+    is_foreign,
+    may_be_shared,
+    migrate,
+    schema_version,
+    state_directory,
+)
+from codeloupe.store.ledger import SqliteLedger
 from tests.children import open_files
+from tests.rows import rows
+from tests.unit.store.samples import result
 
 
 class WithoutSharedMemory(Database):
@@ -101,14 +117,6 @@ def test_a_file_that_others_could_read_is_closed_to_them(path: Path) -> None:
     assert mode(path) == 0o600
 
 
-def test_a_directory_that_was_there_keeps_its_mode(path: Path) -> None:
-    path.parent.mkdir(mode=0o755)
-    path.parent.chmod(0o755)
-    with Database(path) as database:
-        add_claim(database, "k")
-    assert mode(path.parent) == 0o755
-
-
 def test_it_is_durable_and_waits_for_others(database: Database) -> None:
     names = ("journal_mode", "synchronous", "foreign_keys", "auto_vacuum", "busy_timeout")
     assert [setting(database, name) for name in names] == ["wal", 2, 1, 2, 15_000]
@@ -121,14 +129,6 @@ def test_closing_leaves_one_file_and_no_descriptor(path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     # What an earlier test left may be closed meanwhile.
     assert open_files() <= before
-
-
-def test_it_opens_again_after_closing(database: Database) -> None:
-    add_claim(database, "a")
-    database.close()
-    database.close()
-    add_claim(database, "b")
-    assert claims(database) == ["a", "b"]
 
 
 def test_a_block_that_raises_leaves_nothing(database: Database) -> None:
@@ -145,27 +145,6 @@ def test_what_sqlite_says_about_a_statement_is_an_error_of_ours(database: Databa
         connection.execute("INSERT INTO nowhere VALUES (1)")
     assert str(path) in caught.value.message
     assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
-
-
-def test_threads_take_turns(database: Database) -> None:
-    def work(name: int) -> None:
-        for number in range(20):
-            add_claim(database, f"{name}-{number}")
-            claims(database)
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(claims(database)) == 160
-
-
-def test_two_databases_of_one_process_on_one_file_see_each_other(database: Database, path: Path) -> None:
-    with Database(path) as other:
-        add_claim(database, "a")
-        add_claim(other, "b")
-        assert claims(database) == claims(other) == ["a", "b"]
 
 
 def test_a_writer_that_does_not_end_is_waited_for_and_then_named(database: Database, path: Path) -> None:
@@ -193,13 +172,6 @@ def test_opening_waits_for_one_who_has_the_file_for_himself(path: Path, kind: ty
     timer.join()
 
 
-def test_a_file_that_was_removed_is_made_anew(database: Database, path: Path) -> None:
-    add_claim(database, "old")
-    path.unlink()
-    assert claims(database) == []
-    assert path.exists()
-
-
 def test_a_file_that_was_moved_away_is_made_anew_and_not_written_to(database: Database, path: Path) -> None:
     add_claim(database, "old")
     path.rename(path.with_name("moved"))
@@ -207,19 +179,11 @@ def test_a_file_that_was_moved_away_is_made_anew_and_not_written_to(database: Da
     assert claims(database) == ["new"]
 
 
-@pytest.mark.parametrize("name", ["with space", "what?vfs=x#y%20", "\udcff\n", "ünïcode", ":memory:"])
+@rows("name", ["with space", "what?vfs=x#y%20", "\udcff\n", "ünïcode", ":memory:"])
 def test_any_name_of_a_directory_will_do(tmp_path: Path, name: str) -> None:
     with Database(tmp_path / name / "x.sqlite3") as database:
         add_claim(database, "k")
     assert (tmp_path / name / "x.sqlite3").stat().st_size > 0
-
-
-def test_a_relative_path_is_settled_when_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with Database(Path("x.sqlite3")) as database:
-        monkeypatch.chdir("/")
-        add_claim(database, "k")
-    assert (tmp_path / "x.sqlite3").exists()
 
 
 class TestWithoutSharedMemory:
@@ -260,14 +224,6 @@ class TestWithoutSharedMemory:
             assert (setting(database, "journal_mode"), setting(database, "synchronous")) == ("delete", 3)
             assert claims(database) == ["k"]
 
-    def test_memory_that_can_no_longer_be_mapped_is_done_without(self, path: Path) -> None:
-        with Database(path) as database:
-            add_claim(database, "k")
-        refuse_shared_memory(path)
-        with Database(path) as database:
-            assert claims(database) == ["k"]
-            assert (setting(database, "journal_mode"), setting(database, "synchronous")) == ("delete", 3)
-
     def test_it_comes_back_to_the_log_on_a_local_disk(self, path: Path) -> None:
         with WithoutSharedMemory(path) as elsewhere:
             add_claim(elsewhere, "k")
@@ -291,18 +247,6 @@ def test_on_a_shared_file_system_no_log_is_used_and_one_who_still_uses_it_is_wai
         assert claims(database) == ["k"]
         assert (setting(database, "journal_mode"), setting(database, "synchronous")) == ("delete", 3)
     timer.join()
-
-
-def test_a_file_is_turned_back_from_the_log_even_where_that_works(tmp_path: Path) -> None:
-    path = tmp_path / "x.sqlite3"
-    with closing(sqlite3.connect(path, isolation_level=None)) as before:
-        before.execute("PRAGMA journal_mode = WAL")
-        before.execute("CREATE TABLE kept (x)")
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        use_rollback_journal(connection)
-        names = ("journal_mode", "synchronous", "locking_mode")
-        assert [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names] == ["delete", 3, "normal"]
-        assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
 
 
 _FORKS = """
@@ -335,3 +279,368 @@ def test_a_child_made_by_a_fork_is_refused_and_does_no_harm(path: Path) -> None:
         f"the database {path} was opened before this process was forked",
         "[('k',)]",
     ]
+
+
+NO_DATABASES = [b"x", b"\0" * 99, b"n" * 511, b"n" * 512, b"\0" * 5000, b"SQLite format 3\0" + b"\xff" * 6000]
+
+
+def trouble(path: Path) -> StoreError:
+    with Database(path, busy_timeout_seconds=0.2) as database, pytest.raises(StoreError) as caught:
+        SqliteLedger(database).put("k", result())
+    assert str(path.parent) in caught.value.message
+    assert caught.value.hint
+    assert caught.value.exit_code == 3
+    return caught.value
+
+
+def filled(path: Path, count: int = 200) -> None:
+    with Database(path) as database:
+        ledger = SqliteLedger(database, limits=None)
+        with database.writing() as connection:
+            connection.executemany(
+                "INSERT INTO results VALUES (?, 1e9, 1, 'a', NULL, NULL, ?)",
+                ((f"{number:064x}", b"j" + b"x" * 3000) for number in range(count)),
+            )
+        ledger.put("whole", result())
+
+
+@rows("content", NO_DATABASES)
+def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, content: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    error = trouble(path)
+    assert "is not a database" in error.message
+    assert "move it away" in error.hint
+    assert "a new one will be created" in error.hint
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_file_is_told_and_left_as_it_is(path: Path) -> None:
+    filled(path)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(random.Random(4).randbytes(3 * 4096))
+    before = path.read_bytes()
+    error = trouble(path)
+    assert "is damaged" in error.message
+    assert "move it away" in error.hint
+    assert path.read_bytes() == before
+
+
+def test_a_newer_schema_is_left_as_it_is(path: Path) -> None:
+    filled(path)
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("PRAGMA user_version = 99")
+        newer.execute("PRAGMA journal_mode = DELETE")
+    before = path.read_bytes()
+    error = trouble(path)
+    assert f"newer codeloupe (schema 99, this one knows up to {len(MIGRATIONS)})" in error.message
+    assert "CODELOUPE_HOME" in error.hint
+    assert path.read_bytes() == before
+
+
+def test_a_database_of_another_program_is_left_as_it_is(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("CREATE TABLE cookies (x)")
+    before = path.read_bytes()
+    assert "is a database of another program" in trouble(path).message
+    assert path.read_bytes() == before
+
+
+def test_a_full_disk_is_told_and_what_was_stored_stays(path: Path) -> None:
+    with Database(path) as database:
+        ledger = SqliteLedger(database, limits=None)
+        ledger.put("before", result())
+        assert ledger.claim("k", lease_seconds=60)
+        with database.reading() as connection:
+            connection.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(StoreError, match="no room left") as caught:
+            ledger.put("k", result(os.urandom(100_000).hex()))
+        assert str(path) in caught.value.message
+        assert "make room" in caught.value.hint
+        assert ledger.get("before") is not None
+        assert ledger.get("k") is None
+        assert ledger.is_claimed("k")
+        with database.reading() as connection:
+            connection.execute("PRAGMA max_page_count = 1000000")
+        ledger.put("k", result())
+        assert ledger.get("k") is not None
+
+
+def test_one_result_that_cannot_be_read_is_told_and_can_be_bought_again(path: Path) -> None:
+    with Database(path) as database:
+        ledger = SqliteLedger(database)
+        ledger.put("k", result())
+        with database.writing() as connection:
+            connection.execute("UPDATE results SET payload = x'00'")
+        with pytest.raises(StoreError, match="the result k in the database .* cannot be read") as caught:
+            ledger.get("k")
+        assert "fresh=True" in caught.value.hint
+        ledger.put("k", result("again"))
+        found = ledger.get("k")
+        assert found is not None
+        assert found.output == "again"
+
+
+def test_what_is_not_known_is_told_in_sqlites_own_words(path: Path) -> None:
+    with Database(path) as database, pytest.raises(StoreError, match="something odd") as caught, database.reading():
+        raise sqlite3.ProgrammingError("something odd")
+    assert "if this comes again" in caught.value.hint
+
+
+_BIND = """
+import ctypes, os, sys
+if os.geteuid() == 0:
+    library = ctypes.CDLL(None, use_errno=True)
+    for capability in (1, 2):
+        if library.prctl(24, capability, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "cannot give up root's right to overlook permissions")
+os.execv(sys.executable, [sys.executable, "-c", *sys.argv[1:]])
+"""
+_USE = """
+import json, resource, signal, sys
+from pathlib import Path
+from codeloupe.errors import StoreError
+from codeloupe.model.agent import AgentResult
+from codeloupe.store.database import Database
+from codeloupe.store.ledger import SqliteLedger
+if len(sys.argv) > 2:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+told = {"stored": []}
+with Database(Path(sys.argv[1]), busy_timeout_seconds=0.2) as database:
+    ledger = SqliteLedger(database)
+    try:
+        for number in range(200):
+            ledger.put(f"new-{number}", AgentResult(success=True, output=bytes(range(256)).hex() * 8, agent="a"))
+            told["stored"].append(f"new-{number}")
+    except StoreError as error:
+        told |= {"message": error.message, "hint": error.hint}
+    try:
+        told["readable"] = ledger.get("whole") is not None
+    except StoreError:
+        told["readable"] = False
+print(json.dumps(told))
+"""
+
+
+def in_a_bound_process(path: Path, *arguments: str) -> dict[str, Any]:
+    """Use the ledger in a process that permissions bind, even when this one is root."""
+    ended = subprocess.run(
+        (sys.executable, "-c", _BIND, _USE, str(path), *arguments), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    told: dict[str, Any] = json.loads(ended.stdout)
+    return told
+
+
+def test_a_directory_that_may_not_be_written_is_told(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(0o500)
+    told = in_a_bound_process(home / "x.sqlite3")
+    assert "Permission denied" in told["message"]
+    assert "CODELOUPE_HOME" in told["hint"]
+    told = in_a_bound_process(home / "deeper" / "x.sqlite3")
+    assert "cannot make the directory" in told["message"]
+
+
+def test_a_database_in_a_directory_that_may_not_be_written_is_told(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    filled(home / "x.sqlite3")
+    before = (home / "x.sqlite3").read_bytes()
+    home.chmod(0o500)
+    told = in_a_bound_process(home / "x.sqlite3")
+    assert "cannot be opened" in told["message"] or "cannot be written" in told["message"]
+    assert "CODELOUPE_HOME" in told["hint"]
+    home.chmod(0o700)
+    assert (home / "x.sqlite3").read_bytes() == before
+
+
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+def test_a_database_that_may_only_be_read_is_still_read(path: Path, journal: str) -> None:
+    filled(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {journal}").fetchall()
+    path.chmod(0o400)
+    told = in_a_bound_process(path)
+    assert "cannot be written" in told["message"]
+    assert told["stored"] == []
+    assert told["readable"]
+
+
+def test_a_database_that_may_not_even_be_read_is_told(path: Path) -> None:
+    filled(path)
+    path.chmod(0)
+    told = in_a_bound_process(path)
+    assert "cannot be opened" in told["message"]
+    assert not told["readable"]
+
+
+def test_when_the_system_lets_no_file_grow_what_was_stored_stays(path: Path) -> None:
+    filled(path)
+    told = in_a_bound_process(path, str(path.stat().st_size + 20_000))
+    assert str(path) in told["message"]
+    assert "disk" in told["hint"]
+    assert told["readable"]
+    with Database(path) as database:
+        ledger = SqliteLedger(database)
+        assert ledger.get("whole") is not None
+        assert all(ledger.get(key) is not None for key in told["stored"])
+        with database.reading() as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_whatever_is_in_its_place_is_told(tmp_path: Path) -> None:
+    def place(name: str) -> Path:
+        (tmp_path / name).mkdir()
+        return tmp_path / name / "codeloupe.sqlite3"
+
+    directory, pipe, link, file, cut = map(place, ("directory", "pipe", "link", "file", "cut"))
+    directory.mkdir()
+    os.mkfifo(pipe)
+    link.symlink_to(tmp_path / "missing" / "x")
+    file.write_text("x")
+    filled(cut)
+    os.truncate(cut, 3 * 4096)
+    assert "is not a file" in trouble(directory).message
+    assert "is not a file" in trouble(pipe).message
+    assert "cannot make the database" in trouble(link).message
+    assert "cannot make the directory" in trouble(file / "x.sqlite3").message
+    assert "cannot make the directory" in trouble(file / "deeper" / "x.sqlite3").message
+    assert "is damaged" in trouble(cut).message
+
+
+STEPS = (
+    ("CREATE TABLE first (x)", "INSERT INTO first VALUES (1)"),
+    ("ALTER TABLE first ADD COLUMN y DEFAULT 7",),
+    ("CREATE TABLE second AS SELECT x, y FROM first",),
+)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(connect(tmp_path / "x.sqlite3")) as opened:
+        yield opened
+
+
+def schema(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    return connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+@pytest.mark.parametrize("version", range(len(STEPS) + 1))
+def test_every_earlier_version_is_brought_to_the_present_one(connection: sqlite3.Connection, version: int) -> None:
+    migrate(connection, STEPS[:version])
+    assert schema_version(connection) == version
+    migrate(connection, STEPS)
+    assert schema_version(connection) == len(STEPS)
+    assert connection.execute("SELECT x, y FROM second").fetchall() == [(1, 7)]
+
+
+def test_a_step_that_fails_leaves_no_trace_and_those_before_it_stay(connection: sqlite3.Connection) -> None:
+    broken = (STEPS[0], ("CREATE TABLE half (x)", "INSERT INTO nowhere VALUES (1)"), STEPS[2])
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        migrate(connection, broken)
+    assert not connection.in_transaction
+    assert schema_version(connection) == 1
+    assert [name for name, _ in schema(connection)] == ["first"]
+    migrate(connection, STEPS)
+    assert schema_version(connection) == len(STEPS)
+
+
+def test_a_file_says_whose_it_is(connection: sqlite3.Connection) -> None:
+    assert not is_foreign(connection)
+    migrate(connection)
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    assert not is_foreign(connection)
+    connection.execute("PRAGMA application_id = 7")
+    assert is_foreign(connection)
+
+
+@rows(
+    ("environment", "expected"),
+    [
+        ({"CODELOUPE_HOME": "/a", "XDG_STATE_HOME": "/b", "HOME": "/c"}, "/a"),
+        ({"CODELOUPE_HOME": "", "XDG_STATE_HOME": "/b", "HOME": "/c"}, "/b/codeloupe"),
+        ({"XDG_STATE_HOME": "", "HOME": "/c"}, "/c/.local/state/codeloupe"),
+        ({"XDG_STATE_HOME": "in/the/tree", "HOME": "/c"}, "/c/.local/state/codeloupe"),
+    ],
+)
+def test_the_state_directory_is_the_first_that_is_named(environment: dict[str, str], expected: str) -> None:
+    assert state_directory(environment) == Path(expected)
+
+
+def test_a_place_that_is_not_absolute_is_refused_or_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StoreError, match="CODELOUPE_HOME is 'state'") as caught:
+        state_directory({"CODELOUPE_HOME": "state"})
+    assert "absolute path" in caught.value.hint
+    assert database_path({"CODELOUPE_HOME": "/a"}) == Path("/a/codeloupe.sqlite3")
+    assert state_directory({}) == Path.home() / ".local" / "state" / "codeloupe"
+    monkeypatch.setenv("HOME", "in/the/tree")
+    entry = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    assert state_directory({"HOME": "in/the/tree"}) == entry / ".local" / "state" / "codeloupe"
+
+
+@rows("home", ["in/the/tree", None])
+def test_no_home_at_all_is_an_error_with_a_way_on(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    def no_entry(number: int) -> object:
+        raise KeyError(number)
+
+    # A user number without an entry cannot be had in a test.
+    monkeypatch.setattr("pwd.getpwuid", no_entry)
+    monkeypatch.setenv("HOME", home) if home else monkeypatch.delenv("HOME")
+    with pytest.raises(StoreError, match="no home directory") as caught:
+        state_directory({"HOME": home} if home else {})
+    assert "CODELOUPE_HOME" in caught.value.hint
+
+
+LINES = [
+    "22 1 254:0 / / rw,relatime shared:1 - ext4 disk rw",
+    "23 22 0:40 / /net rw - nfs4 server:/x rw",
+    "24 23 0:41 / /net/local rw master:3 - ext4 disk rw",
+    "25 22 0:42 / /with\\040space rw - cifs //server/x rw",
+    "26 22 0:43 / /sshfs rw - fuse.sshfs user@server: rw",
+    "27 22 0:44 / /twice rw - ext4 disk rw",
+    "28 22 0:45 / /twice rw - nfs server:/y rw",
+    "29 22 0:46 / /guest rw - 9p share rw",
+    "not a line of the usual form",
+    "",
+    "30 22 - ext4",
+]
+
+
+@rows(
+    ("place", "expected"),
+    [
+        ("/", False),
+        ("/somewhere", False),
+        ("/net", True),
+        ("/net/deep/er", True),
+        ("/network", False),
+        ("/net/local/x", False),
+        ("/with space/x", True),
+        ("/sshfs/x", True),
+        ("/twice/x", True),
+        ("/guest", True),
+    ],
+)
+def test_the_nearest_mount_decides(tmp_path: Path, place: str, expected: bool) -> None:
+    (tmp_path / "mounts").write_text("\n".join(LINES))
+    assert may_be_shared(Path(place), mounts=tmp_path / "mounts") is expected
+
+
+def test_a_link_is_followed_to_where_the_file_really_is(tmp_path: Path) -> None:
+    (tmp_path / "mounts").write_bytes(
+        b"1 0 0:1 / / rw - ext4 d rw\n2 1 0:2 / " + os.fsencode(tmp_path / "real") + b" rw - nfs s rw\n"
+    )
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert may_be_shared(tmp_path / "link" / "x", mounts=tmp_path / "mounts")
+
+
+def test_where_no_mounts_are_told_the_disk_counts_as_our_own(tmp_path: Path) -> None:
+    assert not may_be_shared(tmp_path, mounts=tmp_path / "missing")

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
 from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey
-from codeloupe.store import history_writing
-from codeloupe.store.database import Database
+from codeloupe.store.database import MIGRATIONS, Database, migrate
 from codeloupe.store.history import SqliteHistory
-from codeloupe.store.ledger import SqliteLedger
-from codeloupe.store.migrations import MIGRATIONS, migrate
+from codeloupe.store.ledger import Limits, SqliteLedger
+from tests.rows import rows
 from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
 from tests.unit.store.samples import result
 
@@ -48,7 +47,7 @@ def newer(data: bytes) -> bytes:
 
 
 class TestDamage:
-    @pytest.mark.parametrize("damage", [b"", b"garbage", "text", 7, b'j{"form":1,"value":{}}'])
+    @rows("damage", [b"", b"garbage", "text", 7, b'j{"form":1,"value":{}}'])
     def test_an_entry_that_cannot_be_read_costs_that_entry_in_words(
         self, history: SqliteHistory, database: Database, damage: object
     ) -> None:
@@ -110,27 +109,6 @@ class TestDamage:
             assert history.last((REPOSITORY,)) == replace(record(1), turn=1)
         assert identifier(2) in caplog.text
 
-    def test_a_finding_that_cannot_be_read_is_a_problem_of_its_review(
-        self, history: SqliteHistory, database: Database
-    ) -> None:
-        history.save(record(1, named("a"), named("b"), named("c")))
-        change(database, "UPDATE findings SET payload = x'6a7b7d' WHERE fingerprint = 'b'")
-        found = history.get(identifier(1))
-        assert found is not None
-        assert [finding.fingerprint for finding in found.review.findings] == ["a", "c"]
-        assert [problem.partition(":")[0] for problem in found.problems] == [
-            f"finding 2 of review {identifier(1)} cannot be read"
-        ]
-
-    def test_a_finding_that_is_gone_is_a_problem_of_its_review(
-        self, history: SqliteHistory, database: Database
-    ) -> None:
-        history.save(record(1, named("a"), named("b")))
-        change(database, "DELETE FROM findings WHERE fingerprint = 'b'")
-        found = history.get(identifier(1))
-        assert found is not None
-        assert found.problems == (f"review {identifier(1)} had 2 findings, and 1 are left",)
-
     def test_a_sweep_is_read_without_the_commits_and_reviews_that_cannot_be(
         self, history: SqliteHistory, database: Database
     ) -> None:
@@ -147,13 +125,6 @@ class TestDamage:
         assert [commit.reviewed for commit in found.sweep.commits] == [False, False, True]
         assert [entry is not None for entry in outline.reviews] == [False, False, True]
 
-    def test_a_sweep_that_cannot_be_read_is_an_error_in_words(self, history: SqliteHistory, database: Database) -> None:
-        history.save_sweep(sweep_record(9))
-        change(database, "UPDATE sweeps SET payload = x'00'")
-        for read in (history.get_sweep, history.outline):
-            with pytest.raises(StoreError, match=f"the sweep {identifier(9)} in the database .* cannot be read"):
-                read(identifier(9))
-
     def test_a_sweep_goes_on_with_an_entry_that_cannot_be_read(
         self, history: SqliteHistory, database: Database
     ) -> None:
@@ -164,14 +135,6 @@ class TestDamage:
         found = history.get_sweep(identifier(9))
         assert found is not None
         assert len(found.sweep.commits) == 2
-
-    def test_raw_output_that_cannot_be_read_is_an_error_in_words(
-        self, history: SqliteHistory, database: Database
-    ) -> None:
-        history.save(record(1), raw_outputs={"a": "b"})
-        change(database, "UPDATE raw_outputs SET output = x'00'")
-        with pytest.raises(StoreError, match="raw output"):
-            history.raw_outputs(identifier(1))
 
     def test_what_cannot_be_read_of_the_small_tables_is_logged_and_left_out(
         self, history: SqliteHistory, database: Database, caplog: pytest.LogCaptureFixture
@@ -201,7 +164,7 @@ class TestReading:
         assert len(history.findings_of(["f"])) == 2
         assert history.prune(PruneRule(keep_last=0), dry_run=True).findings == 3
 
-    @pytest.mark.parametrize(
+    @rows(
         ("ask", "index"),
         [
             (lambda history: history.list(HERE), "reviews_of_repository"),
@@ -229,12 +192,6 @@ class TestReading:
         assert index in str(plans)
         assert "SCAN findings" not in str(plans)
 
-    def test_raw_outputs_are_compressed(self, history: SqliteHistory, database: Database) -> None:
-        history.save(record(1), raw_outputs={"a": "the same again and again " * 10_000})
-        with database.reading() as connection:
-            (stored,) = connection.execute("SELECT length(output) FROM raw_outputs").fetchone()
-        assert stored < 5_000
-
 
 class TestWriting:
     def test_a_failure_in_the_middle_leaves_what_was_there(
@@ -258,7 +215,7 @@ class TestWriting:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(history_writing, "write_review", interrupted)
+            patch.setattr("codeloupe.store.history_writing.write_review", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 history.save_sweep(sweep_record(9, commit_review(1), commit_review(2)))
         assert history.list(HERE).entries == ()
@@ -284,7 +241,8 @@ class TestWriting:
         history.prune(PruneRule(keep_last=0))
         assert ledger.get("k") is not None
         history.save(record(2))
-        ledger.prune(0.0, 0)
+        SqliteLedger(database, limits=Limits(max_bytes=0)).put("l", result())
+        assert ledger.get("k") is None
         assert history.get(identifier(2)) is not None
 
     def test_a_name_for_a_place_is_remembered(self, history: SqliteHistory) -> None:
@@ -294,7 +252,7 @@ class TestWriting:
         assert history.known_root(b"/a\xff") == "b" * 40
 
 
-@pytest.mark.parametrize("version", range(len(MIGRATIONS) + 1))
+@rows("version", range(len(MIGRATIONS) + 1))
 def test_the_history_works_in_a_database_of_every_earlier_version(tmp_path: Path, version: int) -> None:
     path = tmp_path / "x.sqlite3"
     with closing(sqlite3.connect(path, isolation_level=None)) as older:
@@ -309,3 +267,23 @@ def test_the_history_works_in_a_database_of_every_earlier_version(tmp_path: Path
         assert history.get(identifier(1)) == replace(record(1, named("f")), turn=1)
         assert len(history.list(HERE).entries) == 2
         assert (SqliteLedger(database).get("k") is not None) is bool(version)
+
+
+def test_what_cannot_be_read_of_a_record_is_told(history: SqliteHistory, database: Database) -> None:
+    history.save(record(1, named("a"), named("b"), named("c"), named("d")), raw_outputs={"a": "b"})
+    history.save_sweep(sweep_record(9))
+    change(database, "UPDATE findings SET payload = x'6a7b7d' WHERE fingerprint = 'b'")
+    change(database, "DELETE FROM findings WHERE fingerprint = 'd'")
+    change(database, "UPDATE sweeps SET payload = x'00'")
+    change(database, "UPDATE raw_outputs SET output = x'00'")
+    found = history.get(identifier(1))
+    assert found is not None
+    assert [finding.fingerprint for finding in found.review.findings] == ["a", "c"]
+    first, second = found.problems
+    assert first.startswith(f"finding 2 of review {identifier(1)} cannot be read: ")
+    assert second == f"review {identifier(1)} had 4 findings, and 3 are left"
+    for read in (history.get_sweep, history.outline):
+        with pytest.raises(StoreError, match=f"the sweep {identifier(9)} in the database .* cannot be read"):
+            read(identifier(9))
+    with pytest.raises(StoreError, match="raw output"):
+        history.raw_outputs(identifier(1))

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
 from codeloupe.model.usage import Usage
 from codeloupe.store import record_text
-from codeloupe.store.failures import Unreadable
-from codeloupe.store.review_text import FromNewerVersion
+from codeloupe.store.records import FromNewerVersion, Unreadable
 from codeloupe.store.run_json import (
     VERSION,
     approval_from_json,

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +18,9 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.timing import Timing, in_words
 from codeloupe.errors import StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
-from codeloupe.model.ports import Ledger
+
+if TYPE_CHECKING:
+    from codeloupe.store.interface import Ledger
 
 _Answer = TypeVar("_Answer")
 _FIRST_LOOK_SECONDS = 0.1

@@ -12,7 +12,7 @@ from codeloupe.model.history import Comparison, ReviewRecord
 
 # As in `lookup`.
 if TYPE_CHECKING:
-    from codeloupe.model.ports import History
+    from codeloupe.store.interface import History
 
 
 def compare(history: History, earlier: ReviewRecord, later: ReviewRecord) -> Comparison:

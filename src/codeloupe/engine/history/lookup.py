@@ -13,7 +13,7 @@ from codeloupe.model.history import EntryKind, HistoryEntry, HistoryQuery, Repos
 
 # Loaded for its type alone, it would take longer than to look anything up.
 if TYPE_CHECKING:
-    from codeloupe.model.ports import History
+    from codeloupe.store.interface import History
 
 # Which repository this is, found out only when it is needed: that takes longer than to look up an id.
 Here = Callable[[], RepositoryIdentity]

@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
-from codeloupe.store.database import Database
+from codeloupe.store.database import Database, database_path
 from codeloupe.store.history import SqliteHistory
-from codeloupe.store.location import database_path
 
 OpenedHistory = Callable[[], AbstractContextManager[SqliteHistory]]
 

@@ -1,0 +1,265 @@
+"""The file of known findings: read from any revision, and replaced whole. Every mistake is reported with its line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.config.files import decode_config, read_config_file, repository_root
+from codeloupe.config.yaml import (
+    Limits,
+    ListNode,
+    MapNode,
+    Node,
+    Problem,
+    Refused,
+    ScalarNode,
+    closest,
+    config_error,
+    describe,
+    escape,
+    plain_or_quoted,
+    quote,
+    read_document,
+    repetitions,
+)
+from codeloupe.errors import OutputError
+from codeloupe.git.blobs import list_entries, read_file_at
+from codeloupe.git.command import git
+from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
+from codeloupe.git.repository import Repository, open_repository
+from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.finding import Severity
+
+VERSION = "1"
+MOST_ENTRIES = 50_000
+MAX_FILE_BYTES = 16_000_000
+LONGEST_TEXT = 4_096
+NEEDED = ("fingerprint", "reason")
+_LIMITS = Limits(characters=MAX_FILE_BYTES, values=30 * MOST_ENTRIES, depth=8)
+_TOO_LARGE = "fix some of the findings"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Field(NamedTuple):
+    """A key: how its text is read, which raises ValueError, what a message expects there, and what to do about it."""
+
+    read: Callable[[str], object]
+    expected: str
+    hint: str
+
+
+def parse_date(text: str) -> date:
+    """A day as YYYY-MM-DD. Raises ValueError."""
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text.strip()):
+        raise ValueError("not a date")
+    return date.fromisoformat(text.strip())
+
+
+def parse_reason(text: str) -> str:
+    """A reason, which has at least one letter or digit. Raises ValueError."""
+    if len(text) > LONGEST_TEXT or not any(character.isalnum() for character in text):
+        raise ValueError("not a reason")
+    return text.strip()
+
+
+def _fingerprint(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{6,64}", text.strip().lower()):
+        raise ValueError("not a fingerprint")
+    return text.strip().lower()
+
+
+_ANY = Field(str, "a text", "put it in quotes")
+FIELDS: Mapping[str, Field] = {
+    "fingerprint": Field(_fingerprint, "the fingerprint of a finding", "`codeloupe baseline add` writes entries"),
+    **dict.fromkeys(("file", "title", "body", "evidence", "rule"), _ANY),
+    "severity": Field(Severity.parse, "critical, high, medium or low", "leave it out to cover any severity"),
+    "reason": Field(parse_reason, "why this finding does not count", "say it in a few words"),
+    "owner": _ANY,
+    "expires": Field(parse_date, "a date such as 2030-12-31", "write it as YYYY-MM-DD"),
+}
+
+
+def parse_baseline(name: str, text: str) -> Baseline:
+    """The entries of a baseline; an empty text has none. Raises ConfigError with every mistake and its line."""
+    try:
+        root = read_document(name, text, limits=_LIMITS)
+    except Refused as refusal:
+        raise config_error([refusal.problem]) from refusal
+    reading = _Reading(name)
+    entries = reading.entries(root)
+    problems = sorted([*repetitions(name, root), *reading.problems], key=lambda problem: problem.line)
+    if problems:
+        raise config_error(problems, subject="the baseline", hint=f"correct each line of {BASELINE_NAME}")
+    return Baseline(entries, name)
+
+
+class _Reading:
+    """Reads the entries of one tree; `problems` are the mistakes in it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = escape(name)
+        self.problems: list[Problem] = []
+
+    def entries(self, root: MapNode) -> tuple[BaselineEntry, ...]:
+        """The entries that can be read."""
+        top = {key.text: value for key, value in root.entries}
+        self._check_keys(root, ("version", "entries"))
+        version, listed = top.get("version"), top.get("entries")
+        if version is None and root.entries:
+            self._problem(root.line, "`version: 1` is missing", "add it as the first line")
+        elif version is not None and not (isinstance(version, ScalarNode) and version.text == VERSION):
+            what = f"version: this codeloupe reads version 1, found {describe(version)}"
+            self._problem(version.line, what, "update codeloupe")
+        if listed is None or (isinstance(listed, ScalarNode) and listed.value is None):
+            return ()
+        if not isinstance(listed, ListNode):
+            self._problem(listed.line, "entries: expected a list", "begin each entry with `- fingerprint: `")
+            return ()
+        if len(listed.items) > MOST_ENTRIES:
+            self._problem(listed.items[MOST_ENTRIES].line, f"more than {MOST_ENTRIES:,} entries", _TOO_LARGE)
+            return ()
+        found = [entry for entry in map(self._entry, listed.items) if entry is not None]
+        lines: dict[tuple[str, str], int] = {}
+        for entry in found:
+            line = lines.setdefault(entry.key, entry.line)
+            if line != entry.line:
+                self._problem(entry.line, f"the same fingerprint and file are on line {line}", "keep one of the two")
+        return tuple(found)
+
+    def _entry(self, node: Node) -> BaselineEntry | None:
+        if not isinstance(node, MapNode):
+            what = "expected an entry with fingerprint, file, title, reason, owner and expires"
+            self._problem(node.line, what, "write `key: value`, indented with spaces")
+            return None
+        before = len(self.problems)
+        self._check_keys(node, tuple(FIELDS))
+        values: dict[str, Any] = {}
+        for key, value in node.entries:
+            if (field := FIELDS.get(key.text)) is None:
+                continue
+            if not isinstance(value, ScalarNode):
+                self._problem(value.line, "expected a plain text here", "write it on one line, in quotes")
+                continue
+            text = "" if value.value is None else value.text
+            if not text.strip() and key.text not in NEEDED:
+                continue
+            try:
+                values[key.text] = field.read(text)
+            except ValueError:
+                found = quote(text) if text.strip() else "nothing"
+                self._problem(value.line, f"{key.text}: expected {field.expected}, found {found}", field.hint)
+        for name in NEEDED:
+            if name not in {key.text for key, _ in node.entries}:
+                self._problem(node.line, f"this entry has no {name}", f"add `{name}: `")
+        return BaselineEntry(**values, line=node.line) if len(self.problems) == before else None
+
+    def _check_keys(self, node: MapNode, known: tuple[str, ...]) -> None:
+        for key, _ in node.entries:
+            if key.text not in known:
+                meant = closest(key.text, known)
+                hint = f"did you mean `{meant}`?" if meant else f"the keys are {', '.join(known)}"
+                self._problem(key.line, f"{plain_or_quoted(key.text)}: unknown key", hint)
+
+    def _problem(self, line: int, what: str, hint: str) -> None:
+        self.problems.append(Problem(f"{self._name}:{line}", what, hint, line))
+
+
+class BaselineFile(Struct, frozen=True):
+    """A baseline with the text it was read from; the text of one that is not there is empty."""
+
+    baseline: Baseline = Baseline()
+    text: str = ""
+
+
+def read_working_file(root: Path) -> BaselineFile:
+    """The baseline in a working tree, never through a symbolic link; empty without a file. Raises ConfigError."""
+    path = root / BASELINE_NAME
+    if not os.path.lexists(path):
+        return BaselineFile()
+    text = read_config_file(
+        path, name=BASELINE_NAME, follow_symlinks=False, max_bytes=MAX_FILE_BYTES, too_large=_TOO_LARGE
+    ).text
+    return BaselineFile(parse_baseline(BASELINE_NAME, text), text)
+
+
+def decode_baseline(name: str, data: bytes) -> BaselineFile:
+    """The baseline in a file's bytes; `name` is for messages. Raises ConfigError."""
+    text = decode_config(name, data, max_bytes=MAX_FILE_BYTES, too_large=_TOO_LARGE).text
+    return BaselineFile(parse_baseline(name, text), text)
+
+
+def write_working_file(root: Path, text: str) -> None:
+    """Put a text in the place of the baseline's file, whole or not at all, with the mode it had. Raises OutputError.
+
+    It is written beside the file and renamed: a rename replaces a symbolic link and never follows it.
+    """
+    target = root / BASELINE_NAME
+    temporary = root / f".{BASELINE_NAME}.{secrets.token_hex(8)}"
+    try:
+        try:
+            with os.fdopen(os.open(temporary, _NEW_FILE, 0o666), "wb") as file:
+                with contextlib.suppress(FileNotFoundError):
+                    mode = target.lstat().st_mode
+                    if stat.S_ISREG(mode):
+                        os.fchmod(file.fileno(), stat.S_IMODE(mode) & 0o777)
+                file.write(text.encode("utf-8"))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        reason = (error.strerror or "unknown error").lower()
+        hint = "check the directory and its permissions"
+        raise OutputError(f"{escape(str(target))}: cannot be written: {reason}", hint=hint) from error
+
+
+async def read_baseline(scope: Scope, *, repo: Path, trusted: bool) -> Baseline:
+    """The baseline that holds for a resolved scope; an empty one without a file. Raises ConfigError and GitFailed.
+
+    Whoever wrote an untrusted change may have written its baseline too, so the base's holds; an untrusted diff has no
+    base to take one from. Of a trusted change, what the user accepts in the working tree holds at once, also for a
+    commit, a range and the index, which do not have the entry yet. There a symbolic link counts as no file.
+    """
+    if not trusted:
+        return await _of_revision(await open_repository(repo), scope.base) if scope.base else Baseline()
+    if scope.kind in (ScopeKind.UNCOMMITTED, ScopeKind.BRANCH, ScopeKind.DIFF_FILE):
+        return read_working_file(repository_root(repo)).baseline
+    known = Baseline()
+    if scope.kind is ScopeKind.STAGED:
+        known = await _of_index(await open_repository(repo))
+    elif scope.head:
+        known = await _of_revision(await open_repository(repo), scope.head)
+    working = read_working_file(repository_root(repo)).baseline
+    same = {replace(entry, line=0) for entry in known.entries}
+    also = tuple(entry for entry in working.entries if replace(entry, line=0) not in same)
+    changed = {entry.key for entry in also}
+    return replace(known, entries=tuple(entry for entry in known.entries if entry.key not in changed), also=also)
+
+
+async def _of_revision(repository: Repository, revision: str) -> Baseline:
+    content = await read_file_at(repository, revision, BASELINE_NAME)
+    return Baseline() if content is None else decode_baseline(f"{revision[:12]}:{BASELINE_NAME}", content).baseline
+
+
+async def _of_index(repository: Repository) -> Baseline:
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        copy_index(repository.index, git_dir)
+        place = in_engine(git_dir)
+        for entry in await list_entries(place, None, [BASELINE_NAME]):
+            if entry.path == BASELINE_NAME and entry.mode in ("100644", "100755"):
+                content = await git(place, "cat-file", "blob", entry.blob)
+                return decode_baseline(f":{BASELINE_NAME}", content).baseline
+    return Baseline()

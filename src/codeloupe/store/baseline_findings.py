@@ -1,0 +1,253 @@
+"""From a review to the baseline: what it found, which of it is adopted, and which entries it shows to be unused."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from codeloupe.config.yaml import escape
+from codeloupe.errors import UsageError
+from codeloupe.model.baseline import (
+    UNUSED,
+    Baseline,
+    BaselineEntry,
+    EntryStanding,
+    EntryState,
+    Suppression,
+    SuppressionKind,
+    shown_path,
+)
+from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.review import Review, ReviewError
+from codeloupe.model.sweep import CommitSweep
+from codeloupe.system.redaction import redact
+
+SHORTEST_PREFIX = 6
+_LONGEST_TITLE = 200
+_LONGEST_BODY = 400
+_LONGEST_EVIDENCE = 120
+_SHORTEST_EVIDENCE = 4
+_MOST_LISTED = 10
+# What a quote contains for something that is not shown.
+_LEFT_OUT = re.compile(r"\[redacted\]|\*{8}|\.{3,99}|…|\[cut:[0-9,]{1,20} more bytes\]")
+_NAMED = re.compile(r"\b([0-9a-f]{6,64}) \(line \d{1,9}\)")
+_MAX_REPORT_BYTES = 256_000_000
+_HINT = "give a file that `codeloupe review --format json -o FILE` or `codeloupe commits --output json` wrote"
+
+
+class ReviewedFindings(Struct, frozen=True):
+    """The findings of one review and its errors. `name` is how messages call the review."""
+
+    name: str
+    findings: tuple[Finding, ...]
+    errors: tuple[ReviewError, ...] = ()
+    complete: bool = True
+
+
+class Acceptance(Struct, frozen=True, kw_only=True):
+    """What a person says about the findings that are adopted."""
+
+    reason: str
+    owner: str = ""
+    expires: date | None = None
+
+
+def findings_of(review: Review, *, name: str, hidden: tuple[Finding, ...] = ()) -> ReviewedFindings:
+    """Those of a review; `hidden` are the ones below its `min_severity`."""
+    return ReviewedFindings(name, (*review.findings, *hidden), review.errors, review.complete)
+
+
+def findings_of_sweep(sweep: CommitSweep, *, name: str) -> ReviewedFindings:
+    """Those of all commits of a sweep, together."""
+    reviews = [commit.review for commit in sweep.commits if commit.review is not None]
+    findings = tuple(finding for review in reviews for finding in review.findings)
+    return ReviewedFindings(name, findings, complete=all(commit.reviewed for commit in sweep.commits))
+
+
+def read_report(path: Path) -> ReviewedFindings:
+    """Those of a report in a file; `-` is standard input. Raises UsageError for what is no report of version 1."""
+    name = escape(str(path))
+    try:
+        with path.open("rb") if path != Path("-") else nullcontext(sys.stdin.buffer) as file:
+            document = json.loads(file.read(_MAX_REPORT_BYTES))
+    except OSError as error:
+        reason = (error.strerror or "unknown error").lower()
+        raise UsageError(f"cannot read the report {name}: {reason}", hint=_HINT) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not a JSON report", hint=_HINT) from error
+    try:
+        return _reviewed(name, document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{name} is not a JSON report of version 1", hint=_HINT) from error
+
+
+def _reviewed(name: str, document: Mapping[str, Any]) -> ReviewedFindings:
+    if document["schema_version"] != 1:
+        raise ValueError("another version")
+    if "sweep_id" in document:
+        # What a sweep calls evidence is the place; the quote has a name of its own there.
+        found = [_finding({**finding, "evidence": finding["quote"]}) for finding in document["findings"]]
+        whole = all(commit["reviewed"] is True for commit in document["commits"])
+        return ReviewedFindings(name, tuple(found), complete=whole)
+    errors = [ReviewError(_text(error, "kind"), _text(error, "message")) for error in document["errors"]]
+    found = [_finding(finding) for finding in document["findings"]]
+    return ReviewedFindings(name, tuple(found), tuple(errors), complete=document["complete"] is True)
+
+
+def _finding(document: Mapping[str, Any]) -> Finding:
+    """A finding of a report; one of an earlier version has neither `suppression` nor `anchored`."""
+    start, end = (None if document[key] is None else int(document[key]) for key in ("line_start", "line_end"))
+    # A status that only a later version has does not count as open.
+    status = next((each for each in FindingStatus if each == _text(document, "status")), FindingStatus.DISMISSED)
+    suppression = None
+    if (found := document.get("suppression")) is not None:
+        kind = next((each for each in SuppressionKind if each == found["kind"]), SuppressionKind.INLINE)
+        suppression = Suppression(kind=kind, reason=_text(found, "reason"))
+    texts: dict[str, Any] = {
+        key: _text(document, key) for key in ("file", "category", "title", "body", "evidence", "reviewer")
+    }
+    return Finding(
+        **texts,
+        line_start=start,
+        line_end=end,
+        severity=Severity.parse(document["severity"]),
+        rule=_text(document, "rule") if document.get("rule") else None,
+        verification=str(document.get("verification", "")),
+        fingerprint=_text(document, "fingerprint").lower(),
+        anchored=document.get("anchored", True) is True,
+        status=status,
+        suppression=suppression,
+    )
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    value = document[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is no text")
+    return value
+
+
+def chosen(reviewed: ReviewedFindings, words: Sequence[str]) -> list[Finding]:
+    """The findings that words name, each once: by the beginning of the fingerprint or the place. Raises UsageError."""
+    findings = [finding for finding in reviewed.findings if finding.fingerprint]
+    picked: dict[tuple[str, str], Finding] = {}
+    for word in words:
+        found = _at_place(findings, word) if ":" in word else _with_prefix(findings, word)
+        if not found:
+            raise UsageError(f"no finding of {reviewed.name} is {word!r}", hint=_listed(findings))
+        if len(found) > 1:
+            shown = "\n".join(f"  {_in_short(finding)}" for finding in found[:_MOST_LISTED])
+            raise UsageError(f"{word!r} may be any of these:\n{shown}", hint="give more of the fingerprint of one")
+        picked[found[0].file, found[0].fingerprint] = found[0]
+    return list(picked.values())
+
+
+def all_open(reviewed: ReviewedFindings) -> list[Finding]:
+    """Every finding that counts."""
+    return [finding for finding in reviewed.findings if finding.fingerprint and finding.is_open]
+
+
+def entry_for(finding: Finding, acceptance: Acceptance) -> BaselineEntry:
+    """What is kept of a finding."""
+    return BaselineEntry(
+        fingerprint=finding.fingerprint,
+        file=shown_path(finding.file),
+        title=" ".join(finding.title.split())[:_LONGEST_TITLE],
+        # By its rule a finding is known without words.
+        body="" if finding.rule else " ".join(redact(finding.body).split())[:_LONGEST_BODY],
+        evidence=_telling_piece(finding.evidence),
+        rule=finding.rule or "",
+        severity=finding.claimed_severity,
+        reason=acceptance.reason,
+        owner=acceptance.owner,
+        expires=acceptance.expires,
+    )
+
+
+def _with_prefix(findings: Sequence[Finding], word: str) -> list[Finding]:
+    prefix = word.strip().lower()
+    if not re.fullmatch(r"[0-9a-f]{1,64}", prefix):
+        what = f"{word!r} is neither a fingerprint (digits and the letters a to f) nor a place such as a.py:12"
+        raise UsageError(what, hint=_listed(findings))
+    if len(prefix) < SHORTEST_PREFIX:
+        hint = f"give at least {SHORTEST_PREFIX} characters of the fingerprint"
+        raise UsageError(f"{word!r} is too short for a fingerprint", hint=hint)
+    return [finding for finding in findings if finding.fingerprint.startswith(prefix)]
+
+
+def _at_place(findings: Sequence[Finding], word: str) -> list[Finding]:
+    path, _, number = word.rpartition(":")
+    if not number.isascii() or not number.isdigit():
+        return []
+    return [
+        finding
+        for finding in findings
+        if path in (finding.file, shown_path(finding.file)) and finding.first_line == int(number[:9])
+    ]
+
+
+def _listed(findings: Iterable[Finding]) -> str:
+    listed = [_in_short(finding) for finding in findings if finding.is_open]
+    if not listed:
+        return "that review has no finding that counts"
+    more = f"; and {len(listed) - _MOST_LISTED:,} more" if len(listed) > _MOST_LISTED else ""
+    return f"its findings are {'; '.join(listed[:_MOST_LISTED])}{more}"
+
+
+def _in_short(finding: Finding) -> str:
+    title = " ".join(finding.title.split())[:60]
+    line = "" if finding.line_start is None else f":{finding.line_start}"
+    return f"{finding.fingerprint[:16]} {shown_path(finding.file)}{line} {title}"
+
+
+def _telling_piece(evidence: str) -> str:
+    """A piece of one line of the code by which it is known again; empty when there is none, or only secrets."""
+    lines = [line for line in redact(evidence).split("\n") if line.strip()]
+    if not lines:
+        return ""
+    telling = next((line for line in lines if sum(map(str.isalnum, line)) >= SHORTEST_PREFIX), lines[0])
+    piece = max((part.strip() for part in _LEFT_OUT.split(telling)), key=len)[:_LONGEST_EVIDENCE].strip()
+    return piece if len(piece) >= _SHORTEST_EVIDENCE and "\ufffd" not in piece else ""
+
+
+def told_unused(errors: Iterable[ReviewError]) -> frozenset[str]:
+    """The beginnings of the fingerprints that a review reported as unused in the baseline."""
+    return frozenset(name for error in errors if error.kind == UNUSED for name in _NAMED.findall(error.message))
+
+
+def standings(baseline: Baseline, reviewed: ReviewedFindings | None, *, today: date) -> tuple[EntryStanding, ...]:
+    """Each entry in the order of the file. Without a review, only what has expired is known.
+
+    Which entries are unused the review itself must have reported: it alone knew which files it looked at. Used is what
+    set a finding aside, or would: an entry that was added after the review is used by the next.
+    """
+    used: set[str] = set()
+    for finding in () if reviewed is None else reviewed.findings:
+        if finding.suppression is None:
+            if finding.status in (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED):
+                used.add(finding.fingerprint)
+        elif finding.suppression.kind is SuppressionKind.BASELINE:
+            used |= {finding.fingerprint, finding.suppression.entry}
+    unused = () if reviewed is None else tuple(told_unused(reviewed.errors))
+
+    def state(entry: BaselineEntry) -> EntryState:
+        if entry.is_expired(today):
+            return EntryState.EXPIRED
+        if entry.fingerprint in used:
+            return EntryState.USED
+        return EntryState.UNUSED if entry.fingerprint.startswith(unused) else EntryState.UNSEEN
+
+    return tuple(EntryStanding(entry, state(entry)) for entry in baseline.entries)
+
+
+def to_prune(standing: tuple[EntryStanding, ...]) -> tuple[EntryStanding, ...]:
+    """The entries that have no use any more."""
+    return tuple(each for each in standing if each.state in (EntryState.EXPIRED, EntryState.UNUSED))

@@ -1,0 +1,197 @@
+"""The YAML reader: what it takes, what it refuses with line and hint, and how mistakes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codeloupe.config.schema import KEYS
+from codeloupe.config.yaml import Problem, closest, closest_key, config_error, escape, plain, quote, read_document
+from tests.rows import rows
+from tests.unit.config.inputs import load, refusal
+
+
+@rows(
+    ("text", "value"),
+    [
+        ("yes", True),
+        ("'yes'", "yes"),
+        ("!!str yes", "yes"),
+        ("! yes", "yes"),
+        ("", None),
+        ("1_000", 1000),
+        ("1.5", 1.5),
+        ("0x_", "0x_"),
+        ("2024-13-45", "2024-13-45"),
+        ("<<", "<<"),
+        ("=", "="),
+        ("[a, [1]]", ["a", [1]]),
+        ("{a: {b: c}}", {"a": {"b": "c"}}),
+        ("|\n  two\n  lines", "two\nlines"),
+    ],
+)
+def test_plain_values_are_read_as_yaml_means_them(text: str, value: object) -> None:
+    assert plain(read_document("codeloupe.yaml", f"key: {text}")) == {"key": value}
+
+
+def test_an_alias_repeats_its_value() -> None:
+    settings = load("include: &paths [src, docs]\nexclude: *paths\n").settings
+    assert settings.include == settings.exclude == ("src", "docs")
+
+
+_BOMB = ["a0: &a0 [x, x, x, x, x, x]"]
+_BOMB += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 6)}]" for level in range(1, 30)]
+_DEEP_ALIASES = ["a0: &a0 x", *(f"a{level}: &a{level} [[[*a{level - 1}]]]" for level in range(1, 50))]
+_EXPECTED = "expected lines of `key: value`, found"
+
+
+@rows(
+    ("text", "message"),
+    [
+        ("\n".join(_BOMB), "codeloupe.yaml:5: more than 10,000 values, aliases written out"),
+        ("\n".join(_DEEP_ALIASES), "codeloupe.yaml:5: nested more than 10 levels deep"),
+        ("include: [&a x" + ", *a" * 51 + "]", "codeloupe.yaml:1: more than 50 aliases (`*name`)"),
+        ("include: &a [*a]", "codeloupe.yaml:1: the alias '*a' contains itself"),
+        ("include:\n  - *src\n", "codeloupe.yaml:2: the alias '*src' has no anchor before it"),
+        *(
+            (text * 150_000, "codeloupe.yaml:1: nested more than 10 levels deep")
+            for text in ("[", "{", "- ", "? ", "{a: ")
+        ),
+        ("include: [" + "a, " * 20_000 + "]", "codeloupe.yaml:1: more than 10,000 values, aliases written out"),
+        (
+            "".join(f"k{n}: 1\n" for n in range(9_000)),
+            "codeloupe.yaml:5000: more than 10,000 values, aliases written out",
+        ),
+        ("- a\n- b\n", f"codeloupe.yaml:1: {_EXPECTED} a list"),
+        ("\nfail_on high\n", f"codeloupe.yaml:2: {_EXPECTED} 'fail_on high'"),
+        ("[]", f"codeloupe.yaml:1: {_EXPECTED} an empty list"),
+        ("5", f"codeloupe.yaml:1: {_EXPECTED} '5'"),
+        ("fail_on: low\n---\nfail_on: high\n", "codeloupe.yaml:2: a second document begins here"),
+        ("fail_on: low\n[a]: b\n", "codeloupe.yaml:2: a list cannot be a key"),
+        ("{a: b}: c\n", "codeloupe.yaml:1: a group of keys cannot be a key"),
+        ("base_branch: " + "x" * 5000, "codeloupe.yaml:1: a value longer than 4,096 characters"),
+        ("#" * 1_000_001, "codeloupe.yaml: larger than 1,000,000 characters"),
+        (
+            "\ufeff\n" + "".join(f"%TAG !{number:x}! b\n" for number in range(60_000)),
+            "codeloupe.yaml:2:1: tag directives are not allowed",
+        ),
+    ],
+)
+def test_a_file_that_would_cost_too_much_or_has_no_keys_is_refused(text: str, message: str) -> None:
+    error = refusal(text)
+    assert error.message == message
+    assert error.hint
+
+
+@rows(
+    "text",
+    [
+        "include: !!python/object/apply:os.system [touch {mark}]",
+        "include: !!python/object/apply:os.system\n  - touch {mark}\n",
+        "!!python/object/apply:os.system [touch {mark}]: 1",
+        "!!python/object/apply:os.system {{args: [touch {mark}]}}",
+        "include: !!python/object/new:os.system [touch {mark}]",
+        "include: !!python/name:os.system",
+        "include: !!python/module:os",
+        "include: !!binary aGVsbG8=",
+        "include: !!set {{a, b}}",
+        "include: !mine [a]",
+        "max_file_bytes: !!int _",
+        "skip_vendored: !!bool x",
+        "timeout_seconds: !!timestamp x",
+        "include: !<tag:example.org,2000:x> [a]",
+    ],
+)
+def test_tags_are_refused_as_written_and_run_nothing(text: str, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    error = refusal(text.format(mark=mark))
+    assert error.message.startswith("codeloupe.yaml:1: the tag '!") or "the tag 'tag:example.org" in error.message
+    assert error.message.endswith("is not allowed")
+    assert not mark.exists()
+
+
+@rows(
+    ("text", "place", "what", "hint"),
+    [
+        ("include:\n\t- a\n", "2:1", "a tab is used for indentation", "indent with spaces"),
+        ("\tfail_on: low", "1:1", "a tab is used for indentation", "indent with spaces"),
+        ("include: a\n\tb: c", "2:1", "a tab is used for indentation", "indent with spaces"),
+        ("fail_on: high: low", "1:14", "there is a `:` where no key can be", "put a value that holds `: ` in quotes"),
+        ("fail_on: low\n  untrusted: true", "2:12", "there is a `:` where no key can be", "put a value"),
+        ("fail_on: low\ninclude: [a, b\n", "2:10", "this `[` is not closed", "add the missing `]`"),
+        ("fail_on: {a: b\n", "1:10", "this `{` is not closed", "add the missing `}`"),
+        ("\nbase_branch: 'main\n", "2:14", "this quote is not closed", "add the closing quote"),
+        (r'include: ["\d+"]', "1:12", r"the text in double quotes holds a `\`", "use single quotes"),
+        ("fail_on: low\nuntrusted\nskip_vendored: true", "2:1", "this line is no `key: value`", "write `key: value`"),
+        ("base_branch: 'it's'", "1:18", "this does not belong here", "check indentation and quotes"),
+        ("include:\n  - *.py\n", "2:5", "a plain value cannot begin with `*`", 'put it in quotes, such as "*.py"'),
+        ("include: [**/*.py]", "1:11", "a plain value cannot begin with `*`", "put it in quotes"),
+        ("- a\nfail_on: low", "2:1", "a list and keys are mixed on one level", "indent the list under its key"),
+        ("base_branch: @main", "1:14", "neither key nor value can begin with '@'", "put the value in quotes"),
+        ("\ufefffail_on: low\nuntrusted: @x", "2:12", "neither key nor value can begin with '@'", "put the value"),
+        ("base_branch: %main", "1:14", "neither key nor value can begin with '%'", "put the value in quotes"),
+        ("base_branch: ]", "1:14", "a value is missing here", "put the value in quotes"),
+        ("%YAML 3.0\n---\n", "1:1", "this version of YAML is not known", "remove the %YAML line"),
+        ("%TAG ! x\n---\n", "1:1", "tag directives are not allowed", "remove the %TAG line"),
+        ("# é\nfail_on: \x1b[31m", "2:10", r"the character '\x1b' is not allowed", "remove it"),
+        ("fail_on: \ud800", "1:10", r"the character '\ud800' is not allowed", "remove it"),
+        ("base_branch: |x\n a", "1:15", "not valid YAML: ", "check this line"),
+    ],
+)
+def test_broken_text_is_refused_with_line_column_and_words(text: str, place: str, what: str, hint: str) -> None:
+    error = refusal(text)
+    assert error.message.startswith(f"codeloupe.yaml:{place}: {what}")
+    assert error.hint.startswith(hint)
+    assert "\n" not in error.message
+
+
+@rows("separator", ["\r", "\x85", "\u2028", "\u2029", "\n\ufeff", "\ufeff"])
+def test_no_line_break_hides_a_directive(separator: str) -> None:
+    assert "tag directives are not allowed" in refusal(f"#{separator}\n{separator}%TAG ! x").message
+
+
+@rows(
+    ("word", "meant"),
+    [
+        ("failOn", "fail_on"),
+        ("FailOn", "fail_on"),
+        ("fail-on", "fail_on"),
+        ("FAIL ON", "fail_on"),
+        ("fail.on", "fail_on"),
+        ("skipLockFiles", "skip_lock_files"),
+        ("fial_on", "fail_on"),
+        ("excludes", "exclude"),
+        ("timeout", "timeout_seconds"),
+        ("base", "base_branch"),
+        ("reviewer", "reviewer_type"),
+        ("ignore", "exclude"),
+        ("colour", None),
+        ("", None),
+        ("---", None),
+        (f"{'fail on':60}", "fail_on"),
+        (f"{'fail on':61}", None),
+    ],
+)
+def test_the_key_that_was_probably_meant_is_found(word: str, meant: str | None) -> None:
+    assert closest_key(word, KEYS) == meant
+
+
+def test_a_guess_needs_a_reason() -> None:
+    assert closest("skip", KEYS, cutoff=0.99) is None
+    assert closest_key("ignore", ["fail_on"]) is None
+
+
+def test_mistakes_are_told_alone_with_their_hint_or_listed_up_to_twenty() -> None:
+    error = config_error([Problem("f:1", "a: wrong", "mend it")])
+    assert (error.message, error.hint) == ("f:1: a: wrong", "mend it")
+    error = config_error([Problem(f"f:{line}", "wrong") for line in range(1, 1501)])
+    lines = error.message.splitlines()
+    assert lines[:2] == ["the configuration has 1,500 mistakes:", "  f:1: wrong"]
+    assert lines[20:] == ["  f:20: wrong", "  and 1,480 more"]
+    assert error.hint == "correct each line, then check with `codeloupe config validate`"
+
+
+def test_whatever_a_terminal_could_act_on_is_escaped_and_a_long_value_cut() -> None:
+    shown = r"ä\x1b[2J\x9b\r\n\t\u202e\u2028\udcff\U000e0001"
+    assert escape("ä\x1b[2J\x9b\r\n\t\u202e\u2028\udcff\U000e0001") == shown
+    assert quote("x" * 60) == "'" + "x" * 60 + "'"
+    assert quote("x" * 61) == "'" + "x" * 60 + "…'"

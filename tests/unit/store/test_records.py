@@ -1,0 +1,176 @@
+"""Stored data as bytes and back: exact, tolerant of added fields, strict about what it does not know."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from codeloupe.model.agent import AgentResult, TokenUsage
+from codeloupe.model.baseline import Suppression, SuppressionKind
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.history import Comparison, HistoryEntry, ReviewRecord, SweepRecord
+from codeloupe.model.review import Review
+from codeloupe.model.sweep import CommitReview
+from codeloupe.store.records import (
+    FORM,
+    FromNewerVersion,
+    Unreadable,
+    decode,
+    decode_result,
+    encode,
+    encode_result,
+    pack,
+    unpack,
+)
+from tests.rows import rows
+from tests.unit.reports.examples import finding
+from tests.unit.store.history_samples import any_finding, any_of
+from tests.unit.store.samples import result, results
+
+
+class Sample(Struct, frozen=True):
+    name: str
+    number: int = 3
+    share: float = 0.5
+    day: date | None = None
+    parts: tuple[str, ...] = ()
+
+
+def document(value: Any, form: object = FORM) -> bytes:
+    return b"j" + json.dumps({"form": form, "value": value}).encode()
+
+
+def stored(**fields: Any) -> bytes:
+    return b"j" + json.dumps(fields).encode()
+
+
+@given(before=any_finding)
+def test_any_finding_comes_back_exactly(before: Finding) -> None:
+    assert repr(decode(Finding, encode(before))) == repr(before)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
+@given(
+    kind=st.sampled_from([Review, ReviewRecord, SweepRecord, CommitReview, HistoryEntry, Comparison]), data=st.data()
+)
+def test_every_kind_of_record_can_be_stored_whatever_fields_it_has(kind: type, data: st.DataObject) -> None:
+    # Fails when the model gets a field of a type that cannot be written.
+    value = data.draw(any_of(kind))
+    assert decode(kind, encode(value)) == value
+
+
+@settings(max_examples=25)
+@given(before=results)
+@example(before=result("\ud83d\ude00", structured={"\udcff": ["\ud800", -0.0, 10**40, 1e308, None]}))
+@example(before=result("x" * 5000 + "\udcff"))
+@example(before=result(total_cost_usd=float("inf")))
+def test_a_result_comes_back_exactly(before: AgentResult) -> None:
+    after = decode_result(encode_result(before))
+    # 1 == 1.0 == True in Python, so equality alone would not see a value change its type.
+    assert (after, repr(after)) == (before, repr(before))
+
+
+def test_fields_of_a_newer_version_are_ignored_and_those_an_older_one_lacked_get_their_default() -> None:
+    assert decode(Sample, document({"name": "a", "colour": "red", "share": 1})) == Sample("a", share=1.0)
+    usage = {"input_tokens": 3, "reasoning_tokens": 4}
+    read = decode_result(stored(success=True, output="x", agent="a", usage=usage, mood="fine"))
+    assert read == AgentResult(success=True, output="x", agent="a", usage=TokenUsage(input_tokens=3))
+
+
+@rows(
+    ("value", "words"),
+    [
+        ({"number": 1}, "missing required field `name`"),
+        ({"name": 1}, "Expected `str`, got `int` - at `$.name`"),
+        ({"name": "a", "number": True}, "`$.number`"),
+        ({"name": "a", "number": 1.5}, "`$.number`"),
+        ({"name": "a", "share": "0.5"}, "`$.share`"),
+        ({"name": "a", "day": "yesterday"}, "`$.day`"),
+        ({"name": "a", "day": 20}, "`$.day`"),
+        ({"name": "a", "parts": "abc"}, "`$.parts`"),
+        ({"name": "a", "parts": ["a", None]}, "`$.parts[1]`"),
+        ("a", "Expected `object`"),
+        (None, "Expected `object`"),
+    ],
+)
+def test_a_value_of_another_type_is_told_with_its_place(value: Any, words: str) -> None:
+    with pytest.raises(Unreadable) as caught:
+        decode(Sample, document(value))
+    assert words in str(caught.value)
+
+
+def test_what_a_later_version_wrote_is_told() -> None:
+    changed = json.loads(encode(finding())[1:])
+    changed["value"]["status"] = "postponed"
+    with pytest.raises(Unreadable, match="Invalid enum value 'postponed'"):
+        decode(Finding, b"j" + json.dumps(changed).encode())
+    for form in (FORM + 1, 0, 99):
+        with pytest.raises(FromNewerVersion, match=f"another version of codeloupe .form {form}, this one reads {FORM}"):
+            decode(Sample, document({"name": "a"}, form=form))
+
+
+@rows(
+    "data",
+    [
+        *(b"", b"j", b"jnull", b"j[]", b"j{}", b'j{"form":"1"}', b"x{}", b"z1234", b"j\xff", b'j{"form":', b"j{"),
+        *(b"zgarbage", b"z" + zlib.compress(b"\xff"), b"j" + b"[" * 99_999, None, 7, "j{}", 1.5),
+        encode_result(result("x" * 5000))[:-20],
+    ],
+)
+def test_what_is_nothing_stored_is_unreadable(data: object) -> None:
+    for read in (lambda: decode(Sample, data), lambda: decode_result(data)):
+        with pytest.raises(Unreadable):
+            read()
+
+
+@rows(
+    "wrong",
+    [
+        {"output": 1},
+        {"attempts": True},
+        {"success": 1},
+        {"usage": []},
+        {"usage": {"input_tokens": "3"}},
+        {"usage": {"input_tokens": True}},
+        {"notes": "ab"},
+        {"notes": [1]},
+    ],
+)
+def test_a_result_with_a_value_of_another_type_is_unreadable(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Unreadable, match=next(iter(wrong))):
+        decode_result(stored(**{"success": True, "output": "x", "agent": "a", **wrong}))
+
+
+def test_a_value_that_is_no_json_is_refused_and_not_changed_into_something_else() -> None:
+    circle: list[Any] = []
+    circle.append(circle)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for value in ({1, 2}, object(), b"bytes", TokenUsage(), circle, deep):
+        with pytest.raises(ValueError, match="a value in it is no JSON"):
+            encode_result(result(structured=value))
+    for odd in (object(), 10**5000):
+        with pytest.raises(ValueError):  # noqa: PT011 - the words are those of the libraries
+            encode(Sample("a", number=odd))  # type: ignore[arg-type]  # that it is refused is the test
+
+
+def test_long_text_is_compressed_and_short_text_can_be_read_by_people() -> None:
+    assert pack("shört") == b"j" + "shört".encode()
+    assert len(pack("long " * 10_000)) < 1_000
+    assert unpack(pack("long \ud800\udc00 " * 10_000)) == "long \ud800\udc00 " * 10_000
+    assert encode_result(result("é")).startswith(b"j{")
+    assert encode_result(result("é" * 100_000)).startswith(b"z")
+
+
+def test_a_suppression_comes_back_with_its_day() -> None:
+    suppression = Suppression(kind=SuppressionKind.BASELINE, reason="old", owner="ada", expires=date(2027, 1, 2))
+    before = finding(suppression=suppression, status=FindingStatus.DISMISSED)
+    assert decode(Finding, encode(before)) == before
