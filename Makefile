@@ -16,7 +16,7 @@ SOURCES := pyproject.toml README.md LICENSE $(shell find src -not -name '*.pyc' 
 
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
-.PHONY: help demo test check pytest coverage develop bench own format lock picture clean
+.PHONY: help demo test unit soak check pytest coverage develop bench own format lock picture clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name what; do printf '  %-9s %s\n' "$$name" "$$what"; done
@@ -24,16 +24,25 @@ help:  ## show this list
 demo: $(VENV)/.wheel  ## set up, then review a real change offline
 	@$(BIN)/codeloupe demo
 
-test: check pytest  ## set up, then run every check and test
+# What checks types and what runs tests wait for different things, so both go at once.
+test:  ## set up, then run every check and test that decides whether a change is good
+	@$(MAKE) --no-print-directory -j2 check pytest
 
-check: $(VENV)/.dev $(VENV)/.wheel  ## formatting, lint, types, room table
+unit: $(VENV)/.dev $(AGENTS)/.installed  ## the tests that start no program and open no socket, on the source tree: in a minute
+	@PYTHONPATH=src $(BIN)/python -m pytest tests/unit --tier unit -n 2 --dist worksteal -q $(PYTEST_OPTIONS)
+
+soak: $(VENV)/.dev $(VENV)/.wheel $(AGENTS)/.installed  ## what is large, exhaustive or random; before something is called done
+	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest --tier soak --hypothesis-profile soak --timeout 1800 \
+	  -n 2 --dist worksteal $(PYTEST_OPTIONS)
+
+check: $(VENV)/.dev $(VENV)/.wheel  ## formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/mypy
 
 pytest: $(VENV)/.dev $(VENV)/.wheel $(AGENTS)/.installed  ## the tests, on the built wheel
-	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_OPTIONS)
+	@CODELOUPE_TESTED=wheel $(BIN)/python -m pytest -n 3 --dist worksteal -q $(PYTEST_OPTIONS)
 
 # A map, not a gate, and it doubles the time of the tests on Python 3.11: so it is asked for.
 coverage: PYTEST_OPTIONS += --cov --cov-report=term-missing:skip-covered

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from codeloupe.agents.api.agent import ApiAgent
 from codeloupe.agents.calls.schema_check import check_output
@@ -225,3 +229,36 @@ AGENTS = [
     _gemini_factory(),
     _api_factory(),
 ]
+
+
+def every_agent(
+    *, able: Callable[[AgentFactory], object] = bool, cases: Sequence[tuple[Any, ...]] = ((),), at_once: int = 2
+) -> Callable[[Callable[..., None]], Callable[[Path], None]]:
+    """Make a test of a check: with every agent that is able, in every case, in a folder of its own, a few at once.
+
+    The test fails with every agent and case in which the check fails.
+    """
+
+    def decorate(check: Callable[..., None]) -> Callable[[Path], None]:
+        def test(tmp_path: Path) -> None:
+            def failure(run: tuple[int, tuple[AgentFactory, tuple[Any, ...]]]) -> Exception | None:
+                number, (factory, case) = run
+                work = tmp_path / str(number) / "work"
+                work.mkdir(parents=True)
+                try:
+                    check(factory, work, *case)
+                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - told with those of the others
+                    error.add_note(f"in the check of {factory.name} {case}")
+                    return error if isinstance(error, Exception) else AssertionError(str(error))
+                return None
+
+            runs = enumerate(itertools.product(filter(able, AGENTS), cases))
+            with ThreadPoolExecutor(at_once) as pool:
+                errors = [error for error in pool.map(failure, runs) if error is not None]
+            if errors:
+                raise ExceptionGroup(check.__name__, errors)
+
+        test.__name__ = test.__qualname__ = check.__name__
+        return test
+
+    return decorate

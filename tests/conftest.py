@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -15,33 +16,61 @@ pytest_plugins = ("tests.guards", "tests.memory_disk", "tests.tested_package")
 
 # The same examples every time, so that a red run is the change's fault; with NEW_EXAMPLES always new ones. A failure
 # prints what reproduces it, so no database is kept. Slow machines are the time limit's business.
+# `make soak` tries thousands.
 settings.register_profile(
-    "codeloupe",
-    database=None,
-    deadline=None,
-    derandomize="NEW_EXAMPLES" not in os.environ,
-    max_examples=60,
-    print_blob=True,
+    "codeloupe", database=None, deadline=None, derandomize="NEW_EXAMPLES" not in os.environ, max_examples=30
 )
+settings.register_profile("soak", settings.get_profile("codeloupe"), derandomize=False, max_examples=3_000)
 settings.load_profile("codeloupe")
 
 
-# Real programs start in these, several a test, on a machine that may be busy with other things.
-_OF_PROGRAMS = ("contract", "integration")
+# The rooms whose tests are the unit tier: they start no program, open no socket and have no home to write to. In the
+# other folders tests may do all that, and so may a test here that is marked `program`.
+_PURE = frozenset(
+    {"agents", "baseline", "config", "engine", "experts", "extraction", "forge", "gates", "model", "pipeline", "report"}
+    | {"sweep", "forges", "pipelines", "reports", "commits"}
+)
+# In these rooms, what has to start programs, by the names of files and of tests.
+_OF_PROGRAMS = re.compile(
+    r"test_(agent_sdk|api|claude_cli|codex|gemini|marked_processes|revision|github_faults|command|changes|engine\w*"
+    r"|run_limits|stale_stages|review_commits)\.py::"
+    r"|::test_\w*(loads?_(no|none|only|the|without)_|fetched_either|leaves_the_workspace|at_every_hour)"
+)
+# Several programs start in one such test, on a machine that may be busy with other things.
 _PROGRAM_SECONDS = 180
-# Tests of whole programs and of properties run without counting lines: that takes up to several times as long, and
-# the examples in the tests of the rooms show the same.
-_UNCOUNTED = (*_OF_PROGRAMS, "property")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=["unit", "test", "soak"], default="test", help="which tests to run")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
+    tier = config.getoption("--tier")
+    chosen: list[pytest.Item] = []
+    left: list[pytest.Item] = []
     for item in items:
-        room = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
-        if room in _UNCOUNTED or getattr(getattr(item, "function", None), "is_hypothesis_test", False):
-            item.add_marker(pytest.mark.no_cover)
-        if room in _OF_PROGRAMS and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(_PROGRAM_SECONDS))
+        folder, room, *_ = (*item.path.relative_to(tests).parts, "") if item.path.is_relative_to(tests) else ("", "")
+        is_pure = folder == "unit" and room in _PURE
+        if not is_pure or "repository" in item.fixturenames or _OF_PROGRAMS.search(item.nodeid):  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.program)
+        is_program = item.get_closest_marker("program") is not None
+        if is_program:
+            item.fixturenames.insert(0, "home")  # type: ignore[attr-defined]  # a marker would come too late for it
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_PROGRAM_SECONDS))
+        if folder in ("contract", "integration", "property"):
+            item.add_marker(pytest.mark.no_cover)  # counting lines takes these several times as long
+        is_soak = item.get_closest_marker("soak") is not None
+        wanted = {
+            "unit": not is_program and not is_soak,
+            "test": not is_soak,
+            "soak": is_soak or folder == "property",
+        }
+        (chosen if wanted[tier] else left).append(item)
+    items[:] = chosen
+    if left:
+        config.hook.pytest_deselected(items=left)
 
 
 def pytest_collection_finish() -> None:

@@ -1,30 +1,97 @@
-"""What the GitHub server knows, as GitHub's GraphQL graph: values, and functions for what takes arguments."""
+"""The GraphQL endpoint of the GitHub server: documents are validated against GitHub's own schema."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import base64
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from graphql import GraphQLResolveInfo
+from graphql import GraphQLError, GraphQLSchema, build_client_schema, execute_sync, parse, validate
 
-from tests.github_server_calls import NOT_ACCESSIBLE, Actor
-from tests.github_server_documents import WEB
-from tests.github_server_graph_pages import connection, failed
-from tests.github_server_records import IssueComment, Reaction, Remark, Review, ReviewComment, Thread, User, node_id
-from tests.github_server_reviewing import body_problem
-from tests.github_server_world import PullRequest, Repository, World
+from tests.github_server_world import PullRequest, Remark, Review, Thread, User, World
 
-_CONTENTS = {
-    "+1": "THUMBS_UP",
-    "-1": "THUMBS_DOWN",
-    "laugh": "LAUGH",
-    "hooray": "HOORAY",
-    "confused": "CONFUSED",
-    "heart": "HEART",
-    "rocket": "ROCKET",
-    "eyes": "EYES",
-}
-_NOT_AN_ID = "Could not resolve to a node with the global id of '{}'"
+if TYPE_CHECKING:
+    from tests.github_server_rest import Actor
+
+_FILE = Path(__file__).parent.parent / ".cache/agents/node_modules/@octokit/graphql-schema/schema.json"
+_CONTENTS = {"+1": "THUMBS_UP", "-1": "THUMBS_DOWN", "heart": "HEART"}
+
+
+@cache
+def schema() -> GraphQLSchema:
+    """GitHub's schema, read once for a process. Fails the test in words when it is not installed."""
+    if not _FILE.is_file():
+        raise AssertionError("GitHub's GraphQL schema is missing: run `make test`, which installs it")
+    return build_client_schema(json.loads(_FILE.read_bytes()), assume_valid=True)
+
+
+def node_id(kind: str, number: int) -> str:
+    """A node's name: opaque, as GitHub's are."""
+    return base64.urlsafe_b64encode(f"{kind}{number}".encode()).decode().rstrip("=")
+
+
+def failed(kind: str, message: str) -> GraphQLError:
+    """An error with GitHub's type for it."""
+    return GraphQLError(message, extensions={"type": kind})
+
+
+def answer(world: World, actor: Actor, request: Any, problems: list[str]) -> dict[str, Any]:
+    """The answer to one request; what is wrong with the request is added to the problems."""
+    document = None
+    try:
+        document = parse(request["query"])
+        wrong = list(validate(schema(), document))
+    except GraphQLError as error:
+        wrong = [error]
+    if wrong or document is None:
+        problems += [f"POST /graphql: {error.message}" for error in wrong]
+        return {"errors": [_formatted(error) for error in wrong]}
+    result = execute_sync(
+        schema(),
+        document,
+        root_value=Graph(world, actor).root(),
+        variable_values=request.get("variables") or {},
+        field_resolver=_resolve,
+    )
+    errors = result.errors or []
+    # Neither a variable nor a field was as the document, or this server, knows it.
+    problems += [f"POST /graphql: {each.message}" for each in errors if "type" not in (each.extensions or {})]
+    return {"data": result.data, **({"errors": [_formatted(error) for error in errors]} if errors else {})}
+
+
+def _resolve(source: Any, info: Any, **arguments: Any) -> Any:
+    if info.field_name not in source:
+        raise GraphQLError(f"{info.parent_type.name}.{info.field_name} is not known here: add it")
+    value = source[info.field_name]
+    return value(**arguments) if callable(value) else value
+
+
+def _formatted(error: GraphQLError) -> dict[str, Any]:
+    """An error as GitHub gives it: its type stands beside the message."""
+    formatted: dict[str, Any] = dict(error.formatted)
+    extensions = formatted.pop("extensions", {})
+    return {**extensions, **formatted}
+
+
+def _connection(items: Sequence[Any], render: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A list in pages, as GitHub gives it: how many are wanted must be said, and is 100 at most."""
+
+    def page(first: int | None = None, after: str | None = None, **others: Any) -> dict[str, Any]:
+        if any(value is not None for value in others.values()):
+            raise GraphQLError(f"{others} is not known here: add it")
+        if first is None or not 0 <= first <= 100:
+            raise failed("EXCESSIVE_PAGINATION", "You must provide a `first` value of at most 100 records.")
+        begin = int(after.removeprefix("cursor:")) if after else 0
+        end = min(begin + first, len(items))
+        return {
+            "nodes": [render(item) for item in items[begin:end]],
+            "pageInfo": {"hasNextPage": end < len(items), "endCursor": f"cursor:{end}" if end > begin else None},
+        }
+
+    return page
 
 
 class Graph:
@@ -37,306 +104,95 @@ class Graph:
     def root(self) -> dict[str, Any]:
         """Where queries and mutations begin."""
         return {
-            "__typename": "Query",
-            "viewer": self._viewer(),
-            "rateLimit": lambda _info, **_arguments: _RATE_LIMIT,
-            "repository": self._find_repository,
-            "node": lambda _info, id: self._node(id),  # noqa: A006 - the schema's own name
-            "nodes": lambda _info, ids: [self._node(each) for each in ids],
-            "resolveReviewThread": lambda _info, input: self._resolve(input, resolved=True),  # noqa: A006 - as above
-            "unresolveReviewThread": lambda _info, input: self._resolve(input, resolved=False),  # noqa: A006 - as above
-            "minimizeComment": lambda _info, input: self._minimize(input, "minimizedComment"),  # noqa: A006 - as above
-            "unminimizeComment": lambda _info, input: self._minimize(input, "unminimizedComment"),  # noqa: A006 - as above
-            "addPullRequestReviewThreadReply": lambda _info, input: self._reply(input),  # noqa: A006 - as above
+            "viewer": {"login": self.actor.user.login},
+            "repository": self._repository,
+            "node": self._node,
+            "resolveReviewThread": lambda input: self._resolve(input, resolved=True),  # noqa: A006 - the schema's name
+            "unresolveReviewThread": lambda input: self._resolve(input, resolved=False),  # noqa: A006 - as above
         }
 
-    def _viewer(self) -> dict[str, Any]:
-        user = self.actor.user
-        return {"__typename": "User", **self._login(user), "login": user.login}
-
-    def _login(self, user: User) -> dict[str, Any]:
-        return {"id": user.node_id, "databaseId": user.id, "login": user.login, "url": f"{WEB}/{user.login}"}
-
-    def author(self, user: User) -> dict[str, Any] | None:
-        """Somebody in a comment: a bot is named without `[bot]` here, and one who is gone not at all."""
-        if user.login == "ghost":
-            return None
-        fields = {**self._login(user), "login": user.login.removesuffix("[bot]")}
-        return {"__typename": "Bot" if user.is_bot else "User", **fields}
-
-    def _find_repository(
-        self, _info: GraphQLResolveInfo[Any], owner: str, name: str, **_arguments: Any
-    ) -> dict[str, Any]:
-        found = self.world.find_repository(owner, name)
-        if found is None or not self.actor.sees(found):
+    def _repository(self, owner: str, name: str, **_defaults: Any) -> dict[str, Any]:
+        repo = self.world.repositories.get(f"{owner}/{name}".lower())
+        if repo is None:
             raise failed("NOT_FOUND", f"Could not resolve to a Repository with the name '{owner}/{name}'.")
-        return self.repository(found)
 
-    def repository(self, repo: Repository) -> dict[str, Any]:
-        def find(_info: GraphQLResolveInfo[Any], number: int) -> dict[str, Any]:
+        def find(number: int) -> dict[str, Any]:
             if number not in repo.pulls:
                 raise failed("NOT_FOUND", f"Could not resolve to a PullRequest with the number of {number}.")
-            return self.pull(repo.pulls[number])
+            return self._pull(repo.pulls[number])
 
+        return {"pullRequest": find}
+
+    def _pull(self, pull: PullRequest) -> dict[str, Any]:
+        def reviews(states: list[str] | None = None, **paging: Any) -> Any:
+            seen = [each for each in pull.reviews if each.state != "PENDING" or self._is_own(each.user)]
+            return _connection([each for each in seen if states is None or each.state in states], self._review)(
+                **paging
+            )
+
+        address = f"https://github.com/{pull.repository.full_name}/pull/{pull.number}"
         return {
-            "__typename": "Repository",
-            "id": node_id("Repository", repo.id),
-            "databaseId": repo.id,
-            "name": repo.name,
-            "nameWithOwner": repo.full_name,
-            "owner": self.author(repo.owner),
-            "isPrivate": repo.private,
-            "isFork": repo.is_fork,
-            "url": f"{WEB}/{repo.full_name}",
-            "viewerPermission": None if self.actor.is_integration else self._permission(repo),
-            "pullRequest": find,
+            "reviewThreads": _connection(pull.threads, self._thread),
+            "comments": _connection(
+                pull.issue_comments, lambda each: {**self._remark(each), "url": f"{address}#issuecomment-{each.id}"}
+            ),
+            "reviews": reviews,
         }
-
-    def _permission(self, repo: Repository) -> str:
-        return repo.permission_of(self.actor.user.login).upper()
-
-    def pull(self, pull: PullRequest) -> dict[str, Any]:
-        threads = [each for each in pull.threads if self._seen(each)]
-        return {
-            "__typename": "PullRequest",
-            "id": node_id("PullRequest", pull.id),
-            "databaseId": pull.id,
-            "fullDatabaseId": str(pull.id),
-            "number": pull.number,
-            "title": pull.title,
-            "body": pull.body or "",
-            "state": "MERGED" if pull.merged else pull.state.upper(),
-            "merged": pull.merged,
-            "isDraft": pull.draft,
-            "locked": pull.locked,
-            "url": f"{WEB}/{pull.repository.full_name}/pull/{pull.number}",
-            "author": self.author(pull.author),
-            "viewerDidAuthor": self._is_own(pull.author),
-            "headRefOid": pull.head,
-            "baseRefOid": pull.base,
-            "headRefName": pull.head_ref,
-            "baseRefName": pull.base_ref,
-            "isCrossRepository": pull.head_repository is not pull.repository,
-            "repository": lambda _info: self.repository(pull.repository),
-            "reviewThreads": connection(threads, lambda each: self.thread(pull, each)),
-            "comments": connection(pull.issue_comments, lambda each: self.issue_comment(pull, each)),
-            "reviews": self._reviews(pull),
-        }
-
-    def _reviews(self, pull: PullRequest) -> Callable[..., Any]:
-        seen = [each for each in pull.reviews if each.state != "PENDING" or self._is_own(each.user)]
-
-        def listed(
-            info: GraphQLResolveInfo[Any], states: list[str] | None = None, author: str | None = None, **paging: Any
-        ) -> Any:
-            found = [each for each in seen if states is None or each.state in states]
-            found = [each for each in found if author in (None, each.user.login)]
-            return connection(found, lambda each: self.review(pull, each))(info, **paging)
-
-        return listed
 
     def _is_own(self, user: User) -> bool:
         return user == self.actor.user
 
-    def _may_resolve(self, pull: PullRequest) -> bool:
-        if self.actor.is_integration:
-            return self.actor.may_write("contents") and self.actor.may_write("pull_requests")
-        may_write = pull.repository.permission_of(self.actor.user.login) in ("admin", "maintain", "write")
-        return may_write or self._is_own(pull.author)
+    def _author(self, user: User) -> dict[str, Any] | None:
+        """Somebody in a comment: a bot is named without `[bot]` here, and one who is gone not at all."""
+        if user.login == "ghost":
+            return None
+        return {"__typename": "Bot" if user.is_bot else "User", "login": user.login.removesuffix("[bot]")}
 
-    def thread(self, pull: PullRequest, thread: Thread) -> dict[str, Any]:
-        may, place, original = self._may_resolve(pull), thread.place, thread.original
+    def _thread(self, thread: Thread) -> dict[str, Any]:
         return {
             "__typename": "PullRequestReviewThread",
-            "id": node_id("PullRequestReviewThread", thread.id),
-            "path": thread.path,
-            "line": None if place is None else place.line,
-            "startLine": None if place is None else place.start_line,
-            "originalLine": original.line,
-            "originalStartLine": original.start_line,
-            "diffSide": original.side,
-            "startDiffSide": original.start_side,
-            "subjectType": "FILE" if original.line is None else "LINE",
+            "id": node_id("Thread", thread.id),
+            "path": thread.original.path,
             "isResolved": thread.is_resolved,
-            "isOutdated": thread.is_outdated,
-            "isCollapsed": thread.is_resolved or thread.is_outdated,
-            "resolvedBy": self.author(thread.resolved_by) if thread.resolved_by else None,
-            "viewerCanReply": self.actor.may_write("pull_requests"),
-            "viewerCanResolve": may and not thread.is_resolved,
-            "viewerCanUnresolve": may and thread.is_resolved,
-            "pullRequest": lambda _info: self.pull(pull),
-            "repository": lambda _info: self.repository(pull.repository),
-            "comments": connection(self._seen(thread), lambda each: self.review_comment(pull, each)),
+            "comments": _connection(thread.comments, self._remark),
         }
-
-    def _seen(self, thread: Thread) -> list[ReviewComment]:
-        return [each for each in thread.comments if each.review.state != "PENDING" or self._is_own(each.user)]
 
     def _remark(self, remark: Remark) -> dict[str, Any]:
+        def reactions(content: str | None = None, **paging: Any) -> Any:
+            logins = [login for login, given in remark.reactions if content in (None, _CONTENTS[given])]
+            return _connection(logins, lambda login: {"user": {"login": login}})(**paging)
+
         return {
-            "databaseId": remark.id,
             "fullDatabaseId": str(remark.id),
             "body": remark.body,
-            "author": self.author(remark.user),
+            "author": self._author(remark.user),
             "authorAssociation": remark.association,
-            "createdAt": remark.created_at,
-            "updatedAt": remark.updated_at,
-            "isMinimized": remark.minimized is not None,
-            "minimizedReason": remark.minimized,
             "viewerDidAuthor": self._is_own(remark.user),
-            "reactions": self._reactions(remark),
-            "reactionGroups": lambda _info: [self._reaction_group(remark, content) for content in _CONTENTS],
+            "reactions": reactions,
         }
 
-    def _reactions(self, remark: Remark) -> Callable[..., Any]:
-        def listed(info: GraphQLResolveInfo[Any], content: str | None = None, **paging: Any) -> Any:
-            found = [each for each in remark.reactions if content in (None, _CONTENTS[each.content])]
-            return connection(found, self._reaction)(info, **paging)
-
-        return listed
-
-    def _reaction(self, reaction: Reaction) -> dict[str, Any]:
+    def _review(self, review: Review) -> dict[str, Any]:
         return {
-            "__typename": "Reaction",
-            "id": node_id("Reaction", reaction.id),
-            "databaseId": reaction.id,
-            "content": _CONTENTS[reaction.content],
-            "createdAt": reaction.created_at,
-            "user": self.author(reaction.user),
-        }
-
-    def _reaction_group(self, remark: Remark, content: str) -> dict[str, Any]:
-        users = [each.user for each in remark.reactions if each.content == content]
-        return {
-            "content": _CONTENTS[content],
-            "viewerHasReacted": self.actor.user in users,
-            "reactors": connection(users, self.author),
-            "users": connection(users, self.author),
-        }
-
-    def issue_comment(self, pull: PullRequest, comment: IssueComment) -> dict[str, Any]:
-        return {
-            "__typename": "IssueComment",
-            "id": node_id("IssueComment", comment.id),
-            **self._remark(comment),
-            "url": f"{WEB}/{pull.repository.full_name}/pull/{pull.number}#issuecomment-{comment.id}",
-            "pullRequest": lambda _info: self.pull(pull),
-        }
-
-    def review(self, pull: PullRequest, review: Review) -> dict[str, Any]:
-        return {
-            "__typename": "PullRequestReview",
-            "id": node_id("PullRequestReview", review.id),
-            "databaseId": review.id,
             "fullDatabaseId": str(review.id),
             "state": review.state,
-            "body": review.body,
-            "author": self.author(review.user),
-            "authorAssociation": review.association,
-            "submittedAt": review.submitted_at,
+            "author": self._author(review.user),
             "viewerDidAuthor": self._is_own(review.user),
             "commit": {"oid": review.commit},
-            "url": f"{WEB}/{pull.repository.full_name}/pull/{pull.number}#pullrequestreview-{review.id}",
-            "comments": connection(review.comments, lambda each: self.review_comment(pull, each)),
         }
 
-    def review_comment(self, pull: PullRequest, comment: ReviewComment) -> dict[str, Any]:
-        thread = comment.thread
-        place, original = thread.place, thread.original
-        first = thread.comments[0]
-        return {
-            "__typename": "PullRequestReviewComment",
-            "id": node_id("PullRequestReviewComment", comment.id),
-            **self._remark(comment),
-            "path": thread.path,
-            "line": None if place is None else place.line,
-            "startLine": None if place is None else place.start_line,
-            "originalLine": original.line,
-            "originalStartLine": original.start_line,
-            "outdated": thread.is_outdated,
-            "diffHunk": thread.diff_hunk,
-            "state": "PENDING" if comment.review.state == "PENDING" else "SUBMITTED",
-            "commit": {"oid": thread.commit},
-            "originalCommit": {"oid": thread.original_commit},
-            "replyTo": None if comment.in_reply_to is None else (lambda _info: self.review_comment(pull, first)),
-            "pullRequestReview": lambda _info: self.review(pull, comment.review),
-            "pullRequest": lambda _info: self.pull(pull),
-            "url": f"{WEB}/{pull.repository.full_name}/pull/{pull.number}#discussion_r{comment.id}",
-        }
-
-    def _node(self, wanted: str) -> dict[str, Any]:
+    def _find(self, wanted: str) -> tuple[PullRequest, Thread]:
         for pull in self.world.pulls():
-            if wanted == node_id("PullRequest", pull.id):
-                return self.pull(pull)
-            if found := self._thread(wanted, pull):
-                return self.thread(pull, found)
-            for comment in pull.issue_comments:
-                if wanted == node_id("IssueComment", comment.id):
-                    return self.issue_comment(pull, comment)
-            for each in pull.review_comments:
-                if wanted == node_id("PullRequestReviewComment", each.id):
-                    return self.review_comment(pull, each)
-            for review in pull.reviews:
-                if wanted == node_id("PullRequestReview", review.id):
-                    return self.review(pull, review)
-        raise failed("NOT_FOUND", _NOT_AN_ID.format(wanted))
+            for thread in pull.threads:
+                if wanted == node_id("Thread", thread.id):
+                    return pull, thread
+        raise failed("NOT_FOUND", f"Could not resolve to a node with the global id of '{wanted}'")
 
-    def _thread(self, wanted: str, pull: PullRequest) -> Thread | None:
-        return next((each for each in pull.threads if wanted == node_id("PullRequestReviewThread", each.id)), None)
-
-    def _find_thread(self, wanted: str) -> tuple[PullRequest, Thread]:
-        for pull in self.world.pulls():
-            if found := self._thread(wanted, pull):
-                return pull, found
-        raise failed("NOT_FOUND", _NOT_AN_ID.format(wanted))
+    def _node(self, id: str) -> dict[str, Any]:  # noqa: A002 - the schema's name
+        return self._thread(self._find(id)[1])
 
     def _resolve(self, given: dict[str, Any], *, resolved: bool) -> dict[str, Any]:
-        pull, thread = self._find_thread(given["threadId"])
-        if not self._may_resolve(pull):
-            raise failed("FORBIDDEN", NOT_ACCESSIBLE if self.actor.is_integration else "Must have write access.")
-        if not resolved:
-            thread.resolved_by = None
-        elif thread.resolved_by is None:
-            thread.resolved_by = self.actor.user
-        return {"clientMutationId": given.get("clientMutationId"), "thread": self.thread(pull, thread)}
-
-    def _minimize(self, given: dict[str, Any], field: str) -> dict[str, Any]:
-        pull, remark = self._find_remark(given["subjectId"])
-        if not self.actor.may_write("issues") and not self.actor.may_write("pull_requests"):
-            raise failed("FORBIDDEN", NOT_ACCESSIBLE)
-        remark.minimized = given["classifier"].lower().replace("_", "-") if field == "minimizedComment" else None
-        shown = (
-            self.issue_comment(pull, remark) if isinstance(remark, IssueComment) else self.review_comment(pull, remark)
-        )
-        return {"clientMutationId": given.get("clientMutationId"), field: shown}
-
-    def _find_remark(self, wanted: str) -> tuple[PullRequest, IssueComment | ReviewComment]:
-        for pull in self.world.pulls():
-            for comment in pull.issue_comments:
-                if wanted == node_id("IssueComment", comment.id):
-                    return pull, comment
-            for each in pull.review_comments:
-                if wanted == node_id("PullRequestReviewComment", each.id):
-                    return pull, each
-        raise failed("NOT_FOUND", _NOT_AN_ID.format(wanted))
-
-    def _reply(self, given: dict[str, Any]) -> dict[str, Any]:
-        pull, thread = self._find_thread(given["pullRequestReviewThreadId"])
-        if not self.actor.may_write("pull_requests"):
-            raise failed("FORBIDDEN", NOT_ACCESSIBLE)
-        if problem := body_problem(given["body"]):
-            raise failed("UNPROCESSABLE", problem)
-        comment = pull.reply(
-            thread.comments[0], user=self.actor.user, association=self.actor.association, body=given["body"]
-        )
-        return {"clientMutationId": given.get("clientMutationId"), "comment": self.review_comment(pull, comment)}
-
-
-_RATE_LIMIT = {
-    "cost": 1,
-    "limit": 5000,
-    "nodeCount": 1,
-    "remaining": 4999,
-    "resetAt": "2026-01-05T10:00:00Z",
-    "used": 1,
-}
+        pull, thread = self._find(given["threadId"])
+        if not self.actor.may_resolve(pull):
+            raise failed("FORBIDDEN", "Resource not accessible by integration")
+        thread.resolved_by = (thread.resolved_by or self.actor.user) if resolved else None
+        return {"thread": self._thread(thread)}

@@ -1,14 +1,14 @@
 """Guards around every test, as a pytest plugin.
 
-Each test gets a home, state and temporary directory of its own and an environment without secrets or settings
-of the machine. The user's home cannot be found from a test: where `HOME` is not set, the account's home is a path at
-which nothing can be written. It is not watched, since other programs write to it meanwhile. A test fails when its
-temporary directory is not empty afterwards, or when it reaches for the network off loopback. Child processes find
-proxy variables that lead nowhere.
+Tests run without the machine's secrets and settings, and with a home at which nothing can be written, not even by root;
+the fixture `home` gives one that can. A test fails when it reaches for the network off loopback, and a test of the unit
+tier when it starts a program or opens a socket. A run fails at its end when temporary files are left. Child processes
+find proxy variables that lead nowhere.
 """
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import itertools
 import os
@@ -16,10 +16,12 @@ import pwd
 import re
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,7 @@ OUT_OF_BOUNDS = "/dev/null/home"
 _INHERITED_AS_IGNORED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
 _LOOPBACK_NAMES = frozenset({"", "localhost", "localhost.localdomain", "ip6-localhost"})
 _CONNECTING = ("connect", "connect_ex", "sendto", "sendmsg")
+_OF_PROGRAMS = ((subprocess.Popen, "__init__"), (os, "fork"), (os, "posix_spawn"), (socket.socket, "bind"))
 _LOOKING_UP = ("getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr")
 # Without compiled modules each start of a program that a test makes takes three times as long.
 _SCRUBBED = re.compile(
@@ -40,12 +43,14 @@ _SCRUBBED = re.compile(
     r"|PYTHONDONTWRITEBYTECODE"
 )
 
-_network_attempts: list[str] = []
+_attempts: list[str] = []
 _numbers = itertools.count()
+# Whether the test that runs is one of the unit tier.
+_strict = False
 
 
-class OffLoopbackError(OSError):
-    """A test reached for the network."""
+class OutOfBoundsError(OSError):
+    """A test reached for the network, or one of the unit tier for a program or a socket."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,6 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
             _guard_connecting(name)
         for name in _LOOKING_UP:
             _guard_looking_up(name)
+        for owner, name in _OF_PROGRAMS:
+            _guard_program(owner, name)
 
 
 def _guard_connecting(name: str) -> None:
@@ -83,7 +90,23 @@ def _guard_looking_up(name: str) -> None:
     setattr(socket, name, checked)
 
 
+def _guard_program(owner: object, name: str) -> None:
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        if _strict:
+            _attempts.append(name.replace("__init__", "Popen"))
+            raise OutOfBoundsError(f"a test of the unit tier called {_attempts[-1]}; mark it `program`")
+        return original(*arguments, **named)
+
+    setattr(owner, name, checked)
+
+
 def _refuse_address(event: str, address: object) -> None:
+    if _strict:
+        _attempts.append(event)
+        raise OutOfBoundsError(f"a test of the unit tier called {event}; mark it `program`")
     # Anything but a tuple is the path of a local socket, or None for one that is connected already.
     if isinstance(address, tuple):
         _refuse_host(event, address[0])
@@ -91,8 +114,8 @@ def _refuse_address(event: str, address: object) -> None:
 
 def _refuse_host(event: str, host: object) -> None:
     if host is not None and not _is_loopback(host):
-        _network_attempts.append(f"{event} to {host!r}")
-        raise OffLoopbackError(f"tests stay on this machine, but this one tried {_network_attempts[-1]}")
+        _attempts.append(f"{event} to {host!r}")
+        raise OutOfBoundsError(f"tests stay on this machine, but this one tried {_attempts[-1]}")
 
 
 def _is_loopback(host: object) -> bool:
@@ -105,16 +128,15 @@ def _is_loopback(host: object) -> bool:
         return False
 
 
-def _without_a_home(entry_of: Callable[[int], pwd.struct_passwd]) -> Callable[[int], pwd.struct_passwd]:
+@pytest.fixture(scope="session", autouse=True)
+def _scrubbed_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    temporary = tmp_path_factory.mktemp("tmp")
+    entry_of = pwd.getpwuid
+
     def entry_without_a_home(user: int) -> pwd.struct_passwd:
         entry = entry_of(user)
         return pwd.struct_passwd((*entry[:5], OUT_OF_BOUNDS, entry.pw_shell))
 
-    return entry_without_a_home
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _scrubbed_environment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if _SCRUBBED.fullmatch(name)]:
             patch.delenv(name)
@@ -125,48 +147,55 @@ def _scrubbed_environment() -> Iterator[None]:
         patch.setenv("no_proxy", "127.0.0.1,localhost")
         patch.setenv("LC_ALL", "C.UTF-8")
         patch.setenv("TZ", "UTC")
-        patch.setattr(pwd, "getpwuid", _without_a_home(pwd.getpwuid))
-        yield
-
-
-@pytest.fixture(scope="session")
-def _places(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("places", numbered=True)
-
-
-@pytest.fixture(autouse=True)
-def _guarded(_places: Path) -> Iterator[None]:
-    home, temporary = _make_places(_places / str(next(_numbers)))
-    _network_attempts.clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(home))
-        patch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
-        patch.setenv("XDG_CACHE_HOME", str(home / ".cache"))
-        patch.setenv("XDG_DATA_HOME", str(home / ".local" / "share"))
-        patch.setenv("XDG_STATE_HOME", str(home / ".local" / "state"))
-        patch.setenv("CODELOUPE_HOME", str(home / "codeloupe"))
         patch.setenv("TMPDIR", str(temporary))
         # tempfile remembers the first directory it saw for the life of the process.
         patch.setattr(tempfile, "tempdir", None)
+        patch.setattr(pwd, "getpwuid", entry_without_a_home)
+        set_home(patch, Path(OUT_OF_BOUNDS))
         yield
-    _fail_on(_problems(temporary))
+    left = sorted(entry.name for entry in temporary.iterdir())
+    assert not left, f"tests left temporary files: {', '.join(left)}"
 
 
-def _make_places(place: Path) -> tuple[Path, Path]:
-    home, temporary = place / "home", place / "tmp"
-    place.mkdir()
-    home.mkdir()
-    temporary.mkdir()
-    return home, temporary
+@pytest.fixture
+def home(
+    _scrubbed_environment: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A home and state directory of the test's own, for what keeps something there."""
+    place = tmp_path_factory.getbasetemp() / "homes" / str(next(_numbers))
+    set_home(monkeypatch, place)
+    return place
 
 
-def _problems(temporary: Path) -> Iterator[str]:
-    if left := sorted(entry.name for entry in temporary.iterdir()):
-        yield f"the temporary directory is not empty after this test: {', '.join(left)}"
-    if _network_attempts:
-        yield f"this test reached for the network: {', '.join(_network_attempts)}"
+def set_home(patch: pytest.MonkeyPatch, home: Path) -> None:
+    """Let everything that is kept for a user go below a directory, which is made when it can be."""
+    if str(home) != OUT_OF_BOUNDS:
+        home.mkdir(parents=True)
+    patch.setenv("HOME", str(home))
+    patch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    patch.setenv("XDG_CACHE_HOME", str(home / ".cache"))
+    patch.setenv("XDG_DATA_HOME", str(home / ".local" / "share"))
+    patch.setenv("XDG_STATE_HOME", str(home / ".local" / "state"))
+    patch.setenv("CODELOUPE_HOME", str(home / "codeloupe"))
 
 
-def _fail_on(problems: Iterator[str]) -> None:
-    if message := "\n".join(problems):
-        pytest.fail(message, pytrace=False)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    yield from _watched(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    yield from _watched(item)
+
+
+def _watched(item: pytest.Item) -> Iterator[None]:
+    global _strict  # noqa: PLW0603 - the guards are methods of other classes and ask here
+    _attempts.clear()
+    _strict = item.get_closest_marker("program") is None
+    try:
+        yield
+    finally:
+        _strict = False
+    if _attempts:
+        pytest.fail(f"this test went out of bounds: {', '.join(_attempts)}", pytrace=False)

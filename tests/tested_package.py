@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent.parent / "src" / "codeloupe"
+PROJECT = Path(__file__).resolve().parent.parent
+SOURCE = PROJECT / "src" / "codeloupe"
 
 
 def tested_package() -> Path:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
 import codeloupe
-from tests.architecture.sources import PROJECT
-from tests.tested_package import SOURCE, files_of
+from tests.tested_package import PROJECT, SOURCE, files_of
 
 _BUILD = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
 
@@ -61,3 +62,22 @@ def test_its_metadata_is_that_of_the_project(metadata: Message) -> None:
 
 def test_the_changelog_speaks_of_this_version() -> None:
     assert f"\n## {codeloupe.__version__} " in (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_pinned_requirements_hold_names_versions_and_hashes_only() -> None:
+    files = sorted((PROJECT / "requirements").glob("*.txt"))
+    assert len(files) >= 3
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert "--hash=sha256:" in text
+        assert not re.search("://|@ |^-", text, re.MULTILINE), file.name
+
+
+def test_a_base_install_stays_under_130_mb() -> None:
+    """People take it into every CI job."""
+    pinned = (PROJECT / "requirements" / "base.txt").read_text(encoding="utf-8")
+    names = re.findall(r"^([A-Za-z0-9_.-]+)==", pinned, re.MULTILINE)
+    assert len(names) > 10
+    installed = {Path(str(file.locate())).resolve() for name in names for file in distribution(name).files or ()}
+    own = {path for path in SOURCE.rglob("*") if "__pycache__" not in path.parts}
+    assert sum(path.stat().st_size for path in installed | own if path.is_file()) < 130_000_000

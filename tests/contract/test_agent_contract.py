@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,11 @@ from codeloupe.errors import (
 from codeloupe.model.agent import PermissionMode, TokenUsage
 from codeloupe.model.agent_events import AttemptFailed, TokensSpent, ToolUsed, TurnTaken
 from codeloupe.testing import Cut, Delay, Empty, Garbage, Hang, Json, MaxTokens, Refusal, Reply, Stall, Status, Text
-from tests.agent_factories import AGENTS, AgentFactory, asked_for, assert_nothing_runs_in, on_stage
+from tests.agent_factories import AgentFactory, asked_for, assert_nothing_runs_in, every_agent, on_stage
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 
 # A program that takes seconds to start when nothing else runs takes many when the machine is busy.
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 START_SECONDS = 90.0
 PROJECT = Path(__file__).parents[2]
 SCHEMA = {
@@ -46,30 +46,11 @@ SCHEMA = {
 }
 
 
-@pytest.fixture(params=AGENTS, ids=lambda factory: factory.name)
-def factory(request: pytest.FixtureRequest) -> AgentFactory:
-    found = request.param
-    assert isinstance(found, AgentFactory)
-    return found
-
-
-def only(able: Callable[[AgentFactory], object]) -> pytest.MarkDecorator:
-    """For a test of what not every agent can do."""
-    chosen = [factory for factory in AGENTS if able(factory)]
-    return pytest.mark.parametrize("factory", chosen, indirect=True, ids=lambda factory: factory.name)
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
 @pytest.mark.requirement("R1")
 @pytest.mark.requirement("R3")
 @pytest.mark.requirement("R5")
 @pytest.mark.requirement("R7")
+@every_agent()
 def test_an_answer_comes_back_whole(factory: AgentFactory, work: Path) -> None:
     asked = asked_for(
         work,
@@ -95,20 +76,21 @@ def test_an_answer_comes_back_whole(factory: AgentFactory, work: Path) -> None:
     assert_nothing_runs_in(work)
 
 
+@every_agent()
 def test_a_schema_is_answered_with_a_value_and_may_name_its_draft(factory: AgentFactory, work: Path) -> None:
     named = {"$schema": "https://json-schema.org/draft/2020-12/schema", **SCHEMA}
     with on_stage(factory, Json({"answer": 42})) as stage:
         assert stage.answer(asked_for(work, output_schema=named)).structured == {"answer": 42}
 
 
-@pytest.mark.parametrize("reply", [Text("Forty-two."), Json({"answer": "forty-two"})], ids=["in prose", "violated"])
+@every_agent(cases=[(Json({"answer": "forty-two"}),)])
 def test_a_schema_that_is_not_kept_is_an_error_with_the_answer_and_its_price(
     factory: AgentFactory, work: Path, reply: Reply
 ) -> None:
     with on_stage(factory, reply) as stage, pytest.raises(OutputInvalid) as raised:
         stage.answer(asked_for(work, output_schema=SCHEMA))
     assert raised.value.raw_output
-    assert raised.value.output in ("Forty-two.", '{"answer": "forty-two"}')
+    assert raised.value.output == '{"answer": "forty-two"}'
     assert raised.value.usage.input_tokens > 0
     assert (raised.value.cost_usd is not None) is factory.tells_cost
     assert not raised.value.cut_off
@@ -117,6 +99,7 @@ def test_a_schema_that_is_not_kept_is_an_error_with_the_answer_and_its_price(
 
 
 @pytest.mark.requirement("R11")
+@every_agent()
 def test_a_missing_login_is_told_with_what_to_set(factory: AgentFactory, work: Path) -> None:
     with on_stage(factory, Text("never"), logged_in=False) as stage:
         with pytest.raises(NotLoggedIn) as raised:
@@ -127,7 +110,8 @@ def test_a_missing_login_is_told_with_what_to_set(factory: AgentFactory, work: P
 
 
 @pytest.mark.requirement("R11")
-def test_the_check_finds_what_is_here(factory: AgentFactory) -> None:
+@every_agent()
+def test_the_check_finds_what_is_here(factory: AgentFactory, work: Path) -> None:
     with on_stage(factory) as stage:
         availability = asyncio.run(stage.agent.check())
         assert stage.server.requests == ()
@@ -138,21 +122,19 @@ def test_the_check_finds_what_is_here(factory: AgentFactory) -> None:
 
 FAILURES: list[tuple[Reply, type[AgentError]]] = [
     (Status(401), NotLoggedIn),
-    (Status(404), InvalidRequest),
     (Status(429, retry_after=9), RateLimited),
+    (Cut(), ConnectionFailed),
+]
+OTHER_FAILURES: list[tuple[Reply, type[AgentError]]] = [
+    (Status(404), InvalidRequest),
     (Status(500), Overloaded),
     (Status(529), Overloaded),
-    (Cut(), ConnectionFailed),
     (Garbage(), ConnectionFailed),
     (Empty(), ConnectionFailed),
 ]
 
 
-@pytest.mark.requirement("R10")
-@pytest.mark.parametrize(("reply", "kind"), FAILURES, ids=lambda value: getattr(value, "__name__", str(value)[:40]))
-def test_a_failure_that_does_not_end_is_told_as_what_it_is(
-    factory: AgentFactory, work: Path, reply: Reply, kind: type[AgentError]
-) -> None:
+def check_failure(factory: AgentFactory, work: Path, reply: Reply, kind: type[AgentError]) -> None:
     with on_stage(factory, reply) as stage, pytest.raises(AgentError) as raised:
         stage.answer(asked_for(work, model=factory.model))
     error = raised.value
@@ -167,19 +149,35 @@ def test_a_failure_that_does_not_end_is_told_as_what_it_is(
     assert_nothing_runs_in(work)
 
 
-@only(lambda factory: factory.tells_refusal)
+@pytest.mark.requirement("R10")
+@every_agent(cases=FAILURES)
+def test_a_failure_that_does_not_end_is_told_as_what_it_is(
+    factory: AgentFactory, work: Path, reply: Reply, kind: type[AgentError]
+) -> None:
+    check_failure(factory, work, reply, kind)
+
+
+@pytest.mark.soak
+@every_agent(cases=OTHER_FAILURES)
+def test_other_failures_are_told_as_what_they_are(
+    factory: AgentFactory, work: Path, reply: Reply, kind: type[AgentError]
+) -> None:
+    check_failure(factory, work, reply, kind)
+
+
+@every_agent(able=lambda factory: factory.tells_refusal)
 def test_a_refusal_is_told_as_one(factory: AgentFactory, work: Path) -> None:
     with on_stage(factory, Refusal()) as stage, pytest.raises(Refused):
         stage.answer(asked_for(work, model=factory.model))
 
 
-@only(lambda factory: not factory.tells_refusal)
+@every_agent(able=lambda factory: not factory.tells_refusal)
 def test_a_refusal_that_is_not_told_as_one_is_still_no_answer(factory: AgentFactory, work: Path) -> None:
     with on_stage(factory, Refusal()) as stage, pytest.raises(OutputInvalid, match="empty"):
         stage.answer(asked_for(work, model=factory.model))
 
 
-@only(lambda factory: factory.tells_cut_off)
+@every_agent(able=lambda factory: factory.tells_cut_off)
 def test_an_answer_that_is_cut_off_is_none(factory: AgentFactory, work: Path) -> None:
     with on_stage(factory, MaxTokens()) as stage, pytest.raises(OutputInvalid) as raised:
         stage.answer(asked_for(work, model=factory.model))
@@ -188,6 +186,7 @@ def test_an_answer_that_is_cut_off_is_none(factory: AgentFactory, work: Path) ->
 
 
 @pytest.mark.requirement("R13")
+@every_agent()
 def test_what_fails_once_succeeds_at_the_second_attempt(factory: AgentFactory, work: Path) -> None:
     options = CallerOptions(retry=RetryPolicy(attempts=2, rate_limit_min_seconds=0.1))
     with on_stage(factory, Status(429), Text("Hello.")) as stage:
@@ -198,10 +197,8 @@ def test_what_fails_once_succeeds_at_the_second_attempt(factory: AgentFactory, w
 
 
 @pytest.mark.requirement("R8")
-@pytest.mark.parametrize(
-    ("reply", "limits"),
-    [(Hang(), {"timeout_seconds": 2.0}), (Stall("A beginning"), {"idle_timeout_seconds": 2.0})],
-    ids=["no answer", "an answer that stops"],
+@every_agent(
+    cases=[(Hang(), {"timeout_seconds": 2.0}), (Stall("A beginning"), {"idle_timeout_seconds": 2.0})], at_once=5
 )
 def test_an_agent_that_hangs_is_ended_in_time(
     factory: AgentFactory, work: Path, reply: Reply, limits: dict[str, Any]
@@ -216,6 +213,7 @@ def test_an_agent_that_hangs_is_ended_in_time(
 
 @pytest.mark.requirement("R1")
 @pytest.mark.requirement("R14")
+@every_agent()
 def test_a_cancellation_is_raised_as_it_came_and_leaves_nothing_however_often_it_comes(
     factory: AgentFactory, work: Path
 ) -> None:
@@ -233,6 +231,7 @@ def test_a_cancellation_is_raised_as_it_came_and_leaves_nothing_however_often_it
         asyncio.run(cancelled())
 
 
+@every_agent()
 def test_a_cancellation_before_the_start_leaves_nothing(factory: AgentFactory, work: Path) -> None:
     async def cancelled() -> None:
         task = asyncio.ensure_future(stage.ask(asked_for(work)))
@@ -249,7 +248,7 @@ def test_a_cancellation_before_the_start_leaves_nothing(factory: AgentFactory, w
 
 
 @pytest.mark.requirement("R9")
-@only(lambda factory: factory.keeps_turns)
+@every_agent(able=lambda factory: factory.keeps_turns)
 def test_a_limit_of_turns_holds(factory: AgentFactory, work: Path) -> None:
     assert factory.read is not None
     (work / "a.txt").write_text("one\n")
@@ -261,7 +260,7 @@ def test_a_limit_of_turns_holds(factory: AgentFactory, work: Path) -> None:
 
 
 @pytest.mark.requirement("R9")
-@only(lambda factory: factory.keeps_budget)
+@every_agent(able=lambda factory: factory.keeps_budget)
 def test_a_limit_of_money_holds(factory: AgentFactory, work: Path) -> None:
     dear = Text("Hello.", usage=TokenUsage(input_tokens=2_000_000, output_tokens=100_000))
     with on_stage(factory, dear) as stage:
@@ -270,7 +269,8 @@ def test_a_limit_of_money_holds(factory: AgentFactory, work: Path) -> None:
         assert stage.calls == 1
 
 
-def test_an_agent_says_of_itself_what_it_can(factory: AgentFactory) -> None:
+@every_agent()
+def test_an_agent_says_of_itself_what_it_can(factory: AgentFactory, work: Path) -> None:
     with on_stage(factory) as stage:
         limits = stage.agent.limits
     assert stage.agent.name == factory.name
@@ -280,6 +280,7 @@ def test_an_agent_says_of_itself_what_it_can(factory: AgentFactory) -> None:
 
 
 @pytest.mark.requirement("R3")
+@every_agent()
 def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words(factory: AgentFactory, work: Path) -> None:
     prompt = "".join(f"line {number:07} of a long prompt\n" for number in range(68_000))[:2_000_000]
     answer: Reply = Delay(5.0, Text("Read.")) if factory.repeats_prompt else Text("Read.")
@@ -294,10 +295,8 @@ def test_a_prompt_of_2_mb_is_sent_whole_or_refused_in_words(factory: AgentFactor
             assert stage.sent(prompt.strip())
 
 
-@pytest.mark.requirement("R16")
-@pytest.mark.parametrize("start", ["/compact", "--help", "!touch marker;"])
-def test_a_prompt_is_text_whatever_it_looks_like(factory: AgentFactory, work: Path, tmp_path: Path, start: str) -> None:
-    secret = tmp_path / "secret.txt"
+def check_prompt(factory: AgentFactory, work: Path, start: str) -> None:
+    secret = work.parent / "secret.txt"
     secret.write_text("the-secret-of-the-file")
     (work / "inside.txt").write_text("the-text-of-the-other-file")
     prompt = f"{start} this, and see @/etc/hostname, @{secret} and @inside.txt"
@@ -309,13 +308,23 @@ def test_a_prompt_is_text_whatever_it_looks_like(factory: AgentFactory, work: Pa
     assert not (work / "marker").exists()
 
 
-@only(lambda factory: factory.search)
-def test_a_confined_agent_reads_nothing_outside_its_directory(
-    factory: AgentFactory, work: Path, tmp_path: Path
-) -> None:
+@pytest.mark.requirement("R16")
+@every_agent(cases=[("/compact",)])
+def test_a_prompt_is_text_whatever_it_looks_like(factory: AgentFactory, work: Path, start: str) -> None:
+    check_prompt(factory, work, start)
+
+
+@pytest.mark.soak
+@every_agent(cases=[("--help",), ("!touch marker;",)])
+def test_a_prompt_is_text_whatever_else_it_looks_like(factory: AgentFactory, work: Path, start: str) -> None:
+    check_prompt(factory, work, start)
+
+
+@every_agent(able=lambda factory: factory.search)
+def test_a_confined_agent_reads_nothing_outside_its_directory(factory: AgentFactory, work: Path) -> None:
     assert factory.read is not None
     assert factory.search is not None
-    outside = tmp_path / "outside"
+    outside = work.parent / "outside"
     outside.mkdir()
     (outside / "a.txt").write_text("the-text-outside\n")
     (work / "inside.txt").write_text("the-text-inside\n")
@@ -331,9 +340,8 @@ def test_a_confined_agent_reads_nothing_outside_its_directory(
 
 
 @pytest.mark.requirement("R6")
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+@every_agent(
+    cases=[
         ({"working_dir": Path("/nowhere/at/all")}, "does not exist"),
         ({"prompt": "a NUL \0 byte"}, "NUL"),
         ({"prompt": "half \ud83d of it"}, "half of a character"),
@@ -341,7 +349,7 @@ def test_a_confined_agent_reads_nothing_outside_its_directory(
         ({"max_turns": 0}, "max_turns"),
         ({"output_schema": {"type": "nonsense"}}, "output_schema"),
         ({"permission_mode": PermissionMode.BYPASS}, "bypass"),
-    ],
+    ]
 )
 def test_a_request_that_cannot_be_sent_is_refused_in_words_before_the_start(
     factory: AgentFactory, work: Path, changes: dict[str, Any], words: str
@@ -353,7 +361,7 @@ def test_a_request_that_cannot_be_sent_is_refused_in_words_before_the_start(
 
 
 @pytest.mark.requirement("R4")
-@only(lambda factory: factory.write)
+@every_agent(able=lambda factory: factory.write)
 def test_only_an_agent_that_was_allowed_to_write_writes(factory: AgentFactory, work: Path) -> None:
     assert factory.write is not None
     replies = (factory.write(work / "new.txt", "written"), Text("Done."))
@@ -379,14 +387,13 @@ asyncio.run(agent.run(asked_for(Path(sys.argv[3])), print))
 """
 
 
-def test_when_we_are_killed_the_program_dies_too(
-    factory: AgentFactory, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Who is killed cannot tidy up.
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+@every_agent()
+def test_when_we_are_killed_the_program_dies_too(factory: AgentFactory, work: Path) -> None:
     with on_stage(factory, Hang()) as stage:
         command = (sys.executable, "-c", KILLED, factory.name, stage.server.url, str(work))
-        with subprocess.Popen(command, cwd=PROJECT) as process:
+        # Who is killed cannot tidy up.
+        environment = {**os.environ, "TMPDIR": str(work.parent)}
+        with subprocess.Popen(command, cwd=PROJECT, env=environment) as process:
             assert stage.server.wait_for(1, timeout_seconds=START_SECONDS)
             process.kill()
         assert_nothing_runs_in(work)

@@ -18,6 +18,7 @@ from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.errors import AnalyserFailed, ProcessError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.finding import Severity
 from tests.endings import comes_to_pass, timed_out
+from tests.rows import each
 
 CANARY = "canary-of-the-host-" + "4711"
 TYPED = (AnalyserFailed, ProcessError)
@@ -50,14 +51,8 @@ CASES = {
 }
 
 
-@pytest.fixture(params=list(CASES))
-def case(request: pytest.FixtureRequest) -> Case:
-    return CASES[request.param]
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    directory = tmp_path / "snapshot"
+def snapshot(folder: Path) -> Path:
+    directory = folder / "snapshot"
     directory.mkdir()
     return directory
 
@@ -116,7 +111,9 @@ def hanging(tmp_path: Path) -> tuple[str, Path]:
     return program(tmp_path, f"sleep 60 &\necho $! $$ > '{pids}'\nwait"), pids
 
 
-def test_a_defect_is_found_with_all_that_a_report_needs(case: Case, root: Path) -> None:
+@each("case", CASES.values())
+def test_a_defect_is_found_with_all_that_a_report_needs(case: Case, tmp_path: Path) -> None:
+    root = snapshot(tmp_path)
     name = write(root, f"a{case.suffix}", case.defect)
 
     report = analyse(case.make(None), target(root, name))
@@ -130,6 +127,7 @@ def test_a_defect_is_found_with_all_that_a_report_needs(case: Case, root: Path) 
     assert "\n" not in issue.title
 
 
+@each("case", CASES.values())
 def test_it_has_a_name_a_version_and_accepts_its_own_files(case: Case) -> None:
     analyser = case.make(None)
 
@@ -138,17 +136,23 @@ def test_it_has_a_name_a_version_and_accepts_its_own_files(case: Case) -> None:
     assert asyncio.run(analyser.version())[0].isdigit()
 
 
-def test_a_clean_file_has_no_issues(case: Case, root: Path) -> None:
+@each("case", CASES.values())
+def test_a_clean_file_has_no_issues(case: Case, tmp_path: Path) -> None:
+    root = snapshot(tmp_path)
     name = write(root, f"a{case.suffix}", "\n")
 
     assert analyse(case.make(None), target(root, name)) == AnalyserReport()
 
 
-def test_no_files_are_an_empty_report_and_nothing_is_started(case: Case, root: Path) -> None:
+@each("case", CASES.values())
+def test_no_files_are_an_empty_report_and_nothing_is_started(case: Case, tmp_path: Path) -> None:
+    root = snapshot(tmp_path)
     assert analyse(case.make("/nonexistent/program"), target(root)) == AnalyserReport()
 
 
-def test_a_missing_program_is_a_typed_error(case: Case, root: Path) -> None:
+@each("case", CASES.values())
+def test_a_missing_program_is_a_typed_error(case: Case, tmp_path: Path) -> None:
+    root = snapshot(tmp_path)
     name = write(root, f"a{case.suffix}", case.defect)
     analyser = case.make("/nonexistent/program")
 
@@ -160,7 +164,7 @@ def test_a_missing_program_is_a_typed_error(case: Case, root: Path) -> None:
         asyncio.run(analyser.version())
 
 
-@pytest.mark.parametrize(
+@each(
     "script",
     [
         "exit 3",
@@ -176,7 +180,9 @@ def test_a_missing_program_is_a_typed_error(case: Case, root: Path) -> None:
         "cat >/dev/null; exit 2",
     ],
 )
-def test_a_program_that_breaks_is_never_a_clean_report(case: Case, root: Path, tmp_path: Path, script: str) -> None:
+@each("case", CASES.values())
+def test_a_program_that_breaks_is_never_a_clean_report(case: Case, tmp_path: Path, script: str) -> None:
+    root = snapshot(tmp_path)
     name = write(root, f"a{case.suffix}", case.defect)
     analyser = case.make(program(tmp_path, script))
 
@@ -188,15 +194,18 @@ def test_a_program_that_breaks_is_never_a_clean_report(case: Case, root: Path, t
     assert failed == {name}
 
 
+@each("case", CASES.values())
 def test_a_program_that_does_not_say_its_version_is_a_typed_error(case: Case, tmp_path: Path) -> None:
     for script in ("exit 3", "true", "echo; exit 1"):
         with pytest.raises(TYPED):
             asyncio.run(case.make(program(tmp_path, script)).version())
 
 
+@each("case", CASES.values())
 def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
-    case: Case, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    root = snapshot(tmp_path)
     name = write(root, f"a{case.suffix}", case.defect)
     hanger, pids = hanging(tmp_path)
     # Of its own accord it gives up a file before the time is over, and that is not what is shown here.
@@ -211,7 +220,9 @@ def test_a_program_that_hangs_is_ended_at_the_deadline_with_all_it_started(
     assert all_end(pids)
 
 
-def test_cancellation_in_mid_run_leaves_no_process(case: Case, root: Path, tmp_path: Path) -> None:
+@each("case", CASES.values())
+def test_cancellation_in_mid_run_leaves_no_process(case: Case, tmp_path: Path) -> None:
+    root = snapshot(tmp_path)
     name = write(root, f"a{case.suffix}", case.defect)
     hanger, pids = hanging(tmp_path)
 
@@ -227,7 +238,9 @@ def test_cancellation_in_mid_run_leaves_no_process(case: Case, root: Path, tmp_p
     assert all_end(pids)
 
 
-def test_a_file_is_analysed_whatever_its_name(case: Case, root: Path) -> None:
+@each("case", CASES.values())
+def test_a_file_is_analysed_whatever_its_name(case: Case, tmp_path: Path) -> None:
+    root = snapshot(tmp_path)
     stems = (
         "-rf",
         "--version",
@@ -272,7 +285,9 @@ def hostile_configuration(root: Path, outside: Path) -> None:
     write(root, "codeloupe/__init__.py", f"open('{outside}/executed', 'w')\n")
 
 
-def test_no_configuration_of_the_repository_changes_anything(case: Case, root: Path, tmp_path: Path) -> None:
+@each("case", CASES.values())
+def test_no_configuration_of_the_repository_changes_anything(case: Case, tmp_path: Path) -> None:
+    root = snapshot(tmp_path)
     outside = tmp_path / "outside"
     outside.mkdir()
     names = [write(root, f"{stem}{case.suffix}", case.defect) for stem in ("a", "inner/b")]
@@ -289,14 +304,18 @@ def test_no_configuration_of_the_repository_changes_anything(case: Case, root: P
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == content
 
 
-@pytest.mark.parametrize("trusted", [True, False])
-def test_a_suppression_in_the_code_counts_only_in_a_trusted_change(case: Case, root: Path, trusted: bool) -> None:
+@each("trusted", [True, False])
+@each("case", CASES.values())
+def test_a_suppression_in_the_code_counts_only_in_a_trusted_change(case: Case, tmp_path: Path, trusted: bool) -> None:
+    root = snapshot(tmp_path)
     name = write(root, f"a{case.suffix}", case.suppressed)
 
     assert len(analyse(case.make(None), target(root, name, trusted=trusted)).issues) == (0 if trusted else 1)
 
 
-def test_one_bad_file_does_not_hide_the_others(case: Case, root: Path) -> None:
+@each("case", CASES.values())
+def test_one_bad_file_does_not_hide_the_others(case: Case, tmp_path: Path) -> None:
+    root = snapshot(tmp_path)
     good = write(root, f"good{case.suffix}", case.defect)
     bad = f"bad{case.suffix}"
     (root / bad).mkdir()

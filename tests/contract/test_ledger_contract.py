@@ -17,7 +17,7 @@ from codeloupe.model.agent import AgentResult
 from codeloupe.store.database import Database
 from codeloupe.store.interface import Ledger
 from codeloupe.store.ledger import SqliteLedger
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.store.samples import SetClock, result, results
 
 
@@ -155,7 +155,7 @@ def test_what_is_finished_can_be_claimed_to_be_bought_anew(ledger: OpenLedger) -
     assert ledger.get("k") is not None
 
 
-@rows("seconds", [0.0, -5.0, float("nan")])
+@each("seconds", [0.0, -5.0, float("nan")])
 def test_a_lease_that_is_no_time_is_refused(ledger: OpenLedger, seconds: float) -> None:
     with pytest.raises(ValueError, match="a lease lasts some seconds"):
         claim(ledger, lease_seconds=seconds)

@@ -209,9 +209,17 @@ def test_the_log_has_the_stack_trace_of_a_failed_call_and_the_report_tells_what_
 
 
 @pytest.mark.defect("V8")
-def test_the_report_names_the_model_that_answered_and_no_priority_twice(project: GitRepository) -> None:
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"claude_cli": "claude", "codex": "gpt", "api": "claude"},
+        pytest.param({"agent_sdk": "claude", "gemini": "gemini"}, marks=pytest.mark.soak),
+    ],
+)
+def test_the_report_names_the_model_that_answered_and_no_priority_twice(
+    project: GitRepository, answers: dict[str, str]
+) -> None:
     marked = {**FINDING, "title": "[P2] [P2] Division by zero", "severity": "medium"}
-    answers = {"claude_cli": "claude", "agent_sdk": "claude", "codex": "gpt", "gemini": "gemini", "api": "claude"}
     for agent, family in answers.items():
         with StandInServer([Json({"findings": [marked]})]) as server:
             words = ("review", "main...HEAD", "--reviewer", agent, "--format", "json", "--no-verify")
@@ -223,8 +231,13 @@ def test_the_report_names_the_model_that_answered_and_no_priority_twice(project:
 
 
 @pytest.mark.defect("P4")
-def test_a_session_goes_on_or_forks_with_every_agent_that_has_sessions(project: GitRepository) -> None:
-    for agent in ("claude_cli", "agent_sdk", "codex", "gemini"):
+@pytest.mark.parametrize(
+    "agents", [("claude_cli", "codex"), pytest.param(("agent_sdk", "gemini"), marks=pytest.mark.soak)]
+)
+def test_a_session_goes_on_or_forks_with_every_agent_that_has_sessions(
+    project: GitRepository, agents: tuple[str, ...]
+) -> None:
+    for agent in agents:
         with StandInServer([Text("The word is kumquat.")]) as server:
 
             def ask(*words: str, agent: str = agent, server: StandInServer = server) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.program import Ended
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.warm_program import codeloupe
 
 FAULT = "import os\n\n\ndef run(name):\n    os.system('echo ' + name)\n"
@@ -39,8 +40,8 @@ def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
     assert_refused(codeloupe("review", "--repo", "nowhere", cwd=tmp_path), "nowhere", "not a directory")
 
 
-@pytest.mark.parametrize("name", ["circle", "n" * 300])
-@pytest.mark.parametrize("verb", [["review"], ["review", "--preview"], ["config", "show"], ["config", "init"]])
+@each("name", ["circle", "n" * 300])
+@each("verb", [["review"], ["review", "--preview"], ["config", "show"], ["config", "init"]])
 def test_a_folder_that_cannot_be(tmp_path: Path, verb: list[str], name: str) -> None:
     (tmp_path / "circle").symlink_to("circle")
     assert_refused(codeloupe(*verb, "--repo", name, cwd=tmp_path), name, "director")
@@ -58,7 +59,7 @@ def test_a_repository_without_commits_can_still_have_its_first_files_reviewed(re
         assert [finding["file"] for finding in ended.json()["findings"]] == ["a.py"]
 
 
-@pytest.mark.parametrize("words", [["nope..HEAD"], ["--base", "nope"], ["--commit", "nope"], ["HEAD...nope"]])
+@each("words", [["nope..HEAD"], ["--base", "nope"], ["--commit", "nope"], ["HEAD...nope"]])
 def test_an_unknown_revision(project: GitRepository, words: list[str]) -> None:
     assert_refused(codeloupe("review", *words, cwd=project.path), "'nope'", "unknown")
 
@@ -71,7 +72,7 @@ def test_a_revision_that_is_both_a_branch_and_a_tag(project: GitRepository) -> N
     assert_refused(codeloupe("review", "--base", "same", cwd=project.path), "ambiguous", "refs/heads/")
 
 
-@pytest.mark.parametrize("words", [["--base=-x"], ["--commit=--output=pwned"]])
+@each("words", [["--base=-x"], ["--commit=--output=pwned"]])
 def test_a_revision_that_begins_with_a_dash(project: GitRepository, words: list[str]) -> None:
     assert_refused(codeloupe("review", *words, cwd=project.path), "begins with a dash")
     assert not (project.path / "pwned").exists()
@@ -158,7 +159,7 @@ def test_a_severity_that_does_not_exist(project: GitRepository) -> None:
     assert_refused(codeloupe("review", "--fail-on", "awful", cwd=project.path), "--fail-on", "awful", "critical")
 
 
-@pytest.mark.parametrize("target", ["no/such/folder/out.json", ".", "a.py/out.json", "long" * 100])
+@each("target", ["no/such/folder/out.json", ".", "a.py/out.json", "long" * 100])
 def test_an_output_that_cannot_be_written_is_refused_before_the_review(project: GitRepository, target: str) -> None:
     assert_refused(codeloupe("review", "-o", target, cwd=project.path), "cannot write the result")
 
@@ -193,7 +194,7 @@ def test_no_git_on_the_path(project: GitRepository, tmp_path: Path) -> None:
     assert_refused(ended, "git is not on the PATH", "install git")
 
 
-@pytest.mark.parametrize("answer", ["--path-format=absolute\n.git\n.git\n.git/index", ""])
+@each("answer", ["--path-format=absolute\n.git\n.git\n.git/index", ""])
 def test_a_git_that_does_not_understand_is_told_to_be_too_old(
     project: GitRepository, tmp_path: Path, answer: str
 ) -> None:
@@ -205,7 +206,7 @@ def test_a_git_that_does_not_understand_is_told_to_be_too_old(
     assert_refused(ended, "git does not answer what codeloupe asks about", "git 2.31 or newer")
 
 
-@pytest.mark.parametrize("verb", [["review"], ["history", "list"], ["config", "show"], ["baseline", "list"]])
+@each("verb", [["review"], ["history", "list"], ["config", "show"], ["baseline", "list"]])
 def test_a_directory_that_was_removed_below_the_program(tmp_path: Path, verb: list[str]) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

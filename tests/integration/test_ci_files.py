@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pytest
 
 from codeloupe.cli.main import build_parser
 from tests.ci_runner import ACTION, PROJECT, read_yaml
+from tests.rows import each
 
 BIN = Path(sys.executable).parent
 MODULES = PROJECT / ".cache" / "agents" / "node_modules"
@@ -95,7 +95,7 @@ def with_older_names(hooks: Any) -> Any:
     return [{**hook, "stages": [older.get(stage, stage) for stage in hook["stages"]]} for hook in hooks]
 
 
-@pytest.mark.parametrize(
+@each(
     ("file", "schema"),
     [
         (ACTION, "github-action.json"),
@@ -103,7 +103,6 @@ def with_older_names(hooks: Any) -> Any:
         (HOOKS, "pre-commit-hooks.json"),
         (GITLAB, GITLAB_SCHEMA),
     ],
-    ids=lambda value: getattr(value, "name", None),
 )
 def test_each_file_fits_its_schema(file: Path, schema: str) -> None:
     rules = json.loads((SCHEMAS / schema).read_text(encoding="utf-8"))

@@ -37,6 +37,8 @@ def answer(agent: ClaudeCliAgent | AgentSdkAgent, asked: AgentRequest) -> AgentR
     return asyncio.run(agent.run(asked, lambda _event: None))
 
 
+# The other tests of sessions and of hostile settings try the same through the program.
+@pytest.mark.soak
 def test_a_session_that_was_kept_goes_on_and_a_fork_of_it_leaves_it_as_it_is(made: Made, tmp_path: Path) -> None:
     with StandInServer([Text("I shall."), Text("It is blue."), Text("Blue, too.")]) as server:
         agent = made(server)

@@ -91,6 +91,8 @@ def test_without_tools_the_model_cannot_read_a_file(seen_work: Path) -> None:
             assert ("the-text-of-the-file" in outcome(stage.server.requests[-1])) is is_read
 
 
+# The other tests of sessions and of hostile settings try the same through the program.
+@pytest.mark.soak
 def test_a_session_that_is_kept_can_be_resumed(work: Path, tmp_path: Path) -> None:
     source = {**environment(FACTORY), "HOME": str(tmp_path)}
     program = str(agent_programs.find("codex"))

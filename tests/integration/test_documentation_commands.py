@@ -28,6 +28,10 @@ NOT_TYPED: Mapping[str, str] = {
 MAY_FIND = frozenset({"review", "commits", "history render", "history show"})
 
 
+# What most people type; `make soak` types all pages.
+FIRST_READ = ("README.md", "docs/getting-started.md", "docs/library.md")
+
+
 def reason_not_to_type(line: str) -> str | None:
     return next((reason for beginning, reason in NOT_TYPED.items() if line.startswith(beginning)), None)
 
@@ -72,7 +76,14 @@ def _last_words(ended: Ended) -> str:
 
 # The agents are the real programs, and a page calls up to a dozen of them, one after the other.
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", [page for page in PAGES if list(steps_of(page))], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=() if name_of(page) in FIRST_READ else pytest.mark.soak)
+        for page in PAGES
+        if list(steps_of(page))
+    ],
+)
 def test_every_command_and_program_of_the_page_does_what_it_should(page: Path, tmp_path: Path) -> None:
     with place_for(page, tmp_path) as place:
         mishaps = [found for step in steps_of(page) if (found := mishap(place, step)) is not None]

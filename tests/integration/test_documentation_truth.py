@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
-
-import pytest
-from msgspec.structs import fields
 
 import codeloupe
 from codeloupe.cli.boundary import INTERRUPTED
@@ -18,11 +16,12 @@ from codeloupe.engine.experts.loading import builtin_names
 from codeloupe.errors import CodeloupeError
 from codeloupe.reports import FORMATS
 from codeloupe.switchboard import AGENT_NAMES
-from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, name_of, spans
+from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, spans
 from tests.documentation_place import place_for
 from tests.documentation_reference import MADE, RENEW, fields_of_report
 from tests.documentation_verbs import calls, long_options, verb_of, verbs
 from tests.program import codeloupe as codeloupe_program
+from tests.rows import each
 
 VERBS = verbs()
 GROUPS = {verb.partition(" ")[0] for verb in VERBS}
@@ -42,12 +41,12 @@ def calls_on(page: Path) -> list[list[str]]:
     return [words for line in lines for words in calls(line)]
 
 
-@pytest.mark.parametrize("file", MADE, ids=lambda file: file.name)
+@each("file", MADE)
 def test_what_is_made_from_the_program_is_not_stale(file: Path) -> None:
     assert text_of(file) == MADE[file](), f"stale: run `{RENEW}`"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each("page", PAGES)
 def test_every_call_names_a_verb_and_only_options_of_it(page: Path) -> None:
     for words in calls_on(page):
         verb = verb_of(words, VERBS)
@@ -58,7 +57,7 @@ def test_every_call_names_a_verb_and_only_options_of_it(page: Path) -> None:
             assert long_options(words) - OF_NO_VERB <= VERBS[verb], words
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each("page", PAGES)
 def test_an_option_that_is_named_alone_belongs_to_a_review_or_to_a_verb_of_the_page(page: Path) -> None:
     called = {"review", *(verb for words in calls_on(page) if (verb := verb_of(words, VERBS)))}
     known = OF_NO_VERB.union(*(VERBS[verb] for verb in called))
@@ -92,7 +91,7 @@ def table(page: Path, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[0].splitlines()[2:]]
 
 
-@pytest.mark.parametrize("name", fields_of_report())
+@each("name", fields_of_report())
 def test_every_field_of_the_report_is_told_with_its_type(name: str) -> None:
     told = {row[0].strip("`"): row[1] for row in table(JSON_PAGE, name)}
     assert told == fields_of_report()[name]
@@ -106,7 +105,7 @@ def every_exit_code() -> set[int]:
     return {0, 1, INTERRUPTED, *(kind.exit_code for kind in kinds)}
 
 
-@pytest.mark.parametrize("page", [JSON_PAGE, PROJECT / "README.md"], ids=name_of)
+@each("page", [JSON_PAGE, PROJECT / "README.md"])
 def test_every_exit_code_is_told(page: Path) -> None:
     [rows] = re.findall(r"^\| exit code .*\n\|[-|]+\n((?:\|.*\n)+)", text_of(page), re.MULTILINE)
     assert {int(code) for code in re.findall(r"^\| (\d+) ", rows, re.MULTILINE)} == every_exit_code()
@@ -136,7 +135,7 @@ def test_the_other_documents_have_the_fields_that_are_told(tmp_path: Path) -> No
     assert set(json.loads(asked.stdout)) == {"error_kind", *(field.name for field in fields(codeloupe.AgentResult))}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each("page", PAGES)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in links(page):
         if link.startswith("https://"):

@@ -123,7 +123,9 @@ def overlap(one: StageRecord, other: StageRecord) -> bool:
     return max(began) < min(ended)
 
 
-@pytest.mark.parametrize("example", ANSWERS)
+@pytest.mark.parametrize(
+    "example", [pytest.param(name, marks=() if name == "assessment" else pytest.mark.soak) for name in ANSWERS]
+)
 def test_the_example_runs_with_the_real_claude_program(
     example: str, shop: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,8 @@ import json
 import sqlite3
 from pathlib import Path
 
-import pytest
-
 from tests.golden_cases import CASES, GOLDEN, Case, documents, environment, pipeline_documents, plain, sweep_documents
+from tests.rows import each
 from tests.warm_program import codeloupe
 
 STORE = GOLDEN / "store-0.1.0"
@@ -32,7 +31,7 @@ def differences(folder: str, made: dict[str, str]) -> str:
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each("case", CASES)
 def test_a_review_prints_what_it_printed(case: Case, tmp_path: Path) -> None:
     assert differences(case.name, dict(documents(case, tmp_path / "case", codeloupe))) == ""
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe import RangeScope
-from codeloupe.app import review
+from codeloupe import RangeScope, review
 from codeloupe.config.schema import Settings
 from codeloupe.model.review import Review, Verdict
 from codeloupe.testing import RecordedRequest, Reply, StandInServer, Text
@@ -73,14 +72,19 @@ def passing(found: dict[str, Review]) -> dict[str, tuple[str, str]]:
 @pytest.mark.defect("T4")
 @pytest.mark.defect("T8")
 @pytest.mark.defect("V6")
-def test_no_answer_that_claims_a_grave_defect_ever_passes(project: Path) -> None:
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.soak)])
+def test_no_answer_that_claims_a_grave_defect_ever_passes(project: Path, step: int) -> None:
     assert len(GRAVE_ANSWERS) >= 80
-    assert passing(outcomes(project, GRAVE_ANSWERS)) == {}
+    answers = dict(list(GRAVE_ANSWERS.items())[::step])
+    assert passing(outcomes(project, answers)) == {}
 
 
 @pytest.mark.defect("T8")
-def test_what_was_claimed_once_is_not_lost_when_the_model_is_asked_again_and_says_nothing(project: Path) -> None:
-    answers = {name: GRAVE_ANSWERS[name] for name in CLAIMING}
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.soak)])
+def test_what_was_claimed_once_is_not_lost_when_the_model_is_asked_again_and_says_nothing(
+    project: Path, step: int
+) -> None:
+    answers = {name: GRAVE_ANSWERS[name] for name in CLAIMING[::step]}
     assert passing(outcomes(project, answers, forgets=True)) == {}
 
 

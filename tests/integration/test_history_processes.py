@@ -165,6 +165,7 @@ def test_a_reader_sees_a_review_before_or_after_it_is_saved_again_and_never_betw
         assert (found, commits) == ({1, 31}, {1, 2, 3})
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("round_number", range(3))
 def test_after_a_kill_at_any_moment_all_that_was_saved_is_there_and_whole(path: Path, round_number: int) -> None:
     chance = random.Random(round_number)

@@ -7,6 +7,8 @@ repository and above it, all at once. What is covered:
   the home directory, which is where they would write.
 - `review`: every agent, on a trusted change and on an untrusted one; reviews have one permission mode.
 - `pipeline run`: every agent in a stage that writes, which is the default, and in one that reads; api cannot write.
+
+`make soak` tries them all, `make test` a third of them.
 """
 
 from __future__ import annotations
@@ -173,15 +175,18 @@ def _digest(folder: Path) -> dict[str, str]:
     }
 
 
-def _cases(folder: Path) -> Iterator[Case]:
-    for agent, mode in itertools.product(PROGRAMS, MODES):
+def _cases(folder: Path, *, every: bool) -> Iterator[Case]:
+    """Every combination, or few in which each agent, mode, verb and login is met."""
+    for number, (agent, mode) in enumerate(itertools.product(PROGRAMS, MODES)):
+        if not every and (number + number // 5) % 3:
+            continue
         words = ("agent", "run", "--agent", agent, "--permission-mode", mode, "-q", f"Look at a.py in {mode}.")
         yield Case(agent, words)
         if agent in ("claude_cli", "agent_sdk", "codex"):
             yield Case(agent, words, login=True)
-    for agent, trust in itertools.product(PROGRAMS, ((), ("--untrusted",))):
+    for agent, trust in itertools.product(PROGRAMS, ((), ("--untrusted",)) if every else ((),)):
         yield Case(agent, ("review", "main...HEAD", "--reviewer", agent, "--format", "json", *trust))
-    for agent, writes in itertools.product(PROGRAMS, ("true", "false")):
+    for agent, writes in itertools.product(PROGRAMS, ("true", "false") if every else ("true",)):
         if (agent, writes) != ("api", "true"):
             file = folder / f"{agent}-{writes}.yaml"
             file.write_text(PIPELINE.format(agent=agent, writes=writes), encoding="utf-8")
@@ -190,7 +195,8 @@ def _cases(folder: Path) -> Iterator[Case]:
 
 @pytest.mark.timeout(400)
 @pytest.mark.defect("X1")
-def test_no_settings_of_a_repository_rule_any_agent_in_any_mode_of_any_verb(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_no_settings_of_a_repository_rule_any_agent_in_any_mode_of_any_verb(tmp_path: Path, every: bool) -> None:
     yard = Yard(tmp_path, _home(tmp_path / "home"))
     with hostile(tmp_path / "outer") as trap, StandInServer(reply=yard.reply) as server:
         trap.repository.checkout("change", new=True)
@@ -202,7 +208,7 @@ def test_no_settings_of_a_repository_rule_any_agent_in_any_mode_of_any_verb(tmp_
         (definitions / "step.md").write_text("Look at a.py.\n", encoding="utf-8")
         set_git_traps(trap)
         before = _digest(yard.home)
-        cases = list(_cases(definitions))
+        cases = list(_cases(definitions, every=every))
         with ThreadPoolExecutor(3) as pool:
             problems = [problem for found in pool.map(yard.run, cases) for problem in found]
         after = _digest(yard.home)

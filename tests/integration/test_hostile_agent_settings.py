@@ -12,12 +12,15 @@ from codeloupe.testing import Reply, StandInServer, Text
 from tests import agent_programs
 from tests.agent_factories import AGENTS, AgentFactory, Stage, asked_for, environment
 from tests.hostile_agent_files import CANARY, hostile
+from tests.rows import each
 
 # As a diff does by chance, it names files, skills and agents in the ways in which programs are told to load them.
 PROMPT = "Look at a.py, $hello, $hello-too, /hello, @AGENTS.md, @GEMINI.md, @.gemini and @reviewer."
 
 
-@pytest.mark.parametrize("factory", AGENTS, ids=lambda factory: factory.name)
+# The other tests of sessions and of hostile settings try the same through the program.
+@pytest.mark.soak
+@each("factory", AGENTS)
 def test_a_hostile_repository_neither_runs_nor_leads_nor_speaks(factory: AgentFactory, tmp_path: Path) -> None:
     replies: list[Reply] = [Text("Done.")]
     with hostile(tmp_path / "outer") as trap:
@@ -37,7 +40,10 @@ def test_a_hostile_repository_neither_runs_nor_leads_nor_speaks(factory: AgentFa
 TRAPPED = {factory.plain_command[0]: factory for factory in AGENTS if factory.plain_command}
 
 
-@pytest.mark.parametrize("factory", TRAPPED.values(), ids=TRAPPED)
+@pytest.mark.parametrize(
+    "factory",
+    [pytest.param(each, id=name, marks=pytest.mark.soak if name == "gemini" else ()) for name, each in TRAPPED.items()],
+)
 def test_the_same_repository_takes_over_a_program_that_is_started_without_care(
     factory: AgentFactory, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile_repository import Trap, arm, make_trap
-from tests.program import codeloupe
+from tests.warm_program import codeloupe
 
 FAULT = "import os\n\n\ndef run(name):\n    os.system('echo ' + name)\n"
 SCRIPT = "export function show(node, text) {\n  eval(text);\n}\n"

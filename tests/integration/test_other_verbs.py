@@ -6,12 +6,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from codeloupe import __version__
 from codeloupe.cli.main import VERBS
 from tests.program import codeloupe
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.warm_program import codeloupe as warm_codeloupe
 
 
@@ -47,7 +46,7 @@ def test_doctor_names_everything_and_how_to_get_what_is_missing(repository: GitR
     assert "ready for `codeloupe publish github`" in ended.stdout
 
 
-@pytest.mark.parametrize("columns", [60, 120])
+@each("columns", [60, 120])
 def test_what_doctor_says_stays_within_the_terminal(tmp_path: Path, columns: int) -> None:
     shown = warm_codeloupe("doctor", cwd=tmp_path, environment={"COLUMNS": str(columns)}).stdout
     assert "to use it: " in shown

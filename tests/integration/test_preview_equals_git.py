@@ -16,8 +16,8 @@ from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.reports.preview import render_preview_json
 from tests.git_edge_cases import EDGE_CASES, commit_cases
 from tests.long_history import make_long_history
-from tests.program import codeloupe
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 _STATUS = {"A": "added", "M": "modified", "D": "deleted", "R": "renamed", "C": "copied", "T": "type_changed"}
 # Renames and the algorithm are what the program asks git for; attributes are overruled, since they could hide code.
@@ -98,31 +98,36 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
     }
 
 
-@pytest.mark.parametrize("name", [case.name for case in EDGE_CASES])
-def test_every_edge_case(cases: dict[str, Case], name: str) -> None:
-    case = cases[name]
-    scope = RangeScope(f"{case.base}..{case.head}")
-    preview = asyncio.run(library.preview(scope, repo=case.repository, settings=Settings()))
-    assert comparable(json.loads(render_preview_json(preview))) == case.told
+def test_every_edge_case(cases: dict[str, Case]) -> None:
+    async def wrong() -> list[str]:
+        return [
+            name
+            for name, case in cases.items()
+            if comparable(await previewed(case.repository, RangeScope(f"{case.base}..{case.head}"))) != case.told
+        ]
+
+    assert asyncio.run(wrong()) == []
 
 
 # A start of the program costs more than the rest, so the front door is tried with some of the cases.
-@pytest.mark.parametrize("name", [case.name for case in EDGE_CASES[::20]])
-def test_edge_cases_through_the_front_door(cases: dict[str, Case], name: str) -> None:
-    case = cases[name]
-    ended = codeloupe("review", f"{case.base}..{case.head}", "--preview", "--format", "json", "-q", cwd=case.repository)
-    assert ended.exit_code == 0, ended.stderr
-    assert comparable(ended.json()) == case.told
+def test_edge_cases_through_the_front_door(cases: dict[str, Case]) -> None:
+    for case in list(cases.values())[::20]:
+        words = ("review", f"{case.base}..{case.head}", "--preview", "--format", "json", "-q")
+        ended = codeloupe(*words, cwd=case.repository)
+        assert ended.exit_code == 0, ended.stderr
+        assert comparable(ended.json()) == case.told
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", range(4))
-def test_a_thousand_commits(seed: int, tmp_path: Path) -> None:
-    commits = make_long_history(tmp_path / "repository", commits=250, seed=seed)
+@pytest.mark.parametrize(
+    ("seed", "count"), [(0, 30), *(pytest.param(seed, 250, marks=pytest.mark.soak) for seed in range(4))]
+)
+def test_every_commit_of_a_history(seed: int, count: int, tmp_path: Path) -> None:
+    commits = make_long_history(tmp_path / "repository", commits=count, seed=seed)
     repository = GitRepository(tmp_path / "repository")
     told = told_by_git(repository, commits)
-    assert len(told) == 250
-    assert sum(map(len, told)) > 500
+    assert len(told) == count
+    assert sum(map(len, told)) > count
     for commit, files, document in zip(commits, told, asyncio.run(previews(repository.path, commits)), strict=True):
         assert comparable(document) == files, commit
 
@@ -133,8 +138,12 @@ async def previews(repo: Path, commits: list[str]) -> list[dict[str, Any]]:
 
     async def one(commit: str) -> dict[str, Any]:
         async with gate:
-            preview = await library.preview(CommitScope(commit), repo=repo, settings=Settings())
-            document: dict[str, Any] = json.loads(render_preview_json(preview))
-            return document
+            return await previewed(repo, CommitScope(commit))
 
     return await asyncio.gather(*(one(commit) for commit in commits))
+
+
+async def previewed(repo: Path, scope: CommitScope | RangeScope) -> dict[str, Any]:
+    preview = await library.preview(scope, repo=repo, settings=Settings())
+    document: dict[str, Any] = json.loads(render_preview_json(preview))
+    return document

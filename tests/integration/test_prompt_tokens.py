@@ -17,6 +17,7 @@ from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileStatus
 from codeloupe.testing import Json, RecordedRequest, StandInServer
 from tests.agent_programs import find
+from tests.rows import each
 from tests.warm_program import codeloupe
 
 
@@ -45,7 +46,7 @@ def assert_all_was_sent_once(root: Path, requests: tuple[RecordedRequest, ...]) 
     assert lines_not_sent(branch_diff(root), requests) == set()
 
 
-@pytest.mark.parametrize(("size", "tokens"), [(SMALL, 2_400), (LARGE, 83_000)], ids=["small", "large"])
+@each(("size", "tokens"), [(SMALL, 2_400), (LARGE, 83_000)])
 def test_the_changes_are_as_large_as_they_are_said_to_be(size: ChangeSize, tokens: int, tmp_path: Path) -> None:
     make_lifelike_change(tmp_path / "repository", size)
     diff = branch_diff(tmp_path / "repository")
@@ -63,7 +64,7 @@ def test_the_changes_are_as_large_as_they_are_said_to_be(size: ChangeSize, token
     [
         (SMALL, ("openai:gpt-5", "anthropic:claude-opus-4-8"), MOST_SMALL_RATIO),
         (ChangeSize(files=20, changed_lines=700), ("anthropic:claude-opus-4-8",), MOST_LARGE_RATIO),
-        (LARGE, ("anthropic:claude-opus-4-8", "claude_cli"), MOST_LARGE_RATIO),
+        pytest.param(LARGE, ("anthropic:claude-opus-4-8", "claude_cli"), MOST_LARGE_RATIO, marks=pytest.mark.soak),
     ],
     ids=["6 files", "20 files", "60 files"],
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.app import review
+from codeloupe import review
 from codeloupe.config.schema import Settings
 from codeloupe.model.scope import PullRequestScope
 from tests.agent_factories import assert_nothing_runs_in

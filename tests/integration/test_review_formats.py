@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -11,8 +12,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from codeloupe.reports import FORMATS
-from tests.program import codeloupe
 from tests.repository import GitRepository
+from tests.warm_program import codeloupe
 
 FAULTY = "import subprocess\n\n\ndef run(name):\n    subprocess.call('ls ' + name, shell=True)\n"
 
@@ -62,7 +63,7 @@ def test_a_saved_review_is_rendered_again_in_another_format(project: GitReposito
 
 
 @pytest.mark.defect("X3")
-def test_reviewed_text_is_no_command_to_a_ci_system_in_any_format(repository: GitRepository) -> None:
+def test_reviewed_text_is_no_command_to_a_ci_system_in_any_format(repository: GitRepository, tmp_path: Path) -> None:
     commands = ("::stop-commands::x", "  ::error file=a::b", "##[error]no", "##vso[task.complete]no", "::add-mask::a")
     repository.write("README.md", "a shop\n")
     repository.commit()
@@ -74,18 +75,18 @@ def test_reviewed_text_is_no_command_to_a_ci_system_in_any_format(repository: Gi
     repository.write("shop.py", f'import os\n\n\ndef run(text):\n    os.system(f"""\n{code}\n{{text}}""")\n')
     repository.commit("\n\n".join(commands))
     obeyed = re.compile(r"(?m)^\s*::\S+::|^\s*::error|##\w*\[")
-    for variable in ("GITHUB_ACTIONS", "CI", "TF_BUILD"):
-        for name in FORMATS:
-            ended = codeloupe(
-                *("review", "--reviewer", "offline", "--format", name, "--fresh"),
-                cwd=repository.path,
-                environment={variable: "true"},
-            )
-            assert ended.exit_code == 1
-            told = [line for line in ended.stdout.split("\n") if obeyed.search(line)]
-            ours = ("::error ", "::warning ", "::notice ") if name == "github" else ()
-            assert [line for line in told if not (ours and line.startswith(ours))] == [], name
-            assert obeyed.search(ended.stderr) is None
+    systems = itertools.cycle(("GITHUB_ACTIONS", "CI", "TF_BUILD"))
+    for name in (*FORMATS, "text", "text"):
+        ended = codeloupe(
+            *("review", "--reviewer", "offline", "--format", name, "--fresh"),
+            cwd=repository.path,
+            environment={next(systems): "true"},
+        )
+        assert ended.exit_code == 1
+        told = [line for line in ended.stdout.split("\n") if obeyed.search(line)]
+        ours = ("::error ", "::warning ", "::notice ") if name == "github" else ()
+        assert [line for line in told if not (ours and line.startswith(ours))] == [], name
+        assert obeyed.search(ended.stderr) is None
     sweep = ("commits", "--since", "2000-01-01", "--reviewer", "offline", "--format", "markdown")
     for words in (sweep, ("history", "render", "last", "--format", "markdown")):
         ended = codeloupe(*words, cwd=repository.path, environment={"GITHUB_ACTIONS": "true"})

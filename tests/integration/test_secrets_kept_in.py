@@ -77,7 +77,10 @@ def test_code_between_the_opening_and_the_closing_of_a_key_is_not_hidden() -> No
 
 
 @pytest.mark.defect("X2")
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "agent",
+    [pytest.param(agent, marks=pytest.mark.soak if agent in ("gemini", "agent_sdk") else ()) for agent in AGENTS],
+)
 def test_no_prompt_holds_a_row_of_a_key(agent: str, repository: GitRepository) -> None:
     keys = private_keys()
     repository.write("README.md", "a shop\n")

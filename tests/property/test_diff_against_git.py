@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 
 import pytest
@@ -15,6 +14,7 @@ from codeloupe.git.raw import parse_raw_numstat, reconcile
 from codeloupe.model.change import FileChange
 from tests.diff_checks import Style, check_lines, check_list, listed, lists_of, patch_of, patches_of
 from tests.git_edge_cases import EDGE_CASES, Entry, Tree, commit_cases, commit_trees
+from tests.kept import broken_by_kept_inputs
 from tests.repository import GitRepository
 
 _NASTY_LINES = (
@@ -116,6 +116,7 @@ def test_every_line_of_a_generated_change_is_where_git_has_it(
 def _check_sound(files: tuple[FileChange, ...]) -> None:
     """What was accepted can be cut into lines, and the lines are as many as the header says."""
     for file in files:
+        assert file.path
         for hunk in file.hunks:
             lines = list(hunk.lines())
             assert sum(line.kind != "added" for line in lines) == hunk.old_lines
@@ -126,8 +127,18 @@ def _check_sound(files: tuple[FileChange, ...]) -> None:
 
 
 def _parse_or_refuse(data: bytes) -> None:
-    with contextlib.suppress(DiffSyntaxError):
+    try:
         _check_sound(parse_diff(data))
+    except DiffSyntaxError as refusal:
+        message, hint = refusal.message, refusal.hint
+    else:
+        return
+    assert message.startswith("line ")
+    assert hint
+
+
+def test_every_kept_diff_is_parsed_or_refused() -> None:
+    assert broken_by_kept_inputs("diff", _parse_or_refuse) == {}
 
 
 _FRAGMENTS = (

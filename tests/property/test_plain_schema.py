@@ -7,12 +7,12 @@ import sys
 from typing import Any
 
 import jsonschema
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.agents.calls.plain_schema import fits, is_plain
 from codeloupe.engine.prompt_schema import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
+from tests.rows import each
 
 NAMES = st.sampled_from(["a", "b", "line", "", "é"])
 SCALARS = st.one_of(
@@ -90,12 +90,12 @@ def conforming(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
             return plain[kind]
 
 
-@pytest.mark.parametrize("schema", [FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA])
+@each("schema", [FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA])
 def test_the_schemas_of_reviewing_calls_are_plain(schema: dict[str, Any]) -> None:
     assert is_plain(schema)
 
 
-@pytest.mark.parametrize(
+@each(
     "schema",
     [
         {},
@@ -117,7 +117,6 @@ def test_the_schemas_of_reviewing_calls_are_plain(schema: dict[str, Any]) -> Non
         {"$ref": "#"},
         {"type": "string", "$schema": "http://json-schema.org/draft-04/schema#"},
     ],
-    ids=str,
 )
 def test_what_is_not_known_for_sure_is_not_plain(schema: object) -> None:
     assert not is_plain(schema)

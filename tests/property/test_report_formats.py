@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import date
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codeloupe.model.baseline import Suppression, SuppressionKind
-from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import (
     Coverage,
@@ -24,15 +28,73 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.model.usage import Usage
-from codeloupe.reports import Layout, render
-from codeloupe.system.sanitise import terminal
-from tests.html_page import read_page
-from tests.markdown_page import ACTIVE, kinds
-from tests.report_documents import check_gitlab, check_junit, check_rdjson, check_rdjsonl, check_sarif
-from tests.telling_reviews import HOSTILE
+from codeloupe.reports import Layout, ShownDiff, render
+from codeloupe.reports.svg import svg
+from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text
+from codeloupe.reports.sweep_data import render_sweep_json, render_sweep_xml
+from codeloupe.system.sanitise import json_document, log_line, terminal
+from codeloupe.system.sanitise_github import command
+from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
+from codeloupe.system.sanitise_plain import plain_code, plain_line, plain_text
+from tests.kept import broken_by_kept_inputs
+from tests.markdown_page import code, shown_text
+from tests.report_documents import (
+    CHECKS,
+    check_github,
+    check_json,
+    check_markdown,
+    check_no_commands,
+    check_plain,
+    check_text,
+    check_xml,
+)
+from tests.telling_reviews import HOSTILE, hostile_review
+from tests.unit.sweep.sweep_samples import commit, reviewed, sweep
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=30) | st.sampled_from(
     ["", " ", "\n", HOSTILE, "`", "```\nx\n```", "a/b.py", "../x", "/", "<b>", "]]>", "::", "-->"]
+)
+PIECES = (
+    *(
+        "<img src=x onerror=1>",
+        "</script>",
+        "<!--",
+        "-->",
+        "]]>",
+        "&lt;",
+        '" onload="x',
+        "![a](http://x.test)",
+        "[a][b]",
+    ),
+    *(
+        "[a]: http://x.test",
+        "<http://x>",
+        "@team",
+        "#12",
+        "GH-1",
+        "\n# x",
+        "\n---\n",
+        "```",
+        "~~~",
+        "``",
+        "`",
+        "\n    x",
+    ),
+    *(
+        "\n\t",
+        "|",
+        "::error::",
+        "\n::",
+        "##[",
+        "##vso[",
+        "%0A",
+        "\n/close",
+        "\x1b[31m",
+        "\x1b]8;;x\x07",
+        "\x9b",
+        "\n- ",
+    ),
+    *("\n> ", "**", "__", "$x$", "\\", "\\`", "[^1]: x", "<details>", "://", "www.x.test", "\u2028", "\u202e", " "),
 )
 LINE = st.integers(-1, 60) | st.sampled_from([2**31, 2**63])
 SUPPRESSIONS = st.builds(
@@ -91,33 +153,113 @@ REVIEWS = st.builds(
 )
 
 
-def _check_markdown(text: str) -> None:
-    assert not kinds(text) & ACTIVE
-
-
-def _check_github(text: str) -> None:
-    for line in text[:-1].split("\n"):
-        assert line.startswith(("::error ", "::warning ", "::notice "))
-        assert line.count("::") == 2
-        assert terminal(line) == line
-
-
-CHECKS: dict[str, Callable[[str], Any]] = {
-    "sarif": check_sarif,
-    "junit": check_junit,
-    "gitlab-codequality": check_gitlab,
-    "rdjson": check_rdjson,
-    "rdjsonl": check_rdjsonl,
-    "html": read_page,
-    "markdown": _check_markdown,
-    "github": _check_github,
-}
+def rendered(name: str, whole: Review) -> str:
+    text = render(whole, name, Layout())
+    text.encode("utf-8")
+    return text
 
 
 @given(whole=REVIEWS)
 def test_any_review_is_a_valid_document_in_every_format(whole: Review) -> None:
     for name, check in CHECKS.items():
-        text = render(whole, name, Layout())
+        text = rendered(name, whole)
+        check(text)
+        assert rendered(name, whole) == text
+
+
+def kept_review(data: bytes) -> Review:
+    """A review that holds the texts of an input, between `\\x1e`, where a stranger's text may stand."""
+    head, *texts = data.decode("utf-8", "surrogateescape").split("\x1e")
+    text = cycle(texts or [head])
+    numbers = [ord(character) for character in head] or [0]
+    strange = hostile_review()
+    found = []
+    for place, each in enumerate(strange.findings):
+        number = numbers[place % len(numbers)]
+        suppression = each.suppression and replace(each.suppression, reason=next(text), owner=next(text))
+        names = ("title", "body", "evidence", "suggestion", "file", "verification", "category", "rule", "expert")
+        changes: dict[str, Any] = {name: next(text) for name in (*names, "reviewer", "fingerprint")}
+        lines = {"line_start": number % 50, "line_end": number % 60, "severity": [*Severity][number % 4]}
+        found.append(replace(each, suppression=suppression, commit_sha=None, **changes, **lines))
+    return replace(
+        strange,
+        findings=tuple(found),
+        scope=replace(strange.scope, description=next(text)),
+        reviewer=replace(strange.reviewer, why=next(text), model=next(text)),
+        coverage=Coverage(
+            files_total=2,
+            units_failed=(FailedUnit(next(text), (next(text),), next(text)),),
+            skipped=(SkippedFile(next(text), SkipReason.UNREADABLE, next(text)),),
+        ),
+        errors=(ReviewError(next(text), next(text)),),
+        review_id=next(text),
+        summary=next(text),
+    )
+
+
+def check_kept_review(data: bytes) -> None:
+    whole = kept_review(data)
+    rows = [b" " + row for row in data.split(b"\n")] + [b"+" + data[:40].replace(b"\n", b"")]
+    hunk = Hunk(1, len(rows) - 1, 1, len(rows), b"".join(row + b"\n" for row in rows), added=1)
+    paths = {each.file for each in whole.findings}
+    diff = ShownDiff({path: FileChange(path, path, FileStatus.MODIFIED, hunks=(hunk,)) for path in paths})
+    layout = Layout(width=20 + len(data) % 100, color=len(data) % 2 == 1, ascii_only=len(data) % 3 == 1, diff=diff)
+    first = whole.findings[0]
+    strange = commit(1, author=first.title, email=first.body, subject=first.evidence, body=first.category)
+    swept = sweep(reviewed(1, *whole.findings, commit=strange, review=whole, failure=whole.summary))
+    documents: list[tuple[Callable[[str], object], Callable[[], str]]] = [
+        *((check, partial(render, whole, name, layout)) for name, check in CHECKS.items()),
+        (check_xml, partial(svg, whole, title=whole.summary)),
+        (check_xml, partial(render_sweep_xml, swept)),
+        (check_json, partial(render_sweep_json, swept)),
+        (check_markdown, partial(render_sweep_markdown, swept)),
+        (check_text, partial(render_sweep_text, swept, width=layout.width, color=False)),
+    ]
+    # The first byte of an input chose the format it was found with; some others come along.
+    for check, make in documents[(data[0] if data else 0) % 4 :: 4]:
+        text = make()
         text.encode("utf-8")
         check(text)
-        assert render(whole, name, Layout()) == text
+
+
+def test_every_kept_text_is_a_text_and_nothing_else_in_every_format() -> None:
+    assert broken_by_kept_inputs("report", check_kept_review) == {}
+
+
+def check_sanitisers(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    line = terminal(text)
+    assert "\n" not in line
+    assert terminal(line) == line
+    check_plain(line)
+    check_plain(terminal(text, keep_newlines=True))
+    check_no_commands(log_line(text))
+    document = json_document(json.dumps({"x": text}, ensure_ascii=False))
+    assert json.loads(document) == json.loads(json.dumps({"x": text}))
+    check_plain(document)
+    longest = 20_000
+    check_github(command("error", {"file": text, "title": text}, text, longest=longest) + "\n")
+    for plain in (plain_line, plain_text, plain_code):
+        check_plain(plain(text, longest=longest))
+    check_markdown(f"before\n\n{markdown_prose(text, longest=longest)}\n\nafter\n")
+    one = markdown_line(text, longest=longest)
+    assert "\n" not in one
+    check_markdown(f"- **x** {one}\n")
+    table = f"| a | b |\n|---|---|\n| {markdown_cell(text, longest=longest)} | END |\n"
+    check_markdown(table)
+    assert "END" in shown_text(table)
+    block = f"{markdown_code(text)}\n\nEND\n"
+    check_markdown(block)
+    assert shown_text(block) == "END"
+    span = code_span(text)
+    assert not span or len(code(f"x {span} y")) == 1
+
+
+def test_every_kept_text_is_harmless_after_each_sanitiser() -> None:
+    assert broken_by_kept_inputs("sanitiser", check_sanitisers) == {}
+    check_sanitisers(HOSTILE.encode("utf-8", "surrogatepass"))
+
+
+@given(TEXT | st.lists(st.sampled_from(PIECES), max_size=6).map("".join))
+def test_any_text_is_harmless_after_each_sanitiser(text: str) -> None:
+    check_sanitisers(text.encode("utf-8", "surrogatepass"))

@@ -23,7 +23,7 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from tests.repository import GitRepository
-from tests.tables import for_each_row
+from tests.rows import each
 
 
 def _take_in(
@@ -175,7 +175,7 @@ def test_a_diff_that_names_git_s_own_folder_writes_nothing_there(tmp_path: Path)
     assert intake.without_content == set(names) - {"clash.py", "good.py"}
 
 
-@for_each_row("name", ["../../outside.py", "/etc/passwd"])
+@each("name", ["../../outside.py", "/etc/passwd"])
 def test_a_diff_that_leads_out_of_the_tree_is_refused(tmp_path: Path, name: str) -> None:
     data = f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n".replace("b//", "/").encode()
     with pytest.raises(DiffSyntaxError, match="leads out of the repository"):

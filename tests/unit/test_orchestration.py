@@ -41,7 +41,7 @@ from codeloupe.model.review import (
 )
 from codeloupe.model.scope import CommitScope, RangeScope
 from tests.repository import GitRepository
-from tests.tables import for_each_row
+from tests.rows import each
 
 SETTINGS = Settings(reviewer_type="offline")
 INFO = ReviewerInfo(type="agent_sdk", why="as requested")
@@ -135,14 +135,14 @@ def test_findings_become_issues_with_their_priority_in_the_title() -> None:
     assert (result.passed, result.issues, result.parse_error) == (False, (issue,), None)
 
 
-@for_each_row("stated", ["[P0] x", "[p3]x", " [ P2 ]  x"])
+@each("stated", ["[P0] x", "[p3]x", " [ P2 ]  x"])
 def test_a_priority_in_the_title_is_replaced_by_the_one_that_counts(stated: str) -> None:
     result, _ = ask(Script(outcome(replace(FINDING, title=stated))))
     assert result.issues[0].title == "[P1] x"
 
 
 @pytest.mark.requirement("V7")
-@for_each_row(
+@each(
     ("severity", "verdict", "priority", "passed"),
     [
         (Severity.CRITICAL, Verdict.FAIL, 0, False),
@@ -173,7 +173,7 @@ def test_refuted_findings_are_no_issues_and_unplaced_ones_come_last_and_say_so()
 
 
 @pytest.mark.requirement("V8")
-@for_each_row("reason", ["missing field: verdict", "invalid verdict: MAYBE", "invalid json: line 1", "empty output"])
+@each("reason", ["missing field: verdict", "invalid verdict: MAYBE", "invalid json: line 1", "empty output"])
 def test_an_answer_that_cannot_be_read_does_not_pass_and_says_which_words(reason: str) -> None:
     result, warnings = ask(Script(outcome(failed=(reason,))))
     assert (result.passed, result.parse_error, result.fatal_error) == (False, reason, False)
@@ -287,7 +287,7 @@ def test_no_commits_mean_the_range() -> None:
     assert script.calls[0]["scope"] == RangeScope("a..b")
 
 
-@for_each_row(
+@each(
     ("diff_range", "arguments"),
     [
         ("", {}),

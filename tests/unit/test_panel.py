@@ -16,7 +16,7 @@ from codeloupe.model.ports import Reviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.panel import Floor, Seat, choose_seats, experts_of, seated
 from codeloupe.testing import ScriptedAgent
-from tests.tables import for_each_row
+from tests.rows import each
 
 READS = AgentLimits(schema=True, tools=True)
 READS_NOTHING = AgentLimits(schema=True)
@@ -77,7 +77,7 @@ def test_reviewers_take_the_place_of_the_reviewer_type() -> None:
     assert types(chosen(reviewer_type="gemini", reviewers=("codex",))) == ["codex"]
 
 
-@for_each_row(
+@each(
     ("settings", "expected"),
     [
         ({"lanes": ("offline",)}, ["offline"]),
@@ -117,7 +117,7 @@ def test_the_settings_reach_the_reviewer(tmp_path: Path) -> None:
     assert (options.apart, options.passes, options.units_at_once) == (True, 3, 100)
 
 
-@for_each_row(
+@each(
     ("seats", "settings", "expected"),
     [
         ([scripted("one", READS_NOTHING)], {}, False),

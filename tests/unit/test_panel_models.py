@@ -7,7 +7,7 @@ from typing import Any
 
 from codeloupe.config.schema import Settings
 from codeloupe.panel import choose_seats
-from tests.tables import for_each_row
+from tests.rows import each
 
 
 def models(**settings: Any) -> dict[str, tuple[str | None, str]]:
@@ -30,7 +30,7 @@ def test_a_reviewer_that_asks_no_model_is_not_the_one_that_a_model_is_meant_for(
     assert found["offline"][0] is None
 
 
-@for_each_row(("named", "why"), [(None, "as requested"), ("gpt-5", "since gpt-5 is meant for codex")])
+@each(("named", "why"), [(None, "as requested"), ("gpt-5", "since gpt-5 is meant for codex")])
 def test_a_reviewer_keeps_the_model_that_the_settings_have_for_it_alone(named: str | None, why: str) -> None:
     own = {"api_model": "openai:small", "agent_sdk_reviewer_model": "haiku"}
     found = models(reviewers=("codex", "api", "agent_sdk"), model=named, **own)

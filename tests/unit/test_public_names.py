@@ -48,7 +48,7 @@ from codeloupe import (
     WorkdirReviewer,
     WorkdirReviewResult,
 )
-from tests.tables import for_each_row
+from tests.rows import each
 
 SCOPES = (
     BaseScope,
@@ -159,7 +159,7 @@ def test_the_types_of_every_public_name_are_claimed_here() -> None:
     assert all(inspect.iscoroutinefunction(claim) for claim in CLAIMS)
 
 
-@for_each_row("name", [name for name in codeloupe.__all__ if name != "__version__"])
+@each("name", [name for name in codeloupe.__all__ if name != "__version__"])
 def test_every_public_name_says_what_it_is(name: str) -> None:
     public: Any = getattr(codeloupe, name)
     assert public.__doc__ is not None

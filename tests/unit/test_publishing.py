@@ -19,8 +19,7 @@ from codeloupe.model.publication import Conclusion, Opinion, StatusKind, Summary
 from codeloupe.model.review import Policy
 from tests.github_server import GitHubServer, github_server
 from tests.github_server_graph import Graph
-from tests.github_server_records import ReviewComment
-from tests.github_server_world import PullRequest
+from tests.github_server_world import PullRequest, ReviewComment
 from tests.publish_material import (
     FIRST,
     ROWS,
@@ -33,7 +32,7 @@ from tests.publish_material import (
     review,
     write_report,
 )
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.cli.test_start import loaded_by
 
 FILES = {"app.py": patch(), "other.py": patch()}
@@ -242,7 +241,7 @@ class TestOutcomes:
         assert status.description is not None
         assert ("INCOMPLETE" in status.description) is bool(changes)
 
-    @for_each_row(
+    @each(
         ("changes", "conclusion"),
         [({}, "success"), ({"findings": (finding(4),)}, "failure"), ({"complete": False, "exit_code": 3}, "neutral")],
     )

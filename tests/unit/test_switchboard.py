@@ -28,7 +28,7 @@ from codeloupe.store.database import database_path
 from codeloupe.switchboard import AGENT_NAMES, AgentCalls, make_agent, review_key
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Text
-from tests.tables import for_each_row
+from tests.rows import each
 
 AGENT = ScriptedAgent([])
 FENCE, OTHER_FENCE = "5f0c1e7d9a", "e1b2c3d4f5"
@@ -48,14 +48,14 @@ def asked(fence: str = FENCE, **fields: Any) -> AgentRequest:
 
 
 class TestMaking:
-    @for_each_row("name", AGENT_NAMES)
+    @each("name", AGENT_NAMES)
     def test_every_agent_can_be_made_and_says_what_it_can_do(self, name: str) -> None:
         agent = make_agent(name, Settings())
         assert agent.name == name
         assert isinstance(agent.limits, AgentLimits)
 
     @pytest.mark.requirement("C3")
-    @for_each_row("name", ["claude_cli", "codex", "gemini"])
+    @each("name", ["claude_cli", "codex", "gemini"])
     def test_the_program_of_the_settings_is_the_one_that_is_looked_for(self, name: str, tmp_path: Path) -> None:
         program = tmp_path / "program"
         program.write_text("#!/bin/sh\necho 7.8.9\n")
@@ -84,7 +84,7 @@ class TestMaking:
         assert ended.stdout == "[]\n['codex']\n"
 
 
-@for_each_row(
+@each(
     "wrong",
     [{"working_dir": "."}, {"permission_mode": "plan"}, {"labels": {"a": 1}}, {"labels": None}, {"tools": "Read"}],
 )
@@ -108,7 +108,7 @@ class TestTheKeyOfAReviewingCall:
         empty = {"fence": ""}
         assert review_key(replace(first, labels=empty), AGENT) == review_key(first, AGENT)
 
-    @for_each_row(
+    @each(
         "changed",
         [
             {"prompt": f"<{FENCE}>\n+ x = 2\n</{FENCE}>"},

@@ -16,14 +16,13 @@ from codeloupe.analysers import ast_grep
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
 from codeloupe.analysers.rules.php_code import only_code
-from codeloupe.errors import AnalyserFailed, ProcessTimedOut, ProgramNotFound
+from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
 from tests.program import PYTHON_HEADER
+from tests.rows import each
 
 EVAL = "eval(code);\n"
 RULE = "js-eval-dynamic"
-# Spelt in two pieces, so that no tool takes this file for one with suppressions.
-IGNORE = "ast-grep" + "-ignore"
 SUMMARY = "sg: summary|file: scannedFileCount={scanned},skippedFileCount={skipped}"
 
 
@@ -102,22 +101,13 @@ class TestWhatItSays:
             ("src/server.test.js", 2, RULE),
         ]
 
-    def test_good_code_gives_no_issue(self, tmp_path: Path) -> None:
-        assert analyse(tmp_path, {"a.js": "const x = JSON.parse(text);\n"}) == AnalyserReport()
-
-    def test_its_name_and_the_version_of_the_program_are_known(self) -> None:
-        analyser = AstGrepAnalyser()
-        version = asyncio.run(analyser.version())
-        assert analyser.name == "ast-grep"
-        assert [int(part) for part in version.split(".")] >= [0, 51]
-
     def test_the_program_beside_the_interpreter_is_found_without_a_path(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         assert asyncio.run(AstGrepAnalyser().version())
 
-    @pytest.mark.parametrize(
+    @each(
         "name",
         [
             *("a.js", "a.JSX", "a.mjs", "a.cts", "a.tsx", "a.go", "A.java", "a.rs", "a.c", "a.h", "a.hpp", "a.cc"),
@@ -132,9 +122,6 @@ class TestWhatItSays:
         assert [name for name in names if AstGrepAnalyser().accepts(name)] == []
         assert analyse(tmp_path, dict.fromkeys(names, EVAL)) == AnalyserReport()
 
-    def test_no_files_are_no_issues(self, tmp_path: Path) -> None:
-        assert analyse_names(tmp_path) == AnalyserReport()
-
 
 class TestIsolation:
     def test_no_ignore_file_and_no_hidden_directory_keeps_a_file_out(self, tmp_path: Path) -> None:
@@ -143,10 +130,6 @@ class TestIsolation:
             (tmp_path / name).write_text("*\n")
         report = analyse(tmp_path, {".github/a.js": EVAL, ".hidden.js": EVAL, "node_modules/b.js": EVAL})
         assert [issue.file for issue in report.issues] == [".github/a.js", ".hidden.js", "node_modules/b.js"]
-
-    def test_the_configuration_of_the_repository_is_not_read(self, tmp_path: Path) -> None:
-        (tmp_path / "sgconfig.yml").write_text("ruleDirs: [none]\nlanguageGlobs: {html: ['*.js']}\n")
-        assert places(analyse(tmp_path, {"a.js": EVAL})) == [("a.js", 1, RULE)]
 
     def test_a_configuration_above_the_temporary_directory_is_not_read(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,21 +140,6 @@ class TestIsolation:
         monkeypatch.setenv("TMPDIR", str(shared))
         monkeypatch.setattr(tempfile, "tempdir", None)  # tempfile remembers the first directory it saw
         assert places(analyse(tmp_path, {"a.js": EVAL})) == [("a.js", 1, RULE)]
-
-    def test_a_suppression_counts_only_in_a_trusted_change(self, tmp_path: Path) -> None:
-        files: dict[str, str | bytes] = {
-            "1.js": f"// {IGNORE}\n{EVAL}",
-            "2.js": f"eval(code); // {IGNORE}\n",
-            "3.js": f"// {IGNORE}: {RULE}\n\n{EVAL}",
-            "4.js": f"// {IGNORE}\n\n{EVAL}",
-            "5.php": f"<?php\n// {IGNORE}\neval($code);\n",
-            "6.sh": f"# {IGNORE}\nchmod 777 x\n",
-        }
-        assert analyse(tmp_path, files, trusted=True) == AnalyserReport()
-        assert [issue.file for issue in analyse(tmp_path, files, trusted=False).issues] == list(files)
-
-    def test_a_suppression_that_is_not_needed_is_no_issue(self, tmp_path: Path) -> None:
-        assert analyse(tmp_path, {"a.js": f"// {IGNORE}\nrun();\n"}, trusted=True) == AnalyserReport()
 
     def test_the_program_sees_an_empty_directory_and_no_secret_and_no_path_of_the_repository(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -224,9 +192,6 @@ class TestOddFiles:
     def test_code_before_a_syntax_error_is_still_analysed(self, tmp_path: Path) -> None:
         assert places(analyse(tmp_path, {"a.js": f"{EVAL}function ( {{ @@@\n"})) == [("a.js", 1, RULE)]
 
-    def test_an_empty_file_is_neither_an_issue_nor_a_failure(self, tmp_path: Path) -> None:
-        assert analyse(tmp_path, {"a.js": "", "b.js": EVAL}).failed == {}
-
     def test_a_translation_file_that_looks_like_typescript_by_name_is_left_alone(self, tmp_path: Path) -> None:
         translation = '<?xml version="1.0"?>\n<TS version="2.1"><context><name>eval(x)</name></context></TS>\n'
         assert analyse(tmp_path, {"de.ts": translation}) == AnalyserReport()
@@ -265,11 +230,7 @@ class TestOddFiles:
 
 
 class TestFailures:
-    def test_a_missing_program_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(ProgramNotFound):
-            analyse(tmp_path, {"a.js": EVAL}, program=str(tmp_path / "no-such-program"))
-
-    @pytest.mark.parametrize(
+    @each(
         ("body", "words"),
         [
             ("print('rules are broken', file=sys.stderr); sys.exit(8)", "exit code 8.*rules are broken"),
@@ -287,7 +248,7 @@ class TestFailures:
         assert caught.value.analyser == "ast-grep"
         assert caught.value.hint
 
-    @pytest.mark.parametrize(
+    @each(
         ("body", "reason"),
         [
             ("if bad: os.kill(os.getpid(), signal.SIGSEGV)\nsay()", "died of signal 11"),
@@ -341,41 +302,12 @@ class TestFailures:
         assert stood.exists()
         assert report.failed == {}
 
-    def test_the_deadline_ends_the_scan_with_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(ProcessTimedOut):
-            analyse(tmp_path, {"a.js": EVAL}, program=stand_in(tmp_path, "time.sleep(60)"), timeout_seconds=0.5)
-
-    def test_no_time_left_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(ProcessTimedOut):
-            analyse(tmp_path, {"a.js": EVAL}, timeout_seconds=0.0)
-
     def test_a_full_or_missing_temporary_directory_is_a_failure_in_words(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))  # what a vanished TMPDIR looks like
         with pytest.raises(AnalyserFailed, match="could not be given its files"):
             analyse(tmp_path, {"a.js": EVAL})
-
-    def test_a_program_that_does_not_know_its_version_is_a_failure(self, tmp_path: Path) -> None:
-        with pytest.raises(AnalyserFailed, match="version"):
-            asyncio.run(AstGrepAnalyser(stand_in(tmp_path, "sys.exit(3)")).version())
-
-    def test_nothing_is_left_behind_after_a_cancellation(self, tmp_path: Path) -> None:
-        started = tmp_path / "started"
-        program = stand_in(tmp_path, f"Path({str(started)!r}).touch(); time.sleep(60)")
-        (tmp_path / "a.js").write_text(EVAL)
-        target = AnalysisTarget(root=tmp_path, files=("a.js",), added_lines={}, trusted=True, timeout_seconds=50.0)
-
-        async def cancel_when_started() -> None:
-            task = asyncio.create_task(AstGrepAnalyser(program).analyse(target))
-            while not started.exists():  # noqa: ASYNC110 - another process makes the file
-                await asyncio.sleep(0.01)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-        asyncio.run(cancel_when_started())
-        assert list(Path(tempfile.gettempdir()).iterdir()) == []
 
 
 class TestPhpTemplates:

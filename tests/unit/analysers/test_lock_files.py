@@ -8,6 +8,7 @@ import pytest
 
 from codeloupe.analysers.lock_files import review_lock_file
 from codeloupe.model.finding import Source
+from tests.rows import each
 
 _NPM = "https://registry.npm" + "js.org"
 _PYPI = "https://py" + "pi.org/simple"
@@ -93,7 +94,7 @@ def _rules(name: str, old: str | None, new: str) -> set[str | None]:
     return {one.rule for one in found}
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "old", "new"),
     [
         ("package-lock.json", _npm(), _npm("1.0.1", digest="sha512-B")),
@@ -121,7 +122,7 @@ _EVIL = "https://evil.example"
 
 
 @pytest.mark.defect("T3")
-@pytest.mark.parametrize(
+@each(
     ("name", "old", "new", "rule"),
     [
         ("package-lock.json", _npm(), _npm(address=f"{_EVIL}/left-pad/-/left-pad-1.0.0.tgz"), "source-moved"),
@@ -185,7 +186,7 @@ def test_what_is_wrong_is_told(name: str, old: str | None, new: str, rule: str) 
     assert rule in _rules(name, old, new)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "content"),
     [
         ("package-lock.json", "{"),

@@ -6,26 +6,27 @@ from pathlib import Path
 import pytest
 
 from codeloupe.analysers.paths import is_prose_file, is_test_file, read_regular_file
+from tests.rows import each
 
 
-@pytest.mark.parametrize(
+@each(
     "path", ["tests/a.py", "src/Test/a.py", "test_a.py", "a_test.go", "a.spec.ts", "web/__tests__/a.js", "conftest.py"]
 )
 def test_a_test_is_known_by_its_directory_or_name(path: str) -> None:
     assert is_test_file(path)
 
 
-@pytest.mark.parametrize("path", ["src/a.py", "contest.py", "latest/a.py", "attestation.go", "src/testify.py", "test"])
+@each("path", ["src/a.py", "contest.py", "latest/a.py", "attestation.go", "src/testify.py", "test"])
 def test_other_files_are_no_tests(path: str) -> None:
     assert not is_test_file(path)
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/conf.py", "examples/a.py", ".env.example", "locales/de.json"])
+@each("path", ["README.md", "docs/conf.py", "examples/a.py", ".env.example", "locales/de.json"])
 def test_prose_is_known_by_its_directory_or_suffix(path: str) -> None:
     assert is_prose_file(path)
 
 
-@pytest.mark.parametrize("path", ["src/a.py", "docker/a.yaml", "md", "document.py"])
+@each("path", ["src/a.py", "docker/a.yaml", "md", "document.py"])
 def test_other_files_are_no_prose(path: str) -> None:
     assert not is_prose_file(path)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.analysers.query_text import is_harmless_query
 from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, rows_of, rule_issues
 from codeloupe.model.finding import Severity
+from tests.rows import each
 
 
-@pytest.mark.parametrize(
+@each(
     "row",
     [
         '    raise ValueError(f"could not select {column} from {table}")',
@@ -27,7 +26,7 @@ def test_a_message_a_constant_or_a_row_of_marks_is_harmless(row: str) -> None:
     assert is_harmless_query([row])
 
 
-@pytest.mark.parametrize(
+@each(
     "row",
     [
         """    c.execute(f"SELECT * FROM t WHERE a = '{name}'")""",
@@ -53,7 +52,7 @@ def test_a_query_over_several_rows_is_looked_at_whole() -> None:
     assert is_harmless_query(['    c.execute(f"SELECT * FROM {TABLE} "', '    "WHERE a = ?", (name,))'])
 
 
-@pytest.mark.parametrize("part", ["{", "','.join(", "a.", "log", "% ", "A", "','.join('?' for _ in ", '"+'])
+@each("part", ["{", "','.join(", "a.", "log", "% ", "A", "','.join('?' for _ in ", '"+'])
 def test_hostile_rows_are_given_up(part: str) -> None:
     assert not is_harmless_query([part * 500_000])
     assert not is_harmless_query([(part * 400)[:400]] * 20)

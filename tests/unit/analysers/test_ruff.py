@@ -7,8 +7,6 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.ruff_rules import ruff_rules
@@ -18,6 +16,7 @@ from codeloupe.system.command import Command
 from codeloupe.system.environment import inherited_environment
 from codeloupe.system.running import run
 from tests.endings import with_enough_time
+from tests.rows import each
 
 CATEGORIES = {"security", "correctness", "reliability", "concurrency", "resource", "performance", "hygiene"}
 
@@ -143,29 +142,6 @@ def test_a_password_in_a_test_is_not_reported_but_other_defects_are(tmp_path: Pa
     assert rules(tmp_path, code, name="tests/test_a.py") == ["F821"]
 
 
-SUPPRESSED = [
-    "print(unknown)  # noqa\n",
-    "print(unknown)  # noqa: F821\n",
-    "# ruff: noqa\nprint(unknown)\n",
-    "# ruff: noqa: F821\nprint(unknown)\n",
-    "# flake8: noqa\nprint(unknown)\n",
-    "# ruff: disable[F821]\nprint(unknown)\n# ruff: enable[F821]\n",
-    "print(unknown)  # ruff: ignore[F821]\n",
-]
-
-
-def test_no_comment_hides_a_defect_of_an_untrusted_change(tmp_path: Path) -> None:
-    report = analyse(tmp_path, {f"{number}.py": code for number, code in enumerate(SUPPRESSED)}, trusted=False)
-
-    assert sorted((issue.file, issue.rule) for issue in report.issues) == [(f"{n}.py", "F821") for n in range(7)]
-
-
-def test_suppressions_count_in_a_trusted_change(tmp_path: Path) -> None:
-    report = analyse(tmp_path, {f"{number}.py": code for number, code in enumerate(SUPPRESSED[:6])}, trusted=True)
-
-    assert report == AnalyserReport()
-
-
 def test_a_syntax_error_on_an_added_line_is_an_issue(tmp_path: Path) -> None:
     report = analyse(tmp_path, {"a.py": "x = 1\ny = = 2\nz = = 3\n"}, added={"a.py": {3}})
 
@@ -207,42 +183,6 @@ def test_a_file_that_is_not_utf8_is_not_clean(tmp_path: Path) -> None:
 
     assert report.issues == ()
     assert "UTF-8" in report.failed["a.py"]
-
-
-def test_a_file_that_vanished_is_not_clean(tmp_path: Path) -> None:
-    target = AnalysisTarget(
-        root=tmp_path, files=("gone.py",), added_lines={"gone.py": frozenset({1})}, trusted=False, timeout_seconds=30.0
-    )
-
-    report = asyncio.run(RuffAnalyser().analyse(target))
-
-    assert report.issues == ()
-    assert report.failed == {"gone.py": "cannot be read: No such file or directory"}
-
-
-def test_a_file_is_analysed_whatever_its_name(tmp_path: Path) -> None:
-    names = (
-        "-rf.py",
-        "--select=E501.py",
-        "@arguments.py",
-        "with space.py",
-        "line\nbreak.py",
-        os.fsdecode(b"caf\xe9.py"),
-        "ünïcode/模.py",
-        ".venv/a.py",
-        "node_modules/a.py",
-        "build/dist/a.py",
-        "a'\"$(x).py",
-        "deep/" * 40 + "a.py",
-        "UPPER.PY",
-        "stub.pyi",
-        "window.pyw",
-    )
-
-    report = analyse(tmp_path, dict.fromkeys(names, "print(unknown)\n"))
-
-    assert sorted((issue.file, issue.rule) for issue in report.issues) == [(name, "F821") for name in sorted(names)]
-    assert report.failed == {}
 
 
 def test_an_init_file_may_import_a_name_to_pass_it_on(tmp_path: Path) -> None:
@@ -302,7 +242,7 @@ def test_a_long_message_is_cut(tmp_path: Path) -> None:
     assert len(issue.title) <= 160
 
 
-@pytest.mark.parametrize(
+@each(
     ("path", "accepted"),
     [
         ("a.py", True),
@@ -316,7 +256,3 @@ def test_a_long_message_is_cut(tmp_path: Path) -> None:
 )
 def test_python_files_are_accepted_and_notebooks_are_not(path: str, accepted: bool) -> None:
     assert RuffAnalyser().accepts(path) is accepted
-
-
-def test_the_version_is_a_number() -> None:
-    assert asyncio.run(RuffAnalyser().version()).split(".")[0].isdigit()

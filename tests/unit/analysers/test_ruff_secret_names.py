@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, rule_issues
+from tests.rows import each
 
 
 def is_told(code: str, message: str) -> bool:
@@ -12,13 +11,13 @@ def is_told(code: str, message: str) -> bool:
     return bool(list(rule_issues("a.py", [found], LineNumbers(b"x\n"))))
 
 
-@pytest.mark.parametrize("name", ["API_TOKEN_ENV", "PASSWORD_FIELD", "SECRET_NAME", "tokenUrl"])
+@each("name", ["API_TOKEN_ENV", "PASSWORD_FIELD", "SECRET_NAME", "tokenUrl"])
 def test_the_name_or_place_of_a_secret_is_no_finding(name: str) -> None:
     assert not is_told("S105", f'Possible hardcoded password assigned to: "{name}"')
     assert not is_told("S107", f'Possible hardcoded password assigned to function default: "{name}"')
 
 
-@pytest.mark.parametrize("name", ["PASSWORD", "api_token", "client_secret"])
+@each("name", ["PASSWORD", "api_token", "client_secret"])
 def test_a_secret_is_one(name: str) -> None:
     assert is_told("S105", f'Possible hardcoded password assigned to: "{name}"')
     assert is_told("S106", f'Possible hardcoded password assigned to argument: "{name}"')

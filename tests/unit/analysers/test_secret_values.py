@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +11,10 @@ from codeloupe.analysers.secret_values import (
     speaks_about_secrets,
 )
 from codeloupe.system.token_forms import bits_per_character
+from tests.rows import each
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     ["changeme", "password", "test_key", "your-token", "xxxxxxxx", "", "abc", "abcdefgh", "MyClientSecret", "foo"],
 )
@@ -22,24 +22,21 @@ def test_a_made_up_value_is_a_placeholder(value: str) -> None:
     assert is_placeholder(value)
 
 
-@pytest.mark.parametrize("value", ["hunter2", "admin", "correcthorse", "Tr0ub4dor3", "kjHGfdNoPqRsXy"])
+@each("value", ["hunter2", "admin", "correcthorse", "Tr0ub4dor3", "kjHGfdNoPqRsXy"])
 def test_a_value_that_could_open_a_door_is_no_placeholder(value: str) -> None:
     assert not is_placeholder(value)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+@each("value", [
         "$HOME", "${X}", "$(cat f)", "{{ x }}", "{x}", "<x>", "%s", "%(x)s", "%X%", "!vault x", "os.environ['X']",
         "process.env.X", "get_secret()", "config.secret", "DB_PASSWORD", "/run/secret", "~/x", "two words",
         "secrets.token", "row[0]", "self->key", "https://x/",
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_value_that_only_names_where_the_secret_is_is_a_reference(value: str) -> None:
     assert is_reference(value)
 
 
-@pytest.mark.parametrize("value", ["hunter2", "P@ssw0rd!", "a-b-c-d", "UPPERCASE", "abc.123", "x%y"])
+@each("value", ["hunter2", "P@ssw0rd!", "a-b-c-d", "UPPERCASE", "abc.123", "x%y"])
 def test_a_literal_value_is_no_reference(value: str) -> None:
     assert not is_reference(value)
 

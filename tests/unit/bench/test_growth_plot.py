@@ -7,11 +7,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench.growth_plot import Curve, exponent, plot
+from tests.rows import each
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.mark.parametrize("power", [0.0, 0.5, 1.0, 2.0])
+@each("power", [0.0, 0.5, 1.0, 2.0])
 def test_the_exponent_is_the_power_with_which_a_cost_grows(power: float) -> None:
     points = [(size, 3.7 * size**power) for size in (10.0, 31.0, 100.0, 1000.0)]
     assert exponent(points) == pytest.approx(power)
@@ -22,7 +23,7 @@ def test_what_grows_a_little_faster_than_linearly_is_above_the_limit_at_a_millio
     assert exponent(sorted_often) > 1.1
 
 
-@pytest.mark.parametrize("points", [[], [(10.0, 1.0)], [(10.0, 1.0), (10.0, 2.0)], [(10.0, 1.0), (20.0, 0.0)]])
+@each("points", [[], [(10.0, 1.0)], [(10.0, 1.0), (10.0, 2.0)], [(10.0, 1.0), (20.0, 0.0)]])
 def test_what_cannot_be_fitted_is_an_error(points: list[tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match=r"two sizes|math domain error|expected a positive"):
         exponent(points)

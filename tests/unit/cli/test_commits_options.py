@@ -10,7 +10,7 @@ from codeloupe.config.loading import load_settings
 from codeloupe.config.schema import KEYS, Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.sweep import CommitQuery
-from tests.tables import for_each_row
+from tests.rows import each
 
 
 def parsed(*words: str) -> argparse.Namespace:
@@ -25,7 +25,7 @@ def settings(*words: str) -> Settings:
 
 
 @pytest.mark.requirement("D1")
-@for_each_row(
+@each(
     ("words", "expected"),
     [
         ([], {"since": "24 hours ago"}),
@@ -44,7 +44,7 @@ def test_the_options_name_the_commits(words: list[str], expected: dict[str, Any]
     assert query_of(parsed(*words)) == CommitQuery(**expected)
 
 
-@for_each_row(
+@each(
     ("words", "said"),
     [
         (["a..b", "--branch", "next"], "exclude each other"),
@@ -60,13 +60,13 @@ def test_what_means_nothing_is_refused_with_a_way_out(words: list[str], said: st
     assert caught.value.hint
 
 
-@for_each_row("words", [["--max", "many"], ["--output", "html"], ["--on-incomplete", "maybe"], ["-q", "-v"]])
+@each("words", [["--max", "many"], ["--output", "html"], ["--on-incomplete", "maybe"], ["-q", "-v"]])
 def test_wrong_words_are_refused_by_the_parser(words: list[str]) -> None:
     with pytest.raises(argparse.ArgumentError):
         parsed(*words)
 
 
-@for_each_row(
+@each(
     ("words", "expected"),
     [
         (["--reviewer", "codex"], {"reviewer_type": "codex"}),

@@ -10,7 +10,7 @@ from codeloupe.cli import config
 from codeloupe.cli.parser import Parser
 from codeloupe.config.schema import KEYS, Settings, initial_text, json_schema, plain_values
 from codeloupe.errors import ConfigError, OutputError, UsageError
-from tests.tables import for_each_row
+from tests.rows import each
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_init_that_cannot_write_says_so_and_leaves_nothing_behind(root: Path) ->
     assert sorted(path.name for path in root.iterdir()) == [".git", "codeloupe.yaml"]
 
 
-@for_each_row("verb", ["init", "show", "validate"])
+@each("verb", ["init", "show", "validate"])
 def test_a_directory_that_does_not_exist_is_refused(verb: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nowhere: no such directory"):
         run(verb, "--repo", tmp_path / "nowhere")

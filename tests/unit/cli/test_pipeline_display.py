@@ -11,7 +11,7 @@ import pytest
 from codeloupe.cli.pipeline_display import PipelineDisplay, event_in_words
 from codeloupe.cli.progress import ProgressMode
 from codeloupe.model.pipeline import CriticVerdict, StageState
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.cli.run_terminal import Screen, Terminal
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
 
@@ -91,7 +91,7 @@ class TestLines:
             "codeloupe: write: call failed again, for the same reason",
         ]
 
-    @for_each_row("kind", ["attempt_started", "attempt_finished", "approval_wanted"])
+    @each("kind", ["attempt_started", "attempt_finished", "approval_wanted"])
     def test_what_the_next_state_tells_is_not_told_twice(self, kind: str) -> None:
         assert event_in_words(GOING, event("x", kind=kind, stage="write")) == ""
         asked = event("a person approved it", kind="critique", stage="write", facts={"gate": "approval"})

@@ -19,7 +19,7 @@ from codeloupe.model.agent import AgentRequest
 from codeloupe.pipelines import RunOptions
 from codeloupe.testing import ScriptedAgent, Text
 from codeloupe.testing.scripted_call import AgentStep
-from tests.tables import for_each_row
+from tests.rows import each
 
 
 class Ended(NamedTuple):
@@ -199,7 +199,7 @@ def test_an_error_that_is_not_a_stage_s_keeps_the_run_and_says_so(
     assert "continues from there" in ended.err
 
 
-@for_each_row("words", [["a"], ["=b"], [" =b"], ["a=1", "a=2"]])
+@each("words", [["a"], ["=b"], [" =b"], ["a=1", "a=2"]])
 def test_an_input_has_a_name_and_a_value_once(words: list[str]) -> None:
     with pytest.raises(UsageError, match="not an input|given twice"):
         inputs_of(words)

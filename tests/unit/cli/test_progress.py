@@ -27,7 +27,7 @@ from codeloupe.model.events import (
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import ReviewerInfo
 from tests.endings import comes_to_pass
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.reports.examples import finding
 
 EVENTS: list[Event] = [
@@ -381,7 +381,7 @@ def test_what_is_no_terminal_gets_plain_lines() -> None:
     assert choose_mode(quiet=False, stream=io.StringIO(), environment={"TERM": "xterm"}) is ProgressMode.PLAIN
 
 
-@for_each_row("mode", ["PLAIN", "SILENT"])
+@each("mode", ["PLAIN", "SILENT"])
 def test_rich_is_not_loaded_without_a_live_line(mode: str) -> None:
     program = (
         "import sys\n"

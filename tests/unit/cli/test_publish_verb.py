@@ -23,7 +23,7 @@ from codeloupe.model.publication import (
 from codeloupe.model.review import Review
 from tests.publish_material import FIRST, finding, review
 from tests.publish_states import MARKER, disliked, pull_request, thread_about
-from tests.tables import for_each_row
+from tests.rows import each
 
 REFUSAL = PublishProblem("the token may not", "give it", is_refusal=True)
 FAILURE = PublishProblem("could not")
@@ -105,7 +105,7 @@ def test_no_secret_and_no_command_to_a_log_is_told() -> None:
         assert not any(line.strip().startswith("::") for line in told.splitlines())
 
 
-@for_each_row(
+@each(
     ("problems", "code"),
     [
         ((), 0),
@@ -137,7 +137,7 @@ def test_the_help_names_token_exit_codes_and_how_to_dismiss(capsys: pytest.Captu
         assert words in shown
 
 
-@for_each_row("words", [[], ["gitlab"], ["github", "--status", "purple"]])
+@each("words", [[], ["gitlab"], ["github", "--status", "purple"]])
 def test_other_words_are_exit_2(words: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["publish", *words])

@@ -13,7 +13,7 @@ from codeloupe.cli.review import MAX_CONTEXT_BYTES, configure, context_of, flags
 from codeloupe.config.schema import KEYS, Settings
 from codeloupe.errors import UsageError
 from codeloupe.model.unit import Effort
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.config.inputs import load
 
 
@@ -33,7 +33,7 @@ def test_no_options_leave_every_setting_alone() -> None:
     assert set(flags.values()) == {None}
 
 
-@for_each_row(
+@each(
     ("words", "expected"),
     [
         (["--reviewer", "codex"], {"reviewer_type": "codex", "reviewers": ()}),
@@ -72,7 +72,7 @@ def test_one_reviewer_takes_the_place_of_the_several_of_a_file() -> None:
     assert settings("--no-verify", file="reviewers: [codex]").reviewers == ("codex",)
 
 
-@for_each_row(
+@each(
     ("words", "message"),
     [
         (["--reviewer", "codx"], "--reviewer: expected auto, agent_sdk"),
@@ -145,7 +145,7 @@ def test_a_context_file_of_the_largest_size_is_read_and_one_byte_more_is_refused
     assert caught.value.hint
 
 
-@for_each_row(
+@each(
     ("content", "message"), [(None, "no such file"), ("", "is a directory"), (b"a\xff", r"not UTF-8 text \(byte 1\)")]
 )
 def test_a_context_file_that_cannot_be_read_is_refused_in_words(

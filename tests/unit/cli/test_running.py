@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.endings import ends_soon
-from tests.tables import for_each_row
+from tests.rows import each
 
 _PROGRAM = """
 import asyncio, signal, sys
@@ -31,7 +31,7 @@ except KeyboardInterrupt:
 """
 
 
-@for_each_row("handling", ["SIG_IGN", "default_int_handler"])
+@each("handling", ["SIG_IGN", "default_int_handler"])
 def test_a_polite_end_cancels_the_work_also_in_a_background_job(handling: str) -> None:
     words = (sys.executable, "-c", _PROGRAM.format(handling=handling))
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as program:

@@ -13,7 +13,7 @@ import pytest
 from codeloupe.cli.main import VERBS, main
 from codeloupe.switchboard import AGENT_NAMES
 from tests.program import PROGRAM
-from tests.tables import for_each_row
+from tests.rows import each
 
 HEAVY = ("pydantic", "rich", "yaml", "jsonschema", "claude_agent_sdk", "importlib.metadata", "email", "http", "uuid")
 
@@ -74,7 +74,7 @@ class TestTheEnd:
         )
         assert self.ended(tmp_path, custom, "version").stdout.splitlines()[1:] == ["last"]
 
-    @for_each_row(
+    @each(
         ("words", "code"), [(["version"], 0), (["--help"], 0), (["agent"], 2), (["nonsense"], 2), (["--nonsense"], 2)]
     )
     def test_the_interpreter_is_not_taken_apart_and_the_exit_code_stays(

@@ -24,7 +24,7 @@ from codeloupe.model.events import (
     Warned,
 )
 from codeloupe.model.finding import FindingStatus, Severity
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.reports.examples import finding
 
 FINISHED = AgentFinished("codex", success=True, attempts=1, duration_ms=5, cost_usd=0.5)
@@ -93,7 +93,7 @@ def test_waiting_for_a_quota_ends_with_the_next_attempt_or_the_call() -> None:
     assert tally(*waiting, *activities("a", gone)) == []
 
 
-@for_each_row(
+@each(
     ("events", "words"),
     [
         ([TokensSpent("codex", 5, 5)], []),

@@ -11,7 +11,7 @@ from codeloupe.cli.output import output_file
 from codeloupe.cli.parser import Parser
 from codeloupe.cli.review import configure
 from codeloupe.errors import OutputError, UsageError
-from tests.tables import for_each_row
+from tests.rows import each
 
 
 def _write(path: Path, text: str = "result\n") -> None:
@@ -19,7 +19,7 @@ def _write(path: Path, text: str = "result\n") -> None:
         pieces.append(text)
 
 
-@for_each_row("name", ["folder/none/out", "file/out", "n" * 300, "."])
+@each("name", ["folder/none/out", "file/out", "n" * 300, "."])
 def test_a_target_that_cannot_be_is_refused_before_the_work(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write the result"), output_file(tmp_path / name):

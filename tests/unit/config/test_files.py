@@ -16,10 +16,10 @@ from codeloupe.config.files import (
     user_file_path,
 )
 from codeloupe.errors import ConfigError
-from tests.rows import rows
+from tests.rows import each
 
 
-@rows("name", ["codeloupe.yaml", "codeloupe.yml"])
+@each("name", ["codeloupe.yaml", "codeloupe.yml"])
 def test_either_spelling_of_the_repository_file_is_found(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("fail_on: low\n", encoding="utf-8")
     assert find_repository_file(tmp_path) == tmp_path / name
@@ -34,7 +34,7 @@ def test_both_spellings_together_are_refused(tmp_path: Path) -> None:
     assert caught.value.hint == "keep codeloupe.yaml and remove the other"
 
 
-@rows("target", ["secret.yaml", "nowhere"])
+@each("target", ["secret.yaml", "nowhere"])
 def test_a_repository_file_that_is_a_symbolic_link_is_not_followed(target: str, tmp_path: Path) -> None:
     (tmp_path / "secret.yaml").write_text("base_branch: secret\n", encoding="utf-8")
     (tmp_path / "codeloupe.yaml").symlink_to(tmp_path / target)
@@ -55,7 +55,7 @@ def test_one_megabyte_is_read_and_one_byte_more_is_refused(tmp_path: Path) -> No
         read_repository_file(tmp_path)
 
 
-@rows(
+@each(
     ("data", "message"),
     [
         (b"# a\n# b\nfail_on: \xff\n", r"f:3: not UTF-8 text \(byte 0xff\)"),
@@ -69,7 +69,7 @@ def test_bytes_that_are_not_utf_8_are_refused_with_their_line(data: bytes, messa
     assert caught.value.hint == "save the file as UTF-8"
 
 
-@rows(
+@each(
     ("environment", "path"),
     [
         ({"XDG_CONFIG_HOME": "/settings", "HOME": "/home/somebody"}, "/settings/codeloupe/config.yaml"),
@@ -84,7 +84,7 @@ def test_the_user_file_is_where_the_environment_says(environment: dict[str, str]
     assert user_file_path(environment) == (None if path is None else Path(path))
 
 
-@rows("as_file", [False, True])
+@each("as_file", [False, True])
 def test_the_root_is_the_nearest_directory_that_holds_git(tmp_path: Path, *, as_file: bool) -> None:
     inner = tmp_path / "outer" / "inner"
     deep = inner / "a" / "b"
@@ -116,7 +116,7 @@ def test_what_is_no_regular_file_is_refused_at_once_and_leaves_no_open_file(tmp_
     assert open_files() == before
 
 
-@rows(
+@each(
     ("path", "name", "message"),
     [
         ("mine.yaml", "mine.yaml", "mine.yaml: no such file"),

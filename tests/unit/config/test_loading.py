@@ -20,7 +20,7 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.material import PathInstruction
 from codeloupe.model.sweep import CommitCategory
 from codeloupe.model.unit import Effort
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.config.inputs import load, refusal
 
 USER, REPOSITORY, ENVIRONMENT, FLAG = "user", "repository", "environment", "flag"
@@ -80,7 +80,7 @@ FLAG_NAMES = {
 SUBSETS = [SOURCES[:size] for size in range(5)] + [SOURCES[:1] + SOURCES[2:], SOURCES[1:3], SOURCES[2:]]
 
 
-@rows("key", [key for key in KEYS if key not in GROUPS])
+@each("key", [key for key in KEYS if key not in GROUPS])
 def test_the_strongest_source_wins_and_is_named(key: str, tmp_path: Path) -> None:
     for number, subset in enumerate(SUBSETS):
         # What a repository may not set is not looked for there; that it is refused is another test.
@@ -156,7 +156,7 @@ WRONG = {
 }
 
 
-@rows(("key", "value", "found"), [(key, *row) for key, values in WRONG.items() for row in values.items()])
+@each(("key", "value", "found"), [(key, *row) for key, values in WRONG.items() for row in values.items()])
 def test_a_wrong_value_is_named_with_its_line_and_what_was_expected(key: str, value: str, found: str) -> None:
     error = refusal(f"# first line\n{key}: {value}\n")
     assert error.message.startswith(f"codeloupe.yaml:2: {key}: expected ")
@@ -168,7 +168,7 @@ _FILE, _ENV, _SCHEMA = "codeloupe.yaml", "CODELOUPE_", "`codeloupe config schema
 _TIMEOUTS = ("timeout_seconds", "review_timeout_seconds", "agent_sdk_review_timeout")
 
 
-@rows(
+@each(
     ("source", "message", "hint"),
     [
         ("on_incomplete: 'no'", f"{_FILE}:1: on_incomplete: expected fail or pass, found 'no'", "the default is fail"),
@@ -276,14 +276,14 @@ def test_both_files_are_read_from_disk(tmp_path: Path) -> None:
     assert loaded.origins["untrusted"] == Origin(OriginKind.USER, str(user_file), 2)
 
 
-@rows("key", sorted(USER_KEYS))
+@each("key", sorted(USER_KEYS))
 def test_a_repository_cannot_choose_what_runs_here_or_where_keys_go(key: str) -> None:
     error = refusal(f"fail_on: low\n{key}: true\n")
     assert error.message.startswith(f"codeloupe.yaml:2: {key}: a repository cannot set this")
     assert f"CODELOUPE_{key.upper()}" in error.hint
 
 
-@rows(
+@each(
     ("pattern", "problem"),
     [
         ("[z-a].py", "its range from 'z' to 'a' runs backwards"),
@@ -424,7 +424,7 @@ _OWN, _COMMITS, _GUIDE = "own_experts:\n  ", "commit_experts:\n  ", "severity_gu
 _FOCUS, _RULES = "own_experts.a.focus", "instructions:\n"
 
 
-@rows(
+@each(
     ("text", "message", "hint"),
     [
         (f"{_OWN}a:\n    focus: [x]\n    focsu: [x]", "4: own_experts.a.focsu: unknown key", "did you mean `focus`?"),
@@ -478,7 +478,7 @@ def test_a_key_that_stands_twice_in_a_group_is_refused() -> None:
     assert "text: already given" in refusal("instructions: [{paths: [a], text: x, text: y}]").message
 
 
-@rows("key", ["own_experts", "commit_experts", "instructions"])
+@each("key", ["own_experts", "commit_experts", "instructions"])
 def test_a_group_cannot_be_a_variable_or_a_flag(key: str) -> None:
     name = f"CODELOUPE_{key.upper()}"
     error = refusal(environment={name: "{}"})
@@ -532,7 +532,7 @@ def pull_request(head: Any, base: Any = OURS) -> dict[str, Any]:
     return {"pull_request": {"head": {"repo": head}, "base": {"repo": base}}, "repository": OURS}
 
 
-@rows(
+@each(
     ("event", "reason"),
     [
         (pull_request(THEIRS), FORK),
@@ -554,7 +554,7 @@ def test_on_github_the_event_tells_whose_pull_request_it_is(tmp_path: Path, even
     assert why(loaded(on_github(tmp_path, event))) == reason
 
 
-@rows(
+@each(
     ("name", "event", "reason"),
     [
         ("workflow_run", {"workflow_run": {"head_repository": THEIRS}, "repository": OURS}, FORK),
@@ -581,7 +581,7 @@ def test_outside_of_github_its_variables_mean_nothing(tmp_path: Path) -> None:
     assert why(loaded({**on_github(tmp_path, pull_request(THEIRS)), "GITHUB_ACTIONS": ""})) is None
 
 
-@rows(
+@each(
     ("variables", "reason"),
     [
         ({"CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "2", "CI_MERGE_REQUEST_PROJECT_ID": "1"}, FORK),

@@ -25,13 +25,13 @@ from codeloupe.errors import ConfigError
 from codeloupe.model.finding import Severity
 from codeloupe.model.material import PathInstruction
 from codeloupe.model.unit import Effort
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.config.inputs import load
 
 SCHEMA = json_schema()
 
 
-@rows(
+@each(
     ("values", "message"),
     [
         ({"fail_on": "worst"}, "fail_on: expected critical, high, medium or low (or P0 to P3), found ''worst''"),
@@ -91,7 +91,7 @@ def test_the_json_schema_has_types_words_and_bounds() -> None:
     assert properties["own_experts"]["additionalProperties"]["required"] == ["focus"]
 
 
-@rows(
+@each(
     "wrong",
     [
         {"passes": 11},
@@ -113,7 +113,7 @@ def test_the_json_schema_refuses_what_the_settings_refuse(wrong: dict[str, Any])
         Settings(**wrong)
 
 
-@rows(
+@each(
     ("value", "text"),
     [
         (None, "null"),

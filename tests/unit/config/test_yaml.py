@@ -6,11 +6,11 @@ from pathlib import Path
 
 from codeloupe.config.schema import KEYS
 from codeloupe.config.yaml import Problem, closest, closest_key, config_error, escape, plain, quote, read_document
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.config.inputs import load, refusal
 
 
-@rows(
+@each(
     ("text", "value"),
     [
         ("yes", True),
@@ -44,7 +44,7 @@ _DEEP_ALIASES = ["a0: &a0 x", *(f"a{level}: &a{level} [[[*a{level - 1}]]]" for l
 _EXPECTED = "expected lines of `key: value`, found"
 
 
-@rows(
+@each(
     ("text", "message"),
     [
         ("\n".join(_BOMB), "codeloupe.yaml:5: more than 10,000 values, aliases written out"),
@@ -82,7 +82,7 @@ def test_a_file_that_would_cost_too_much_or_has_no_keys_is_refused(text: str, me
     assert error.hint
 
 
-@rows(
+@each(
     "text",
     [
         "include: !!python/object/apply:os.system [touch {mark}]",
@@ -109,7 +109,7 @@ def test_tags_are_refused_as_written_and_run_nothing(text: str, tmp_path: Path) 
     assert not mark.exists()
 
 
-@rows(
+@each(
     ("text", "place", "what", "hint"),
     [
         ("include:\n\t- a\n", "2:1", "a tab is used for indentation", "indent with spaces"),
@@ -144,12 +144,12 @@ def test_broken_text_is_refused_with_line_column_and_words(text: str, place: str
     assert "\n" not in error.message
 
 
-@rows("separator", ["\r", "\x85", "\u2028", "\u2029", "\n\ufeff", "\ufeff"])
+@each("separator", ["\r", "\x85", "\u2028", "\u2029", "\n\ufeff", "\ufeff"])
 def test_no_line_break_hides_a_directive(separator: str) -> None:
     assert "tag directives are not allowed" in refusal(f"#{separator}\n{separator}%TAG ! x").message
 
 
-@rows(
+@each(
     ("word", "meant"),
     [
         ("failOn", "fail_on"),

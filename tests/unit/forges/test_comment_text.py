@@ -10,7 +10,7 @@ from codeloupe.model.publication import AnswerKind, Opinion
 from tests.markdown_page import ACTIVE, code, tokens
 from tests.publish_material import FIRST, finding, review
 from tests.publish_states import MARKER
-from tests.tables import for_each_row
+from tests.rows import each
 
 ATTACK = (
     "@everyone see ![x](https://evil.example/p.png) [link](https://evil.example) <img src=x onerror=y> "
@@ -45,7 +45,7 @@ def test_an_edit_with_fences_in_it_stays_one_edit() -> None:
     assert fences(body_of(about)) == [("suggestion", "value_4 = '````'\n")]
 
 
-@for_each_row(
+@each(
     ("suggestion", "takes_edit"),
     [
         ("Check for zero first.", True),
@@ -98,7 +98,7 @@ def test_what_is_too_long_is_cut_with_words_and_an_open_block_is_closed() -> Non
     assert fitted_body("x" * LONGEST_BODY) == "x" * LONGEST_BODY
 
 
-@for_each_row("kind", list(AnswerKind))
+@each("kind", list(AnswerKind))
 def test_an_answer_has_its_mark_and_its_commit(kind: AnswerKind) -> None:
     body = answer_body(kind, "abcdefgh", head=FIRST, why="@somebody said so", marker=MARKER)
     assert MARKER.read(body) == Mark(MarkKind(kind.value), "abcdefgh")
@@ -106,7 +106,7 @@ def test_an_answer_has_its_mark_and_its_commit(kind: AnswerKind) -> None:
     assert "`@somebody`" in body
 
 
-@for_each_row(
+@each(
     ("opinion", "count", "words"),
     [
         (Opinion.COMMENT, 1, "1 new finding at"),

@@ -5,7 +5,7 @@ from typing import Any
 from codeloupe.forges.places import DiffPlaces, Nowhere, Place, hunks_of
 from codeloupe.model.publication import ChangedFile
 from tests.publish_material import finding
-from tests.tables import for_each_row
+from tests.rows import each
 
 TWO_HUNKS = "@@ -1,3 +1,4 @@\n a\n+b\n c\n d\n@@ -20,4 +21,3 @@ def f():\n x\n-y\n z\n w\n\\ No newline at end of file"
 
@@ -18,7 +18,7 @@ def test_the_lines_of_each_hunk_are_known() -> None:
     assert spans_of(TWO_HUNKS) == ((1, 4), (21, 23))
 
 
-@for_each_row(
+@each(
     ("patch", "spans"),
     [
         ("@@ -0,0 +1 @@\n+only", ((1, 1),)),
@@ -38,7 +38,7 @@ PLACES = DiffPlaces(
 )
 
 
-@for_each_row(
+@each(
     ("lines", "place"),
     [
         ((2, 2), Place("app.py", 2, 2, takes_edit=True)),
@@ -58,7 +58,7 @@ def test_a_finding_stands_on_its_lines_within_one_hunk(lines: tuple[int, int], p
     assert PLACES.find(finding(lines[0], line_end=lines[1])) == place
 
 
-@for_each_row(
+@each(
     ("rows", "lines"),
     [
         (["-a", "-b", "+A", "+B", " c"], ()),
@@ -75,7 +75,7 @@ def test_the_lines_below_deleted_ones_are_known(rows: list[str], lines: tuple[in
     assert tuple(line for line in hunk.below_deleted if line > 1) == lines
 
 
-@for_each_row(
+@each(
     ("changes", "words"),
     [
         ({"line_start": 10, "line_end": 12}, "its lines are not"),

@@ -3,12 +3,12 @@ from __future__ import annotations
 from codeloupe.forges.threads import Dismissed, dismissal_in, dismissed_by, possible_maintainers
 from tests.publish_material import finding
 from tests.publish_states import MAINTAINER, disliked, said, thread_about
-from tests.tables import for_each_row
+from tests.rows import each
 
 PEOPLE = frozenset({MAINTAINER})
 
 
-@for_each_row(
+@each(
     ("body", "reason"),
     [
         ("dismiss", ""),
@@ -26,7 +26,7 @@ def test_a_reply_that_dismisses(body: str, reason: str) -> None:
     assert dismissal_in(body) == reason
 
 
-@for_each_row(
+@each(
     "body",
     [
         "dismissing this would be wrong",
@@ -59,7 +59,7 @@ def test_a_maintainer_dismisses_by_a_thumb_down() -> None:
     assert dismissed_by(thread, PEOPLE) == Dismissed(MAINTAINER, "")
 
 
-@for_each_row("association", ["NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR"])
+@each("association", ["NONE", "CONTRIBUTOR", "FIRST_TIME_CONTRIBUTOR"])
 def test_a_stranger_dismisses_nothing(association: str) -> None:
     thread = thread_about(finding(), said("dismiss", association=association))
     assert dismissed_by(thread, PEOPLE) is None

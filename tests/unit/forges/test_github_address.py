@@ -13,7 +13,7 @@ from codeloupe.forges.github.address import (
     parse_repository,
     repository_at,
 )
-from tests.tables import for_each_row
+from tests.rows import each
 
 PUBLIC = endpoints_of({})
 
@@ -79,7 +79,7 @@ def test_a_token_goes_to_this_github_alone() -> None:
         assert not PUBLIC.knows(other)
 
 
-@for_each_row(
+@each(
     ("text", "target"),
     [
         ("12", Target(number=12)),
@@ -120,7 +120,7 @@ def test_anything_else_is_a_mistake_in_words(text: str) -> None:
         parse_pull_request(text, PUBLIC)
 
 
-@for_each_row("read", [lambda text: parse_pull_request(text, PUBLIC), parse_repository])
+@each("read", [lambda text: parse_pull_request(text, PUBLIC), parse_repository])
 def test_a_password_in_a_mistaken_address_is_not_repeated(read: Callable[[str], Target]) -> None:
     with pytest.raises(UsageError) as raised:
         read("https://somebody:hunter2@github.com/octo/demo/issues/1")
@@ -128,7 +128,7 @@ def test_a_password_in_a_mistaken_address_is_not_repeated(read: Callable[[str], 
     assert "github.com/octo/demo/issues/1" in raised.value.message
 
 
-@for_each_row("text", ["demo", "octo/", "/demo", "a/b/c", "octo/..", "octo/de mo", "octo/%2e"])
+@each("text", ["demo", "octo/", "/demo", "a/b/c", "octo/..", "octo/de mo", "octo/%2e"])
 def test_a_name_that_no_repository_has_is_a_mistake(text: str) -> None:
     with pytest.raises(UsageError):
         parse_repository(text)
@@ -148,7 +148,7 @@ def test_what_was_said_first_counts_and_a_number_of_another_repository_is_not_ta
     assert Target("octo", "other").completed(event) == Target("octo", "other")
 
 
-@for_each_row("target", [Target(), Target("octo", "demo"), Target(number=3)])
+@each("target", [Target(), Target("octo", "demo"), Target(number=3)])
 def test_what_is_not_known_is_asked_for(target: Target) -> None:
     with pytest.raises(UsageError, match="is not known"):
         target.check()

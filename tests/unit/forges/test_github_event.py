@@ -7,7 +7,7 @@ import pytest
 
 from codeloupe.errors import UsageError
 from codeloupe.forges.github.address import Target, read_event
-from tests.tables import for_each_row
+from tests.rows import each
 
 REPOSITORY = {"full_name": "octo/demo"}
 RUN = {
@@ -19,7 +19,7 @@ RUN = {
 }
 
 
-@for_each_row(
+@each(
     ("event", "target"),
     [
         ({"pull_request": {"number": 7}, "repository": REPOSITORY}, Target("octo", "demo", 7)),
@@ -43,7 +43,7 @@ def test_what_an_event_says_of_its_pull_request(event: Any, target: Target) -> N
     assert read_event(json.dumps(event)) == target
 
 
-@for_each_row("text", ["", "{", "[" * 100_000])
+@each("text", ["", "{", "[" * 100_000])
 def test_a_file_that_is_no_event_is_a_mistake_in_words(text: str) -> None:
     with pytest.raises(UsageError, match="no JSON"):
         read_event(text)

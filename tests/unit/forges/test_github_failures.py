@@ -5,7 +5,7 @@ from typing import Any
 
 from codeloupe.errors import ForgeError, ForgeRefused
 from codeloupe.forges.github.answers import PULL_REQUESTS, Doing, Reply, bad_answer, explained, query_failure
-from tests.tables import for_each_row
+from tests.rows import each
 
 DOING = Doing("post comments", PULL_REQUESTS)
 
@@ -16,7 +16,7 @@ def error_of(status: int, body: Any = None, **headers: str) -> ForgeError:
     return explained(bad_answer(Reply(status, named, text)), DOING)
 
 
-@for_each_row(
+@each(
     ("status", "kind", "code", "words"),
     [
         (401, ForgeRefused, 2, "does not accept the token"),
@@ -48,7 +48,7 @@ def test_a_lock_and_a_sign_on_have_hints_of_their_own() -> None:
     assert "single sign-on" in error_of(403, x_github_sso="required; url=x").hint
 
 
-@for_each_row(
+@each(
     ("body", "words"),
     [
         ({"message": "Validation Failed", "errors": [{"field": "line"}]}, "Validation Failed: line"),
@@ -72,7 +72,7 @@ def test_no_token_is_told() -> None:
     assert token not in error_of(422, {"message": f"bad {token}"}).message
 
 
-@for_each_row(
+@each(
     ("errors", "kind"),
     [
         ([{"type": "FORBIDDEN", "message": "no"}], ForgeRefused),

@@ -12,10 +12,9 @@ from codeloupe.model.publication import Publication, StatusKind, SummaryChange
 from codeloupe.model.review import Review
 from tests.endings import PATIENCE_SECONDS
 from tests.github_server import GitHubServer, github_server
-from tests.github_server_patches import changed_file
-from tests.github_server_world import PullRequest
+from tests.github_server_world import PullRequest, changed_file
 from tests.publish_material import FIRST, ROWS, SECOND, Sleeper, finding, patch, publish, review
-from tests.tables import for_each_row
+from tests.rows import each
 
 REVIEWS = "/repos/octo/demo/pulls/1/reviews"
 COMMENTS = "/repos/octo/demo/issues/1/comments"
@@ -370,7 +369,7 @@ def test_an_approval_is_given_once(server: GitHubServer, tmp_path: Path, *, afte
     assert [one.state for one in pull_of(server).reviews] == ["APPROVED"]
 
 
-@for_each_row("after", [False, True])
+@each("after", [False, True])
 def test_a_check_run_is_made_once(tmp_path: Path, *, after: bool) -> None:
     with github_server(identity="actions") as server:
         repo = server.repository("octo/demo")

@@ -10,7 +10,7 @@ from codeloupe.errors import ForgeError
 from codeloupe.forges.forge import MOST_LIMITED, Patience
 from codeloupe.forges.github.answers import Reply, is_failure, is_limited, limit_seconds
 from tests.publish_material import Sleeper
-from tests.tables import for_each_row
+from tests.rows import each
 
 NOW = 1_000_000.0
 
@@ -23,7 +23,7 @@ def reply(status: int, body: Any = None, **headers: str) -> Reply:
 SECONDARY = reply(403, {"message": "You have exceeded a secondary rate limit. Please wait."})
 
 
-@for_each_row(
+@each(
     ("answer", "limited"),
     [
         (reply(429), True),
@@ -56,7 +56,7 @@ def test_only_what_fails_on_their_side_is_a_failure() -> None:
     ]
 
 
-@for_each_row(
+@each(
     ("answer", "times", "seconds"),
     [
         (reply(429, retry_after="7"), 1, 7.0),

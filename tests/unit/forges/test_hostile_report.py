@@ -18,7 +18,7 @@ from codeloupe.reports.json_v1 import render_json
 from tests.markdown_page import ACTIVE, shown_text, tokens
 from tests.publish_material import finding, review
 from tests.publish_states import MARKER, pull_request
-from tests.tables import for_each_row
+from tests.rows import each
 
 REPORT = json.loads(
     render_json(
@@ -69,8 +69,8 @@ def poisoned(value: Any, attack: str, *, kept: frozenset[str]) -> Any:
     return attack if isinstance(value, str) else value
 
 
-@for_each_row("kept", [KEPT, KEPT | PLACED])
-@for_each_row("attack", ATTACKS.values())
+@each("kept", [KEPT, KEPT | PLACED])
+@each("attack", ATTACKS.values())
 def test_it_stays_text(attack: str, kept: frozenset[str]) -> None:
     document = poisoned(REPORT, attack, kept=kept)
     read = read_review(json.dumps(document).encode(), name="r.json")
@@ -99,12 +99,12 @@ def assert_is_text(page: str) -> None:
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in items:
+    for key, one in items:
         yield (*path, key)
-        yield from places(each, (*path, key))
+        yield from places(one, (*path, key))
 
 
-@for_each_row("value", [None, True, -5, 10**400, 1e308, "", "2024-99-99", [], {}, [[]], [None]])
+@each("value", [None, True, -5, 10**400, 1e308, "", "2024-99-99", [], {}, [[]], [None]])
 def test_whatever_stands_anywhere_it_is_read_or_refused_in_words(value: Any) -> None:
     refusals = []
     for path in places(REPORT):

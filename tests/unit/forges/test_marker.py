@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from codeloupe.errors import UsageError
 from codeloupe.forges.marker import Mark, Marker, MarkKind, SigningKey, key_of, word_of
 from tests.publish_material import finding
-from tests.tables import for_each_row
+from tests.rows import each
 
 SECRET = SigningKey.from_secret("a long and random text")
 MARKER = Marker(SECRET, repository_id=5, number=7)
@@ -23,7 +23,7 @@ def test_a_mark_shows_nothing_on_the_page() -> None:
     assert "\n" not in MARKER.line(MARK)
 
 
-@for_each_row(
+@each(
     "other",
     [
         Marker(SECRET, repository_id=6, number=7),
@@ -45,7 +45,7 @@ def test_a_mark_counts_on_the_first_line_alone() -> None:
         assert not MARKER.looks_marked(body)
 
 
-@for_each_row("changed", ["gone", "summary"])
+@each("changed", ["gone", "summary"])
 def test_what_a_mark_says_cannot_be_changed(changed: str) -> None:
     assert MARKER.read(MARKER.line(MARK).replace("finding", changed)) is None
     assert MARKER.read(MARKER.line(MARK).replace("abcdef", "abcdee")) is None
@@ -70,7 +70,7 @@ def test_a_finding_goes_by_its_fingerprint_when_that_fits_into_a_mark() -> None:
     assert key_of(finding(fingerprint="0123456789abcdef")) == "0123456789abcdef"
 
 
-@for_each_row("odd", ["", "--> <img>", "a b c d e f g h", "short", "x" * 500, "\udcff" * 20])
+@each("odd", ["", "--> <img>", "a b c d e f g h", "short", "x" * 500, "\udcff" * 20])
 def test_any_other_finding_goes_by_what_it_says(odd: str) -> None:
     key = key_of(finding(fingerprint=odd))
     assert MARKER.read(MARKER.line(Mark(MarkKind.FINDING, key))) == Mark(MarkKind.FINDING, key)

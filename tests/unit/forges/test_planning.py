@@ -25,7 +25,7 @@ from codeloupe.model.publication import (
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, SkippedFile, SkipReason, Verdict
 from tests.publish_material import BASE, FIRST, SECOND, finding, patch, review
 from tests.publish_states import MAINTAINER, MARKER, disliked, pull_request, said, thread_about, told
-from tests.tables import for_each_row
+from tests.rows import each
 
 
 def plan(reviewed: Review, pull: PullRequest, **options: Any) -> Plan:
@@ -177,7 +177,7 @@ class TestFixedFindings:
     def test_one_that_somebody_closed_needs_no_word(self) -> None:
         assert plan(review(), pull_request(thread_about(finding(4), is_resolved=True))).answers == ()
 
-    @for_each_row(
+    @each(
         ("changes", "words"),
         [
             ({"status": FindingStatus.FIXED}, "No longer found"),
@@ -190,7 +190,7 @@ class TestFixedFindings:
         assert answer.resolved is True
         assert words in (answer.body or "")
 
-    @for_each_row(
+    @each(
         "changes",
         [
             {"coverage": Coverage(files_total=1, files_reviewed=1)},
@@ -223,7 +223,7 @@ class TestFixedFindings:
 
 
 class TestFindingsThatAreBack:
-    @for_each_row("kind", [AnswerKind.GONE, AnswerKind.ASIDE])
+    @each("kind", [AnswerKind.GONE, AnswerKind.ASIDE])
     def test_one_that_we_called_gone_is_opened_again(self, kind: AnswerKind) -> None:
         thread = thread_about(finding(4), told(kind, finding(4)), is_resolved=True)
         made = plan(review(finding(4)), pull_request(thread))
@@ -301,7 +301,7 @@ class TestTheConclusion:
     def test_what_was_blocked_by_a_hidden_finding_stays_blocked(self) -> None:
         assert plan(review(exit_code=1, hidden_findings=1), pull_request()).conclusion is Conclusion.FAILURE
 
-    @for_each_row(
+    @each(
         "changes",
         [
             {"scope": Scope(ScopeKind.COMMIT, BASE, FIRST, "one commit")},
@@ -328,7 +328,7 @@ REQUESTED = StandingOpinion(review_id=8, opinion=Opinion.REQUEST_CHANGES, head=F
 
 
 class TestOpinions:
-    @for_each_row("reviewed", [review(), review(finding(4))])
+    @each("reviewed", [review(), review(finding(4))])
     def test_by_itself_it_has_none(self, reviewed: Review) -> None:
         assert plan(reviewed, pull_request()).opinion is Opinion.COMMENT
 
@@ -337,7 +337,7 @@ class TestOpinions:
         assert plan(review(finding(4)), pull_request()).posts_review
         assert plan(review(), pull_request(), approve=True).posts_review
 
-    @for_each_row(
+    @each(
         ("reviewed", "opinion"),
         [
             (review(), Opinion.APPROVE),
@@ -352,7 +352,7 @@ class TestOpinions:
     ) -> None:
         assert plan(reviewed, pull_request(), approve=True).opinion is opinion
 
-    @for_each_row(
+    @each(
         "pull",
         [
             pull_request(changed_files=3),
@@ -372,7 +372,7 @@ class TestOpinions:
         old = replace(APPROVED, head=SECOND)
         assert plan(review(), pull_request(opinions=(old,)), approve=True).opinion is Opinion.APPROVE
 
-    @for_each_row("reviewed", [review(finding(4)), review(complete=False, exit_code=3)])
+    @each("reviewed", [review(finding(4)), review(complete=False, exit_code=3)])
     def test_an_approval_that_does_not_hold_any_more_is_withdrawn(self, reviewed: Review) -> None:
         assert plan(reviewed, pull_request(opinions=(APPROVED, REQUESTED))).withdrawn == (APPROVED,)
 

@@ -15,7 +15,7 @@ from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.reports.json_v1 import render_json
 from tests.publish_material import finding, review
-from tests.tables import for_each_row
+from tests.rows import each
 
 FULL = review(
     finding(
@@ -82,7 +82,7 @@ def test_words_of_a_later_version_never_make_it_look_better() -> None:
     assert read_back.coverage.skipped[0].is_gap
 
 
-@for_each_row(
+@each(
     "changes",
     [
         {"schema_version": 2},
@@ -104,7 +104,7 @@ def test_what_is_no_report_is_a_mistake_in_words(changes: dict[str, Any]) -> Non
     assert "--format json" in raised.value.hint
 
 
-@for_each_row("text", [b"", b"{", b"[" * 200_000, b"\xff\xfe", b"5", b"null", b"[]", b'{"schema_version": 1}'])
+@each("text", [b"", b"{", b"[" * 200_000, b"\xff\xfe", b"5", b"null", b"[]", b'{"schema_version": 1}'])
 def test_any_bytes_are_a_mistake_in_words(text: bytes) -> None:
     with pytest.raises(UsageError, match="is not a JSON report") as raised:
         read_review(text, name="r.json")
@@ -112,7 +112,7 @@ def test_any_bytes_are_a_mistake_in_words(text: bytes) -> None:
     assert not {"indices", "subscriptable", "object"} & set(raised.value.message.split())
 
 
-@for_each_row("amount", ["NaN", "Infinity", "1e999", "1" + "0" * 400])
+@each("amount", ["NaN", "Infinity", "1e999", "1" + "0" * 400])
 def test_an_amount_that_is_no_number_is_not_known(amount: str) -> None:
     text = render_json(replace(FULL, findings=())).replace('"cost_usd": 0.12', f'"cost_usd": {amount}')
     assert read_review(text.encode(), name="r.json").usage.cost_usd == 0.0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.model.change import DiffLine, FileChange, FileStatus, Hunk
+from tests.rows import each
 
 
 def hunk(body: bytes, *, old_start: int = 10, new_start: int = 20) -> Hunk:
@@ -70,13 +69,11 @@ class TestFileChange:
         hunks = (hunk(b" x\n+a\n-b\n+c\n", new_start=1), hunk(b"-d\n"), hunk(b"+e\n", new_start=90))
         assert FileChange("a", "a", FileStatus.MODIFIED, hunks=hunks).added_line_numbers() == {2, 3, 90}
 
-    @pytest.mark.parametrize(
-        ("old", "new", "path"), [("a", "b", "b"), (None, "b", "b"), ("a", None, "a"), (None, None, "")]
-    )
+    @each(("old", "new", "path"), [("a", "b", "b"), (None, "b", "b"), ("a", None, "a"), (None, None, "")])
     def test_it_is_known_by_its_new_name_or_else_its_old_one(self, old: str | None, new: str | None, path: str) -> None:
         assert FileChange(old, new, FileStatus.MODIFIED).path == path
 
-    @pytest.mark.parametrize(
+    @each(
         ("old_mode", "new_mode", "is_symlink", "is_submodule"),
         [
             ("100644", "100644", False, False),

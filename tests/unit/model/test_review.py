@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import pytest
 
+from codeloupe import model
 from codeloupe.model.change import FileChange, FileStatus, Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.review import (
@@ -19,6 +23,7 @@ from codeloupe.model.review import (
     SkipReason,
     Verdict,
 )
+from tests.rows import each
 
 
 def finding(*, status: FindingStatus = FindingStatus.NEW, anchored: bool = True) -> Finding:
@@ -41,7 +46,7 @@ class TestCoverage:
     def test_an_empty_review_is_complete(self) -> None:
         assert Coverage().complete
 
-    @pytest.mark.parametrize("reason", SkipReason)
+    @each("reason", SkipReason)
     def test_only_a_file_that_should_have_been_read_makes_a_gap(self, reason: SkipReason) -> None:
         gap = reason in (SkipReason.TOO_LARGE, SkipReason.UNREADABLE)
         assert SkippedFile("a", reason).is_gap is gap
@@ -58,7 +63,7 @@ class TestCoverage:
 
 
 class TestFinding:
-    @pytest.mark.parametrize("status", FindingStatus)
+    @each("status", FindingStatus)
     def test_it_counts_while_it_is_new_or_open_or_came_back(self, status: FindingStatus) -> None:
         counting = (FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.REGRESSED)
         assert finding(status=status).is_open == (status in counting)
@@ -69,7 +74,7 @@ class TestFinding:
         assert not finding(status=FindingStatus.FIXED).can_block
 
 
-@pytest.mark.parametrize(("exit_code", "passed"), [(0, True), (1, False), (3, False), (4, False)])
+@each(("exit_code", "passed"), [(0, True), (1, False), (3, False), (4, False)])
 def test_a_review_passes_when_its_exit_code_says_so(exit_code: int, passed: bool) -> None:
     review = Review(
         review_id="r",
@@ -101,3 +106,18 @@ def test_a_diagnosis_is_healthy_when_all_that_is_needed_is_there() -> None:
     git = Check("git", "git", ok=True, detail="2.39")
     assert Diagnosis((git, optional), reviewer).healthy
     assert not Diagnosis((Check("git", "git", ok=False, detail="not found"),), reviewer).healthy
+
+
+@pytest.mark.requirement("S1")
+def test_all_data_of_the_model_is_frozen() -> None:
+    modules = [importlib.import_module(f"codeloupe.model.{each.name}") for each in pkgutil.iter_modules(model.__path__)]
+    kinds = {
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
+    }
+    frozen = {kind: getattr(kind, "__dataclass_params__", getattr(kind, "__struct_config__", None)) for kind in kinds}
+    data = {kind: parameters for kind, parameters in frozen.items() if parameters is not None}
+    assert len(data) > 15
+    assert [kind for kind, parameters in data.items() if not parameters.frozen] == []

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.model.finding import Severity
+from tests.rows import each
 
 SPELLINGS = {
     Severity.CRITICAL: ["P0", "p0", "0", 0, "[P0]", "critical", " CRITICAL "],
@@ -18,23 +19,21 @@ SPELLINGS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("severity", "text"), [(severity, text) for severity, texts in SPELLINGS.items() for text in texts]
-)
+@each(("severity", "text"), [(severity, text) for severity, texts in SPELLINGS.items() for text in texts])
 @pytest.mark.requirement("D5")
 @pytest.mark.requirement("V7")
 def test_every_accepted_spelling_is_read(severity: Severity, text: object) -> None:
     assert Severity.parse(text) is severity
 
 
-@pytest.mark.parametrize("severity", Severity)
+@each("severity", Severity)
 def test_a_severity_reads_as_itself_and_by_both_of_its_names(severity: Severity) -> None:
     assert Severity.parse(severity) is severity
     assert Severity.parse(severity.label) is severity
     assert Severity.parse(f"P{severity.priority}") is severity
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",

@@ -5,7 +5,7 @@ import sys
 
 from codeloupe.model.review import Policy, Review
 from codeloupe.reports import FORMATS, Layout, render
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.telling_reviews import (
     empty_review,
     hostile_review,
@@ -37,8 +37,8 @@ def test_every_format_of_a_review_is_here() -> None:
     assert tuple(FORMATS) == FORMATS
 
 
-@for_each_row("name", FORMATS)
-@for_each_row("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
+@each("name", FORMATS)
+@each("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
 def test_every_format_takes_every_review_and_ends_its_last_line(name: str, whole: Review) -> None:
     text = render(whole, name, Layout())
 
@@ -47,8 +47,8 @@ def test_every_format_takes_every_review_and_ends_its_last_line(name: str, whole
     assert render(whole, name, Layout()) == text
 
 
-@for_each_row(("name", "mark"), INCOMPLETE_MARKS.items())
-@for_each_row(
+@each(("name", "mark"), INCOMPLETE_MARKS.items())
+@each(
     "whole",
     [
         incomplete_review(),
@@ -61,7 +61,7 @@ def test_an_incomplete_review_looks_incomplete_in_every_format(name: str, mark: 
     assert mark not in render(passed_review(), name, Layout())
 
 
-@for_each_row("name", FORMATS)
+@each("name", FORMATS)
 def test_an_open_finding_is_in_every_format(name: str) -> None:
     assert "Statement is built from a variable" in render(review(finding()), name, Layout())
 

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from codeloupe.model.finding import Severity
 from codeloupe.model.review import Policy, Review, ReviewError
 from codeloupe.reports.github import render_github
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.telling_reviews import (
     HOSTILE,
     ODD_PATH,
@@ -37,7 +37,7 @@ def commands(whole: Review) -> list[tuple[str, dict[str, str], str]]:
     return read
 
 
-@for_each_row("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
+@each("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
 def test_every_line_is_one_command_of_ours(whole: Review) -> None:
     levels = [level for level, _, _ in commands(whole)]
 
@@ -45,7 +45,7 @@ def test_every_line_is_one_command_of_ours(whole: Review) -> None:
     assert levels[-1] == "notice"
 
 
-@for_each_row(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
+@each(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
 def test_a_review_with_nothing_to_tell_is_one_notice(whole: Review, word: str) -> None:
     ((level, properties, message),) = commands(whole)
 
@@ -112,7 +112,7 @@ def test_what_counts_for_nothing_is_only_counted() -> None:
     assert "1 refuted; 4 set aside" in message
 
 
-@for_each_row(("exit_code", "level"), [(3, "error"), (0, "warning")])
+@each(("exit_code", "level"), [(3, "error"), (0, "warning")])
 def test_all_gaps_are_told_in_one_annotation_before_everything_else(exit_code: int, level: str) -> None:
     told = commands(incomplete_review(policy=Policy(pass_when_incomplete=not exit_code)) if exit_code else _accepted())
 

@@ -4,7 +4,7 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.review import Review
 from codeloupe.reports.gitlab import render_gitlab
 from tests.report_documents import check_gitlab
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.telling_reviews import (
     closed_findings,
     empty_review,
@@ -17,12 +17,12 @@ from tests.telling_reviews import (
 from tests.unit.reports.examples import finding, review
 
 
-@for_each_row("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
+@each("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
 def test_every_review_is_a_report_that_gitlab_reads(whole: Review) -> None:
     check_gitlab(render_gitlab(whole))
 
 
-@for_each_row("whole", [passed_review(), empty_review()])
+@each("whole", [passed_review(), empty_review()])
 def test_a_review_with_nothing_to_tell_is_an_empty_list(whole: Review) -> None:
     assert render_gitlab(whole) == "[]\n"
 
@@ -39,9 +39,7 @@ def test_a_finding_has_exactly_the_fields_of_the_format() -> None:
     }
 
 
-@for_each_row(
-    ("severity", "word"), [("CRITICAL", "blocker"), ("HIGH", "critical"), ("MEDIUM", "major"), ("LOW", "minor")]
-)
+@each(("severity", "word"), [("CRITICAL", "blocker"), ("HIGH", "critical"), ("MEDIUM", "major"), ("LOW", "minor")])
 def test_the_severity_is_one_of_gitlabs(severity: str, word: str) -> None:
     (issue,) = check_gitlab(render_gitlab(review(finding(severity=Severity[severity]))))
 

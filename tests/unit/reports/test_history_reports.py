@@ -37,7 +37,7 @@ from codeloupe.reports.history import (
 )
 from codeloupe.reports.plain_table import cells
 from codeloupe.store.history_writing import entry_of_review, entry_of_sweep
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.store.history_samples import any_of, commit_review, identifier, named, record, sweep_record
 
 PLAIN: dict[str, Any] = {"width": 100, "color": False, "ascii_only": False}
@@ -58,7 +58,7 @@ class TestList:
         text = render_list(Listing((entry,)), **PLAIN)
         assert "2 commits: since 24 hours ago  SWEEP    1 high    $1.50" in text
 
-    @for_each_row(
+    @each(
         ("changes", "word"),
         [
             ({"verdict": "PASS"}, "PASS"),
@@ -238,12 +238,12 @@ class TestTrends:
         assert lines[0].split() == ["EXPERT", "FINDINGS", "FIXED"]
         assert lines[1].endswith("3    33%")
 
-    @for_each_row("width", [20, 40, 80, 300])
+    @each("width", [20, 40, 80, 300])
     def test_bars_fit_their_page(self, width: int) -> None:
         text = render_trends([WEEKS], width=width, color=False, ascii_only=False)
         assert max(cells(line) for line in text.splitlines() if "█" in line) <= max(width, 30)
 
-    @for_each_row(("findings", "fixed"), [(1, 0), (1, 1), (1, 1000), (1000, 1), (3, 2), (10**9, 5)])
+    @each(("findings", "fixed"), [(1, 0), (1, 1), (1, 1000), (1000, 1), (3, 2), (10**9, 5)])
     def test_what_is_more_than_nothing_has_a_bar(self, findings: int, fixed: int) -> None:
         row = TrendRow(key="x", findings=findings, fixed=min(fixed, findings))
         large = TrendRow(key="y", findings=10**9, fixed=0)

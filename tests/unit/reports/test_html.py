@@ -16,7 +16,7 @@ from codeloupe.reports import ShownDiff
 from codeloupe.reports.html import render_html
 from codeloupe.reports.markup import element, trusted_block
 from tests.html_page import Node, read_page
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.telling_reviews import (
     ATTACK,
     closed_findings,
@@ -75,8 +75,8 @@ def check_inert(page: Node) -> None:
     assert len(page.all("style")) == 1
 
 
-@for_each_row("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
-@for_each_row("diff", [None, shown_diff()])
+@each("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
+@each("diff", [None, shown_diff()])
 def test_every_review_is_a_page_in_which_nothing_but_our_script_can_run(whole: Review, diff: ShownDiff | None) -> None:
     check_inert(page_of(whole, diff))
 
@@ -131,7 +131,7 @@ def test_an_incomplete_review_tells_its_gaps_before_any_finding() -> None:
     assert "poetry.lock" in text
 
 
-@for_each_row(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
+@each(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
 def test_a_review_with_nothing_to_tell_has_neither_cards_nor_filters(whole: Review, word: str) -> None:
     page = page_of(whole)
 
@@ -209,7 +209,7 @@ def test_with_a_diff_the_finding_stands_among_the_lines_around_it() -> None:
     ]
 
 
-@for_each_row(
+@each(
     ("one", "diff"),
     [
         (finding(file="app/other.py"), shown_diff()),
@@ -222,7 +222,7 @@ def test_a_finding_that_is_not_in_the_diff_shows_its_quote(one: Finding, diff: S
     assert [text for _, _, text in code_of(card_of(one, diff))] == ["cursor.execute(query + name)"]
 
 
-@for_each_row(
+@each(
     "mask",
     [
         lambda text: text.replace("all of them", "[redacted]"),
@@ -236,7 +236,7 @@ def test_a_hunk_with_a_secret_is_not_shown(mask: Callable[[str], str]) -> None:
     assert [text for _, _, text in code_of(card)] == ["cursor.execute(query + name)"]
 
 
-@for_each_row("evidence", ["key = 'AKIA[redacted]'", "password = 'h********'"])
+@each("evidence", ["key = 'AKIA[redacted]'", "password = 'h********'"])
 def test_a_file_in_which_a_secret_was_found_is_shown_by_its_quotes_alone(evidence: str) -> None:
     secret = finding(line_start=900, line_end=900, evidence=evidence, title="A key")
     shown = page_of(review(finding(), secret), shown_diff()).all("article")
@@ -267,9 +267,7 @@ def test_code_is_coloured_by_what_it_is() -> None:
     assert spans == [("k", "if"), ("s", "'a # b'"), ("k", "return"), ("n", "12"), ("c", "# why")]
 
 
-@for_each_row(
-    ("path", "comment"), [("a.js", "// why"), ("a.sql", "-- why"), ("a.c", "/* why */"), ("Makefile", "# why")]
-)
+@each(("path", "comment"), [("a.js", "// why"), ("a.sql", "-- why"), ("a.c", "/* why */"), ("Makefile", "# why")])
 def test_a_comment_is_one_in_the_language_of_its_file(path: str, comment: str) -> None:
     card = card_of(finding(file=path, evidence=f"x {comment}"))
 
@@ -324,19 +322,19 @@ def test_more_than_a_browser_can_take_is_left_out_and_counted(monkeypatch: pytes
     assert "10 more findings are left out here" in page.one("main").text
 
 
-@for_each_row("attribute", ["onclick", "style", "on_load", "1x", "a b"])
+@each("attribute", ["onclick", "style", "on_load", "1x", "a b"])
 def test_an_attribute_that_could_run_is_refused(attribute: str) -> None:
     with pytest.raises(ValueError, match="not an attribute"):
         element("p", **{attribute: "x"})
 
 
-@for_each_row("name", ["script", "style", "p onload=x", ""])
+@each("name", ["script", "style", "p onload=x", ""])
 def test_an_element_that_could_run_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not an element"):
         element(name)
 
 
-@for_each_row("content", ["x</script>", "<!-- x"])
+@each("content", ["x</script>", "<!-- x"])
 def test_an_asset_that_would_end_its_element_is_refused(content: str) -> None:
     with pytest.raises(ValueError, match="would end it"):
         trusted_block("script", content)

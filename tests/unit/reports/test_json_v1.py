@@ -26,7 +26,7 @@ from codeloupe.model.review import (
 )
 from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import json_schema, render_json, schema_of
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.reports.examples import finding, review
 
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())
@@ -155,7 +155,7 @@ def test_text_stays_readable_and_only_what_acts_or_hides_is_escaped() -> None:
     assert '"a\\u202eb\\u001b[31m\\u009bc"' in text
 
 
-@for_each_row("number", [float("nan"), float("inf"), float("-inf")])
+@each("number", [float("nan"), float("inf"), float("-inf")])
 def test_numbers_that_json_cannot_write_leave_a_valid_document(number: float) -> None:
     document = rendered(finding(confidence=number), usage=Usage(cost_usd=number, duration_seconds=number))
     assert document["findings"][0]["confidence"] is None
@@ -203,9 +203,7 @@ def test_every_field_of_the_document_is_in_the_schema_and_must_be_there() -> Non
     assert list(fields["properties"]) == fields["required"] == list(document["findings"][0])
 
 
-@for_each_row(
-    "broken", [{"schema_version": 2}, {"verdict": "OK"}, {"findings": [{}]}, {"usage": None}, {"exit_code": "0"}]
-)
+@each("broken", [{"schema_version": 2}, {"verdict": "OK"}, {"findings": [{}]}, {"usage": None}, {"exit_code": "0"}])
 def test_the_schema_refuses_what_is_no_review(broken: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         VALIDATOR.validate({**rendered(finding()), **broken})

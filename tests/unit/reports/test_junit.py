@@ -8,7 +8,7 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.review import Policy, Review
 from codeloupe.reports.junit import render_junit
 from tests.report_documents import check_junit
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.telling_reviews import (
     empty_review,
     hostile_review,
@@ -29,7 +29,7 @@ def kind_of(results: list[Any]) -> type[Any] | None:
     return type(results[0]) if results else None
 
 
-@for_each_row("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
+@each("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
 def test_every_review_is_xml_whose_counts_hold(whole: Review) -> None:
     check_junit(render_junit(whole))
 

@@ -6,7 +6,7 @@ from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.reports.markdown import render_markdown
 from tests.markdown_page import ACTIVE, code, kinds, shown_text, tokens
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.telling_reviews import (
     ATTACK,
     empty_review,
@@ -78,7 +78,7 @@ def test_an_incomplete_review_says_what_is_missing_at_the_top() -> None:
     assert "- `poetry.lock`: lock file" in page
 
 
-@for_each_row(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
+@each(("whole", "word"), [(passed_review(), "PASS"), (empty_review(), "Nothing to review")])
 def test_a_review_with_nothing_to_tell_is_short(whole: Review, word: str) -> None:
     page = render_markdown(whole)
 
@@ -119,7 +119,7 @@ def test_long_lists_are_cut_and_counted() -> None:
     assert len(page) < 200_000
 
 
-@for_each_row("sign", ["x ", "ü", "🟥", "|", "`"])
+@each("sign", ["x ", "ü", "🟥", "|", "`"])
 def test_pages_stay_below_what_github_takes(sign: str) -> None:
     long = finding(title=sign * 1_000, body=sign * 20_000, evidence=(sign * 1_000 + "\n") * 50, file=sign * 900)
     gaps = tuple(FailedUnit(sign * 900, (), sign * 900) for _ in range(200))

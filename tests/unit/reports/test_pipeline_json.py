@@ -17,7 +17,7 @@ from codeloupe.model.usage import Usage
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
 from codeloupe.reports.pipeline_text import Places
 from codeloupe.reports.pipeline_words import as_it_stands, exit_code_of
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.store.run_samples import START, at, attempt, critique, failed_try, run, stage
 from tests.unit.store.run_strategies import any_value
 
@@ -126,7 +126,7 @@ class TestHowItStands:
         ]
         assert "process that ran it is gone" in stands.stages[1].reason
 
-    @for_each_row("state", [S.COMPLETED, S.FAILED, S.CANCELLED, S.AWAITING_APPROVAL, S.INTERRUPTED])
+    @each("state", [S.COMPLETED, S.FAILED, S.CANCELLED, S.AWAITING_APPROVAL, S.INTERRUPTED])
     def test_what_had_stopped_is_as_it_was(self, state: StageState) -> None:
         assert as_it_stands(run(1, state=state), busy=False).state is state
 
@@ -135,7 +135,7 @@ class TestHowItStands:
 
 
 class TestExitCodes:
-    @for_each_row(
+    @each(
         ("state", "code"),
         [(S.COMPLETED, 0), (S.AWAITING_APPROVAL, 3), (S.CANCELLED, 3), (S.INTERRUPTED, 130), (S.RUNNING, None)],
     )

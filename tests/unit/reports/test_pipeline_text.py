@@ -19,7 +19,7 @@ from codeloupe.reports.pipeline_list import render_runs
 from codeloupe.reports.pipeline_rows import Tree, wrapped
 from codeloupe.reports.pipeline_text import Places, next_steps, render_run
 from codeloupe.reports.plain_table import Sheet, cells
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.store.run_samples import START, at, attempt, critique, failed_try, run, stage
 from tests.unit.store.run_strategies import any_value
 
@@ -85,7 +85,7 @@ class TestTheTree:
         again = stage("write", S.RUNNING, *map(attempt, (1, 2, 3)), max_attempts=3, attempts_before=3)
         assert "attempt 4 of 6" in line_with(shown(run(1, again)), "write")
 
-    @for_each_row(
+    @each(
         ("max_attempts", "made", "words"),
         [(1, 1, None), (0, 1, "attempt 1 ·"), (0, 2, "attempt 2 ·"), (3, 1, "attempt 1 of 3"), (2, 3, "attempt 3 ·")],
     )
@@ -161,7 +161,7 @@ class TestTheTree:
         assert "note: big.bin was left out: 1 GB" in text
         assert " · cost unknown · " in line_with(text, "✔ write")
 
-    @for_each_row("state", StageState)
+    @each("state", StageState)
     def test_every_state_has_a_sign_a_word_and_a_colour(self, state: StageState) -> None:
         record = run(1, stage("write", state), state=state)
         plain = shown(record, ascii_only=True)
@@ -191,7 +191,7 @@ class TestTheEnd:
         elsewhere = replace(record, workspace=WorkspaceKind.DIRECTORY)
         assert "git apply" not in shown(elsewhere, places=places)
 
-    @for_each_row(
+    @each(
         ("state", "commands"),
         [
             (
@@ -245,8 +245,8 @@ class TestTheEnd:
 
 
 class TestLayout:
-    @for_each_row("width", [40, 60, 80, 100])
-    @for_each_row("ascii_only", [False, True])
+    @each("width", [40, 60, 80, 100])
+    @each("ascii_only", [False, True])
     def test_no_line_of_the_tree_is_wider_than_the_terminal(self, width: int, ascii_only: bool) -> None:
         wordy = stage(
             "漢字" * 4,
@@ -264,7 +264,7 @@ class TestLayout:
         assert "\x1b" not in shown(record)
         assert re.sub(r"\x1b\[[0-9;]*m", "", shown(record, color=True)) == shown(record)
 
-    @for_each_row("hostile", ["\x1b[2J", "a\nb", "\u202egnp", "::error::x", "##[group]", "\udcff", "\0"])
+    @each("hostile", ["\x1b[2J", "a\nb", "\u202egnp", "::error::x", "##[group]", "\udcff", "\0"])
     def test_nothing_that_an_agent_wrote_acts_on_the_terminal(self, hostile: str) -> None:
         said = critique(CriticVerdict.REWORK, summary=hostile, blockers=(hostile,), fixes=(hostile,))
         record = run(

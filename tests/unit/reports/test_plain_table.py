@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
-from tests.tables import for_each_row
+from tests.rows import each
 
 COLUMNS = (Column("ID"), Column("TEXT", shrinks=True), Column("COST", right=True))
 
@@ -62,7 +62,7 @@ def test_any_text_is_one_safe_line_within_its_room(text: str, width: int) -> Non
     assert Sheet(width=width, ascii_only=True).clean(text).isascii()
 
 
-@for_each_row("text", ["::error::x", "##[error]x"])
+@each("text", ["::error::x", "##[error]x"])
 def test_a_command_to_a_ci_system_is_broken(text: str) -> None:
     assert text not in finished([text])
 

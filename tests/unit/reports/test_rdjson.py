@@ -6,7 +6,7 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.review import Policy, Review
 from codeloupe.reports.rdjson import render_rdjson, render_rdjsonl
 from tests.report_documents import check_rdjson, check_rdjsonl
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.telling_reviews import (
     HOSTILE,
     closed_findings,
@@ -22,12 +22,12 @@ from tests.unit.reports.examples import finding, review
 EVERY = [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()]
 
 
-@for_each_row("whole", EVERY)
+@each("whole", EVERY)
 def test_every_review_is_a_document_of_reviewdogs_format(whole: Review) -> None:
     check_rdjson(render_rdjson(whole))
 
 
-@for_each_row("whole", EVERY)
+@each("whole", EVERY)
 def test_the_stream_holds_the_same_diagnostics_one_a_line(whole: Review) -> None:
     lines = check_rdjsonl(render_rdjsonl(whole))
 
@@ -44,7 +44,7 @@ def test_nothing_found_is_a_document_without_diagnostics_and_an_empty_stream() -
     assert render_rdjsonl(passed_review()) == ""
 
 
-@for_each_row(("severity", "word"), [("CRITICAL", "ERROR"), ("HIGH", "ERROR"), ("MEDIUM", "WARNING"), ("LOW", "INFO")])
+@each(("severity", "word"), [("CRITICAL", "ERROR"), ("HIGH", "ERROR"), ("MEDIUM", "WARNING"), ("LOW", "INFO")])
 def test_the_severity_is_one_of_reviewdogs(severity: str, word: str) -> None:
     document = check_rdjson(render_rdjson(review(finding(severity=Severity[severity]))))
 
@@ -86,7 +86,7 @@ def test_what_counts_for_nothing_is_left_out() -> None:
     assert check_rdjson(render_rdjson(review(*closed_findings())))["diagnostics"] == []
 
 
-@for_each_row(("may_pass", "severity"), [(False, "ERROR"), (True, "WARNING")])
+@each(("may_pass", "severity"), [(False, "ERROR"), (True, "WARNING")])
 def test_what_could_not_be_reviewed_is_a_diagnostic(may_pass: bool, severity: str) -> None:
     whole = incomplete_review(policy=Policy(pass_when_incomplete=may_pass))
     told = check_rdjson(render_rdjson(whole))["diagnostics"]

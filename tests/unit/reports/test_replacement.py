@@ -4,14 +4,14 @@ import pytest
 
 from codeloupe.commits.scoring import plan_of
 from codeloupe.reports.replacement import Replacement, exact_replacement, fenced, fix_of
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.reports.examples import finding
 
 NEW = "    cursor.execute(query, name)"
 TWO_LINES = {"evidence": "    a = one()\n    b = two(a)", "line_start": 7, "line_end": 8}
 
 
-@for_each_row(
+@each(
     "suggestion",
     [
         f"```python\n{NEW}\n```",
@@ -26,7 +26,7 @@ def test_code_alone_that_is_a_version_of_the_quote_replaces_it(suggestion: str) 
     assert exact_replacement(finding(suggestion=suggestion)) == Replacement(42, 42, NEW)
 
 
-@for_each_row(
+@each(
     "suggestion",
     [
         None,
@@ -74,7 +74,7 @@ def test_tabs_are_kept() -> None:
     assert exact_replacement(shown) == Replacement(42, 42, "\treturn fresh(value)")
 
 
-@for_each_row(
+@each(
     "changes",
     [
         {"anchored": False},

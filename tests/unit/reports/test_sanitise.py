@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.system.sanitise import json_document, log_line, terminal, without_log_commands
-from tests.tables import for_each_row
+from tests.rows import each
 
 FORMAT_SIGNS_THAT_ARE_SEEN = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
 INVISIBLE_LETTERS = "\u034f\u115f\u1160\u17b4\u17b5\u180b\u3164\uffa0\ufe00\U000e0100"
@@ -31,7 +31,7 @@ def test_escape_sequences_are_shown_and_not_obeyed() -> None:
     assert terminal("\x1b[31mred\x1b]0;title\x07 \x9b2J") == "\\x1b[31mred\\x1b]0;title\\x07 \\x9b2J"
 
 
-@for_each_row(
+@each(
     ("text", "shown"),
     [
         ("abc\u202etxt.exe", "abc\\u202etxt.exe"),
@@ -49,14 +49,12 @@ def test_what_acts_or_hides_is_shown_as_an_escape(text: str, shown: str) -> None
     assert terminal(text) == shown
 
 
-@for_each_row(
-    "text", ["plain ASCII ~", "naïve café", "e\u0301", "日本語 한국어", "שלום سلام", "❤️ 1️⃣", "👩‍💻 🏳️‍🌈 👍🏽", "–—…·"]
-)
+@each("text", ["plain ASCII ~", "naïve café", "e\u0301", "日本語 한국어", "שלום سلام", "❤️ 1️⃣", "👩‍💻 🏳️‍🌈 👍🏽", "–—…·"])
 def test_ordinary_text_of_any_script_stays_as_it_is(text: str) -> None:
     assert terminal(text) == text
 
 
-@for_each_row("text", ["a\u200db", "👩\u200d", "\u200d💻", "a\ufe0f\u200d💻", "pass\ufe0fword"])
+@each("text", ["a\u200db", "👩\u200d", "\u200d💻", "a\ufe0f\u200d💻", "pass\ufe0fword"])
 def test_a_joiner_or_selector_outside_an_emoji_is_shown(text: str) -> None:
     assert "\\u" in terminal(text)
 
@@ -72,7 +70,7 @@ def test_every_control_and_format_character_of_unicode_is_escaped() -> None:
     assert sorted(f"{ord(sign):04x}" for sign in left) == []
 
 
-@for_each_row("letter", INVISIBLE_LETTERS)
+@each("letter", INVISIBLE_LETTERS)
 def test_letters_without_a_shape_are_escaped(letter: str) -> None:
     assert letter not in terminal(f"a{letter}b")
 
@@ -91,7 +89,7 @@ def test_cleaning_twice_changes_nothing_more(text: str) -> None:
     assert log_line(log_line(text)) == log_line(text)
 
 
-@for_each_row(
+@each(
     ("text", "shown"),
     [
         ("::error file=a::x", ": :error file=a::x"),
@@ -134,7 +132,7 @@ def test_a_json_document_keeps_its_value_and_can_be_encoded(value: object) -> No
 
 
 @pytest.mark.no_cover
-@for_each_row("piece", ["\x1b", "\u200d", "##", "##a", " ", "\n ", "::", "👩\u200d", "日"])
+@each("piece", ["\x1b", "\u200d", "##", "##a", " ", "\n ", "::", "👩\u200d", "日"])
 def test_a_great_text_is_cleaned_to_its_end(piece: str) -> None:
     # Work that grows with the square of this size would not end within the time limit of a test.
     text = piece * (150_000 // len(piece)) + "\x1b"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 from tests.markdown_page import ACTIVE, code, kinds, shown_text, tokens
-from tests.tables import for_each_row
+from tests.rows import each
 
 PIECES = [
     *("`", "``", "```", "~~~", "\n", "\n\n", " ", "    ", "- ", "1. ", "> ", "# ", "===", "---", "|", "|-|", "<b>"),
@@ -89,7 +89,7 @@ def test_a_code_span_shows_exactly_its_text(text: str) -> None:
         assert code_span(text) == ""
 
 
-@for_each_row(
+@each(
     ("text", "page"),
     [
         ("plain words, *stressed* and **strong**", "plain words, *stressed* and **strong**"),
@@ -140,7 +140,7 @@ def test_what_is_too_long_is_cut_and_the_cut_is_seen() -> None:
 
 
 @pytest.mark.no_cover
-@for_each_row("piece", ["`", "``` ", "@", "[", "a://", "#1", "\\", "*", " ", "- ", "`a``b"])
+@each("piece", ["`", "``` ", "@", "[", "a://", "#1", "\\", "*", " ", "- ", "`a``b"])
 def test_a_great_text_is_shown_to_its_end(piece: str) -> None:
     # Work that grows with the square of this size would not end within the time limit of a test.
     page = markdown_prose(piece * (100_000 // len(piece)) + "\n\nend", longest=1_000_000)

@@ -7,7 +7,7 @@ from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Policy, Review
 from codeloupe.reports.sarif import render_sarif
 from tests.report_documents import check_sarif
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.telling_reviews import (
     HOSTILE,
     ODD_PATH,
@@ -32,7 +32,7 @@ def invocation(whole: Review) -> Any:
     return only
 
 
-@for_each_row("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
+@each("whole", [telling_review(), passed_review(), empty_review(), incomplete_review(), hostile_review()])
 def test_every_review_is_a_log_that_the_schema_of_the_standard_accepts(whole: Review) -> None:
     run = check_sarif(render_sarif(whole))
 
@@ -43,7 +43,7 @@ def test_every_review_is_a_log_that_the_schema_of_the_standard_accepts(whole: Re
     assert {told["descriptor"]["id"] for told in run["invocations"][0]["toolExecutionNotifications"]} <= known
 
 
-@for_each_row(("severity", "level"), [("CRITICAL", "error"), ("HIGH", "error"), ("MEDIUM", "warning"), ("LOW", "note")])
+@each(("severity", "level"), [("CRITICAL", "error"), ("HIGH", "error"), ("MEDIUM", "warning"), ("LOW", "note")])
 def test_the_level_follows_the_severity(severity: str, level: str) -> None:
     (result,) = results(finding(severity=Severity[severity]))
 
@@ -77,7 +77,7 @@ def test_a_finding_has_its_place_its_code_and_its_fingerprint() -> None:
     assert result["partialFingerprints"] == {"codeloupeFingerprint/v1": "f-1"}
 
 
-@for_each_row("path", [ODD_PATH, "100%.py", "a:b.py", "c\\d.py", "%41.py", "q?x=1#y.py", " lead.py"])
+@each("path", [ODD_PATH, "100%.py", "a:b.py", "c\\d.py", "%41.py", "q?x=1#y.py", " lead.py"])
 def test_any_path_is_a_relative_address_that_leads_back_to_its_bytes(path: str) -> None:
     (result,) = results(finding(file=path))
 
@@ -96,7 +96,7 @@ def test_a_finding_without_a_place_has_no_region_and_is_a_note() -> None:
     assert result["properties"]["severity"] == "critical"
 
 
-@for_each_row("path", ["", "/etc/passwd", "../up.py", "a/../../up.py"])
+@each("path", ["", "/etc/passwd", "../up.py", "a/../../up.py"])
 def test_a_finding_that_names_no_file_of_the_repository_is_told_beside_the_results(path: str) -> None:
     run = check_sarif(render_sarif(review(unplaced_finding(file=path, severity=Severity.LOW))))
 

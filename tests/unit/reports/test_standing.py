@@ -18,7 +18,7 @@ from codeloupe.reports.wording import (
     standing_so,
     why_not_counted,
 )
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.telling_reviews import (
     closed_findings,
     empty_review,
@@ -37,7 +37,7 @@ EXCLUDED = SkippedFile("b.py", SkipReason.EXCLUDED, "by the pattern **")
 ACCEPTED = Policy(pass_when_incomplete=True)
 
 
-@for_each_row(
+@each(
     ("whole", "word", "tone", "why"),
     [
         (passed_review(), "PASS", Tone.GOOD, "nothing found"),
@@ -131,7 +131,7 @@ def test_findings_of_a_kind_come_worst_first_then_by_place() -> None:
     assert standing_so((low, late, unplaced_finding(), early), Standing.OPEN) == [early, late, low]
 
 
-@for_each_row(
+@each(
     ("one", "why"),
     [
         (finding(), ""),
@@ -179,7 +179,7 @@ def test_where_a_finding_comes_from_is_told_once() -> None:
     assert origin_of(finding(confidence=float("nan"), agreement=2)) == ["security", "S608", "ruff", "seen 2 times"]
 
 
-@for_each_row(
+@each(
     ("rule", "category", "name"),
     [("S608", "x", "S608"), (None, "security", "security"), (None, "", "general"), ("--", "x", "general")],
 )

@@ -21,7 +21,7 @@ from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import FindingV1
 from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text
 from codeloupe.reports.sweep_data import render_sweep_json, render_sweep_xml
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.sweep.sweep_samples import commit, failed_review, finding, not_reviewed, review, reviewed, sweep
 
 SPENT = Usage(requests=4, cached=1, input_tokens=1200, output_tokens=90, cost_usd=0.31, duration_seconds=12.3)
@@ -132,7 +132,7 @@ def test_a_finding_of_an_analyser_is_signed_by_it() -> None:
     assert document["findings"][0]["expert"] == "ruff"
 
 
-@for_each_row("outcome", [EMPTY, FAILED])
+@each("outcome", [EMPTY, FAILED])
 def test_an_empty_and_a_failed_sweep_are_valid_documents_that_say_so(outcome: CommitSweep) -> None:
     document = as_json(outcome)
     root = as_xml(outcome)
@@ -151,12 +151,12 @@ def test_an_empty_sweep_says_in_words_that_there_was_nothing() -> None:
     assert "There are no commits to review." in render_sweep_markdown(EMPTY)
 
 
-@for_each_row("name", RENDERERS)
+@each("name", RENDERERS)
 def test_every_commit_is_in_every_report_with_all_that_is_known(name: str) -> None:
     shown = RENDERERS[name](MIXED)
-    for each in MIXED.commits:
-        assert each.commit.sha[:10] in shown
-        assert each.commit.subject in shown
+    for one in MIXED.commits:
+        assert one.commit.sha[:10] in shown
+        assert one.commit.subject in shown
     for words in ("Ada Example", "2024-05-31", "reliability", "app/db.py:42", "LEAVE", "FIX", "REVERT", SUMMARY):
         assert words in shown
     for words in (
@@ -168,7 +168,7 @@ def test_every_commit_is_in_every_report_with_all_that_is_known(name: str) -> No
         assert words in shown
 
 
-@for_each_row("name", ["text", "markdown", "xml"])
+@each("name", ["text", "markdown", "xml"])
 def test_a_failed_commit_is_told_in_words_and_never_as_clean(name: str) -> None:
     shown = RENDERERS[name](FAILED)
     assert shown.count("INCOMPLETE") >= 2
@@ -187,8 +187,8 @@ def test_the_xml_has_the_numbers_as_attributes_and_the_words_as_text() -> None:
     assert [step.get("phase") for step in root.findall("commits/commit/plan/step")][:3] == ["red", "green", "refactor"]
 
 
-@for_each_row("width", [20, 60, 80, 120, 300])
-@for_each_row("ascii_only", [False, True])
+@each("width", [20, 60, 80, 120, 300])
+@each("ascii_only", [False, True])
 def test_the_text_keeps_to_its_width_but_for_the_summary(width: int, ascii_only: bool) -> None:
     shown = text(MIXED, width=width, ascii_only=ascii_only)
     assert shown.isascii() or not ascii_only
@@ -208,8 +208,8 @@ def test_the_text_of_a_commit_without_findings_is_two_lines() -> None:
     )
 
 
-@for_each_row(("total", "words"), [(3, "none reviewed"), (0, "no changes")])
-@for_each_row("name", ["text", "markdown"])
+@each(("total", "words"), [(3, "none reviewed"), (0, "no changes")])
+@each("name", ["text", "markdown"])
 def test_a_commit_with_nothing_to_review_says_so(name: str, total: int, words: str) -> None:
     nothing = reviewed(1, review=review(coverage=Coverage(files_total=total)))
     assert words in RENDERERS[name](sweep(nothing))
@@ -221,7 +221,7 @@ def test_colour_is_there_only_when_asked_for() -> None:
     assert "\x1b" not in text(MIXED)
 
 
-@for_each_row(
+@each(
     ("changes", "words"),
     [
         ({"status": FindingStatus.REFUTED, "verification": "refuted: the caller checks"}, "refuted: the caller checks"),
@@ -232,7 +232,7 @@ def test_colour_is_there_only_when_asked_for() -> None:
         ),
     ],
 )
-@for_each_row("name", ["text", "markdown"])
+@each("name", ["text", "markdown"])
 def test_what_does_not_count_is_shown_with_the_reason(name: str, changes: dict[str, Any], words: str) -> None:
     shown = RENDERERS[name](sweep(reviewed(1, finding(Severity.CRITICAL, **changes))))
     assert f"not counted: {words}" in shown

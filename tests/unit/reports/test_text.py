@@ -11,7 +11,7 @@ from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Coverage, ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.reports.text import render_text
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.reports.examples import ESCAPE, finding, review
 
 
@@ -80,7 +80,7 @@ def test_files_come_by_worst_severity_then_path_and_findings_by_severity() -> No
     assert "1 critical, 1 low" in text
 
 
-@for_each_row("severity", list(Severity))
+@each("severity", list(Severity))
 def test_each_severity_is_told_in_words_and_number_not_by_colour_alone(severity: Severity) -> None:
     text = render_text(review(finding(severity=severity)), width=80, color=False)
     assert f"  {severity.label.upper()} P{severity.priority}  Statement" in text
@@ -122,7 +122,7 @@ def test_a_refuted_finding_says_what_refuted_it() -> None:
     assert "cursor.execute" not in text
 
 
-@for_each_row(
+@each(
     ("kind", "words"),
     [(SuppressionKind.BASELINE, "the baseline"), (SuppressionKind.INLINE, "a comment in the code")],
 )
@@ -133,7 +133,7 @@ def test_a_suppressed_finding_says_by_what_and_why(kind: SuppressionKind, words:
     assert "Findings  none; 1 set aside" in text
 
 
-@for_each_row(
+@each(
     ("verification", "shown"),
     [
         ("confirmed: no caller cleans it", "  ✔    confirmed: no caller cleans it\n"),
@@ -163,7 +163,7 @@ def test_what_says_the_same_twice_is_told_once() -> None:
     assert "app/db.py:42  security · ruff\n" in text
 
 
-@for_each_row("status", [status for status in FindingStatus if finding(status=status).is_open])
+@each("status", [status for status in FindingStatus if finding(status=status).is_open])
 def test_a_finding_that_is_not_new_says_what_it_was_before(status: FindingStatus) -> None:
     words = {"new": "", "open": " · still open from an earlier review", "regressed": " · back after it was fixed"}
     text = render_text(review(finding(status=status)), width=100, color=False)
@@ -193,8 +193,8 @@ def test_a_place_is_never_broken_so_that_a_terminal_can_open_it() -> None:
     assert f"\n  {path}:42\n" in text
 
 
-@for_each_row("width", [40, 50, 80, 100, 200])
-@for_each_row("ascii_only", [False, True])
+@each("width", [40, 50, 80, 100, 200])
+@each("ascii_only", [False, True])
 def test_no_line_but_a_place_is_wider_than_the_page(width: int, *, ascii_only: bool) -> None:
     wide = review(
         finding(title="長い題名 " * 20 + "x" * 300, body="説明 " * 99 + "`y`" * 99, evidence="\t日本語" * 80),
@@ -264,7 +264,7 @@ def test_no_line_of_a_report_is_a_command_to_a_ci_system() -> None:
     assert ": :add-mask::y" in text
 
 
-@for_each_row(
+@each(
     ("usage", "spent"),
     [
         (

@@ -4,7 +4,7 @@ from codeloupe.model.finding import Severity
 from codeloupe.model.review import Coverage, FailedUnit, Policy, SkippedFile, SkipReason, Verdict
 from codeloupe.reports.closing import closing
 from codeloupe.reports.text import render_text
-from tests.tables import for_each_row
+from tests.rows import each
 from tests.unit.reports.examples import finding, review
 
 BROKEN = Coverage(
@@ -41,7 +41,7 @@ def test_an_incomplete_fail_says_both() -> None:
     assert end.why == "1 finding at or above fail_on=high; and not everything could be reviewed"
 
 
-@for_each_row("verdict", [Verdict.PASS, Verdict.NEEDS_WORK])
+@each("verdict", [Verdict.PASS, Verdict.NEEDS_WORK])
 def test_an_incomplete_review_is_not_green(verdict: Verdict) -> None:
     found = [finding(severity=Severity.LOW)] if verdict is Verdict.NEEDS_WORK else []
     end = closing(review(*found, verdict=verdict, complete=False, exit_code=3, coverage=BROKEN))

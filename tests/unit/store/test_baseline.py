@@ -24,7 +24,7 @@ from codeloupe.store.baseline import (
     write_working_file,
 )
 from tests.repository import GitRepository
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.store.baseline_samples import ONE, TEXT, TWO
 
 HINT = FIELDS["fingerprint"].hint
@@ -48,7 +48,7 @@ def test_entries_are_read_with_their_lines() -> None:
     )
 
 
-@rows(
+@each(
     "text",
     ["", "\n", "# only a comment\n", "\ufeffversion: 1\nentries: []\n", "version: 1\n", "version: 1\nentries:\n"],
 )
@@ -56,7 +56,7 @@ def test_a_text_without_entries_is_an_empty_baseline(text: str) -> None:
     assert parse_baseline("known.yaml", text).entries == ()
 
 
-@rows(
+@each(
     ("text", "message", "hint"),
     [
         (
@@ -241,7 +241,7 @@ def test_an_entry_of_the_reviewed_tree_alone_holds_and_is_not_lost(repository: G
         assert [entry.reason for entry in found.also] == ["new"]
 
 
-@rows("kind", list(ScopeKind))
+@each("kind", list(ScopeKind))
 def test_of_an_untrusted_change_it_is_the_bases(history: tuple[GitRepository, str, str], kind: ScopeKind) -> None:
     repository, base, head = history
     (entry,) = read(repository, kind, base, head, trusted=False).entries

@@ -6,7 +6,7 @@ from datetime import date
 from codeloupe.model.baseline import Baseline
 from codeloupe.store.baseline import parse_baseline
 from codeloupe.store.baseline_editing import edited
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.store.baseline_samples import ONE, TEXT, TWO, entry
 
 THREE = "33333333cccc22223333444455556666"
@@ -85,7 +85,7 @@ def test_an_order_that_somebody_chose_is_kept() -> None:
     assert [each.file for each in parse_baseline("x", after).entries] == ["b.py", "z.py", "a.py"]
 
 
-@rows(
+@each(
     "text",
     [
         "# keep\nversion: 1\nentries: []\n",
@@ -105,7 +105,7 @@ def test_a_text_in_an_unusual_shape_is_written_anew_with_its_first_comments(text
     assert found == {**{each.fingerprint: each.reason for each in baseline.entries}, THREE: "legacy"}
 
 
-@rows("indent", ["", "  ", "      "])
+@each("indent", ["", "  ", "      "])
 def test_the_indentation_and_the_keys_behind_the_list_are_kept(indent: str) -> None:
     text = f"entries:\n{indent}- fingerprint: {ONE}\n{indent}  file: a.py\n{indent}  reason: x\n# end\nversion: 1\n"
     after = edited(text, parse_baseline("x", text), put=[entry(TWO, file="b.py")])
@@ -128,7 +128,7 @@ def test_the_ends_of_lines_are_kept_and_a_missing_last_one_is_put_in() -> None:
     assert edited(cut, parse_baseline("x", cut), put=[entry(THREE, file="c.py")]).startswith(TEXT)
 
 
-@rows("odd", ["a\nb", "\x00\x1b\x7f", "\u2028\u202e\ufeff", "\udc80\ud800", "\U000e0001", "'\"\\", "# x: y", "é😀"])
+@each("odd", ["a\nb", "\x00\x1b\x7f", "\u2028\u202e\ufeff", "\udc80\ud800", "\U000e0001", "'\"\\", "# x: y", "é😀"])
 def test_any_text_comes_back_as_it_was_or_as_it_can_be_shown(odd: str) -> None:
     after = edited("", Baseline(), put=[entry(reason=f"x{odd}y")])
     (found,) = parse_baseline("x", after).entries

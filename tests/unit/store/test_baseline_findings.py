@@ -28,7 +28,7 @@ from codeloupe.store.baseline_findings import (
     standings,
     to_prune,
 )
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.reports.examples import review
 from tests.unit.store.baseline_samples import ONE, TODAY, TWO, entry, finding
 
@@ -44,7 +44,7 @@ def test_a_finding_is_named_by_the_beginning_of_its_fingerprint() -> None:
     assert [each.fingerprint for each in found] == [TWO, ONE]
 
 
-@rows(
+@each(
     ("word", "message", "hint"),
     [
         ("22222", "'22222' is too short for a fingerprint", "at least 6 characters"),
@@ -98,7 +98,7 @@ def test_an_entry_holds_what_tells_the_finding() -> None:
     )
 
 
-@rows(
+@each(
     ("evidence", "kept"),
     [
         ("", ""),
@@ -178,7 +178,7 @@ def test_a_status_that_is_not_known_does_not_count(tmp_path: Path) -> None:
     assert not read_report(written(tmp_path, json.dumps(later))).findings[0].is_open
 
 
-@rows(
+@each(
     ("content", "message"),
     [
         ("not json", "is not a JSON report"),
@@ -236,7 +236,7 @@ def test_an_entry_that_was_added_after_the_review_is_used_if_its_finding_is_stil
     assert states(entry(ONE), entry(TWO), reviewed=reviewed) == [EntryState.USED, EntryState.UNSEEN]
 
 
-@rows("kind", ["baseline_expired", "not_reviewed"])
+@each("kind", ["baseline_expired", "not_reviewed"])
 def test_other_words_of_a_review_make_nothing_unused(kind: str) -> None:
     told = ReviewError(kind, f"x: {entry(TWO, line=7).in_short()}")
     assert states(entry(TWO), reviewed=ReviewedFindings("it", (), (told,))) == [EntryState.UNSEEN]

@@ -13,7 +13,7 @@ from msgspec.structs import fields, replace
 
 from codeloupe.model.agent import AgentRequest, PermissionMode
 from codeloupe.store.ledger import Asked, content_key, is_repeatable
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.store.samples import any_text, request, request_fields, requests
 
 NOT_SHAPING: dict[str, Any] = {
@@ -71,7 +71,7 @@ def test_text_that_moves_from_one_field_to_the_next_changes_the_key(first: str, 
     assert key(here) != key(there)
 
 
-@rows(
+@each(
     "change",
     [
         {"agent": "codex"},
@@ -141,7 +141,7 @@ def test_the_key_is_the_same_in_every_run_of_every_version() -> None:
     assert key(asked, tree="t") == "40caea1d823bc2c5ce726d9a9a251ff4cc19e704c709f9276358a6b2680c3312"
 
 
-@rows(
+@each(
     ("mode", "session", "expected"),
     [
         (PermissionMode.PLAN, None, True),

@@ -32,7 +32,7 @@ from codeloupe.store.database import (
 )
 from codeloupe.store.ledger import SqliteLedger
 from tests.children import open_files
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.store.samples import result
 
 
@@ -179,7 +179,7 @@ def test_a_file_that_was_moved_away_is_made_anew_and_not_written_to(database: Da
     assert claims(database) == ["new"]
 
 
-@rows("name", ["with space", "what?vfs=x#y%20", "\udcff\n", "ünïcode", ":memory:"])
+@each("name", ["with space", "what?vfs=x#y%20", "\udcff\n", "ünïcode", ":memory:"])
 def test_any_name_of_a_directory_will_do(tmp_path: Path, name: str) -> None:
     with Database(tmp_path / name / "x.sqlite3") as database:
         add_claim(database, "k")
@@ -304,7 +304,7 @@ def filled(path: Path, count: int = 200) -> None:
         ledger.put("whole", result())
 
 
-@rows("content", NO_DATABASES)
+@each("content", NO_DATABASES)
 def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, content: bytes) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
@@ -562,7 +562,7 @@ def test_a_file_says_whose_it_is(connection: sqlite3.Connection) -> None:
     assert is_foreign(connection)
 
 
-@rows(
+@each(
     ("environment", "expected"),
     [
         ({"CODELOUPE_HOME": "/a", "XDG_STATE_HOME": "/b", "HOME": "/c"}, "/a"),
@@ -586,7 +586,7 @@ def test_a_place_that_is_not_absolute_is_refused_or_passed_over(monkeypatch: pyt
     assert state_directory({"HOME": "in/the/tree"}) == entry / ".local" / "state" / "codeloupe"
 
 
-@rows("home", ["in/the/tree", None])
+@each("home", ["in/the/tree", None])
 def test_no_home_at_all_is_an_error_with_a_way_on(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
     def no_entry(number: int) -> object:
         raise KeyError(number)
@@ -614,7 +614,7 @@ LINES = [
 ]
 
 
-@rows(
+@each(
     ("place", "expected"),
     [
         ("/", False),

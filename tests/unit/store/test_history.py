@@ -18,7 +18,7 @@ from codeloupe.model.history import Dismissal, HistoryQuery, PruneRule, TrendKey
 from codeloupe.store.database import MIGRATIONS, Database, migrate
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.ledger import Limits, SqliteLedger
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.store.history_samples import REPOSITORY, at, commit_review, identifier, named, record, sweep_record
 from tests.unit.store.samples import result
 
@@ -47,7 +47,7 @@ def newer(data: bytes) -> bytes:
 
 
 class TestDamage:
-    @rows("damage", [b"", b"garbage", "text", 7, b'j{"form":1,"value":{}}'])
+    @each("damage", [b"", b"garbage", "text", 7, b'j{"form":1,"value":{}}'])
     def test_an_entry_that_cannot_be_read_costs_that_entry_in_words(
         self, history: SqliteHistory, database: Database, damage: object
     ) -> None:
@@ -164,7 +164,7 @@ class TestReading:
         assert len(history.findings_of(["f"])) == 2
         assert history.prune(PruneRule(keep_last=0), dry_run=True).findings == 3
 
-    @rows(
+    @each(
         ("ask", "index"),
         [
             (lambda history: history.list(HERE), "reviews_of_repository"),
@@ -252,7 +252,7 @@ class TestWriting:
         assert history.known_root(b"/a\xff") == "b" * 40
 
 
-@rows("version", range(len(MIGRATIONS) + 1))
+@each("version", range(len(MIGRATIONS) + 1))
 def test_the_history_works_in_a_database_of_every_earlier_version(tmp_path: Path, version: int) -> None:
     path = tmp_path / "x.sqlite3"
     with closing(sqlite3.connect(path, isolation_level=None)) as older:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from codeloupe.errors import StoreError
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import Claim, Limits, Owner, SqliteLedger
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.store.samples import SetClock, result
 
 DAY = 86_400.0
@@ -202,12 +202,12 @@ def ended_process() -> int:
     return child.pid
 
 
-@rows("owner", [HERE, ELSEWHERE, Owner("", 7, ""), Owner("a process 3 token b", 7, "x token y")])
+@each("owner", [HERE, ELSEWHERE, Owner("", 7, ""), Owner("a process 3 token b", 7, "x token y")])
 def test_an_owner_is_read_back_from_its_text(owner: Owner) -> None:
     assert Owner.parse(str(owner)) == owner
 
 
-@rows("text", ["", "somebody", "m process x token y", "m process -4 token y", "m process ² token y"])
+@each("text", ["", "somebody", "m process x token y", "m process -4 token y", "m process ² token y"])
 def test_a_text_that_names_no_process_names_nobody(text: str) -> None:
     assert Owner.parse(text) is None
 

@@ -29,7 +29,7 @@ from codeloupe.store.records import (
     pack,
     unpack,
 )
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.reports.examples import finding
 from tests.unit.store.history_samples import any_finding, any_of
 from tests.unit.store.samples import result, results
@@ -84,7 +84,7 @@ def test_fields_of_a_newer_version_are_ignored_and_those_an_older_one_lacked_get
     assert read == AgentResult(success=True, output="x", agent="a", usage=TokenUsage(input_tokens=3))
 
 
-@rows(
+@each(
     ("value", "words"),
     [
         ({"number": 1}, "missing required field `name`"),
@@ -116,7 +116,7 @@ def test_what_a_later_version_wrote_is_told() -> None:
             decode(Sample, document({"name": "a"}, form=form))
 
 
-@rows(
+@each(
     "data",
     [
         *(b"", b"j", b"jnull", b"j[]", b"j{}", b'j{"form":"1"}', b"x{}", b"z1234", b"j\xff", b'j{"form":', b"j{"),
@@ -130,7 +130,7 @@ def test_what_is_nothing_stored_is_unreadable(data: object) -> None:
             read()
 
 
-@rows(
+@each(
     "wrong",
     [
         {"output": 1},

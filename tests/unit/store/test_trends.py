@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codeloupe.model.history import TrendKey, TrendRow
 from codeloupe.store.trends import ReviewFact, trend_rows, week_of
-from tests.rows import rows
+from tests.rows import each
 from tests.unit.store.history_samples import at
 
 
@@ -12,7 +12,7 @@ def fact(number: int, **elapsed: float) -> ReviewFact:
     return ReviewFact(number, at(**elapsed).timestamp(), "root:a", "offline", 0.5, 0, 2.0)
 
 
-@rows(
+@each(
     ("elapsed", "week"),
     [
         ({}, "2026-03-02"),

@@ -4,13 +4,13 @@ import tomllib
 from datetime import UTC, datetime
 from importlib.resources import files
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.commits.categories import categorise
 from codeloupe.model.commit import Commit
 from codeloupe.model.sweep import CommitCategory
+from tests.rows import each
 from tests.unit.sweep.commit_messages import MESSAGES, Message
 
 
@@ -30,7 +30,7 @@ def commit(text: str, files: tuple[str, ...] = ()) -> Commit:
     )
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: ascii(message.text[:40]))
+@each("message", MESSAGES)
 def test_each_message_of_the_table_has_its_category(message: Message) -> None:
     assert categorise(commit(message.text, message.files)) is message.category
 

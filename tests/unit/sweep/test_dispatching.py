@@ -12,6 +12,7 @@ from codeloupe.model.change import Change
 from codeloupe.model.finding import Severity
 from codeloupe.model.review import Coverage, Review, SkippedFile, SkipReason
 from codeloupe.model.sweep import CommitReview, CommitVerdict
+from tests.rows import each
 from tests.unit.sweep.sweep_samples import assignment, failed_review, finding, given, review
 
 Work = Callable[[Assignment, Change], Awaitable[Review]]
@@ -27,7 +28,7 @@ async def clean(_assignment: Assignment, _change: Change) -> Review:
 
 
 @pytest.mark.requirement("D2")
-@pytest.mark.parametrize("most", [1, 5, 20])
+@each("most", [1, 5, 20])
 def test_at_most_so_many_run_at_a_time_and_all_places_are_used(most: int) -> None:
     running = seen = 0
     # Nobody goes on before every place is taken, and one more than there are places would be seen.
@@ -182,7 +183,7 @@ def test_a_commit_that_cannot_be_read_is_not_handed_to_anybody() -> None:
     assert second.reviewed
 
 
-@pytest.mark.parametrize("error", [GitFailed("no", program="git", exit_code=128), KeyError("a mistake of ours")])
+@each("error", [GitFailed("no", program="git", exit_code=128), KeyError("a mistake of ours")])
 def test_what_the_source_raises_comes_as_it_is_when_the_begun_reviews_have_ended(error: Exception) -> None:
     ended: list[str] = []
 
@@ -273,7 +274,7 @@ class Counting:
         return answer
 
 
-@pytest.mark.parametrize(
+@each(
     ("work", "asked"),
     [
         (Counting(then=failed_review("not logged in: run /login", kind="not_logged_in")), 1),

@@ -10,6 +10,7 @@ from codeloupe.commits.querying import with_whole_days
 from codeloupe.commits.sweeping import review_commits
 from codeloupe.errors import RevisionError
 from codeloupe.model.sweep import CommitQuery
+from tests.rows import each
 from tests.sweep_history import make_commits, numbered_commits
 
 
@@ -18,19 +19,17 @@ def days(since: str | None, until: str | None) -> tuple[str | None, str | None]:
     return query.since, query.until
 
 
-@pytest.mark.parametrize("day", ["2024-05-31", "2024/5/31", " 2024.05.31 "])
+@each("day", ["2024-05-31", "2024/5/31", " 2024.05.31 "])
 def test_a_day_is_all_of_it(day: str) -> None:
     assert days(day, day) == ("2024-05-31 00:00:00", "2024-05-31 23:59:59")
 
 
-@pytest.mark.parametrize(
-    "moment", [None, "2 days ago", "2024-05-31 12:00", "2024-05-31T12:00Z", "31.05.2024", "2024-5"]
-)
+@each("moment", [None, "2 days ago", "2024-05-31 12:00", "2024-05-31T12:00Z", "31.05.2024", "2024-5"])
 def test_what_is_no_plain_day_stays_as_it_is(moment: str | None) -> None:
     assert days(moment, moment) == (moment, moment)
 
 
-@pytest.mark.parametrize("day", ["2024-13-01", "2023-02-29", "0000-01-01"])
+@each("day", ["2024-13-01", "2023-02-29", "0000-01-01"])
 def test_a_day_that_no_calendar_has_is_refused(day: str) -> None:
     with pytest.raises(RevisionError, match="is no day of the calendar"):
         days(day, None)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.app import ReviewWish, review_by
-from codeloupe.commits.sweeping import DEFAULT_EXPERTS, describe, review_commits, scope_of
+from codeloupe import Runtime
+from codeloupe.commits.sweeping import DEFAULT_EXPERTS, describe, scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.engine.history.opening import opened_history
@@ -20,13 +20,13 @@ from codeloupe.model.events import AgentActivity, CommitReviewed, Event, Reviewe
 from codeloupe.model.finding import Severity
 from codeloupe.model.history import HistoryQuery
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.review import Review
 from codeloupe.model.scope import CommitScope
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict
-from codeloupe.panel import Floor, Seat
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS, with_enough_time
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.sweep_history import Made, function, make_commits, many_commits, numbered_commits
 
 CLEAN = Json({"findings": []})
@@ -70,13 +70,20 @@ class MeetingAgent(ScriptedAgent):
         return await super()._play(request, emit)
 
 
-def seat(agent: ScriptedAgent) -> Seat:
-    return Seat(ReviewerInfo("scripted", "for a test"), (agent,))
-
-
 def sweep(path: Path, agent: ScriptedAgent | None = None, query: CommitQuery | None = None, **more: Any) -> CommitSweep:
-    given: dict[str, Any] = {"settings": Settings(), "seats": [seat(agent)] if agent else None, **more}
-    return asyncio.run(review_commits(query, repo=path, **given))
+    return asyncio.run(swept(path, agent, query, **more))
+
+
+async def swept(
+    path: Path,
+    agent: ScriptedAgent | None = None,
+    query: CommitQuery | None = None,
+    *,
+    settings: Settings | None = None,
+    **more: Any,
+) -> CommitSweep:
+    async with Runtime(settings or Settings(), agents=[agent] if agent else ()) as runtime:
+        return await runtime.review_commits(query, repo=path, **more)
 
 
 def by_subject(outcome: CommitSweep) -> dict[str, CommitReview]:
@@ -185,7 +192,7 @@ def test_a_finding_under_a_joined_checklist_is_signed_by_all_of_its_experts(tmp_
         assert [one.expert for one in commit.review.findings] == [expert]
 
 
-@pytest.mark.parametrize(
+@each(
     ("proof", "verdict", "score"),
     [
         ("confirmed", CommitVerdict.REVERT, 0.5),
@@ -228,7 +235,7 @@ def test_strict_sees_what_the_settings_would_hide(tmp_path: Path) -> None:
     assert [one.severity for one in outcome.commits[0].review.findings] == [Severity.HIGH]
 
 
-@pytest.mark.parametrize(("revision", "model"), [("main~1..main", ""), ("main", "of the branch")])
+@each(("revision", "model"), [("main~1..main", ""), ("main", "of the branch")])
 def test_without_trust_no_settings_come_from_before_the_commits(tmp_path: Path, revision: str, model: str) -> None:
     settings = "untrusted: true\nmodel: {0}\n"
     commits = [
@@ -241,7 +248,7 @@ def test_without_trust_no_settings_come_from_before_the_commits(tmp_path: Path, 
 
 
 @pytest.mark.requirement("D7")
-@pytest.mark.parametrize(
+@each(
     ("step", "reason"),
     [
         (TimedOut("no answer within 300 s", agent="scripted"), "timeout"),
@@ -349,7 +356,7 @@ def test_a_login_that_is_missing_is_asked_for_once_and_no_commit_is_lost(tmp_pat
     assert outcome.exit_code == 3
 
 
-@pytest.mark.parametrize("trusted", [True, False])
+@each("trusted", [True, False])
 def test_guidance_of_the_newest_commit_is_sent_unless_nothing_is_trusted(tmp_path: Path, trusted: bool) -> None:
     commits = [*numbered_commits(2), Made(message="docs: rules", files={"AGENTS.md": "Every sum is in cents.\n"})]
     make_commits(tmp_path / "three", commits)
@@ -375,19 +382,19 @@ def test_without_trust_no_guidance_comes_from_the_parent_of_a_range(tmp_path: Pa
     assert "Find nothing." in request.prompt.partition("=== AGENTS.md")[2]
 
 
-@pytest.mark.parametrize("agents", [1, 2])
-def test_a_finding_is_known_by_the_same_fingerprint_as_in_a_review_of_the_commit(tmp_path: Path, agents: int) -> None:
+def test_a_finding_is_known_by_the_same_fingerprint_as_in_a_review_of_the_commit(tmp_path: Path) -> None:
     names = make_commits(tmp_path / "three", numbered_commits(3))
-    script = by_number({1: Json({"findings": [claim(1, severity="medium")]})})
-    seats = [
-        Seat(ReviewerInfo(name, "for a test"), (ScriptedAgent([script], name=name),))
-        for name in ("one", "two")[:agents]
-    ]
-    swept = asyncio.run(review_commits(repo=tmp_path / "three", settings=Settings(), seats=seats))
-    wish = ReviewWish(settings=Settings(), floor=Floor(repo=tmp_path / "three"), fresh=True)
-    alone = asyncio.run(review_by(seats, CommitScope(names[1]), wish, emit=lambda _event: None))
-    assert swept.commits[1].review is not None
-    assert [one.fingerprint for one in swept.commits[1].review.findings] == [one.fingerprint for one in alone.findings]
+    agent = ScriptedAgent([by_number({1: Json({"findings": [claim(1, severity="medium")]})})])
+
+    async def both() -> tuple[CommitSweep, Review]:
+        async with Runtime(Settings(), agents=[agent]) as runtime:
+            alone = await runtime.review(CommitScope(names[1]), repo=tmp_path / "three", fresh=True)
+            return await runtime.review_commits(repo=tmp_path / "three"), alone
+
+    outcome, alone = asyncio.run(both())
+    assert outcome.commits[1].review is not None
+    found = [one.fingerprint for one in outcome.commits[1].review.findings]
+    assert found == [one.fingerprint for one in alone.findings]
     assert len(alone.findings) == 1
 
 
@@ -473,7 +480,7 @@ def test_a_file_that_is_too_large_makes_its_commit_one_that_could_not_be_reviewe
     assert outcome.commits[1].reviewed
 
 
-@pytest.mark.parametrize(
+@each(
     ("query", "error"),
     [
         (CommitQuery(revision="gone"), RevisionError),
@@ -497,9 +504,7 @@ def test_a_cancelled_sweep_leaves_nothing_running_and_keeps_what_was_bought(tmp_
     agent = ScriptedAgent([by_number({number: Hang() for number in range(5)})])
 
     async def main() -> None:
-        task = asyncio.create_task(
-            review_commits(repo=tmp_path / "many", settings=Settings(concurrency=5), seats=[seat(agent)])
-        )
+        task = asyncio.create_task(swept(tmp_path / "many", agent, settings=Settings(concurrency=5)))
         while len(agent.requests) < 10:  # noqa: ASYNC110 - the agent has no event for this
             await asyncio.sleep(0.005)
         await asyncio.sleep(0.05)
@@ -527,7 +532,7 @@ def merged(path: Path) -> None:
     repository.git("merge", "--quiet", "--no-ff", "-m", "Merge branch 'side'", "side")
 
 
-@pytest.mark.parametrize("merges", [False, True])
+@each("merges", [False, True])
 def test_offline_too_a_merge_is_reviewed_once_whole_or_in_its_parts(tmp_path: Path, merges: bool) -> None:
     merged(tmp_path / "merged")
     query = CommitQuery(merges=merges)
@@ -544,9 +549,8 @@ def test_offline_too_a_merge_is_reviewed_once_whole_or_in_its_parts(tmp_path: Pa
 
 def test_agents_and_analysers_together_review_each_commit(tmp_path: Path) -> None:
     make_commits(tmp_path / "two", [*numbered_commits(1), Made(message="fix: b", files={"b.py": "def broken(:\n"})])
-    agent = ScriptedAgent([by_number({0: Json({"findings": [claim(0, severity="low")]})})])
-    seats = [seat(agent), Seat(ReviewerInfo("offline", "beside it"))]
-    outcome = asyncio.run(review_commits(repo=tmp_path / "two", settings=Settings(), seats=seats))
+    agent = ScriptedAgent([by_number({0: Json({"findings": [claim(0, severity="low")]})})], name="codex")
+    outcome = sweep(tmp_path / "two", agent, settings=Settings(reviewers=("codex", "offline")))
     newest, oldest = (commit.review for commit in outcome.commits)
     assert newest is not None
     assert oldest is not None
@@ -555,7 +559,7 @@ def test_agents_and_analysers_together_review_each_commit(tmp_path: Path) -> Non
     assert all(one.commit_sha for one in (*newest.findings, *oldest.findings))
 
 
-@pytest.mark.parametrize(
+@each(
     ("query", "words"),
     [
         (CommitQuery(), "commits of HEAD"),
@@ -580,7 +584,7 @@ def test_no_kind_of_agent_error_leaves_the_sweep_or_looks_clean(tmp_path: Path) 
         assert outcome.commits[0].failure
 
 
-@pytest.mark.parametrize("keeps", [True, False])
+@each("keeps", [True, False])
 def test_a_sweep_of_the_library_is_in_the_history_if_the_settings_keep_one(tmp_path: Path, *, keeps: bool) -> None:
     make_commits(tmp_path, numbered_commits(2))
     kept: list[bool] = []

@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict
+from tests.rows import each
 from tests.unit.sweep.sweep_samples import failed_review, finding, not_reviewed, reviewed
 
 LOW, MEDIUM, HIGH, CRITICAL = Severity.LOW, Severity.MEDIUM, Severity.HIGH, Severity.CRITICAL
 
 
-@pytest.mark.parametrize(
+@each(
     ("severities", "expected_score", "expected_verdict"),
     [
         ([], 1.0, "LEAVE"),
@@ -37,7 +37,7 @@ def test_score_and_verdict(severities: list[Severity], expected_score: float, ex
     assert verdict(findings) == expected_verdict
 
 
-@pytest.mark.parametrize(
+@each(
     ("verification", "expected"),
     [
         ("confirmed: it is so", CommitVerdict.REVERT),
@@ -52,7 +52,7 @@ def test_a_critical_finding_reverts_alone_only_when_it_was_confirmed(
     assert verdict([finding(HIGH, verification=verification)]) is CommitVerdict.FIX
 
 
-@pytest.mark.parametrize("changes", [{"anchored": False}, {"status": FindingStatus.REFUTED}])
+@each("changes", [{"anchored": False}, {"status": FindingStatus.REFUTED}])
 def test_what_does_not_count_costs_nothing(changes: dict[str, object]) -> None:
     findings = [finding(CRITICAL, verification="confirmed: x", **changes)]
     assert (score(findings), verdict(findings), plan_of(findings)) == (1.0, CommitVerdict.LEAVE, ())
@@ -116,7 +116,7 @@ def test_without_a_reviewed_commit_there_is_no_score() -> None:
     assert overall_score([not_reviewed(1)]) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("commits", "codes"),
     [
         ([], (0, 0)),

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.testing import Delay, StandInServer, Status, Text
+from codeloupe.testing import StandInServer
 from codeloupe.testing.__main__ import main
-from codeloupe.testing.script_file import read_script
 from tests.endings import PATIENCE_SECONDS
-from tests.unit.testing.wire import ask, port_of
+from tests.unit.testing.wire import ask
 
 
 @contextmanager
@@ -72,26 +71,3 @@ def test_what_cannot_be_used_is_told_with_what_to_do(
 ) -> None:
     assert main(words) == 2
     assert re.search(told, capsys.readouterr().err, re.DOTALL)
-
-
-@pytest.mark.parametrize("word", ["-h", "--help"])
-def test_help_tells_the_words_and_a_script_that_can_be_read(
-    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([word]) == 0
-    said, errors = capsys.readouterr()
-    assert (said.splitlines()[0], errors) == ("Usage: python -m codeloupe.testing [SCRIPT.json] [PORT]", "")
-    example = re.search(r"^ +(\[.*\])$", said, re.MULTILINE)
-    assert example is not None
-    (tmp_path / "script.json").write_text(example[1])
-    assert read_script(tmp_path / "script.json") == [
-        Text("hello"),
-        Status(429, retry_after=3),
-        Delay(2, Text("done")),
-    ]
-
-
-def test_a_taken_port_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with StandInServer() as server:
-        assert main([str(port_of(server))]) == 2
-    assert "Try another port" in capsys.readouterr().err

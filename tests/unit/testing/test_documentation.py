@@ -7,11 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import codeloupe.testing
 from codeloupe.testing import read_script
 from codeloupe.testing.replies import REPLY_KINDS
+from tests.rows import each
 
 TEXT = (Path(__file__).parents[3] / "docs" / "testing.md").read_text(encoding="utf-8")
 
@@ -22,7 +21,7 @@ def blocks(language: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("source", blocks("python"))
+@each("source", blocks("python"))
 def test_the_examples_run(source: str, tmp_path: Path) -> None:
     command = (sys.executable, "-X", "dev", "-W", "error", "-c", source)
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

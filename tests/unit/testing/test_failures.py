@@ -9,15 +9,16 @@ import pytest
 
 from codeloupe.testing import Cut, Delay, Empty, Garbage, Hang, Json, Stall, StandInServer, Status, Text, ToolUse
 from tests.endings import PATIENCE_SECONDS
+from tests.rows import each
 from tests.unit.testing.wire import PATHS, arrived, ask, raw_connection, raw_question, read_to_end
 
-every_api = pytest.mark.parametrize("api", PATHS)
-streamed_or_not = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+every_api = each("api", PATHS)
+streamed_or_not = each("stream", [True, False])
 
 
 @every_api
 @streamed_or_not
-@pytest.mark.parametrize("code", [400, 401, 403, 404, 413, 429, 500, 529])
+@each("code", [400, 401, 403, 404, 413, 429, 500, 529])
 def test_a_status_arrives_with_its_message_as_json(api: str, code: int, *, stream: bool) -> None:
     with StandInServer([Status(code, "these words", type="own_type")]) as server:
         response = ask(server, api, stream=stream)
@@ -88,13 +89,13 @@ def test_a_cut_at_once_sends_no_byte(api: str, *, stream: bool) -> None:
 
 @every_api
 @streamed_or_not
-@pytest.mark.parametrize("after_bytes", [1, 40, 10**9])
+@each("after_bytes", [1, 40, 10**9])
 def test_a_cut_later_leaves_the_body_unfinished(api: str, after_bytes: int, *, stream: bool) -> None:
     with StandInServer([Cut(after_bytes)]) as server, pytest.raises(http.client.IncompleteRead):
         ask(server, api, stream=stream)
 
 
-@pytest.mark.parametrize("of", [Text("what is cut"), Json({"a": 1}), ToolUse("look", {})])
+@each("of", [Text("what is cut"), Json({"a": 1}), ToolUse("look", {})])
 def test_a_cut_counts_the_bytes_of_the_body(of: Text | Json | ToolUse) -> None:
     with StandInServer([Cut(25, of=of)]) as server, raw_connection(server) as connection:
         connection.sendall(raw_question("anthropic", stream=False))

@@ -22,6 +22,7 @@ from codeloupe.testing import (
     ToolUse,
     read_script,
 )
+from tests.rows import each
 
 SCRIPT = """[
   "hello",
@@ -48,14 +49,14 @@ def test_a_script_is_read_from_json(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("reply", [MaxTokens(), Refusal(), Hang(), Stall(), Garbage(), Empty(), Cut()])
+@each("reply", [MaxTokens(), Refusal(), Hang(), Stall(), Garbage(), Empty(), Cut()])
 def test_a_kind_that_needs_no_field_can_be_named_alone(tmp_path: Path, reply: Reply) -> None:
     file = tmp_path / "script.json"
     file.write_text(f'[{{"reply": "{type(reply).__name__.lower()}"}}]')
     assert read_script(file) == [reply]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("[", "script.json cannot be read as a script"),
