@@ -15,10 +15,10 @@ from bench.table import BenchRow
 from bench.timing import best_seconds
 from codeloupe.config.schema import Settings
 from codeloupe.git.repository import open_repository
-from codeloupe.git.workspace_store import GitWorkspaceStore
+from codeloupe.git.workspaces import GitWorkspaceStore
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import StageState
-from codeloupe.pipelines import Pipeline, RunOptions
+from codeloupe.pipelines.run import Pipeline, RunOptions
 from codeloupe.testing import ScriptedAgent, Text
 
 _STAGES = (10, 40)

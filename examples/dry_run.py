@@ -24,7 +24,7 @@ from dry_run_answers import ANSWERS, INPUTS, REPOSITORY
 
 from codeloupe import AgentRequest, Settings
 from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageState
-from codeloupe.pipelines import Pipeline, RunOptions, open_run_store
+from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store
 from codeloupe.testing import AgentStep, Json, ScriptedAgent, Text
 
 EXAMPLES = Path(__file__).resolve().parent

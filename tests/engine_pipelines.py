@@ -15,7 +15,7 @@ from codeloupe.errors import AgentError
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.pipeline import PipelineEvent, RunRecord
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.pipelines import Pipeline, RunOptions, open_run_store, resume_run
+from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store, resume_run
 from codeloupe.testing import Json, ScriptedAgent, Text
 from codeloupe.testing.scripted_call import AgentStep
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import ConfigError
-from codeloupe.model.pipeline_definition import PipelineDefinition
-from codeloupe.pipeline.definition import load_pipeline
+from codeloupe.model.pipeline import PipelineDefinition
+from codeloupe.pipelines.definition import load_pipeline
 
 MINIMAL = """\
 name: small

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         UncommittedScope,
     )
     from codeloupe.model.sweep import CommitQuery, CommitSweep
-    from codeloupe.pipelines import Pipeline, RunOptions, resume_run
+    from codeloupe.pipelines.run import Pipeline, RunOptions, resume_run
     from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent
 
 _HOMES = {
@@ -63,13 +63,13 @@ _HOMES = {
     "Event": "codeloupe.model.events",
     "Finding": "codeloupe.model.finding",
     "PermissionMode": "codeloupe.model.agent",
-    "Pipeline": "codeloupe.pipelines",
+    "Pipeline": "codeloupe.pipelines.run",
     "Preview": "codeloupe.model.review",
     "PullRequestScope": "codeloupe.model.scope",
     "RangeScope": "codeloupe.model.scope",
     "Review": "codeloupe.model.review",
     "ReviewResult": "codeloupe.integrations",
-    "RunOptions": "codeloupe.pipelines",
+    "RunOptions": "codeloupe.pipelines.run",
     "RunRecord": "codeloupe.model.pipeline",
     "Runtime": "codeloupe.runtime",
     "Settings": "codeloupe.config.schema",
@@ -83,7 +83,7 @@ _HOMES = {
     "make_reviewer": "codeloupe.integrations",
     "make_workdir_reviewer": "codeloupe.integrations",
     "preview": "codeloupe.runtime",
-    "resume_run": "codeloupe.pipelines",
+    "resume_run": "codeloupe.pipelines.run",
     "review": "codeloupe.runtime",
     "review_commits": "codeloupe.runtime",
     "run_agent": "codeloupe.runtime",

@@ -19,7 +19,7 @@ from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Check, Diagnosis, ReviewerInfo
 from codeloupe.store.database import DATABASE_NAME, Database
-from codeloupe.store.run_store import RUNS_DIRECTORY
+from codeloupe.store.runs import RUNS_DIRECTORY
 
 _PUBLISHING_PACKAGE = "gidgethub"
 # Another review may be writing just now.

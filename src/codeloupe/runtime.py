@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from codeloupe.model.review import Preview, Review
     from codeloupe.model.scope import ScopeRequest
     from codeloupe.model.sweep import CommitQuery, CommitSweep
-    from codeloupe.pipelines import Pipeline, RunOptions
+    from codeloupe.pipelines.run import Pipeline, RunOptions
 
 # A caller who sets no logging up hears nothing from us: events and results say all there is to say.
 logging.getLogger("codeloupe").addHandler(logging.NullHandler())
@@ -311,7 +311,7 @@ class Runtime:
 
     async def resume_run(self, run_id: str, *, options: RunOptions | None = None) -> RunRecord:
         """Go on with a run of a pipeline as `codeloupe.resume_run` does, sharing what the runtime has."""
-        from codeloupe import pipelines
+        from codeloupe.pipelines import run as pipelines
 
         self._refuse_if_closed()
         check_arguments(options=options)
@@ -319,7 +319,7 @@ class Runtime:
         return await self._until_closed(pipelines.resume_run(run_id, options=own, calls=self._calls))
 
     def _with_settings(self, options: RunOptions | None) -> RunOptions:
-        from codeloupe.pipelines import RunOptions as Options
+        from codeloupe.pipelines.run import RunOptions as Options
 
         given = options or Options()
         return given if given.settings is not None else replace(given, settings=self._settings)

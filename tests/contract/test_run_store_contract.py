@@ -11,21 +11,21 @@ from msgspec.structs import replace
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, Decision, RunRecord, StageState
-from codeloupe.store.interface import RunStore
-from codeloupe.store.run_store import DirectoryRunStore
+from codeloupe.store.runs import DirectoryRunStore
 from tests.unit.store.run_samples import attempt, critique, event, failed_try, run, stage
 
+Opened = Callable[[], DirectoryRunStore]
 # A name to what opens a store at a place; a second call at the same place opens the same runs.
-STORES: Mapping[str, Callable[[Path], RunStore]] = {"directory": DirectoryRunStore}
+STORES: Mapping[str, Callable[[Path], DirectoryRunStore]] = {"directory": DirectoryRunStore}
 
 
 @pytest.fixture(params=list(STORES))
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], RunStore]:
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opened:
     return lambda: STORES[request.param](tmp_path / "runs")
 
 
 @pytest.fixture
-def store(opened: Callable[[], RunStore]) -> RunStore:
+def store(opened: Opened) -> DirectoryRunStore:
     return opened()
 
 
@@ -38,68 +38,64 @@ def full_run(number: int = 1) -> RunRecord:
 
 
 class TestStates:
-    def test_a_new_run_is_there_with_its_first_state(self, store: RunStore, opened: Callable[[], RunStore]) -> None:
+    def test_a_new_run_is_there_with_its_first_state(self, store: DirectoryRunStore, opened: Opened) -> None:
         directory = store.create(full_run())
         assert directory.is_dir()
         assert store.directory("00000001") == directory
         assert opened().load("00000001") == full_run()
 
-    def test_a_name_is_given_once(self, store: RunStore) -> None:
+    def test_a_name_is_given_once(self, store: DirectoryRunStore) -> None:
         store.create(full_run())
         with pytest.raises(StoreError, match="there is a run 00000001 already"):
             store.create(run(1))
         assert store.load("00000001") == full_run()
 
     @pytest.mark.requirement("S9")
-    def test_the_last_state_that_was_saved_is_loaded(self, store: RunStore, opened: Callable[[], RunStore]) -> None:
+    def test_the_last_state_that_was_saved_is_loaded(self, store: DirectoryRunStore, opened: Opened) -> None:
         store.create(run(1))
         for state in (StageState.AWAITING_APPROVAL, StageState.RUNNING, StageState.COMPLETED):
             store.save(replace(full_run(), state=state))
             assert opened().load("00000001") == replace(full_run(), state=state)
 
-    def test_a_directory_takes_files_of_the_run(self, store: RunStore) -> None:
+    def test_a_directory_takes_files_of_the_run(self, store: DirectoryRunStore) -> None:
         directory = store.create(run(1))
         (directory / "stages" / "write").mkdir(parents=True)
         (directory / "stages" / "write" / "x.md").write_text("x")
         store.save(full_run())
         assert (store.directory("00000001") / "stages" / "write" / "x.md").read_text() == "x"
 
-    @pytest.mark.parametrize("word", ["load", "directory", "journal"])
-    def test_an_unknown_run_is_not_found(self, store: RunStore, word: str) -> None:
+    def test_an_unknown_run_is_not_found(self, store: DirectoryRunStore) -> None:
         store.create(run(1))
-        with pytest.raises(RunNotFound, match="there is no run 00000009") as raised:
-            getattr(store, word)("00000009")
-        assert raised.value.hint
+        uses: tuple[Callable[[str], object], ...] = (
+            store.load,
+            store.directory,
+            store.journal,
+            store.holder,
+            store.remove,
+            lambda name: store.save(run(9, run_id=name)),
+            lambda name: store.put_approval(name, Approval(stage="a", decision=Decision.APPROVE)),
+            lambda name: store.take_approval(name, "a"),
+            lambda name: store.lock(name).__enter__(),
+        )
+        for use in uses:
+            with pytest.raises(RunNotFound, match="there is no run 00000009") as raised:
+                use("00000009")
+            assert raised.value.hint
 
-    def test_an_unknown_run_cannot_be_saved_locked_or_spoken_about(self, store: RunStore) -> None:
-        with pytest.raises(RunNotFound):
-            store.save(run(1))
-        with pytest.raises(RunNotFound):
-            store.put_approval("00000001", Approval(stage="a", decision=Decision.APPROVE))
-        with pytest.raises(RunNotFound):
-            store.take_approval("00000001", "a")
-        with pytest.raises(RunNotFound), store.lock("00000001"):
-            pass
-
-    @pytest.mark.parametrize(
-        "name", ["", ".", "..", "../x", "a/b", "/etc", "a\0b", "-rf", ".hidden", "a b", "ä", "a" * 101, "a\n", "a/../b"]
-    )
-    def test_a_name_that_leads_elsewhere_is_none(self, store: RunStore, name: str) -> None:
+    def test_a_name_that_leads_elsewhere_is_none(self, store: DirectoryRunStore, subtests: pytest.Subtests) -> None:
         store.create(run(1))
-        for word in ("load", "directory", "journal"):
-            with pytest.raises(RunNotFound, match="is not a valid run name"):
-                getattr(store, word)(name)
-        with pytest.raises(RunNotFound, match="is not a valid run name"):
+        odd = ("", ".", "..", "../x", "a/b", "/etc", "a\0b", "-rf", ".hidden", "a b", "ä", "a" * 101, "a\n", "a/../b")
+        for name in odd:
+            for use in (store.load, store.directory, store.journal, lambda name: store.create(run(1, run_id=name))):
+                with subtests.test(name=name), pytest.raises(RunNotFound, match="is not a valid run name"):
+                    use(name)
+        for name in ("a", "A1", "20260314-091200-4f2a", "article_3.b", "0" * 32, "a" * 100):
             store.create(run(1, run_id=name))
-
-    @pytest.mark.parametrize("name", ["a", "A1", "20260314-091200-4f2a", "article_3.b", "0" * 32, "a" * 100])
-    def test_ordinary_names_are_names(self, store: RunStore, name: str) -> None:
-        store.create(run(1, run_id=name))
-        assert store.load(name).run_id == name
+            assert store.load(name).run_id == name
 
 
 class TestJournal:
-    def test_what_happened_is_told_in_order(self, store: RunStore, opened: Callable[[], RunStore]) -> None:
+    def test_what_happened_is_told_in_order(self, store: DirectoryRunStore, opened: Opened) -> None:
         store.create(run(1))
         assert store.journal("00000001") == ()
         first = event("begun", kind="run_started", facts={"stages": 2, "cost": 0.5, "resumed": False, "by": None})
@@ -109,7 +105,7 @@ class TestJournal:
         told = opened().journal("00000001")
         assert told == (first, event("two\nlines \udcff"), event("last", stage="write"))
 
-    def test_each_run_has_its_own(self, store: RunStore) -> None:
+    def test_each_run_has_its_own(self, store: DirectoryRunStore) -> None:
         for number in (1, 2):
             store.create(run(number))
             store.save(run(number), event(f"of {number}"))
@@ -117,11 +113,11 @@ class TestJournal:
 
 
 class TestList:
-    def test_no_run_is_no_error(self, store: RunStore) -> None:
+    def test_no_run_is_no_error(self, store: DirectoryRunStore) -> None:
         runs, problems = store.list()
         assert (runs, dict(problems)) == ((), {})
 
-    def test_the_newest_comes_first(self, store: RunStore) -> None:
+    def test_the_newest_comes_first(self, store: DirectoryRunStore) -> None:
         for number in (2, 3, 1):
             store.create(run(number))
         runs, problems = store.list()
@@ -130,7 +126,7 @@ class TestList:
 
 
 class TestApprovals:
-    def test_a_word_is_taken_once(self, store: RunStore, opened: Callable[[], RunStore]) -> None:
+    def test_a_word_is_taken_once(self, store: DirectoryRunStore, opened: Opened) -> None:
         store.create(full_run())
         assert store.take_approval("00000001", "write") is None
         word = Approval(stage="write", decision=Decision.RETRY, note="shorter, please \udcff\n")
@@ -139,7 +135,7 @@ class TestApprovals:
         assert store.take_approval("00000001", "write") == word
         assert store.take_approval("00000001", "write") is None
 
-    def test_the_last_word_counts(self, store: RunStore) -> None:
+    def test_the_last_word_counts(self, store: DirectoryRunStore) -> None:
         store.create(full_run())
         for decision in Decision:
             store.put_approval("00000001", Approval(stage="write", decision=decision))
@@ -147,20 +143,20 @@ class TestApprovals:
         assert taken is not None
         assert taken.decision is Decision.RETRY
 
-    @pytest.mark.parametrize("name", ["../../x", "a/b", "", "\udcff", "Ä" * 300, "nul\0"])
-    def test_a_stage_may_have_any_name(self, store: RunStore, name: str) -> None:
+    def test_a_stage_may_have_any_name(self, store: DirectoryRunStore) -> None:
         store.create(full_run())
-        word = Approval(stage=name, decision=Decision.APPROVE)
-        store.put_approval("00000001", word)
-        assert store.take_approval("00000001", name) == word
+        for name in ("../../x", "a/b", "", "\udcff", "Ä" * 300, "nul\0"):
+            word = Approval(stage=name, decision=Decision.APPROVE)
+            store.put_approval("00000001", word)
+            assert store.take_approval("00000001", name) == word
 
-    def test_a_word_is_left_while_another_holds_the_lock(self, store: RunStore, opened: Callable[[], RunStore]) -> None:
+    def test_a_word_is_left_while_another_holds_the_lock(self, store: DirectoryRunStore, opened: Opened) -> None:
         store.create(full_run())
         with store.lock("00000001"):
             opened().put_approval("00000001", Approval(stage="write", decision=Decision.REJECT))
             assert store.take_approval("00000001", "write") is not None
 
-    def test_of_many_who_ask_one_gets_the_word(self, store: RunStore) -> None:
+    def test_of_many_who_ask_one_gets_the_word(self, store: DirectoryRunStore) -> None:
         store.create(full_run())
         with ThreadPoolExecutor(4) as pool:
             for _ in range(20):
@@ -170,7 +166,7 @@ class TestApprovals:
 
 
 class TestLock:
-    def test_one_at_a_time(self, store: RunStore, opened: Callable[[], RunStore]) -> None:
+    def test_one_at_a_time(self, store: DirectoryRunStore, opened: Opened) -> None:
         store.create(run(1))
         store.create(run(2))
         with store.lock("00000001"), store.lock("00000002"):
@@ -180,7 +176,7 @@ class TestLock:
         with opened().lock("00000001"):
             pass
 
-    def test_it_is_free_after_a_failure_which_comes_through_as_it_is(self, store: RunStore) -> None:
+    def test_it_is_free_after_a_failure_which_comes_through_as_it_is(self, store: DirectoryRunStore) -> None:
         store.create(run(1))
         for failure in (OSError("disk"), ValueError("value"), KeyError("key")):
             with pytest.raises(type(failure)) as raised, store.lock("00000001"):

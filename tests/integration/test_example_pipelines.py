@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.model.pipeline import CriticVerdict, RunRecord, StageRecord, StageState
-from codeloupe.model.pipeline_definition import GateKind
-from codeloupe.pipelines import Pipeline, RunOptions, open_run_store
+from codeloupe.model.pipeline import CriticVerdict, GateKind, RunRecord, StageRecord, StageState
+from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store
 from codeloupe.testing import StandInServer
 from examples.dry_run_answers import ANSWERS, ARTICLE, FAILS_THE_REVIEW, INPUTS, PASSES, REPOSITORY
 from tests.agent_factories import assert_nothing_runs_in
@@ -123,9 +122,7 @@ def overlap(one: StageRecord, other: StageRecord) -> bool:
     return max(began) < min(ended)
 
 
-@pytest.mark.parametrize(
-    "example", [pytest.param(name, marks=() if name == "assessment" else pytest.mark.soak) for name in ANSWERS]
-)
+@pytest.mark.parametrize("example", ANSWERS)
 def test_the_example_runs_with_the_real_claude_program(
     example: str, shop: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.model.pipeline import RunRecord, StageState
-from codeloupe.pipelines import open_run_store
+from codeloupe.pipelines.run import open_run_store
 from codeloupe.testing import StandInServer, Status, Text
 from tests.agent_factories import assert_nothing_runs_in
 from tests.engine_pipelines import Ran, write_pipeline
@@ -70,7 +70,7 @@ CASES = [
 DYING = """
 import os, signal, sys
 from codeloupe.cli.main import main
-from codeloupe.store.run_store import DirectoryRunStore
+from codeloupe.store.runs import DirectoryRunStore
 
 wanted = sys.argv.pop(1)
 
@@ -163,7 +163,7 @@ SCRIPTED = """
 import asyncio, sys
 from pathlib import Path
 from codeloupe.config.schema import Settings
-from codeloupe.pipelines import Pipeline, RunOptions, open_run_store, resume_run
+from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store, resume_run
 from codeloupe.testing import Delay, Json, ScriptedAgent, Text
 
 file, calls = Path(sys.argv[1]), Path(sys.argv[2])

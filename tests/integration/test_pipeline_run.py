@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.model.pipeline import StageState
-from codeloupe.pipelines import open_run_store
+from codeloupe.pipelines.run import open_run_store
 from codeloupe.testing import StandInServer
 from tests.agent_factories import assert_nothing_runs_in
 from tests.engine_pipelines import Ran, write_pipeline

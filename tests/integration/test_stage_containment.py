@@ -14,12 +14,11 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.errors import AgentExecutionError, ArtifactError, Overloaded, TimedOut
-from codeloupe.git.workspace_store import GitWorkspaceStore
+from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.pipeline import StageRequest, StageResult
-from codeloupe.model.pipeline_definition import ArtifactRule, StageDefinition
-from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, KeptTree
-from codeloupe.pipeline.stage_execution import execute_stage
+from codeloupe.model.pipeline import ArtifactRule, StageDefinition, StageRequest, StageResult
+from codeloupe.model.ports import Agent, AgentEventSink, AskAgent
+from codeloupe.pipelines.execution import execute_stage
 from codeloupe.testing import Hang, Reply, ScriptedAgent, StandInServer, Status, Text, ToolUse
 from tests.agent_factories import assert_nothing_runs_in, by_name, environment
 from tests.endings import with_enough_time

@@ -14,7 +14,7 @@ from codeloupe.config.schema import json_schema
 from codeloupe.config.yaml import plain, read_document
 from codeloupe.engine.experts.loading import load_experts
 from codeloupe.errors import ConfigError
-from codeloupe.pipeline.definition import load_pipeline, pipeline_schema
+from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
 from codeloupe.store.baseline import decode_baseline
 from codeloupe.store.baseline_editing import edited
 from tests.kept import broken_by_kept_inputs

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from codeloupe.config.yaml import plain, read_document
 from codeloupe.errors import ConfigError
-from codeloupe.pipeline.definition import load_pipeline, pipeline_schema
+from codeloupe.pipelines.definition import load_pipeline, pipeline_schema
 from tests.pipeline_files import write_pipeline
 
 VALIDATOR = jsonschema.Draft202012Validator(pipeline_schema())

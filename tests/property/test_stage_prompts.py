@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codeloupe.config.yaml import escape
-from codeloupe.model.pipeline import CriticVerdict, Critique, PastAttempt, StageRequest
-from codeloupe.model.pipeline_definition import ArtifactRule, GateKind
-from codeloupe.pipeline.stage_prompt import StageTexts, build_prompt
+from codeloupe.model.pipeline import ArtifactRule, CriticVerdict, Critique, GateKind, PastAttempt, StageRequest
+from codeloupe.pipelines.prompt import build_prompt
 
 HEADINGS = (
     "## Stage Requirements",
@@ -53,8 +54,12 @@ Build = Callable[[], str]
 
 
 def built(request: StageRequest, rule: ArtifactRule, *, writes: bool, definition: str) -> str:
-    texts_of_files = StageTexts("Do it.", definition)
-    return build_prompt(request, texts_of_files, workspace=Path("/work"), writes=writes, artifacts=rule)
+    with TemporaryDirectory() as folder:
+        files = {"step_file": Path(folder) / "step.md", "agent_definition": Path(folder) / "agent.md"}
+        files["step_file"].write_text("Do it.")
+        files["agent_definition"].write_text(definition)
+        asked = replace(request, **(files if definition else {"step_file": files["step_file"]}))
+        return build_prompt(asked, workspace=Path("/work"), writes=writes, artifacts=rule)
 
 
 @given(requests, rules, st.booleans(), st.sampled_from(["", "You can."]))

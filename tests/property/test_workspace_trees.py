@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codeloupe.git import workspace_looks
-from codeloupe.git.workspace_store import GitWorkspaceStore
+from codeloupe.git import workspaces
+from codeloupe.git.workspaces import GitWorkspaceStore
 from tests.stage_workspaces import apply_patch, held, wait_a_tick
 
 # Any bytes that a file may be called, with those that are special to git and to shells more often.
@@ -96,7 +96,7 @@ def test_a_patch_makes_the_second_tree_of_the_first(first: Directory, second: Di
 def test_a_workspace_is_put_back_exactly_whatever_happened_to_it(first: Directory, second: Directory) -> None:
     with room() as place, pytest.MonkeyPatch.context() as patch:
         # So that files which are a moment old are remembered too, and are left where they are.
-        patch.setattr(workspace_looks, "_TICK_NANOSECONDS", -(10**9))
+        patch.setattr(workspaces, "_TICK_NANOSECONDS", -(10**9))
         store = GitWorkspaceStore(place / "store.git", source=None)
         work = write(place / "work", first)
         kept = asyncio.run(store.keep(work))
@@ -135,7 +135,12 @@ def test_disjoint_changes_go_together_in_any_order(changed: list[dict[str, bytes
                     file.write_bytes(content)
                     expected[os.fsencode(name)] = (content, bool(file.stat().st_mode & 0o100))
             trees.append(asyncio.run(store.keep(place / "work")).tree)
-        merged = {asyncio.run(store.merged(start, order)) for order in (trees, trees[::-1], trees[1:] + trees[:1])}
+        merged = set()
+        for order in (trees, trees[::-1], trees[1:] + trees[:1]):
+            joined = start
+            for tree in order:
+                joined = asyncio.run(store.joined(start, joined, tree))
+            merged.add(joined)
         assert len(merged) == 1
         asyncio.run(store.put(merged.pop(), place / "merged"))
         assert held(place / "merged") == expected

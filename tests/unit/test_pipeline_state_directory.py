@@ -7,7 +7,7 @@ from pathlib import Path
 
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import StageState
-from codeloupe.pipelines import Pipeline, RunOptions
+from codeloupe.pipelines.run import Pipeline, RunOptions
 from codeloupe.store.database import DATABASE_NAME
 from codeloupe.testing import AgentStep, ScriptedAgent, Text
 

@@ -1,4 +1,4 @@
-"""A run of a pipeline: what a stage is asked and gives, what gates say of it, and what is known of the whole."""
+"""A pipeline of agent stages as its file defines it, and a run of it: stages, attempts, gates, what each cost."""
 
 from __future__ import annotations
 
@@ -6,37 +6,200 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec import Meta, Struct, field
 
-from codeloupe.model.pipeline_definition import (
-    GateKind,
-    WorkspaceKind,
-)
 from codeloupe.model.usage import Usage
 
+# With a time zone: without one it would be another moment on a machine with another clock.
+Moment = Annotated[datetime, Meta(tz=True)]
+DEFAULT_ARTIFACTS = ("*.md", "*.json", "*.txt", "*.yaml", "*.yml")
 # How the reason of a run begins, or goes on, whose stages left nothing that could be joined.
 NO_RESULT = "there is no result"
 # The kind of a failure to make or keep the files of a stage: no agent was asked.
 WORKSPACE_ERROR = "workspace_error"
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+# In the place of the name of a part of a definition where nobody knows which part it was.
+UNKNOWN_PART = "definition"
+
+
+class GateKind(StrEnum):
+    """What decides whether the result of a stage is accepted."""
+
+    CRITIC = "critic"
+    REVIEW = "review"
+    COMMAND = "command"
+    APPROVAL = "approval"
+
+
+class WorkspaceKind(StrEnum):
+    """Where the stages of a run work.
+
+    DIRECTORY is empty at first; WORKTREE holds the repository at a commit; both are the run's own. CHECKOUT is the
+    user's own working tree, in which one stage works at a time.
+    """
+
+    DIRECTORY = "directory"
+    WORKTREE = "worktree"
+    CHECKOUT = "checkout"
+
+
+class OnFailure(StrEnum):
+    """What becomes of a run when a stage failed for good: stop for a person, fail, or go on without the stage."""
+
+    ESCALATE = "escalate"
+    FAIL = "fail"
+    CONTINUE = "continue"
 
 
 class CriticVerdict(StrEnum):
-    """What a gate says of a result."""
+    """What a gate decides."""
 
     PASS = "PASS"  # noqa: S105 - a verdict
     REWORK = "REWORK"
     FAIL = "FAIL"
 
 
-class Critique(Struct, frozen=True, kw_only=True):
-    """A gate's word on one attempt. `score` is None where the gate gives none (a command, an approval).
+class StageState(StrEnum):
+    """The state of a stage, or of a whole run. `pipelines.state` has the table of allowed transitions."""
 
-    `gate_digest` names the definition of the gate that said it, empty where that is not known.
+    PENDING = "pending"
+    RUNNING = "running"
+    GATING = "gating"
+    REWORKING = "reworking"
+    RECOVERING = "recovering"
+    AWAITING_APPROVAL = "awaiting_approval"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+# Something is under way, or was when the process died.
+WORKING_STATES = frozenset({StageState.RUNNING, StageState.GATING, StageState.REWORKING, StageState.RECOVERING})
+ENDED_STATES = frozenset({StageState.COMPLETED, StageState.FAILED, StageState.CANCELLED})
+
+
+class RecoveryStep(StrEnum):
+    """How a call of a stage was made, in the order in which these are tried."""
+
+    FIRST = "first"
+    RETRY = "retry"
+    RESUME = "resume"
+    FRESH = "fresh"
+
+
+class Decision(StrEnum):
+    """What a person decided about a stage that waits."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+    RETRY = "retry"
+
+
+class ArtifactRule(Struct, frozen=True, kw_only=True):
+    """Which files of the workspace are a stage's artifacts.
+
+    `patterns` are globs of names, at the top of the workspace only unless `recursive`. `required` are names or globs of
+    which each must be there. `schemas` are JSON Schemas by name or glob, for artifacts that hold JSON or YAML.
+    """
+
+    patterns: tuple[str, ...] = DEFAULT_ARTIFACTS
+    recursive: bool = False
+    required: tuple[str, ...] = ()
+    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+class GateDefinition(Struct, frozen=True, kw_only=True):
+    """A gate of a stage. Which fields count depends on the kind.
+
+    `step` is the critic's file of instructions, None for the built-in one; `agent` and `model` are the critic's.
+    `command` is a program with its arguments, which no shell reads. `fail_on` and `experts` are those of a review.
+    Scores go from 0 to 100: a result below `min_score` escalates. `digest` names all that decides its verdict.
+    """
+
+    kind: GateKind
+    step: Path | None = None
+    agent: str | None = None
+    model: str | None = None
+    command: tuple[str, ...] = ()
+    prompt: str = ""
+    fail_on: str | None = None
+    experts: tuple[str, ...] = ()
+    timeout_seconds: float = 600.0
+    max_attempts: int = 3
+    min_score: int = 40
+    digest: str = ""
+
+
+class StageDefinition(Struct, frozen=True, kw_only=True):
+    """One stage. `step` and `agent_definition` are files; `needs` are the stages whose work it builds on.
+
+    `agent` None is the first usable one of the settings. `retries` is how often a failed call is tried again before
+    its session is resumed; 0 is exactly one call. `inputs` are those of the pipeline that the stage is given, None for
+    all. `parts` are digests of what shapes its work, by key of the file; of a file that it names, of the content.
+    """
+
+    name: str
+    step: Path
+    agent_definition: Path | None = None
+    agent: str | None = None
+    model: str | None = None
+    writes: bool = True
+    tools: tuple[str, ...] | None = None
+    needs: tuple[str, ...] = ()
+    inputs: tuple[str, ...] | None = None
+    artifacts: ArtifactRule = ArtifactRule()
+    output_schema: Mapping[str, Any] | None = None
+    timeout_seconds: float = 1800.0
+    max_budget_usd: float | None = None
+    max_turns: int | None = None
+    retries: int = 1
+    gates: tuple[GateDefinition, ...] = ()
+    on_failure: OnFailure = OnFailure.ESCALATE
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    def given(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
+        """Those of the run's inputs that the stage gets."""
+        return inputs if self.inputs is None else {name: inputs[name] for name in self.inputs}
+
+
+class InputDefinition(Struct, frozen=True, kw_only=True):
+    """A value that a run is given; required without a default. The value of a `secret` one is never shown."""
+
+    name: str
+    description: str = ""
+    default: str | None = None
+    secret: bool = False
+
+    @property
+    def required(self) -> bool:
+        """Whether a run cannot begin without it."""
+        return self.default is None
+
+
+class PipelineDefinition(Struct, frozen=True, kw_only=True):
+    """A pipeline as its file says, checked: stage names are unique, needs exist and have no cycle.
+
+    `file` is the pipeline's own, absolute. `stages` keep the order of the file. `digest` names the content of the file
+    and of every file that it names, so that a change is noticed.
+    """
+
+    name: str
+    file: Path
+    stages: tuple[StageDefinition, ...]
+    description: str = ""
+    inputs: tuple[InputDefinition, ...] = ()
+    workspace: WorkspaceKind = WorkspaceKind.DIRECTORY
+    max_parallel: int = 4
+    max_budget_usd: float | None = None
+    digest: str = ""
+
+
+class Critique(Struct, frozen=True, kw_only=True):
+    """A gate's verdict on one attempt. `score` is None where the gate gives none (a command, an approval).
+
+    `gate_digest` names the definition of the gate that gave it, empty where that is not known.
     """
 
     verdict: CriticVerdict
@@ -51,7 +214,7 @@ class Critique(Struct, frozen=True, kw_only=True):
 
 
 class PastAttempt(Struct, frozen=True, kw_only=True):
-    """An earlier attempt as the next one is told of it: what was wrong with it."""
+    """An earlier attempt as the prompt of the next one describes it: what was wrong with it."""
 
     number: int
     critiques: tuple[Critique, ...] = ()
@@ -68,29 +231,18 @@ class StageRequest(Struct, frozen=True, kw_only=True):
     step_file: Path
     agent_definition: Path | None = None
     prior_artifacts: tuple[Path, ...] = ()
-    elicitation_context: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    elicitation_context: Mapping[str, str] = field(default_factory=dict)
     attempt_history: tuple[PastAttempt, ...] = ()
-    prior_answers: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "elicitation_context", MappingProxyType(dict(self.elicitation_context)))
-
-
-class StageStatus(StrEnum):
-    """How an execution ended. One that failed raises instead."""
-
-    COMPLETED = "completed"
+    prior_answers: Mapping[str, str] = field(default_factory=dict)
 
 
 class StageResult(Struct, frozen=True, kw_only=True):
-    """What a stage gave. `artifacts` are absolute paths, sorted. `session_id` is empty where the agent has none.
+    """What a stage produced. `artifacts` are absolute paths, sorted. `session_id` is empty where the agent has none.
 
-    `notes` say in words what was not as asked, such as a file that was left out and why. `saved_answer` is the name
-    under which the answer was saved, in the workspace unless that is the user's own; empty when the agent left
-    artifacts itself.
+    `notes` say what was not as asked, such as a file that was left out and why. `saved_answer` is the name under which
+    the answer was saved, in the workspace unless that is the user's own; empty when the agent left artifacts itself.
     """
 
-    status: StageStatus
     artifacts: tuple[Path, ...]
     session_id: str
     duration_seconds: float
@@ -102,35 +254,11 @@ class StageResult(Struct, frozen=True, kw_only=True):
     saved_answer: str = ""
 
 
-class StageState(StrEnum):
-    """Where a stage, or a whole run, is. `pipeline.states` has the table of allowed transitions."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    GATING = "gating"
-    REWORKING = "reworking"
-    RECOVERING = "recovering"
-    AWAITING_APPROVAL = "awaiting_approval"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-
-
-class RecoveryStep(StrEnum):
-    """How a try of a stage was made, in the order in which they are taken."""
-
-    FIRST = "first"
-    RETRY = "retry"
-    RESUME = "resume"
-    FRESH = "fresh"
-
-
 class AttemptRecord(Struct, frozen=True, kw_only=True):
-    """One attempt of a stage: an execution that gave a result, and what the gates said of it.
+    """One attempt of a stage: an execution that produced a result, and the verdicts of the gates on it.
 
     `tree` names in the workspace store what the workspace held after it; `artifacts` are relative to the workspace.
-    `saved_answer` is the one that we made of its answer, if there was no other. Files are below the run's directory.
+    `saved_answer` is the artifact that was made of its answer, if it left no other. Files are below the run's folder.
     """
 
     number: int
@@ -152,15 +280,14 @@ class AttemptRecord(Struct, frozen=True, kw_only=True):
     @property
     def score(self) -> int | None:
         """The lowest score that a gate gave it, or None when none did."""
-        scores = [critique.score for critique in self.critiques if critique.score is not None]
-        return min(scores) if scores else None
+        return min((critique.score for critique in self.critiques if critique.score is not None), default=None)
 
 
 class FailedTry(Struct, frozen=True, kw_only=True):
-    """A call of a stage that gave no result: what kind of error, in words, and what it cost.
+    """A call of a stage that produced no result: the kind of error, its message, and what it cost.
 
-    `attempt` is the number of the attempt it was made for. `gate` is the place of the gate that could not decide, None
-    for the stage's own call. `tree` is what the call left in the workspace, kept where its session can be resumed.
+    `attempt` is the number of the attempt it was made for. `gate` is the position of the gate that could not decide,
+    None for the stage's own call. `tree` is what the call left, kept where its session can be resumed.
     """
 
     step: RecoveryStep
@@ -182,16 +309,15 @@ class StageRecord(Struct, frozen=True, kw_only=True):
 
     `start_tree` is what the workspace held before its first attempt. `reason` says why it waits, failed or stopped.
     `wants_approval` names what a person has to decide: "gate" for an approval gate, "escalation" after all else.
-    `person_note` is what a person said who had it tried again; the attempts and failures before that, whose numbers are
-    `attempts_before` and `failures_before`, no longer count towards its limits. `needs` and `max_attempts` are those of
-    its definition when the run began; 0 is not known.
+    `person_note` is the note of a person who had it tried again; the attempts and failures before that, whose numbers
+    are `attempts_before` and `failures_before`, no longer count towards its limits. `needs` and `max_attempts` are
+    those of its definition when the run began; 0 is not known.
 
     `earlier` are attempts that were set aside, because what the stage builds on has changed since or a person had the
-    finished stage run again: they are history, and paid for. `built_on` is what it began with: the tree of each stage
-    it needs by name, and under "" the tree with which the run began; empty is not known. `parts` are digests of its
-    definition, part by part, when its last attempt was made; `outdated` names those that have changed since.
-    `unanswered` counts requests that were sent and whose outcome is not known yet; `lost` is what requests cost whose
-    outcome never will be, since the process was stopped.
+    finished stage run again. `built_on` is what it began with: the tree of each stage it needs by name, and under ""
+    the tree with which the run began; empty is not known. `parts` are digests of its definition, part by part, when its
+    last attempt was made; `outdated` names those that have changed since. `unanswered` counts requests that were sent
+    and whose outcome is not known yet; `lost` is the cost of requests whose outcome never will be known.
     """
 
     name: str
@@ -202,23 +328,23 @@ class StageRecord(Struct, frozen=True, kw_only=True):
     start_tree: str = ""
     reason: str = ""
     wants_approval: str = ""
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
+    started_at: Moment | None = None
+    ended_at: Moment | None = None
     person_note: str = ""
     attempts_before: int = 0
     failures_before: int = 0
     needs: tuple[str, ...] = ()
     max_attempts: int = 0
     earlier: tuple[AttemptRecord, ...] = ()
-    built_on: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    parts: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    built_on: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)
     outdated: tuple[str, ...] = ()
     unanswered: int = 0
     lost: Usage = Usage()
 
     @property
     def usage(self) -> Usage:
-        """All that its calls and gates cost."""
+        """What all its calls and gates cost."""
         total = self.lost
         for attempt in (*self.earlier, *self.attempts):
             total = total.plus(attempt.usage)
@@ -228,13 +354,28 @@ class StageRecord(Struct, frozen=True, kw_only=True):
             total = total.plus(failure.usage)
         return total
 
+    @property
+    def chosen_attempt(self) -> AttemptRecord | None:
+        """The attempt whose work goes on, or None."""
+        return next((attempt for attempt in self.attempts if attempt.number == self.chosen), None)
+
+    @property
+    def outdated_in_words(self) -> str:
+        """Before what changed it did the work that it keeps: `its step and its model`; empty where it keeps none."""
+        if not self.outdated or not self.attempts:
+            return ""
+        if self.outdated == (UNKNOWN_PART,):
+            return "the pipeline's files"
+        names = [f"its {part.replace('_', ' ')}" for part in self.outdated]
+        return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
 
 class RunRecord(Struct, frozen=True, kw_only=True):
     """What is known of one run. Written whole after every transition; `stages` keep the order of the pipeline.
 
     `digest` is the definition's when the run began. `repository` is where a worktree or a checkout comes from. `agent`
-    and `model` are for stages that name none, as they were wished for last; None leaves that to the settings. `given`
-    names the inputs that were given, the others being defaults; None is not known. `secret_inputs` are never shown.
+    and `model` are for stages that name none, as they were given last; None leaves that to the settings. `given` names
+    the inputs that were given, the others being defaults; None is not known. `secret_inputs` are never shown.
     """
 
     run_id: str
@@ -243,13 +384,13 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     digest: str
     state: StageState
     stages: tuple[StageRecord, ...]
-    inputs: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    inputs: Mapping[str, str] = field(default_factory=dict)
     workspace: WorkspaceKind = WorkspaceKind.DIRECTORY
     repository: Path | None = None
     base_tree: str = ""
     reason: str = ""
-    started_at: datetime
-    updated_at: datetime
+    started_at: Moment
+    updated_at: Moment
     agent: str | None = None
     model: str | None = None
     given: tuple[str, ...] | None = None
@@ -258,7 +399,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Usage:
-        """All that its stages cost."""
+        """What all its stages cost."""
         total = Usage()
         for stage in self.stages:
             total = total.plus(stage.usage)
@@ -272,16 +413,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         raise KeyError(name)
 
 
-class Decision(StrEnum):
-    """What a person decided about a stage that waits."""
-
-    APPROVE = "approve"
-    REJECT = "reject"
-    RETRY = "retry"
-
-
 class Approval(Struct, frozen=True, kw_only=True):
-    """A person's word on a stage that waits. `note` goes to the next attempt of a stage that is to be tried again."""
+    """A person's answer on a stage that waits. `note` goes to the next attempt of a stage that is tried again."""
 
     stage: str
     decision: Decision
@@ -295,8 +428,8 @@ class PipelineEvent(Struct, frozen=True, kw_only=True):
     critique, approval_wanted, approval_given, note, run_ended. `facts` are plain values.
     """
 
-    at: datetime
+    at: Moment
     kind: str
     stage: str = ""
     message: str = ""
-    facts: Mapping[str, str | int | float | bool | None] = field(default_factory=lambda: _NOTHING)
+    facts: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)

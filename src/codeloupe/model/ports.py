@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from codeloupe.model.events import Event
     from codeloupe.model.finding import Finding
     from codeloupe.model.material import GuidanceFile
-    from codeloupe.model.pipeline import Critique
-    from codeloupe.model.pipeline_definition import GateDefinition
     from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 
 EventSink = Callable[["Event"], None]
@@ -114,65 +112,3 @@ class Agent(Protocol):
 
     async def check(self) -> Availability:
         """Whether it can be used here. Costs nothing and never raises."""
-
-
-class KeptTree(Struct, frozen=True):
-    """What a workspace held, by name in its store, and the files that are not in it, each with the reason."""
-
-    tree: str
-    left_out: Mapping[str, str]
-
-
-class WorkspaceStore(Protocol):
-    """Keeps what the workspaces of one run hold, by content. Methods raise WorkspaceError in words."""
-
-    async def beginning(self) -> str:
-        """The tree with which the run begins: empty, or the repository's."""
-
-    async def merged(self, base: str, trees: Sequence[str]) -> str:
-        """One tree with what each of `trees` changed since `base`.
-
-        Raises WorkspaceError, which names the files, when two changed the same one differently.
-        """
-
-    async def put(self, tree: str, directory: Path) -> None:
-        """Make a directory hold exactly a tree; whatever else was in it is gone."""
-
-    async def keep(self, directory: Path) -> KeptTree:
-        """Keep what a directory holds now. Links that leave it, special files and too large ones are left out."""
-
-    async def without(self, tree: str, paths: Sequence[str]) -> str:
-        """A tree that lacks some files."""
-
-    async def changed(self, before: str, after: str) -> tuple[str, ...]:
-        """The files that differ between two trees, sorted."""
-
-    async def diff(self, before: str, after: str, *, without: Sequence[str] = ()) -> str:
-        """The difference of two trees as a patch that `git apply` takes, `without` some files."""
-
-
-class GateTask(Struct, frozen=True, kw_only=True):
-    """What a gate judges: an attempt's workspace, what changed in it, and what the stage was to do.
-
-    `start_tree` and `tree` name in the workspace store what the stage began with and what the attempt left. Of a
-    repository they, and what changed, are without the answers that we saved there ourselves.
-    """
-
-    stage: str
-    attempt: int
-    workspace: Path
-    requirements: str
-    artifacts: tuple[Path, ...]
-    files_changed: tuple[str, ...]
-    diff: str
-    output: str
-    earlier: tuple[Critique, ...] = ()
-    start_tree: str = ""
-    tree: str = ""
-
-
-class Gate(Protocol):
-    """Decides on one attempt. Raises a CodeloupeError when it could not decide, which is never a PASS."""
-
-    async def __call__(self, gate: GateDefinition, task: GateTask) -> Critique:
-        """Its word on the attempt."""

@@ -1,33 +1,189 @@
-"""Runs of pipelines as JSON documents, version 1; `pipeline_json_types` says what each field is."""
+"""Runs of pipelines as JSON documents, version 1: fields are added, never changed.
+
+The JSON Schemas are made of these types, and what is said here is said there.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 from codeloupe import __version__
 from codeloupe.model.pipeline import AttemptRecord, Critique, FailedTry, RunRecord, StageRecord, StageState
-from codeloupe.reports.json_v1 import finite, schema_of, usage_v1
-from codeloupe.reports.pipeline_json_types import (
-    AttemptV1,
-    CritiqueV1,
-    FailureV1,
-    InputV1,
-    RunEntryV1,
-    RunListV1,
-    RunV1,
-    StagesV1,
-    StageV1,
-    ToolV1,
-    UnreadableV1,
-)
-from codeloupe.reports.pipeline_text import Places
-from codeloupe.reports.pipeline_words import counted_attempt, exit_code_of, run_seconds, stage_seconds
+from codeloupe.model.usage import Usage
+from codeloupe.reports.json_v1 import UsageV1, schema_of, usage_v1
+from codeloupe.reports.pipeline import Places, counted_attempt, exit_code_of, run_seconds, stage_seconds
 from codeloupe.system.sanitise import json_document
+
+State = Annotated[str, {"enum": [state.value for state in StageState]}]
+_MOMENT = {"format": "date-time", "description": "a moment in UTC, in the form of ISO 8601"}
+Moment = Annotated[str, _MOMENT]
+MomentOrNone = Annotated[str | None, _MOMENT]
+Score = Annotated[int | None, {"minimum": 0, "maximum": 100}]
+
+
+class ToolV1(TypedDict):
+    """What wrote the document."""
+
+    name: Literal["codeloupe"]
+    version: str
+
+
+class CritiqueV1(TypedDict):
+    """A gate's word on an attempt."""
+
+    gate: str
+    verdict: Annotated[str, {"enum": ["PASS", "REWORK", "FAIL"]}]
+    score: Score
+    summary: str
+    blockers: list[str]
+    fixes: list[str]
+    confidence: float | None
+    usage: UsageV1
+
+
+class AttemptV1(TypedDict):
+    """An execution of a stage that gave a result. Files are relative: of the run's directory, artifacts of the stage's.
+
+    `score` is the lowest that a gate gave it.
+    """
+
+    number: int
+    step: str
+    score: Score
+    artifacts: list[str]
+    files_changed: list[str]
+    diff_file: str
+    output_file: str
+    session_id: str
+    agent: str
+    model: str | None
+    duration_seconds: float
+    critiques: list[CritiqueV1]
+    notes: list[str]
+    usage: UsageV1
+
+
+class FailureV1(TypedDict):
+    """A call of a stage that gave no result."""
+
+    step: str
+    kind: str
+    message: str
+    hint: str
+    session_id: str
+    attempt: int
+    usage: UsageV1
+
+
+class StageV1(TypedDict):
+    """One stage. `score`, `agent` and `model` are those of the chosen attempt, else of the last one.
+
+    `wants_approval` is "gate" or "escalation" for a stage that waits for a person, else empty. `outdated` names the
+    parts of its definition that have changed since its last attempt; "definition" where that is not known.
+    """
+
+    name: str
+    state: State
+    reason: str
+    wants_approval: str
+    needs: list[str]
+    max_attempts: int | None
+    chosen: int | None
+    score: Score
+    agent: str
+    model: str | None
+    started_at: MomentOrNone
+    ended_at: MomentOrNone
+    duration_seconds: float | None
+    attempts: list[AttemptV1]
+    failures: list[FailureV1]
+    outdated: list[str]
+    usage: UsageV1
+
+
+class InputV1(TypedDict):
+    """A value that the run was given; `[redacted]` for a secret."""
+
+    name: str
+    value: str
+
+
+class RunV1(TypedDict):
+    """One run of a pipeline. `state` is as it really is: a run whose process is gone is interrupted.
+
+    `exit_code` is what `pipeline run` ended with, or would, and null while the run goes on. `process_id` is the process
+    that works on it. `result` and `patch` are null as long as they are not there.
+    """
+
+    schema_version: Literal[1]
+    tool: ToolV1
+    run_id: str
+    pipeline: str
+    file: str
+    digest: str
+    state: State
+    reason: str
+    exit_code: int | None
+    busy: bool
+    process_id: int | None
+    workspace: str
+    repository: str | None
+    inputs: list[InputV1]
+    started_at: Moment
+    updated_at: Moment
+    duration_seconds: float
+    directory: str
+    result: str | None
+    patch: str | None
+    stages: list[StageV1]
+    usage: UsageV1
+
+
+class StagesV1(TypedDict):
+    """How many stages a run has, and how many are completed."""
+
+    total: int
+    completed: int
+
+
+class RunEntryV1(TypedDict):
+    """One run in a list."""
+
+    run_id: str
+    pipeline: str
+    file: str
+    state: State
+    reason: str
+    exit_code: int | None
+    busy: bool
+    started_at: Moment
+    updated_at: Moment
+    duration_seconds: float
+    stages: StagesV1
+    cost_usd: float
+    unknown_costs: int
+
+
+class UnreadableV1(TypedDict):
+    """What lies among the runs and cannot be read."""
+
+    name: str
+    reason: str
+
+
+class RunListV1(TypedDict):
+    """All runs, the newest first."""
+
+    schema_version: Literal[1]
+    tool: ToolV1
+    runs: list[RunEntryV1]
+    problems: list[UnreadableV1]
 
 
 def run_schema() -> dict[str, Any]:
@@ -54,31 +210,16 @@ def run_json(
     `exit_code` is for a run that was stopped by an error of its own.
     """
     moment = now or datetime.now(UTC)
-    document = RunV1(
-        schema_version=1,
-        tool=_tool(),
-        run_id=run.run_id,
-        pipeline=run.pipeline,
-        file=str(run.file),
-        digest=run.digest,
-        state=run.state.value,
-        reason=run.reason,
-        exit_code=exit_code_of(run) if exit_code is None else exit_code,
-        busy=busy,
-        process_id=process_id,
-        workspace=run.workspace.value,
-        repository=_path(run.repository),
-        inputs=[InputV1(name=name, value=value) for name, value in run.inputs.items()],
-        started_at=_moment(run.started_at),
-        updated_at=_moment(run.updated_at),
-        duration_seconds=run_seconds(run, moment),
-        directory=str(places.directory),
-        result=_path(places.result),
-        patch=_path(places.patch),
-        stages=[_stage(stage, moment) for stage in run.stages],
-        usage=usage_v1(run.usage),
-    )
-    return _written(document)
+    own = {
+        "inputs": [{"name": name, "value": value} for name, value in run.inputs.items()],
+        "stages": [_stage(stage, moment) for stage in run.stages],
+        "directory": str(places.directory),
+        "result": _plain(places.result),
+        "patch": _plain(places.patch),
+        "process_id": process_id,
+    }
+    code = exit_code_of(run) if exit_code is None else exit_code
+    return _written(_run(RunV1, run, moment, busy=busy, exit_code=code, **own))
 
 
 def runs_json(
@@ -86,116 +227,64 @@ def runs_json(
 ) -> str:
     """A list of runs; `busy` names those that a process works on."""
     moment = now or datetime.now(UTC)
-    document = RunListV1(
-        schema_version=1,
-        tool=_tool(),
-        runs=[_entry(run, moment, busy=run.run_id in busy) for run in runs],
-        problems=[UnreadableV1(name=name, reason=problems[name]) for name in sorted(problems)],
-    )
-    return _written(document)
+    entries = []
+    for run in runs:
+        completed = sum(stage.state is StageState.COMPLETED for stage in run.stages)
+        own = {
+            "stages": {"total": len(run.stages), "completed": completed},
+            "cost_usd": _plain(run.usage.cost_usd) or 0.0,
+            "unknown_costs": run.usage.unknown_costs,
+        }
+        entries.append(_run(RunEntryV1, run, moment, busy=run.run_id in busy, exit_code=exit_code_of(run), **own))
+    unreadable = [{"name": name, "reason": problems[name]} for name in sorted(problems)]
+    return _written({"schema_version": 1, "tool": _tool(), "runs": entries, "problems": unreadable})
 
 
 def _written(document: object) -> str:
     return json_document(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
-def _tool() -> ToolV1:
-    return ToolV1(name="codeloupe", version=__version__)
+def _tool() -> dict[str, str]:
+    return {"name": "codeloupe", "version": __version__}
 
 
-def _entry(run: RunRecord, now: datetime, *, busy: bool) -> RunEntryV1:
-    completed = sum(stage.state is StageState.COMPLETED for stage in run.stages)
-    return RunEntryV1(
-        run_id=run.run_id,
-        pipeline=run.pipeline,
-        file=str(run.file),
-        state=run.state.value,
-        reason=run.reason,
-        exit_code=exit_code_of(run),
-        busy=busy,
-        started_at=_moment(run.started_at),
-        updated_at=_moment(run.updated_at),
-        duration_seconds=run_seconds(run, now),
-        stages=StagesV1(total=len(run.stages), completed=completed),
-        cost_usd=finite(run.usage.cost_usd),
-        unknown_costs=run.usage.unknown_costs,
-    )
+def _run(kind: type, run: RunRecord, now: datetime, **own: Any) -> dict[str, Any]:
+    return _group(kind, run, schema_version=1, tool=_tool(), duration_seconds=run_seconds(run, now), **own)
 
 
-def _stage(stage: StageRecord, now: datetime) -> StageV1:
+def _stage(stage: StageRecord, now: datetime) -> dict[str, Any]:
     counted = counted_attempt(stage)
-    return StageV1(
-        name=stage.name,
-        state=stage.state.value,
-        reason=stage.reason,
-        wants_approval=stage.wants_approval,
-        needs=list(stage.needs),
+    return _group(
+        StageV1,
+        stage,
         max_attempts=stage.max_attempts or None,
-        chosen=stage.chosen,
         score=None if counted is None else counted.score,
         agent="" if counted is None else counted.agent,
         model=None if counted is None else counted.model,
-        started_at=None if stage.started_at is None else _moment(stage.started_at),
-        ended_at=None if stage.ended_at is None else _moment(stage.ended_at),
-        duration_seconds=_known(stage_seconds(stage, now)),
-        attempts=[_attempt(attempt) for attempt in (*stage.earlier, *stage.attempts)],
-        failures=[_failure(failure) for failure in stage.failures],
-        outdated=list(stage.outdated),
-        usage=usage_v1(stage.usage),
+        duration_seconds=_plain(stage_seconds(stage, now)),
+        attempts=_plain((*stage.earlier, *stage.attempts)),
     )
 
 
-def _attempt(attempt: AttemptRecord) -> AttemptV1:
-    return AttemptV1(
-        number=attempt.number,
-        step=attempt.step.value,
-        score=attempt.score,
-        artifacts=list(attempt.artifacts),
-        files_changed=list(attempt.files_changed),
-        diff_file=attempt.diff_file,
-        output_file=attempt.output_file,
-        session_id=attempt.session_id,
-        agent=attempt.agent,
-        model=attempt.model,
-        duration_seconds=finite(attempt.duration_seconds),
-        critiques=[_critique(critique) for critique in attempt.critiques],
-        notes=list(attempt.notes),
-        usage=usage_v1(attempt.usage),
-    )
+def _group(kind: type, record: object, **own: Any) -> dict[str, Any]:
+    """The fields of a document's type: what is given, else what the record has under that name."""
+    return {name: own[name] if name in own else _plain(getattr(record, name)) for name in get_type_hints(kind)}
 
 
-def _critique(critique: Critique) -> CritiqueV1:
-    return CritiqueV1(
-        gate=critique.gate.value,
-        verdict=critique.verdict.value,
-        score=critique.score,
-        summary=critique.summary,
-        blockers=list(critique.blockers),
-        fixes=list(critique.fixes),
-        confidence=_known(critique.confidence),
-        usage=usage_v1(critique.usage),
-    )
+def _plain(value: Any) -> Any:
+    for kind, made in _MADE.items():
+        if isinstance(value, kind):
+            return made(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _failure(failure: FailedTry) -> FailureV1:
-    return FailureV1(
-        step=failure.step.value,
-        kind=failure.kind,
-        message=failure.message,
-        hint=failure.hint,
-        session_id=failure.session_id,
-        attempt=failure.attempt,
-        usage=usage_v1(failure.usage),
-    )
-
-
-def _moment(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat()
-
-
-def _path(path: Path | None) -> str | None:
-    return None if path is None else str(path)
-
-
-def _known(number: float | None) -> float | None:
-    return number if number is None or math.isfinite(number) else None
+_MADE: Mapping[type, Callable[[Any], Any]] = {
+    Enum: lambda value: value.value,
+    tuple: lambda value: [_plain(each) for each in value],
+    datetime: lambda value: value.astimezone(UTC).isoformat(),
+    Path: str,
+    Usage: usage_v1,
+    AttemptRecord: lambda value: _group(AttemptV1, value, duration_seconds=_plain(value.duration_seconds) or 0.0),
+    Critique: lambda value: _group(CritiqueV1, value),
+    FailedTry: lambda value: _group(FailureV1, value),
+}

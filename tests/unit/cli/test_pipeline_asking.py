@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.cli.pipeline_asking import TerminalAsker, can_ask
-from codeloupe.cli.pipeline_display import PipelineDisplay
-from codeloupe.cli.pipeline_place import open_store
+from codeloupe.cli.pipeline import _open_store
+from codeloupe.cli.pipeline_display import PipelineDisplay, TerminalAsker, can_ask
 from codeloupe.cli.progress import ProgressMode
 from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
 from tests.endings import PATIENCE_SECONDS
@@ -69,7 +68,7 @@ async def until(met: Callable[[], bool]) -> None:
 
 
 def with_asker(terminal: Terminal, use: Callable[[TerminalAsker], Awaitable[Approval | None]]) -> Approval | None:
-    store = open_store()
+    store = _open_store()
     if not store.matching("00000001"):
         directory = store.create(run(1, WAITS))
         diff = directory / "stages" / "write" / "attempt-1" / "diff.patch"
@@ -87,7 +86,7 @@ def with_asker(terminal: Terminal, use: Callable[[TerminalAsker], Awaitable[Appr
 def test_what_there_is_to_decide_on_is_shown(terminal: Terminal) -> None:
     assert ask(terminal, "a\n") == Approval(stage="write", decision=Decision.APPROVE)
     shown = terminal.text().replace("\r", "")
-    directory = open_store().directory("00000001")
+    directory = _open_store().directory("00000001")
     for line in (
         "write waits for you: Is the tone right?",
         "  the critic sent it back",
@@ -135,12 +134,6 @@ def test_what_is_not_there_cannot_be_approved(terminal: Terminal) -> None:
     assert "`codeloupe pipeline resume 00000001 --retry write` answers" in terminal.text()
 
 
-def test_another_attempt_takes_a_note(terminal: Terminal) -> None:
-    assert ask(terminal, "t\n", "shorter, büt kind\n") == Approval(
-        stage="write", decision=Decision.RETRY, note="shorter, büt kind"
-    )
-
-
 def test_the_diff_is_shown_and_asked_again(terminal: Terminal) -> None:
     assert ask(terminal, "d\n", "a\n") is not None
     outside = stage("write", StageState.AWAITING_APPROVAL, attempt(1, diff_file="../../../../etc/passwd"))
@@ -149,12 +142,6 @@ def test_the_diff_is_shown_and_asked_again(terminal: Terminal) -> None:
     assert "\n+new \\x1b[2J\n" in shown
     assert "There is no diff to show." in shown
     assert "root:" not in shown
-
-
-def test_a_stage_without_a_result_says_so(terminal: Terminal) -> None:
-    nothing = stage("write", StageState.AWAITING_APPROVAL, reason="no agent answered")
-    assert ask(terminal, "d\n", "r\n", about=nothing) is not None
-    assert "it produced no result" in terminal.text()
 
 
 def test_what_was_typed_before_the_question_is_no_answer(terminal: Terminal) -> None:
@@ -198,19 +185,6 @@ def test_two_questions_are_asked_one_after_the_other(terminal: Terminal) -> None
         return answers[0]
 
     assert with_asker(terminal, both) is not None
-
-
-def test_others_go_on_while_a_person_thinks(terminal: Terminal) -> None:
-    async def beside(asker: TerminalAsker) -> Approval | None:
-        question = asyncio.ensure_future(asker(WAITS, "Good?"))
-        # Who waits for the person in the event loop does not come back from here.
-        await asyncio.sleep(0.1)
-        assert not question.done()
-        await until(lambda: terminal.so_far().endswith("[l]ater: "))
-        terminal.type("a\n")
-        return await question
-
-    assert with_asker(terminal, beside) is not None
 
 
 def test_a_person_is_asked_only_where_one_sits(

@@ -11,7 +11,6 @@ import pytest
 from codeloupe.cli.pipeline_display import PipelineDisplay, event_in_words
 from codeloupe.cli.progress import ProgressMode
 from codeloupe.model.pipeline import CriticVerdict, StageState
-from tests.rows import each
 from tests.unit.cli.run_terminal import Screen, Terminal
 from tests.unit.store.run_samples import attempt, critique, event, run, stage
 
@@ -91,11 +90,13 @@ class TestLines:
             "codeloupe: write: call failed again, for the same reason",
         ]
 
-    @each("kind", ["attempt_started", "attempt_finished", "approval_wanted"])
-    def test_what_the_next_state_tells_is_not_told_twice(self, kind: str) -> None:
-        assert event_in_words(GOING, event("x", kind=kind, stage="write")) == ""
-        asked = event("a person approved it", kind="critique", stage="write", facts={"gate": "approval"})
-        assert event_in_words(GOING, asked) == ""
+    def test_what_the_next_state_tells_is_not_told_twice(self, subtests: pytest.Subtests) -> None:
+        rows: list[str] = ["attempt_started", "attempt_finished", "approval_wanted"]
+        for kind in rows:
+            with subtests.test(kind=kind):
+                assert event_in_words(GOING, event("x", kind=kind, stage="write")) == ""
+                asked = event("a person approved it", kind="critique", stage="write", facts={"gate": "approval"})
+                assert event_in_words(GOING, asked) == ""
 
     def test_nothing_that_an_agent_said_acts_on_the_terminal_or_the_log(self) -> None:
         hostile = event("\x1b[2J\n::error::x\u202e", kind="note", stage="\x07write")
@@ -105,13 +106,6 @@ class TestLines:
     def test_no_event_can_end_the_run(self) -> None:
         assert lines(None, None, event(kind="stage_state"), 3) == []
         assert lines(GOING, event(kind="stage_state", stage="gone")) == ["codeloupe: gone"]
-
-    def test_silence_is_silent(self) -> None:
-        stream = io.StringIO()
-        with PipelineDisplay(stream=stream, mode=ProgressMode.SILENT) as display:
-            display.watch(GOING, STEP)
-            display.say("something")
-        assert stream.getvalue() == ""
 
 
 class TestTheTree:
@@ -173,15 +167,6 @@ class TestTheTree:
         assert screen.lines() == []
         assert screen.scrolled == 0
 
-    def test_a_row_that_is_too_long_is_cut(self, terminal: Terminal) -> None:
-        long = run(1, stage("write", S.FAILED, reason="word " * 100))
-        with PipelineDisplay(stream=terminal.stream, mode=ProgressMode.LIVE) as display:
-            display.watch(long, STEP)
-            drawn = Screen(80, 24)
-            drawn.feed(terminal.wait_for("0/1 stages"))
-        assert drawn.lines()[2].endswith("word…")
-        assert len(drawn.lines()[2]) <= 80
-
     def test_a_terminal_without_signs_gets_plain_ones(self) -> None:
         opened = Terminal("ascii")
         try:
@@ -196,11 +181,5 @@ class TestTheTree:
 
     def test_a_record_that_cannot_be_shown_has_no_rows(self) -> None:
         display = PipelineDisplay(stream=io.StringIO(), mode=ProgressMode.SILENT)
-        display.run = GOING.__class__.__new__(GOING.__class__)
+        display.run = run(1, stages=(object(),))
         assert display.tree() == ()
-
-    def test_before_the_first_step_it_says_so(self) -> None:
-        display = PipelineDisplay(stream=io.StringIO(), mode=ProgressMode.SILENT)
-        assert (display.status(), display.headline(), display.tree()) == ("Starting", "", ())
-        display.run = run(1, stage("a", S.AWAITING_APPROVAL), stage("b"))
-        assert display.status().startswith("0/2 stages  1 waiting for a person  ")

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from codeloupe.cli import pipeline_carrying
+import codeloupe
 from codeloupe.cli.main import main
-from codeloupe.cli.pipeline_place import open_store
-from codeloupe.cli.pipeline_run import inputs_of
-from codeloupe.errors import Crashed, NotLoggedIn, UsageError
+from codeloupe.cli.pipeline import _inputs_of, _open_store
+from codeloupe.errors import Crashed, NotLoggedIn, StoreError, UsageError
 from codeloupe.model.agent import AgentRequest
-from codeloupe.pipelines import RunOptions
+from codeloupe.model.pipeline import PipelineEvent, RunRecord
+from codeloupe.pipelines.run import RunOptions
+from codeloupe.store.runs import DirectoryRunStore
 from codeloupe.testing import ScriptedAgent, Text
 from codeloupe.testing.scripted_call import AgentStep
-from tests.rows import each
 
 
 class Ended(NamedTuple):
@@ -58,7 +58,7 @@ def agent(monkeypatch: pytest.MonkeyPatch, steps: list[AgentStep]) -> ScriptedAg
     """The command line knows only built-in agents, so this one is put behind it."""
     scripted = ScriptedAgent([lambda _: steps[-1]], cost_usd=0.01)
     made = partial(RunOptions, agents={"scripted": scripted})
-    monkeypatch.setattr(pipeline_carrying, "RunOptions", lambda **given: made(**{**given, "agent": "scripted"}))
+    monkeypatch.setattr(codeloupe, "RunOptions", lambda **given: made(**{**given, "agent": "scripted"}))
     return scripted
 
 
@@ -78,7 +78,7 @@ def test_a_run_tells_each_step_then_its_tree_and_where_its_result_is(
     call: Call, agent: ScriptedAgent, tmp_path: Path
 ) -> None:
     ended = call("run", written(tmp_path, TWO), "--input", "topic=otters = animals")
-    [run] = open_store().list()[0]
+    [run] = _open_store().list()[0]
     assert ended.exit_code == 0
     assert ended.err.splitlines() == [
         f"codeloupe: run {run.run_id} started",
@@ -91,34 +91,10 @@ def test_a_run_tells_each_step_then_its_tree_and_where_its_result_is(
         f"codeloupe: run {run.run_id} completed",
     ]
     assert ended.out.startswith(f"pair  completed  {run.run_id} · ")
-    assert f"Result    {open_store().directory(run.run_id)}/result" in ended.out
+    assert f"Result    {_open_store().directory(run.run_id)}/result" in ended.out
     assert dict(run.inputs) == {"topic": "otters = animals"}
-    assert (open_store().directory(run.run_id) / "result" / "two-output.md").read_text().strip() == "An answer."
+    assert (_open_store().directory(run.run_id) / "result" / "two-output.md").read_text().strip() == "An answer."
     assert all("otters = animals" in request.prompt for request in agent.requests)
-
-
-def test_quiet_and_json_leave_only_the_final_state(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
-    ended = call("run", written(tmp_path, TWO), "--input", "topic=x", "--json", "--quiet", "--model", "small")
-    assert (ended.exit_code, ended.err) == (0, "")
-    assert (ended.run["state"], ended.run["exit_code"], ended.run["busy"]) == ("completed", 0, False)
-    assert ended.run["stages"][0]["model"] == "small"
-    assert ended.run["usage"]["cost_usd"] == pytest.approx(0.02)
-
-
-def test_a_person_is_not_waited_for_and_goes_on_later(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
-    stopped = call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait")
-    assert stopped.exit_code == 3
-    assert stopped.err.splitlines()[-2] == "codeloupe: two: awaiting approval: Good"
-    calls = len(agent.requests)
-    again = call("resume", "last", "--retry", "two", "--note", "shorter", "--no-wait", "--json")
-    assert (again.exit_code, again.run["state"]) == (3, "awaiting_approval")
-    assert "codeloupe: two: a person asked for another attempt: shorter" in again.err
-    assert len(agent.requests) == calls + 1
-    assert "shorter" in agent.requests[-1].prompt
-    done = call("approve", "last", "two", "--note", "fine", "--resume", "--json")
-    assert (done.exit_code, done.run["state"]) == (0, "completed")
-    assert len(agent.requests) == calls + 1
-    assert call("resume", "last").err == "codeloupe: the run is completed; there is nothing left to do\n"
 
 
 def test_a_rejected_stage_is_a_failure_that_can_be_tried_again(
@@ -161,7 +137,7 @@ def test_what_the_pipeline_does_not_know_is_told_before_anything_is_spent(
         assert complaint in ended.err
         assert "hint: " in ended.err
     assert agent.requests == ()
-    assert open_store().list() == ((), {})
+    assert _open_store().list() == ((), {})
 
 
 def test_changed_files_stop_a_resume_until_they_are_accepted(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
@@ -173,23 +149,13 @@ def test_changed_files_stop_a_resume_until_they_are_accepted(call: Call, agent: 
     assert call("resume", "last", "--no-wait", "--accept-changes").exit_code == 3
 
 
-def test_a_run_that_another_process_works_on_is_left_alone(call: Call, agent: ScriptedAgent, tmp_path: Path) -> None:
-    call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait", "-q")
-    store = open_store()
-    [run] = store.list()[0]
-    with store.lock(run.run_id):
-        ended = call("resume", run.run_id)
-    assert (ended.exit_code, ended.out) == (2, "")
-    assert f"works on the run {run.run_id} already" in ended.err
-
-
 def test_an_error_that_is_not_a_stage_s_keeps_the_run_and_says_so(
     call: Call, agent: ScriptedAgent, steps: list[AgentStep], tmp_path: Path
 ) -> None:
     def breaks_the_store(request: AgentRequest) -> AgentStep:
-        [run] = open_store().list()[0]
-        (open_store().directory(run.run_id) / "journal.jsonl").unlink()
-        (open_store().directory(run.run_id) / "journal.jsonl").mkdir()
+        [run] = _open_store().list()[0]
+        (_open_store().directory(run.run_id) / "journal.jsonl").unlink()
+        (_open_store().directory(run.run_id) / "journal.jsonl").mkdir()
         return Text("x")
 
     steps.append(breaks_the_store)
@@ -199,14 +165,11 @@ def test_an_error_that_is_not_a_stage_s_keeps_the_run_and_says_so(
     assert "continues from there" in ended.err
 
 
-@each("words", [["a"], ["=b"], [" =b"], ["a=1", "a=2"]])
-def test_an_input_has_a_name_and_a_value_once(words: list[str]) -> None:
-    with pytest.raises(UsageError, match="not an input|given twice"):
-        inputs_of(words)
-
-
-def test_a_value_may_hold_anything() -> None:
-    assert inputs_of(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+def test_an_input_has_a_name_and_a_value_once(subtests: pytest.Subtests) -> None:
+    rows: list[list[str]] = [["a"], ["=b"], [" =b"], ["a=1", "a=2"]]
+    for words in rows:
+        with subtests.test(words=words), pytest.raises(UsageError, match="not an input|given twice"):
+            _inputs_of(words)
 
 
 ONE = "name: alone\ninputs: {password: {default: hunter2}, topic: {default: otters}}\n"
@@ -225,7 +188,7 @@ def test_why_a_stage_waits_is_told_once_with_the_number_of_tries_and_the_next_co
     assert ended.err.count("529") == 2
     assert ended.out.count("529") == 1
     assert "call, retry and fresh start failed: crashed:" in ended.out
-    assert f"codeloupe pipeline resume {open_store().list()[0][0].run_id} --retry one" in ended.out
+    assert f"codeloupe pipeline resume {_open_store().list()[0][0].run_id} --retry one" in ended.out
 
 
 @pytest.mark.defect("P5")
@@ -237,7 +200,7 @@ def test_a_secret_input_is_shown_nowhere(call: Call, agent: ScriptedAgent, tmp_p
     for document in (ended, shown):
         values = {each["name"]: each["value"] for each in document.run["inputs"]}
         assert values == dict.fromkeys(("password", "pin", "topic"), "[redacted]")
-    directory = open_store().directory(ended.run["run_id"])
+    directory = _open_store().directory(ended.run["run_id"])
     prompt = (directory / "stages/one/attempt-1/prompt.md").read_text(encoding="utf-8")
     assert not any(secret in prompt for secret in (token, "hunter2", "12345"))
     saying = ", gate: {command: [sh, -c, 'echo second; exit 1'], max_attempts: 1}"
@@ -283,7 +246,7 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
     call: Call, agent: ScriptedAgent, tmp_path: Path
 ) -> None:
     call("run", written(tmp_path, APPROVED), "--input", "topic=x", "--no-wait")
-    name = open_store().list()[0][0].run_id
+    name = _open_store().list()[0][0].run_id
     (tmp_path / "one.md").write_text("Do something else.")
     refused = call("resume", name, "--retry", "one", "--no-wait")
     assert refused.exit_code == 2
@@ -291,7 +254,7 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
     approved = call("approve", name, "two", "--resume")
     assert approved.exit_code == 2
     assert f"`codeloupe pipeline resume {name} --accept-changes`; your answer is kept until then" in approved.err
-    open_store().take_approval(name, "two")
+    _open_store().take_approval(name, "two")
     accepted = call("resume", name, "--accept-changes", "--no-wait")
     assert "codeloupe: one: it keeps the work that it did before its step changed" in accepted.err
     before = len(agent.requests)
@@ -305,8 +268,51 @@ def test_what_a_changed_file_needs_is_named_and_a_refused_retry_is_forgotten(
 def test_a_cost_that_nobody_tells_is_told_in_words(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     silent = ScriptedAgent([Text("An answer.")], cost_usd=None)
     made = partial(RunOptions, agents={"scripted": silent})
-    monkeypatch.setattr(pipeline_carrying, "RunOptions", lambda **given: made(**{**given, "agent": "scripted"}))
+    monkeypatch.setattr(codeloupe, "RunOptions", lambda **given: made(**{**given, "agent": "scripted"}))
     ended = call("run", written(tmp_path, ONE % ""))
     assert "cost unknown" in ended.out
     assert "?" not in ended.out
     assert " unknown " in call("list").out
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file whose agent is asked once, and then nothing more can be written."""
+    is_full: list[bool] = []
+
+    def answer(_request: object) -> Text:
+        is_full.append(True)
+        return Text("An answer.")
+
+    save = DirectoryRunStore.save
+
+    def saved(self: DirectoryRunStore, run: RunRecord, *events: PipelineEvent) -> None:
+        if is_full:
+            raise StoreError("cannot write the run: No space left on device", hint="make room")
+        save(self, run, *events)
+
+    made = partial(RunOptions, agents={"scripted": ScriptedAgent([answer])})
+    monkeypatch.setattr(codeloupe, "RunOptions", lambda **given: made(**{**given, "agent": "scripted"}))
+    monkeypatch.setattr(DirectoryRunStore, "save", saved)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.md").write_text("Do the work of one.")
+    (tmp_path / "p.yaml").write_text("name: p\nstages: [{name: one, step: one.md, writes: false}]\n")
+    return "p.yaml"
+
+
+def test_a_program_gets_the_run_as_it_is_with_the_exit_code_of_the_error(
+    pipeline: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code = main(["pipeline", "run", pipeline, "--json"])
+    told = capsys.readouterr()
+    document = json.loads(told.out)
+    assert (document["state"], document["exit_code"]) == ("interrupted", exit_code) == ("interrupted", 3)
+    assert f"the run {document['run_id']} keeps what was done" in told.err
+    assert "No space left on device" in told.err
+
+
+def test_a_person_reads_only_what_stopped_it(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "run", pipeline]) == 3
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "No space left on device" in told.err

@@ -12,16 +12,16 @@ from typing import NamedTuple
 import jsonschema
 import pytest
 
-from codeloupe.cli import pipeline_status
+from codeloupe.cli import pipeline as verb
 from codeloupe.cli.main import main
-from codeloupe.cli.pipeline_place import find_run, open_store
+from codeloupe.cli.pipeline import _find_run, _open_store
 from codeloupe.errors import RunNotFound, StoreError, UsageError
-from codeloupe.model.pipeline import Decision, RunRecord, StageState
+from codeloupe.model.pipeline import Decision, RunRecord
+from codeloupe.model.pipeline import StageState as S
 from codeloupe.reports.pipeline_json import list_schema, run_schema
-from codeloupe.store.run_store import DirectoryRunStore
+from codeloupe.store.runs import DirectoryRunStore
 from tests.unit.store.run_samples import attempt, critique, run, stage
 
-S = StageState
 NAME = "00000001"
 
 
@@ -45,7 +45,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
 
 @pytest.fixture
 def store() -> DirectoryRunStore:
-    return open_store()
+    return _open_store()
 
 
 def waiting(number: int = 1) -> RunRecord:
@@ -112,7 +112,7 @@ class TestStatus:
         # Whoever follows sleeps between two looks; then the run goes on by one step.
         worker = work()
         next(worker)
-        monkeypatch.setattr(pipeline_status, "time", SimpleNamespace(sleep=lambda _seconds: next(worker)))
+        monkeypatch.setattr(verb, "time", SimpleNamespace(sleep=lambda _seconds: next(worker)))
         ended = call("status", NAME, "--follow")
         assert ended.err.splitlines() == [
             "codeloupe: a: running",
@@ -123,52 +123,33 @@ class TestStatus:
         assert ended.out.startswith("article  failed")
         assert ended.exit_code == 3
 
-    def test_following_a_run_that_stopped_ends_at_once(self, store: DirectoryRunStore, call: Call) -> None:
-        store.create(run(1, state=S.COMPLETED))
-        assert call("status", "--follow", "--json").exit_code == 0
-
-    def test_a_damaged_run_is_told_and_not_taken_for_another(self, store: DirectoryRunStore, call: Call) -> None:
-        directory = store.create(run(1))
-        (directory / "run.json").write_text("{")
-        ended = call("status", NAME)
-        assert (ended.exit_code, ended.out) == (3, "")
-        assert "state of the run 00000001 is damaged" in ended.err
-        assert "hint: `codeloupe pipeline remove`" in ended.err
-        assert "no run can be read" in call("status").err
-
 
 class TestFinding:
     def test_the_beginning_of_a_name_is_enough_where_it_names_one(self, store: DirectoryRunStore) -> None:
         for name in ("20260314-0912-ab", "20260314-0912-cd", "20260315", "20260315-x"):
             store.create(run(1, run_id=name))
-        assert find_run(store, "20260314-0912-a") == "20260314-0912-ab"
-        assert find_run(store, "20260315") == "20260315"
+        assert _find_run(store, "20260314-0912-a") == "20260314-0912-ab"
+        assert _find_run(store, "20260315") == "20260315"
         with pytest.raises(UsageError, match="beginning of several runs:\n  20260314-0912-ab\n  20260314-0912-cd$"):
-            find_run(store, "20260314")
+            _find_run(store, "20260314")
 
     def test_a_run_that_is_not_there_is_told_with_those_that_are(self, store: DirectoryRunStore) -> None:
         with pytest.raises(RunNotFound, match="no run 'x', nor any"):
-            find_run(store, "x")
+            _find_run(store, "x")
         store.create(run(1, pipeline="two\nlines"))
         with pytest.raises(RunNotFound, match="the newest are:\n  00000001 .* running  two lines$"):
-            find_run(store, "../../etc")
+            _find_run(store, "../../etc")
 
     def test_no_run_yet_says_how_to_make_the_first(self, store: DirectoryRunStore) -> None:
         with pytest.raises(RunNotFound) as raised:
-            find_run(store, "last")
+            _find_run(store, "last")
         assert "codeloupe pipeline run FILE" in raised.value.hint
         (store.create(run(1)) / "run.json").unlink()
         with pytest.raises(StoreError, match="no run can be read: the run 00000001 has no state"):
-            find_run(store, "last")
+            _find_run(store, "last")
 
 
 class TestList:
-    def test_no_run_is_no_error(self, call: Call) -> None:
-        ended = call("list")
-        assert (ended.exit_code, ended.err) == (0, "")
-        assert ended.out == "There is no run of a pipeline yet; `codeloupe pipeline run FILE` makes the first.\n"
-        assert json.loads(call("list", "--json").out)["runs"] == []
-
     def test_runs_stand_in_a_table_and_one_that_is_damaged_below(self, store: DirectoryRunStore, call: Call) -> None:
         for number in (1, 2, 3):
             store.create(run(number))
@@ -203,18 +184,20 @@ class TestList:
 
 
 class TestAnswers:
-    @pytest.mark.parametrize(("verb", "decision"), [("approve", Decision.APPROVE), ("reject", Decision.REJECT)])
     def test_a_word_on_a_stopped_run_is_left_and_says_how_to_go_on(
-        self, store: DirectoryRunStore, call: Call, verb: str, decision: Decision
+        self, store: DirectoryRunStore, call: Call, subtests: pytest.Subtests
     ) -> None:
+        rows: list[tuple[str, Decision]] = [("approve", Decision.APPROVE), ("reject", Decision.REJECT)]
         store.create(waiting())
-        ended = call(verb, NAME, "write", "--note", "well done")
-        assert ended.exit_code == 0
-        assert f"write of the run 00000001 is {verb}" in ended.out
-        assert "`codeloupe pipeline resume 00000001` continues" in ended.out
-        word = store.take_approval(NAME, "write")
-        assert word is not None
-        assert (word.decision, word.note) == (decision, "well done")
+        for word_of, decision in rows:
+            with subtests.test(verb=word_of, decision=decision):
+                ended = call(word_of, NAME, "write", "--note", "well done")
+                assert ended.exit_code == 0
+                assert f"write of the run 00000001 is {word_of}" in ended.out
+                assert "`codeloupe pipeline resume 00000001` continues" in ended.out
+                word = store.take_approval(NAME, "write")
+                assert word is not None
+                assert (word.decision, word.note) == (decision, "well done")
 
     def test_a_process_that_waits_is_named_and_nothing_is_to_do(self, store: DirectoryRunStore, call: Call) -> None:
         store.create(waiting())
@@ -227,9 +210,10 @@ class TestAnswers:
         assert word is not None
         assert (word.decision, word.note) == (Decision.RETRY, "shorter")
 
-    @pytest.mark.parametrize(
-        ("words", "complaint", "hint"),
-        [
+    def test_what_makes_no_sense_is_refused_and_nothing_is_left(
+        self, store: DirectoryRunStore, call: Call, subtests: pytest.Subtests
+    ) -> None:
+        rows: list[tuple[tuple[str, ...], str, str]] = [
             (
                 ("approve", NAME, "research"),
                 "is not waiting for an answer; its state is completed",
@@ -240,17 +224,15 @@ class TestAnswers:
             (("approve", "nope", "write"), "there is no run 'nope'", "pipeline list"),
             (("resume", NAME, "--retry", "print"), "cannot be tried again; its state is pending", "did you mean"),
             (("resume", NAME, "--note", "x"), "--note is for --retry", "--retry STAGE"),
-        ],
-    )
-    def test_what_makes_no_sense_is_refused_and_nothing_is_left(
-        self, store: DirectoryRunStore, call: Call, words: tuple[str, ...], complaint: str, hint: str
-    ) -> None:
+        ]
         directory = store.create(waiting())
-        ended = call(*words)
-        assert (ended.exit_code, ended.out) == (2, "")
-        assert complaint in ended.err
-        assert hint in ended.err.splitlines()[-1]
-        assert not (directory / "approvals").exists()
+        for words, complaint, hint in rows:
+            with subtests.test(words=words, complaint=complaint):
+                ended = call(*words)
+                assert (ended.exit_code, ended.out) == (2, "")
+                assert complaint in ended.err
+                assert hint in ended.err.splitlines()[-1]
+                assert not (directory / "approvals").exists()
 
     @pytest.mark.defect("P5")
     def test_a_stage_that_made_nothing_cannot_be_approved(self, store: DirectoryRunStore, call: Call) -> None:
@@ -263,10 +245,6 @@ class TestAnswers:
             assert "`codeloupe pipeline resume 00000001 --retry write` tries it again" in ended.err
         assert not (directory / "approvals").exists()
 
-    def test_where_nobody_waits_the_status_is_pointed_to(self, store: DirectoryRunStore, call: Call) -> None:
-        store.create(run(1))
-        assert "see `codeloupe pipeline status 00000001`" in call("approve", NAME, "write").err
-
 
 class TestRemoval:
     def test_a_run_is_removed_and_what_that_freed_is_told(self, store: DirectoryRunStore, call: Call) -> None:
@@ -276,19 +254,6 @@ class TestRemoval:
         assert (ended.exit_code, ended.out) == (0, "removed the run 00000001, which freed 2.5 MB\n")
         assert not directory.exists()
         assert call("remove", NAME).exit_code == 2
-
-    def test_a_run_that_is_worked_on_stays(self, store: DirectoryRunStore, call: Call) -> None:
-        store.create(run(1))
-        with store.lock(NAME):
-            ended = call("remove", NAME)
-        assert ended.exit_code == 2
-        assert "works on the run 00000001" in ended.err
-        assert store.load(NAME) == run(1)
-
-    def test_a_damaged_run_can_be_removed(self, store: DirectoryRunStore, call: Call) -> None:
-        (store.create(run(1)) / "run.json").unlink()
-        assert call("remove", NAME).exit_code == 0
-        assert store.list() == ((), {})
 
 
 class TestFilesOfPipelines:
@@ -314,3 +279,24 @@ class TestFilesOfPipelines:
         assert "stages" in schemas["file"]["properties"]
         assert schemas["status"] == run_schema()
         assert schemas["list"] == list_schema()
+
+
+def test_the_run_is_on_standard_output_and_the_words_are_beside_it(
+    capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
+) -> None:
+    rows: list[tuple[tuple[str, ...], str]] = [
+        (("approve", "00000001", "write", "--resume"), "write of the run 00000001 is approved"),
+        (("reject", "00000001", "write"), "write of the run 00000001 is rejected"),
+        (("resume", "00000001", "--retry", "write"), "write of the run 00000001 is to be tried again"),
+    ]
+    store = _open_store()
+    waits = stage("write", S.AWAITING_APPROVAL, attempt(1), wants_approval="gate", reason="good?")
+    store.create(run(1, waits, state=S.AWAITING_APPROVAL))
+    for words, told in rows:
+        with subtests.test(words=words, told=told):
+            with store.lock("00000001"):
+                assert main(["pipeline", *words, "--json"]) == 0
+            ended = capsys.readouterr()
+            document = json.loads(ended.out)
+            assert (document["run_id"], document["busy"]) == ("00000001", True)
+            assert told in ended.err

@@ -9,8 +9,7 @@ import pytest
 
 from codeloupe.errors import WorkspaceError
 from codeloupe.git.repository import open_repository
-from codeloupe.git.workspace_store import GitWorkspaceStore
-from codeloupe.model.ports import KeptTree
+from codeloupe.git.workspaces import GitWorkspaceStore, KeptTree
 from tests.repository import GitRepository
 from tests.stage_workspaces import apply_patch, fill, held, sparse
 
@@ -74,13 +73,6 @@ def test_a_run_begins_with_the_tree_of_head_whatever_lies_in_the_checkout(run: R
     assert run.keep() == KeptTree(begun, {})
 
 
-def test_a_run_goes_on_with_what_it_began_with_when_head_moves(run: Run) -> None:
-    begun = run.begin()
-    run.repository.write("a.txt", "two\n")
-    run.repository.commit()
-    assert asyncio.run(run.opened().beginning()) == begun
-
-
 def test_the_repository_is_only_read(run: Run) -> None:
     before = state_of(run.repository)
     begun = run.begin()
@@ -119,15 +111,6 @@ def test_what_a_person_ignores_everywhere_is_ignored(run: Run, monkeypatch: pyte
     begun = run.begin()
     fill(run.work, {"x.swp": "1", "mine": "1", "yours": "1"})
     assert asyncio.run(run.store.changed(begun, run.keep().tree)) == ("yours",)
-
-
-def test_new_files_in_an_ignored_folder_that_holds_tracked_ones_are_ignored(run: Run) -> None:
-    run.repository.write("build/keep", "1")
-    run.repository.git("add", "--force", "build/keep")
-    run.repository.commit_staged()
-    begun = run.begin()
-    fill(run.work, {"build/keep": "2", "build/new": "1", "build/folder/new": "1"})
-    assert asyncio.run(run.store.changed(begun, run.keep().tree)) == ("build/keep",)
 
 
 def test_pipes_in_the_place_of_gits_files_hold_nobody_up(run: Run) -> None:
@@ -173,23 +156,6 @@ def test_git_tells_an_agent_what_it_changed(run: Run) -> None:
     assert run.git("diff", "--name-only") == ""
     assert run.git("diff", "--name-only", "HEAD") == "a.txt\nnew\n"
     assert kept.tree != begun
-
-
-def test_what_an_agent_commits_is_kept_as_any_other_work(run: Run) -> None:
-    begun = run.begin()
-    fill(run.work, {"a.txt": "two\n"})
-    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.invalid")
-    run.git(*identity, "commit", "--quiet", "--all", "--message", "mine")
-    run.git("gc", "--quiet", "--prune=now")
-    assert asyncio.run(run.store.changed(begun, run.keep().tree)) == ("a.txt",)
-
-
-def test_a_patch_of_the_run_applies_to_the_repository(run: Run) -> None:
-    begun = run.begin()
-    fill(run.work, {"a.txt": "two\n", "new.bin": bytes(range(200)), "sub/run.sh": "#!/bin/sh\nexit\n"})
-    patch = asyncio.run(run.store.diff(begun, run.keep().tree))
-    apply_patch(run.repository.path, patch)
-    assert held(run.repository.path) == held(run.work)
 
 
 def test_the_checkout_itself_can_be_kept_without_touching_it(run: Run) -> None:
@@ -273,12 +239,6 @@ def test_a_shallow_clone_is_served_too(run: Run, tmp_path: Path) -> None:
     shallow = Run(GitRepository(clone), tmp_path / "shallow")
     shallow.begin()
     assert shallow.git("log", "--format=%s") == "second\n"
-
-
-def test_a_run_may_lie_behind_any_name(run: Run, tmp_path: Path) -> None:
-    odd = Run(run.repository, tmp_path / 'li\nne "\\')
-    odd.begin()
-    assert odd.git("log", "--format=%s") == "the beginning\n"
 
 
 def test_a_repository_without_commits_begins_empty(repository: GitRepository, tmp_path: Path) -> None:

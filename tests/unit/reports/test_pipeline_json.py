@@ -11,13 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
-from codeloupe.model.pipeline import CriticVerdict, RunRecord, StageState
-from codeloupe.model.pipeline_definition import GateKind
+from codeloupe.model.pipeline import CriticVerdict, GateKind, RunRecord, StageState
 from codeloupe.model.usage import Usage
+from codeloupe.reports.pipeline import Places, as_it_is, exit_code_of
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
-from codeloupe.reports.pipeline_text import Places
-from codeloupe.reports.pipeline_words import as_it_stands, exit_code_of
-from tests.rows import each
 from tests.unit.store.run_samples import START, at, attempt, critique, failed_try, run, stage
 from tests.unit.store.run_strategies import any_value
 
@@ -115,8 +112,8 @@ class TestHowItStands:
     def test_what_was_under_way_is_interrupted_when_its_process_is_gone(self) -> None:
         states = [S.COMPLETED, S.RUNNING, S.GATING, S.REWORKING, S.RECOVERING, S.AWAITING_APPROVAL, S.PENDING]
         record = run(1, *(stage(state.value, state) for state in states))
-        assert as_it_stands(record, busy=True) == record
-        stands = as_it_stands(record, busy=False)
+        assert as_it_is(record, busy=True) == record
+        stands = as_it_is(record, busy=False)
         assert stands.state is S.INTERRUPTED
         assert [each.state for each in stands.stages] == [
             S.COMPLETED,
@@ -126,21 +123,25 @@ class TestHowItStands:
         ]
         assert "process that ran it is gone" in stands.stages[1].reason
 
-    @each("state", [S.COMPLETED, S.FAILED, S.CANCELLED, S.AWAITING_APPROVAL, S.INTERRUPTED])
-    def test_what_had_stopped_is_as_it_was(self, state: StageState) -> None:
-        assert as_it_stands(run(1, state=state), busy=False).state is state
-
-    def test_a_run_that_never_began_is_interrupted(self) -> None:
-        assert as_it_stands(run(1, state=S.PENDING), busy=False).state is S.INTERRUPTED
+    def test_what_had_stopped_is_as_it_was(self, subtests: pytest.Subtests) -> None:
+        rows: list[StageState] = [S.COMPLETED, S.FAILED, S.CANCELLED, S.AWAITING_APPROVAL, S.INTERRUPTED]
+        for state in rows:
+            with subtests.test(state=state):
+                assert as_it_is(run(1, state=state), busy=False).state is state
 
 
 class TestExitCodes:
-    @each(
-        ("state", "code"),
-        [(S.COMPLETED, 0), (S.AWAITING_APPROVAL, 3), (S.CANCELLED, 3), (S.INTERRUPTED, 130), (S.RUNNING, None)],
-    )
-    def test_the_state_decides(self, state: StageState, code: int | None) -> None:
-        assert exit_code_of(run(1, state=state)) == code
+    def test_the_state_decides(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[StageState, int | None]] = [
+            (S.COMPLETED, 0),
+            (S.AWAITING_APPROVAL, 3),
+            (S.CANCELLED, 3),
+            (S.INTERRUPTED, 130),
+            (S.RUNNING, None),
+        ]
+        for state, code in rows:
+            with subtests.test(state=state, code=code):
+                assert exit_code_of(run(1, state=state)) == code
 
     def test_a_gate_that_said_no_is_another_failure_than_a_call_that_failed(self) -> None:
         refused = stage("a", S.FAILED, attempt(1, critique(CriticVerdict.FAIL)))

@@ -12,14 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from codeloupe.model.pipeline import CriticVerdict, RecoveryStep, RunRecord, StageState
-from codeloupe.model.pipeline_definition import WorkspaceKind
-from codeloupe.model.usage import Usage
-from codeloupe.reports.pipeline_list import render_runs
-from codeloupe.reports.pipeline_rows import Tree, wrapped
-from codeloupe.reports.pipeline_text import Places, next_steps, render_run
+from codeloupe.model.pipeline import CriticVerdict, RecoveryStep, RunRecord, StageState, WorkspaceKind
+from codeloupe.reports.pipeline import Places, Tree, _wrapped, next_steps, render_run, render_runs
 from codeloupe.reports.plain_table import Sheet, cells
-from tests.rows import each
 from tests.unit.store.run_samples import START, at, attempt, critique, failed_try, run, stage
 from tests.unit.store.run_strategies import any_value
 
@@ -77,24 +72,25 @@ class TestTheTree:
         ]
         assert "rivers" in shown(run(1, REWORKED), verbose=True)
 
-    def test_of_an_attempt_under_way_the_last_score_is_told_as_such(self) -> None:
-        going = stage("write", S.RUNNING, attempt(1, critique(CriticVerdict.REWORK, score=30)), max_attempts=3)
-        assert "attempt 2 of 3 · last score 30" in line_with(shown(run(1, going)), "write")
-
     def test_a_person_who_has_it_tried_again_gives_it_as_many_attempts_more(self) -> None:
         again = stage("write", S.RUNNING, *map(attempt, (1, 2, 3)), max_attempts=3, attempts_before=3)
         assert "attempt 4 of 6" in line_with(shown(run(1, again)), "write")
 
-    @each(
-        ("max_attempts", "made", "words"),
-        [(1, 1, None), (0, 1, "attempt 1 ·"), (0, 2, "attempt 2 ·"), (3, 1, "attempt 1 of 3"), (2, 3, "attempt 3 ·")],
-    )
-    def test_the_limit_is_told_where_it_is_known_and_means_something(
-        self, max_attempts: int, made: int, words: str | None
-    ) -> None:
-        record = stage("write", S.COMPLETED, *map(attempt, range(1, made + 1)), chosen=made, max_attempts=max_attempts)
-        line = line_with(shown(run(1, record)), "write")
-        assert words in line if words else "attempt" not in line
+    def test_the_limit_is_told_where_it_is_known_and_means_something(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[int, int, str | None]] = [
+            (1, 1, None),
+            (0, 1, "attempt 1 ·"),
+            (0, 2, "attempt 2 ·"),
+            (3, 1, "attempt 1 of 3"),
+            (2, 3, "attempt 3 ·"),
+        ]
+        for max_attempts, made, words in rows:
+            with subtests.test(max_attempts=max_attempts, made=made):
+                record = stage(
+                    "write", S.COMPLETED, *map(attempt, range(1, made + 1)), chosen=made, max_attempts=max_attempts
+                )
+                line = line_with(shown(run(1, record)), "write")
+                assert words in line if words else "attempt" not in line
 
     def test_what_a_stage_follows_is_told_unless_it_is_the_one_above(self) -> None:
         text = shown(
@@ -126,10 +122,6 @@ class TestTheTree:
         gate = stage("write", S.FAILED, failures=(failed_try(gate=1),))
         assert "gate 2 could not decide: Overloaded" in shown(run(1, gate))
 
-    def test_what_a_stage_says_is_not_said_again_by_the_run(self) -> None:
-        failed = stage("write", S.FAILED, reason="no source")
-        assert shown(run(1, failed, state=S.FAILED, reason="write failed: no source")).count("no source") == 1
-
     def test_calls_that_failed_on_the_way_to_a_result_are_counted(self) -> None:
         done = stage("write", S.COMPLETED, attempt(1), chosen=1, failures=(failed_try(), failed_try()))
         assert "2 earlier calls failed" in shown(run(1, done))
@@ -155,19 +147,14 @@ class TestTheTree:
         text = shown(run(1, stage("c", S.AWAITING_APPROVAL, failures=(joined,))))
         assert "      the work of a and of b cannot be joined\n" in text  # no call was made
 
-    def test_notes_and_a_cost_that_is_not_known_are_told(self) -> None:
-        odd = attempt(1, notes=("big.bin was left out: 1 GB",), usage=Usage(requests=1, unknown_costs=1))
-        text = shown(run(1, stage("write", S.COMPLETED, odd, chosen=1)))
-        assert "note: big.bin was left out: 1 GB" in text
-        assert " · cost unknown · " in line_with(text, "✔ write")
-
-    @each("state", StageState)
-    def test_every_state_has_a_sign_a_word_and_a_colour(self, state: StageState) -> None:
-        record = run(1, stage("write", state), state=state)
-        plain = shown(record, ascii_only=True)
-        assert state.value.replace("_", " ") in plain
-        assert plain.isascii()
-        assert "\x1b[" in shown(record, color=True)
+    def test_every_state_has_a_sign_a_word_and_a_colour(self, subtests: pytest.Subtests) -> None:
+        for state in StageState:
+            with subtests.test(state=state):
+                record = run(1, stage("write", state), state=state)
+                plain = shown(record, ascii_only=True)
+                assert state.value.replace("_", " ") in plain
+                assert plain.isascii()
+                assert "\x1b[" in shown(record, color=True)
 
 
 class TestTheEnd:
@@ -191,9 +178,8 @@ class TestTheEnd:
         elsewhere = replace(record, workspace=WorkspaceKind.DIRECTORY)
         assert "git apply" not in shown(elsewhere, places=places)
 
-    @each(
-        ("state", "commands"),
-        [
+    def test_what_to_do_next_depends_on_where_it_stopped(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[StageState, list[str]]] = [
             (
                 S.AWAITING_APPROVAL,
                 [
@@ -208,25 +194,19 @@ class TestTheEnd:
             (S.PENDING, ["codeloupe pipeline status 00000001 --follow"]),
             (S.CANCELLED, []),
             (S.COMPLETED, []),
-        ],
-    )
-    def test_what_to_do_next_depends_on_where_it_stopped(self, state: StageState, commands: list[str]) -> None:
-        record = run(1, stage("my stage", state, attempt(1)), stage("other"), state=state)
-        assert [command for command, _ in next_steps(record, PLACES)] == commands
-        text = shown(record)
-        assert all(command in text for command in commands)
+        ]
+        for state, commands in rows:
+            with subtests.test(state=state, commands=commands):
+                record = run(1, stage("my stage", state, attempt(1)), stage("other"), state=state)
+                assert [command for command, _ in next_steps(record, PLACES)] == commands
+                text = shown(record)
+                assert all(command in text for command in commands)
 
     def test_a_stage_that_a_completed_run_is_without_can_be_tried_again(self) -> None:
         record = run(1, stage("a", S.FAILED), stage("b", S.COMPLETED, attempt(1), chosen=1), state=S.COMPLETED)
         assert [command for command, _ in next_steps(record, PLACES)] == [
             "codeloupe pipeline resume 00000001 --retry a"
         ]
-
-    def test_a_stage_that_waits_while_others_run_can_be_answered(self) -> None:
-        record = run(1, stage("a", S.AWAITING_APPROVAL, attempt(1)), stage("b", S.RUNNING))
-        commands = [command for command, _ in next_steps(record, PLACES)]
-        assert commands[0] == "codeloupe pipeline approve 00000001 a"
-        assert commands[-1] == "codeloupe pipeline status 00000001 --follow"
 
     @pytest.mark.defect("P5")
     def test_where_nothing_was_made_there_is_nothing_to_approve(self) -> None:
@@ -238,51 +218,56 @@ class TestTheEnd:
         commands = [command for command, _ in next_steps(replace(record, stages=(advised,)), PLACES)]
         assert commands == [command, "codeloupe pipeline reject 00000001 a --resume"]
 
-    def test_what_it_cost_is_told(self) -> None:
-        text = shown(run(1, stage("a", S.COMPLETED, attempt(1), chosen=1)))
-        assert line_with(text, "Spent") == "Spent     1 call, 1,200 tokens in, 340 out, $0.05"
-        assert "Spent" not in shown(run(1))
-
 
 class TestLayout:
-    @each("width", [40, 60, 80, 100])
-    @each("ascii_only", [False, True])
-    def test_no_line_of_the_tree_is_wider_than_the_terminal(self, width: int, ascii_only: bool) -> None:
-        wordy = stage(
-            "漢字" * 4,
-            S.FAILED,
-            attempt(1, critique(CriticVerdict.FAIL, summary="Long words. " * 30, blockers=("x" * 200, "y " * 100))),
-            reason="because " * 30,
-        )
-        text = shown(run(1, wordy, REWORKED, reason="why " * 60), width=width, ascii_only=ascii_only)
-        tree = text.split("\n\n")[0].splitlines()
-        assert max(map(cells, tree)) <= width
-        assert "漢字" in text or ascii_only
+    def test_no_line_of_the_tree_is_wider_than_the_terminal(self, subtests: pytest.Subtests) -> None:
+        rows: list[bool] = [False, True]
+        for ascii_only in rows:
+            rows1: list[int] = [40, 60, 80, 100]
+            for width in rows1:
+                with subtests.test(ascii_only=ascii_only, width=width):
+                    wordy = stage(
+                        "漢字" * 4,
+                        S.FAILED,
+                        attempt(
+                            1,
+                            critique(CriticVerdict.FAIL, summary="Long words. " * 30, blockers=("x" * 200, "y " * 100)),
+                        ),
+                        reason="because " * 30,
+                    )
+                    text = shown(run(1, wordy, REWORKED, reason="why " * 60), width=width, ascii_only=ascii_only)
+                    tree = text.split("\n\n")[0].splitlines()
+                    assert max(map(cells, tree)) <= width
+                    assert "漢字" in text or ascii_only
 
     def test_without_colour_there_is_no_escape_and_with_it_the_same_words(self) -> None:
         record = run(1, stage("research"), REWORKED)
         assert "\x1b" not in shown(record)
         assert re.sub(r"\x1b\[[0-9;]*m", "", shown(record, color=True)) == shown(record)
 
-    @each("hostile", ["\x1b[2J", "a\nb", "\u202egnp", "::error::x", "##[group]", "\udcff", "\0"])
-    def test_nothing_that_an_agent_wrote_acts_on_the_terminal(self, hostile: str) -> None:
-        said = critique(CriticVerdict.REWORK, summary=hostile, blockers=(hostile,), fixes=(hostile,))
-        record = run(
-            1,
-            stage(
-                hostile,
-                S.FAILED,
-                attempt(1, said, agent=hostile, model=hostile, notes=(hostile,), artifacts=(hostile,)),
-                reason=hostile,
-                failures=(failed_try(message=hostile, kind=hostile),),
-                needs=(hostile, "x"),
-            ),
-            pipeline=hostile,
-            reason=hostile,
-        )
-        text = shown(record, verbose=True, places=Places(directory=Path(f"/{hostile}")))
-        assert not re.search(r"(?m)^\s*::|##\[|a\nb", text)
-        assert not any(unicodedata.category(character) in ("Cc", "Cf", "Cs") for character in text.replace("\n", ""))
+    def test_nothing_that_an_agent_wrote_acts_on_the_terminal(self, subtests: pytest.Subtests) -> None:
+        rows: list[str] = ["\x1b[2J", "a\nb", "\u202egnp", "::error::x", "##[group]", "\udcff", "\0"]
+        for hostile in rows:
+            with subtests.test(hostile=hostile):
+                said = critique(CriticVerdict.REWORK, summary=hostile, blockers=(hostile,), fixes=(hostile,))
+                record = run(
+                    1,
+                    stage(
+                        hostile,
+                        S.FAILED,
+                        attempt(1, said, agent=hostile, model=hostile, notes=(hostile,), artifacts=(hostile,)),
+                        reason=hostile,
+                        failures=(failed_try(message=hostile, kind=hostile),),
+                        needs=(hostile, "x"),
+                    ),
+                    pipeline=hostile,
+                    reason=hostile,
+                )
+                text = shown(record, verbose=True, places=Places(directory=Path(f"/{hostile}")))
+                assert not re.search(r"(?m)^\s*::|##\[|a\nb", text)
+                assert not any(
+                    unicodedata.category(character) in ("Cc", "Cf", "Cs") for character in text.replace("\n", "")
+                )
 
     @settings(max_examples=25, suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow])
     @given(record=any_run, width=st.integers(1, 200), brief=st.booleans(), ascii_only=st.booleans())
@@ -297,7 +282,7 @@ class TestLayout:
 
     @given(text=st.text(alphabet="ab 漢é", max_size=80), room=st.integers(-5, 60))
     def test_wrapping_loses_nothing_and_keeps_to_the_room(self, text: str, room: int) -> None:
-        lines = wrapped(text, room)
+        lines = _wrapped(text, room)
         assert "".join(lines).replace(" ", "") == text.replace(" ", "")
         assert all(cells(line) <= max(room, 20) for line in lines)
 

@@ -11,13 +11,13 @@ from codeloupe.model.pipeline import (
     CriticVerdict,
     Critique,
     FailedTry,
+    GateKind,
     PipelineEvent,
     RecoveryStep,
     RunRecord,
     StageRecord,
     StageState,
 )
-from codeloupe.model.pipeline_definition import GateKind
 from codeloupe.model.usage import Usage
 
 START = datetime(2026, 3, 14, 9, 12, tzinfo=UTC)

@@ -1,1 +1,0 @@
-"""What decides on the result of a stage: a critic, a command, a review, a person."""

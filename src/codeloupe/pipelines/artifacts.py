@@ -1,0 +1,279 @@
+"""What of a workspace is a stage's result: the files that its agent made or changed, and that fit its rule.
+
+A workspace is what an agent left, so nothing in it is believed: hidden files, links that leave it, pipes, sockets,
+devices and very large files are left out, each with a note. Nothing is opened to find that out and no link is followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import stat
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from msgspec import Struct
+
+from codeloupe.config.yaml import escape
+from codeloupe.errors import ArtifactError
+from codeloupe.model.pipeline import ArtifactRule
+
+MOST_ENTRIES = 500_000
+MOST_ARTIFACT_BYTES = 50 * 1024**2
+_DEEPEST_FOLDER = 200
+# An agent that asks for the status of a repository changes these, and nothing in them is ever an artifact.
+_VERSION_CONTROL = frozenset({".git", ".hg", ".svn", ".bzr", ".jj"})
+_ENTRIES_BETWEEN_BREATHS = 500
+# Two changes within one tick of the system's clock have the same time; no system has a tick this long.
+_TICK_SECONDS = 0.02
+_MOST_NAMED = 20
+_MOST_NOTES = 50
+_NOT_IN_A_NAME = re.compile(r"[^\w.-]+")
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_HIDDEN = "hidden"
+_FILE, _LINK, _FOLDER, _DEVICE = "a file", "a link", "a folder", "a device"
+_KINDS = {
+    stat.S_IFREG: _FILE,
+    stat.S_IFLNK: _LINK,
+    stat.S_IFDIR: _FOLDER,
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+class Entry(Struct, frozen=True):
+    """One thing in a workspace: what it is, and a `stamp` that differs when it was changed; a folder has none."""
+
+    kind: str
+    size_bytes: int = 0
+    stamp: tuple[int, ...] = ()
+
+
+Snapshot = Mapping[str, Entry]
+
+
+class Collected(Struct, frozen=True, kw_only=True):
+    """What a stage left: its artifacts and all that changed, by path in the workspace, both sorted.
+
+    `notes` say what is no artifact though it might be taken for one, and why. `answer` is the artifact that holds the
+    answer because there was no other, or empty.
+    """
+
+    artifacts: tuple[str, ...]
+    changed: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    answer: str = ""
+
+
+def matches(path: str, pattern: str, *, recursive: bool) -> bool:
+    """Whether a glob means a file, named by its path below the workspace.
+
+    Without a slash it means names, at the top only unless `recursive`. With one it means the path, part by part; a part
+    `**` is any number of folders.
+    """
+    pattern = pattern.removeprefix("./")
+    if path == pattern:
+        return True
+    if "/" not in pattern.rstrip("/"):
+        folder, _, name = path.rpartition("/")
+        return (recursive or not folder) and fnmatchcase(name, pattern)
+    # One pass over the pattern, with all the places that the path may have reached: no star is tried again.
+    parts, reached = path.split("/"), {0}
+    for each in pattern.removeprefix("/").split("/"):
+        if each == "**":
+            reached = set(range(min(reached), len(parts) + 1)) if reached else reached
+        else:
+            reached = {place + 1 for place in reached if place < len(parts) and fnmatchcase(parts[place], each)}
+    return len(parts) in reached
+
+
+def identity_of(workspace: Path, *, stage: str) -> tuple[int, int, int]:
+    """What tells a directory from whatever else is in its place, a link to it too. Raises ArtifactError."""
+    try:
+        facts = workspace.lstat()
+    except OSError as error:
+        raise _unreadable(workspace, stage, error) from error
+    # What is made right after a removal may get the same number.
+    return facts.st_dev, facts.st_ino, stat.S_IFMT(facts.st_mode)
+
+
+async def snapshot(workspace: Path, *, stage: str) -> Snapshot:
+    """Everything below a directory, by its path there. Raises ArtifactError when it cannot be read, or is too much."""
+    found: dict[str, Entry] = {}
+    left = deque([""])
+    while left:
+        folder = left.popleft()
+        try:
+            entries = _entries(workspace, folder)
+        except OSError as error:
+            if not folder:
+                raise _unreadable(workspace, stage, error) from error
+            found[folder] = Entry("a folder that cannot be read")
+            continue
+        for each in entries:
+            if each.name in _VERSION_CONTROL:
+                continue
+            path = f"{folder}/{each.name}" if folder else each.name
+            # In a checkout a person may remove a file between the listing and the look.
+            with suppress(FileNotFoundError):
+                facts = each.stat(follow_symlinks=False)
+                kind = _KINDS.get(stat.S_IFMT(facts.st_mode), _DEVICE)
+                if kind is _FOLDER:
+                    found[path] = Entry(kind)
+                    left.append(path)
+                else:
+                    stamp = (facts.st_mode, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+                    found[path] = Entry(kind, facts.st_size, stamp)
+            if len(found) % _ENTRIES_BETWEEN_BREATHS == 0:
+                await asyncio.sleep(0)  # so that other stages go on, and a cancellation is noticed
+        if len(found) > MOST_ENTRIES:
+            raise ArtifactError(
+                f"the workspace of the stage {stage} holds more than {MOST_ENTRIES:,} files",
+                stage=stage,
+                hint="have the agent remove what it does not need, such as installed packages",
+            )
+    return found
+
+
+def _entries(workspace: Path, folder: str) -> list[os.DirEntry[str]]:
+    if folder.count("/") >= _DEEPEST_FOLDER:
+        raise OSError("too deep")
+    with os.scandir(workspace / folder) as listed:
+        return list(islice(listed, MOST_ENTRIES + 1))
+
+
+def _unreadable(workspace: Path, stage: str, error: OSError) -> ArtifactError:
+    return ArtifactError(
+        f"the workspace {workspace} of the stage {stage} cannot be read: {(error.strerror or str(error)).lower()}",
+        stage=stage,
+        hint="check that it is a directory that this user may read",
+    )
+
+
+async def let_time_pass(before: Snapshot) -> None:
+    """Wait until whatever is changed from now on has another time than anything in a snapshot."""
+    newest = max((entry.stamp[-1] for entry in before.values() if entry.stamp), default=0)
+    await asyncio.sleep(min(max(newest / 1e9 + _TICK_SECONDS - time.time(), 0.0), _TICK_SECONDS))
+
+
+def collect(
+    workspace: Path, rule: ArtifactRule, *, before: Snapshot, after: Snapshot, built_on: Iterable[str] = ()
+) -> Collected:
+    """The artifacts among what changed between two snapshots of a workspace.
+
+    Those of `built_on`, what the stage itself had made before in this workspace, that are still there count too, and so
+    does every required file that is there: who mends one file of several has made all of them.
+    """
+    changed = tuple(sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path)))
+    root = Path(os.path.realpath(workspace))
+    earlier = set(built_on)
+    artifacts, notes = set(), dict[str, str]()
+    for path, entry in after.items():
+        is_new = before.get(path) != entry
+        wanted, required = (
+            any(matches(path, pattern, recursive=rule.recursive) for pattern in patterns)
+            for patterns in (rule.patterns, rule.required)
+        )
+        if not (is_new or required or path in earlier):
+            continue
+        reason = why_not(root, path, entry)
+        if reason is None and (wanted or required):
+            artifacts.add(path)
+        elif reason == _HIDDEN and is_new and wanted:
+            # A hidden folder is named once, whatever it holds.
+            parts = PurePosixPath(path).parts
+            first = next(number for number, part in enumerate(parts) if part.startswith("."))
+            notes["/".join(parts[: first + 1])] = reason
+        elif reason and reason != _HIDDEN and is_new:
+            notes[path] = reason
+    told = [f"{escape(path)} was left out: it is {reason}" for path, reason in sorted(notes.items())[:_MOST_NOTES]]
+    if len(notes) > _MOST_NOTES:
+        told.append(f"{len(notes) - _MOST_NOTES:,} more were left out for such reasons")
+    return Collected(artifacts=tuple(sorted(artifacts)), changed=changed, notes=tuple(told))
+
+
+def why_not(root: Path, path: str, entry: Entry) -> str | None:
+    """Why something in a workspace, whose real path is given, is no artifact; "" for what nobody takes for one."""
+    if entry.kind == _LINK:
+        reason = _why_not_follow(root, path)
+    elif entry.kind == _FILE:
+        reason = _too_large(entry.size_bytes)
+    else:
+        reason = "" if entry.kind == _FOLDER else entry.kind
+    return _HIDDEN if reason is None and _is_hidden(path) else reason
+
+
+def _why_not_follow(root: Path, path: str) -> str | None:
+    target = Path(os.path.realpath(root / path))
+    if not target.is_relative_to(root):
+        return "a link that leaves the workspace"
+    try:
+        facts = target.stat()
+    except OSError:  # not there, or a circle of links
+        return "a link that leads nowhere"
+    if stat.S_ISDIR(facts.st_mode):
+        return ""
+    if not stat.S_ISREG(facts.st_mode):
+        return "a link to what is not a regular file"
+    return "a link to a hidden file" if _is_hidden(target.relative_to(root).as_posix()) else _too_large(facts.st_size)
+
+
+def _too_large(size: int) -> str | None:
+    is_too_large = size > MOST_ARTIFACT_BYTES
+    return f"a file of {size:,} bytes, where {MOST_ARTIFACT_BYTES:,} is the most" if is_too_large else None
+
+
+def _is_hidden(path: str) -> bool:
+    return path.startswith(".") or "/." in path
+
+
+def require(collected: Collected, rule: ArtifactRule, *, stage: str) -> None:
+    """Raises ArtifactError, which says what was there instead, unless each required artifact is there."""
+    missing = [
+        pattern
+        for pattern in rule.required
+        if not any(matches(path, pattern, recursive=rule.recursive) for path in collected.artifacts)
+    ]
+    if missing:
+        there = listed(collected.artifacts or collected.changed)
+        left_out = "".join(f"; {note}" for note in collected.notes[:_MOST_NAMED])
+        raise ArtifactError(
+            f"the stage {stage} left no {listed(missing)}; it left {there or 'no file'}{left_out}",
+            stage=stage,
+            hint="say in the step file which files are to be written, and where",
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a message: in one line, not too many."""
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(map(escape, names[:_MOST_NAMED])) + more
+
+
+def answer_name(stage: str, *, structured: bool, taken: Iterable[str], own: Iterable[str] = ()) -> str:
+    """The name under which a stage's answer is saved: never one that is taken, but for a file of our own."""
+    stem = f"{_NOT_IN_A_NAME.sub('-', stage).lstrip('.-') or 'stage'}-output"
+    ending = ".json" if structured else ".md"
+    others = set(taken).difference(own)
+    number = 1
+    while (name := f"{stem}{'' if number == 1 else f'-{number}'}{ending}") in others:
+        number += 1
+    return name
+
+
+def save_answer(workspace: Path, name: str, answer: str | Any, *, structured: bool) -> None:
+    """Write an answer to the workspace. A file of that name is replaced, never written into. Raises OSError."""
+    text = json.dumps(answer, indent=2, ensure_ascii=False) if structured else answer.rstrip("\n")
+    file = workspace / name
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, _CREATE, 0o600), "wb") as sink:
+        # Half of a character, which no encoding has, is written as its escape.
+        sink.write(f"{text}\n".encode("utf-8", "backslashreplace"))

@@ -1,0 +1,482 @@
+"""A pipeline's file: read, checked as a whole before anything is spent, and made the pipeline that it defines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from codeloupe.config.files import read_config_file
+from codeloupe.config.kinds import Mistake, Place, Wrong, in_words
+from codeloupe.config.yaml import (
+    MOST_LISTED,
+    ListNode,
+    MapNode,
+    Node,
+    Problem,
+    Refused,
+    ScalarNode,
+    closest,
+    config_error,
+    describe,
+    escape,
+    part,
+    path_in_words,
+    plain,
+    plain_or_quoted,
+    quote,
+    read_document,
+    repetitions,
+)
+from codeloupe.errors import ConfigError, UsageError
+from codeloupe.model.pipeline import ArtifactRule, GateDefinition, InputDefinition, PipelineDefinition, StageDefinition
+from codeloupe.pipelines.artifacts import answer_name, matches
+from codeloupe.pipelines.keys import (
+    AGENT_NAMES,
+    FILE,
+    GATE_KEYS,
+    MOST_NAMES,
+    MOST_SCHEMAS,
+    MOST_STAGES,
+    PIPELINE,
+    pipeline_schema,
+)
+from codeloupe.pipelines.schemas import SchemaRefused, check_schema, parse_schema
+
+__all__ = ["did_you_mean", "input_values", "load_pipeline", "pipeline_schema"]
+
+# Schemas may be inside the file, some levels below its own.
+_DEEPEST_LEVEL = 24
+_FILE_HINT = "name a pipeline's file, such as pipeline.yaml"
+_FOLDER_HINT = "paths are relative to the pipeline's folder"
+_HINT = "correct each line; `codeloupe pipeline schema` describes every key, `codeloupe pipeline validate` checks"
+_SCHEMA_HINT = "`codeloupe pipeline schema` describes every key"
+# What other programs, or other places of ours, call some of the keys.
+_SYNONYMS = {
+    "budget": "max_budget_usd",
+    "budget_usd": "budget",
+    "depends_on": "needs",
+    "max_budget_usd": "budget",
+    "prompt": "step",
+    "timeout_seconds": "timeout",
+}
+# Where the field of a definition is not called like its key.
+_FIELDS = {"timeout": "timeout_seconds", "budget": "max_budget_usd"}
+# Files by their content, and what only bounds a call or a gate left out: it shapes no work and no verdict.
+_FILES = ("step", "agent_definition")
+_PARTS = ("agent", "model", "writes", "tools", "needs", "inputs", "artifacts", "output_schema")
+_GATE_PARTS = ("kind", "agent", "model", "command", "prompt", "fail_on", "experts", "min_score")
+
+Values = Mapping[str, Any]
+_Hint = Callable[[], str]
+
+
+def load_pipeline(path: Path, *, agents: Collection[str] | None = AGENT_NAMES) -> PipelineDefinition:
+    """The pipeline that a YAML file defines. Every file that it names was found and read.
+
+    `agents` are the names of those that it may name; with None every name is taken. Raises ConfigError, which lists
+    every mistake with its line.
+    """
+    try:
+        text = read_config_file(path, name=str(path), follow_symlinks=True).text
+    except ConfigError as error:
+        is_missing = isinstance(error.__cause__, FileNotFoundError)
+        raise ConfigError(error.message, hint=_FILE_HINT if is_missing else error.hint) from error
+    except ValueError as error:  # a NUL byte
+        raise ConfigError(f"{escape(str(path))}: this cannot be the name of a file", hint=_FILE_HINT) from error
+    try:
+        root = read_document(str(path), text, deepest_level=_DEEPEST_LEVEL)
+    except Refused as refusal:
+        raise config_error([refusal.problem]) from refusal
+    files = _NamedFiles(path.absolute().parent)
+    complaints = _Complaints(str(path), root)
+    for problem in repetitions(str(path), root):
+        complaints.add_line(problem.line, problem.what, problem.hint)
+    for node in _numbers_with_colons(root):
+        what = f"{quote(node.text)} is read as the number {node.value:,}"
+        complaints.add_line(node.line, what, "write a duration as 1h30m, a text in quotes")
+    document: Any = plain(root)
+    values: Values = {}
+    try:
+        values = PIPELINE.read(document)
+    except Wrong as wrong:
+        for mistake in wrong.mistakes:
+            complaints.add_mistake(mistake)
+    _Checks(document, files, complaints).check(agents)
+    if (found := complaints.error()) is not None:
+        raise found
+    defaults = values.get("defaults", {})
+    plain_keys = ("name", "description", "workspace", "max_parallel", "max_budget_usd")
+    return PipelineDefinition(
+        **{key: values[key] for key in plain_keys if key in values},
+        file=path.absolute(),
+        inputs=tuple(InputDefinition(name=name, **(about or {})) for name, about in values.get("inputs", {}).items()),
+        stages=tuple(_stage(stage, defaults, files) for stage in values["stages"]),
+        digest=files.digest(text),
+    )
+
+
+def input_values(definition: PipelineDefinition, given: Mapping[str, str]) -> Mapping[str, str]:
+    """The value of every input of a pipeline: what is given, else its default.
+
+    Raises UsageError, which names every input that is missing or empty and has no default, and every unknown one.
+    """
+    known = {each.name: each for each in definition.inputs}
+    mistakes = [f"there is no input {plain_or_quoted(name)}" for name in given if name not in known]
+    meant = [hint for name in given if name not in known and (hint := did_you_mean(name, known))]
+    wanted = [name for name, each in known.items() if each.required and not given.get(name, "").strip()]
+    mistakes += [f"the input {name} is {'empty' if name in given else 'missing'}" for name in wanted]
+    if mistakes:
+        missing = f"give {' '.join(f'--input {name}=VALUE' for name in wanted)}" if wanted else ""
+        inputs = f"the inputs are: {', '.join(known)}" if known else "the pipeline has no inputs"
+        raise UsageError(f"{definition.name}: {'; '.join(mistakes)}", hint=" ".join(meant) or missing or inputs)
+    return {name: given.get(name, each.default or "") for name, each in known.items()}
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """A hint that names the known word which was probably meant; empty when none is near."""
+    if not isinstance(word, str):
+        return ""
+    words = tuple(known)
+    meant = synonym if (synonym := _SYNONYMS.get(word)) in words else closest(word, words)
+    return f"did you mean `{meant}`?" if meant else ""
+
+
+def _stage(values: Values, defaults: Values, files: _NamedFiles) -> StageDefinition:
+    given = {**{key: value for key, value in defaults.items() if key != "gate"}, **values}
+    gate = given.pop("gate", None)
+    gates = given.pop("gates", ()) or ([gate] if gate else ())
+    given["gates"] = tuple(_gate(gate, defaults.get("gate", {}), files) for gate in gates)
+    if "artifacts" in given:
+        schemas = {name: files.schema(each) for name, each in given["artifacts"].get("schemas", {}).items()}
+        given["artifacts"] = ArtifactRule(**{**given["artifacts"], "schemas": schemas})
+    if "output_schema" in given:
+        given["output_schema"] = files.schema(given["output_schema"])
+    stage = StageDefinition(**_fields(given, files))
+    parts = {key: files.content(given[key]) if key in given else "" for key in _FILES}
+    parts |= {key: _digest(getattr(stage, key)) for key in _PARTS}
+    return replace(stage, parts={**parts, "gates": _digest([gate.digest for gate in stage.gates])})
+
+
+def _gate(values: Values, defaults: Values, files: _NamedFiles) -> GateDefinition:
+    known = GATE_KEYS[values["kind"]]
+    values = {**{key: value for key, value in defaults.items() if key in known}, **values}
+    gate = GateDefinition(**_fields(values, files))
+    step = files.content(values["step"]) if "step" in values else ""
+    return replace(gate, digest=_digest([step, *(getattr(gate, key) for key in _GATE_PARTS)]))
+
+
+def _fields(values: Values, files: _NamedFiles) -> dict[str, Any]:
+    """Values by the names of a definition's fields, files as paths."""
+    paths = {key: files.folder / values[key] for key in _FILES if key in values}
+    return {_FIELDS.get(key, key): value for key, value in {**values, **paths}.items()}
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(to_builtins(value, enc_hook=dict), sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+class _FileRefused(Exception):
+    """A named file cannot be used; the message names it and says why."""
+
+
+class _Read(Struct, frozen=True):
+    digest: str = ""
+    schema: Mapping[str, Any] = {}
+    refusal: str = ""
+
+
+class _NamedFiles:
+    """The files that a pipeline's file names, by the path that was written, which is seen from the pipeline's folder.
+
+    Each is read once, and is part of the pipeline's digest.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[tuple[str, bool], _Read] = {}
+
+    def content(self, written: str) -> str:
+        """A digest of a readable text file with something in it, of at most 1 MB of UTF-8. Raises _FileRefused."""
+        return self._once(written, as_schema=False).digest
+
+    def schema(self, given: object) -> Mapping[str, Any]:
+        """A schema, or the one in a file, which is valid. Raises _FileRefused."""
+        return given if isinstance(given, Mapping) else self._once(str(given), as_schema=True).schema
+
+    def digest(self, text: str) -> str:
+        """A name for the content of the pipeline's own text and of every file that was read."""
+        whole = hashlib.sha256(text.encode())
+        for written, read in sorted({(written, read.digest) for (written, _), read in self._known.items()}):
+            whole.update(f"\0{written}\0{read}".encode())
+        return whole.hexdigest()
+
+    def _once(self, written: str, *, as_schema: bool) -> _Read:
+        key = (written, as_schema)
+        if key not in self._known:
+            try:
+                self._known[key] = self._read(written, as_schema=as_schema)
+            except SchemaRefused as refused:
+                self._known[key] = _Read(refusal=f"{escape(written)}: {refused}")
+            except ConfigError as error:
+                self._known[key] = _Read(refusal=error.message)
+        if self._known[key].refusal:
+            raise _FileRefused(self._known[key].refusal)
+        return self._known[key]
+
+    def _read(self, written: str, *, as_schema: bool) -> _Read:
+        if (self.folder / written).is_dir():
+            raise SchemaRefused("a folder, where a file is expected")
+        text = read_config_file(self.folder / written, name=written, follow_symlinks=True).text
+        if not text.strip("\ufeff \t\r\n"):
+            raise SchemaRefused("the file is empty")
+        if "\0" in text:
+            raise SchemaRefused("not a text file, it holds a NUL byte")
+        schema = parse_schema(written, text) if as_schema else {}
+        if as_schema:
+            check_schema(schema)
+        return _Read(hashlib.sha256(text.encode()).hexdigest(), schema)
+
+
+class _Complaints:
+    """What is wrong with a file, by places in its tree."""
+
+    def __init__(self, name: str, root: MapNode) -> None:
+        self._name = name
+        self._root = root
+        stages: Any = dict(plain(root)).get("stages")  # type: ignore[call-overload]
+        named = enumerate(stages) if isinstance(stages, list) else ()
+        self._stage_names = {
+            position: stage["name"]
+            for position, stage in named
+            if isinstance(stage, Mapping) and isinstance(stage.get("name"), str)
+        }
+        # To guess what was meant takes time, and only some are shown, so a hint is worked out late.
+        self._complaints: dict[tuple[int, str], _Hint] = {}
+
+    def add_line(self, line: int, what: str, hint: str | _Hint) -> None:
+        """Complain about a line. An alias leads to the same place twice, which counts once."""
+        self._complaints[line, what] = (lambda: hint) if isinstance(hint, str) else hint
+
+    def add(self, place: Place, what: str, hint: str | _Hint) -> None:
+        """Complain about what is at a place, or about its absence there."""
+        _, line = part(self._root, place)
+        match place:
+            case ():
+                subject = ""
+            case ("stages", int(position), *rest):
+                name = self._stage_names.get(position)
+                subject = f"stage {plain_or_quoted(name)}" if name else f"stage {position + 1}"
+                if rest:
+                    subject += f": {path_in_words(plain_or_quoted(str(rest[0])), rest[1:])}"
+            case _:
+                subject = path_in_words(plain_or_quoted(str(place[0])), place[1:])
+        self.add_line(line, f"{subject}: {what}" if subject else what, hint)
+
+    def add_mistake(self, mistake: Mistake) -> None:
+        """Complain about a value that is not of its kind."""
+        blamed, _ = part(self._root, mistake.place)
+        what = f"{mistake.what}, found {describe(blamed)}" if mistake.found else mistake.what
+        self.add(mistake.place, what, lambda: _hint(mistake, blamed))
+
+    def error(self) -> ConfigError | None:
+        """One error for all of it, in the order of the file; None when there is nothing."""
+        ranked = sorted(self._complaints.items(), key=lambda each: each[0][0])
+        problems = []
+        for number, ((line, what), hint_of) in enumerate(ranked):
+            hint = hint_of() if number < MOST_LISTED else ""
+            # The one hint for all says the same once.
+            hint = "" if hint == _SCHEMA_HINT and len(ranked) > 1 else hint
+            problems.append(Problem(f"{escape(self._name)}:{line}", what, hint, line))
+        return config_error(problems, subject="the pipeline", hint=_HINT) if problems else None
+
+
+def _hint(mistake: Mistake, blamed: Node) -> str:
+    # What is wrong is either the value or, for an unknown key, the key itself.
+    value = plain(blamed) if mistake.found or not mistake.place else mistake.place[-1]
+    if hint := did_you_mean(value, mistake.choices):
+        return hint
+    if mistake.wants_text and isinstance(value, bool | int | float):
+        return "put it in quotes"
+    if mistake.choices and not mistake.found:
+        return f"the keys are {in_words(mistake.choices)}"
+    return _SCHEMA_HINT
+
+
+def _numbers_with_colons(node: Node) -> Iterator[ScalarNode]:
+    """Numbers such as 1:30, which YAML reads in base 60 and people as a time, each in a way of their own."""
+    match node:
+        case ScalarNode():
+            if ":" in node.text and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+                yield node
+        case ListNode():
+            for item in node.items:
+                yield from _numbers_with_colons(item)
+        case MapNode():
+            for _, value in node.entries:
+                yield from _numbers_with_colons(value)
+
+
+class _Checks:
+    """What no kind of value can tell: whether the names and files that a pipeline's file names exist.
+
+    These look at the plain values and pass over what is not of its kind, so that they find their mistakes in a file
+    that has others too.
+    """
+
+    def __init__(self, document: Values, files: _NamedFiles, complaints: _Complaints) -> None:
+        self._files = files
+        self._add = complaints.add
+        self._document = document
+        stages = document.get("stages")
+        listed = enumerate(stages[:MOST_STAGES]) if isinstance(stages, list) else ()
+        self._stages = [(number, stage) for number, stage in listed if isinstance(stage, Mapping)]
+        self._defaults = each if isinstance(each := document.get("defaults"), Mapping) else {}
+
+    def check(self, agents: Collection[str] | None) -> None:
+        """Complain about stages, inputs, agents and files that are named and do not exist, and about circles."""
+        for place, name in self._named("agent"):
+            if agents is not None and name not in agents:
+                what = f"expected {in_words(tuple(agents))}, found {quote(name)}"
+                self._add(place, what, _nearest(name, agents, otherwise="name one of these"))
+        self._check_names_and_needs()
+        self._check_files()
+        inputs = self._document.get("inputs")
+        known = tuple(inputs) if isinstance(inputs, Mapping) else ()
+        for number, stage in self._stages:
+            for inside, name in _words(stage.get("inputs")):
+                if name not in known:
+                    hint = _nearest(name, known, otherwise="add it to the pipeline's `inputs`")
+                    place = ("stages", number, "inputs", *inside)
+                    self._add(place, f"the pipeline has no input {quote(name)}", hint)
+            if "gate" in stage and "gates" in stage:
+                what = "a stage has `gate` for one, or `gates` for several"
+                self._add(("stages", number, "gates"), what, "put all of them into `gates`")
+            self._check_required(number, stage)
+
+    def _check_files(self) -> None:
+        for key in ("step", "agent_definition"):
+            for place, written in self._named(key):
+                try:
+                    self._files.content(written)
+                except _FileRefused as refused:
+                    self._add(place, str(refused), _FOLDER_HINT)
+        for place, given in self._schemas():
+            try:
+                if isinstance(given, Mapping):
+                    check_schema(given)
+                elif _is_path(given):
+                    self._files.schema(given)
+            except _FileRefused as refused:
+                self._add(place, str(refused), _FOLDER_HINT)
+            except SchemaRefused as refused:
+                self._add(place, str(refused), "correct the schema")
+
+    def _check_names_and_needs(self) -> None:
+        names: dict[str, int] = {}
+        for number, stage in self._stages:
+            name = stage.get("name")
+            if isinstance(name, str) and names.setdefault(name, number) != number:
+                what = f"stage {names[name] + 1} is called {quote(name)} too"
+                self._add(("stages", number, "name"), what, "give each stage its own name")
+        needs: dict[str, list[str]] = {name: [] for name in names}
+        for number, stage in self._stages:
+            own, seen = stage.get("name"), set[str]()
+            for inside, needed in _words(stage.get("needs")):
+                place = ("stages", number, "needs", *inside)
+                if needed == own:
+                    self._add(place, "a stage cannot need itself", "remove it")
+                elif needed not in names:
+                    hint = _nearest(needed, names, otherwise="name a stage of this file")
+                    self._add(place, f"there is no stage {quote(needed)}", hint)
+                elif needed in seen:
+                    self._add(place, f"{quote(needed)} is given twice", "keep one of the two")
+                elif isinstance(own, str):
+                    needs[own].append(needed)
+                seen.add(needed)
+        for circle in _circles(needs):
+            what = f"these stages wait for each other: {' → '.join(circle)}"
+            self._add(("stages", names[circle[0]], "needs"), what, "remove one of these needs")
+
+    def _check_required(self, number: int, stage: Values) -> None:
+        """A stage that does not write leaves its answer and nothing else."""
+        artifacts, name = stage.get("artifacts"), stage.get("name")
+        if stage.get("writes", self._defaults.get("writes")) is not False or not isinstance(artifacts, Mapping):
+            return
+        named = name if isinstance(name, str) else ""
+        answer = answer_name(named, structured="output_schema" in stage, taken=())
+        for inside, required in _words(artifacts.get("required")):
+            if not matches(answer, required, recursive=False):
+                what = f"a stage that does not write leaves {answer} and no {quote(required)}"
+                place = ("stages", number, "artifacts", "required", *inside)
+                self._add(place, what, "remove it, or let the stage write")
+
+    def _named(self, key: str) -> Iterator[tuple[Place, str]]:
+        """Every text under a key of the defaults, the stages and their gates, with its place."""
+        groups: list[tuple[Place, Any]] = []
+        tops: list[tuple[Place, Values]] = [(("stages", number), stage) for number, stage in self._stages]
+        for place, top in [(("defaults",), self._defaults), *tops]:
+            gates = top.get("gates")
+            groups += [(place, top), ((*place, "gate"), top.get("gate"))]
+            groups += [
+                ((*place, "gates", index), gate)
+                for index, gate in enumerate(gates[:MOST_NAMES] if isinstance(gates, list) else ())
+            ]
+        for place, each in groups:
+            if isinstance(each, Mapping) and _is_path(each.get(key)):
+                yield (*place, key), each[key]
+
+    def _schemas(self) -> Iterator[tuple[Place, Any]]:
+        """Every schema, or the name of its file, with its place."""
+        stages: list[tuple[Place, Values]] = [(("stages", number), stage) for number, stage in self._stages]
+        for place, each in [(("defaults",), self._defaults), *stages]:
+            if "output_schema" in each and place != ("defaults",):
+                yield (*place, "output_schema"), each["output_schema"]
+            artifacts = each.get("artifacts")
+            schemas = artifacts.get("schemas") if isinstance(artifacts, Mapping) else None
+            for name, schema in list(schemas.items())[:MOST_SCHEMAS] if isinstance(schemas, Mapping) else ():
+                yield (*place, "artifacts", "schemas", name), schema
+
+
+def _circles(needs: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """Stages that need each other in a circle, the first one again at the end; each stage is in at most one."""
+    left = {name: set(needed) for name, needed in needs.items()}
+    while left:
+        ready = [name for name, needed in left.items() if not needed & left.keys()]
+        for name in ready:
+            del left[name]
+        if ready or not left:
+            continue
+        walked = [next(iter(left))]
+        while (following := next(name for name in needs[walked[-1]] if name in left)) not in walked:
+            walked.append(following)
+        circle = walked[walked.index(following) :]
+        yield [*circle, circle[0]]
+        for name in circle:
+            del left[name]
+
+
+def _nearest(word: str, known: Iterable[str], *, otherwise: str) -> _Hint:
+    return lambda: did_you_mean(word, known) or otherwise
+
+
+def _is_path(value: object) -> bool:
+    try:
+        FILE.read(value)
+    except Wrong:
+        return False
+    return True
+
+
+def _words(value: object) -> list[tuple[Place, str]]:
+    """The texts of a list, each with its place in it, or the text that is short for a list of one."""
+    if isinstance(value, str):
+        return [((), value)]
+    listed = enumerate(value[:MOST_NAMES]) if isinstance(value, list) else ()
+    return [((index,), each) for index, each in listed if isinstance(each, str)]

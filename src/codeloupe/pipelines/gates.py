@@ -1,0 +1,450 @@
+"""What decides on the result of a stage: a program, codeloupe's own review, a critic, a person.
+
+A gate that could not decide raises a CodeloupeError, which is never a PASS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
+from codeloupe.engine.parse.reasons import TRUNCATED_JSON
+from codeloupe.engine.prompt_text import cut, fenced, new_fence
+from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProcessError, ProgramNotFound
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
+from codeloupe.model.finding import Finding, Severity
+from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
+from codeloupe.model.review import Review, claim_in_words
+from codeloupe.model.spending import spent, usage_of
+from codeloupe.model.usage import Usage
+from codeloupe.system.command import Command, find_program
+from codeloupe.system.environment import program_environment
+from codeloupe.system.redaction import redact
+from codeloupe.system.streaming import StreamTimedOut, stream
+
+AskCritic = Callable[[GateDefinition, AgentRequest], Awaitable[AgentResult]]
+Gate = Callable[[GateDefinition, "GateTask"], Awaitable[Critique]]
+
+POLL_SECONDS = 0.5
+# Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
+CRITIC_VERSION = "1"
+# What each finding costs of 100 points, as in the score of a commit.
+_COST = {Severity.LOW: 5, Severity.MEDIUM: 15, Severity.HIGH: 30, Severity.CRITICAL: 50}
+_MOST_FINDINGS = 50
+_MOST_CHARACTERS = 1_500
+_MAX_OUTPUT_BYTES = 1024 * 1024
+# Colours and cursor movements; each part is bounded, so that it takes linear time.
+_ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]{0,40}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[@-Z\\-_])")
+_MOST_OUTPUT_LINES, _MOST_OUTPUT_CHARACTERS, _MOST_LINE_CHARACTERS = 60, 6_000, 500
+_MOST_REQUIREMENTS, _MOST_ANSWER, _MOST_DIFF = 200_000, 100_000, 400_000
+_MOST_NAMES, _MOST_EARLIER, _MOST_REPAIRED = 2_000, 50_000, 50_000
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+CRITIQUE_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "summary": _TEXT,
+        "verdict": {"type": "string", "enum": ["PASS", "REWORK", "FAIL"]},
+        "score": {"type": "integer", "minimum": 0, "maximum": 100},
+        "blockers": _TEXTS,
+        "fixes": _TEXTS,
+        "confidence": {"type": "number"},
+    },
+    "required": ["summary", "verdict", "score", "blockers", "fixes"],
+    "additionalProperties": False,
+}
+# An answer that is no critique must not come back from its repair as one.
+REPAIR_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"readable": {"type": "boolean"}, **CRITIQUE_SCHEMA["properties"]},
+    "required": ["readable", *CRITIQUE_SCHEMA["required"]],
+    "additionalProperties": False,
+}
+
+
+class GateTask(Struct, frozen=True, kw_only=True):
+    """What a gate judges: an attempt's workspace, what changed in it, and what the stage was to do.
+
+    `start_tree` and `tree` name in the workspace store what the stage began with and what the attempt left. Of a
+    repository they, and what changed, are without the answers that we saved there ourselves.
+    """
+
+    stage: str
+    attempt: int
+    workspace: Path
+    requirements: str
+    artifacts: tuple[Path, ...]
+    files_changed: tuple[str, ...]
+    diff: str
+    output: str
+    earlier: tuple[Critique, ...] = ()
+    start_tree: str = ""
+    tree: str = ""
+
+
+async def answer_of_a_person(
+    take: Callable[[], Approval | None],
+    ask: Callable[[], Awaitable[Approval | None]] | None,
+    *,
+    timeout_seconds: float,
+    poll_seconds: float = POLL_SECONDS,
+) -> Approval | None:
+    """What a person decided, or None when nobody did in time.
+
+    `take` returns the answer that was left, if there is one; it is called again and again. `ask` asks on a terminal
+    meanwhile, as long as it takes; whichever comes first counts. A person there who does not want to decide now is not
+    waited for.
+    """
+    if (left := take()) is not None:
+        return left
+    asking = None if ask is None else asyncio.ensure_future(ask())
+    clock = asyncio.get_running_loop().time
+    # While a person sits before the question, no clock runs out on them.
+    deadline = math.inf if asking is not None else clock() + timeout_seconds
+    try:
+        while True:
+            if asking is not None and asking.done():
+                return asking.result() or take()
+            if (left := take()) is not None:
+                return left
+            pause = min(poll_seconds, deadline - clock())
+            if pause <= 0:
+                return None
+            if asking is None:
+                await asyncio.sleep(pause)
+            else:
+                await asyncio.wait((asking,), timeout=pause)
+    finally:
+        if asking is not None and not asking.done():
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+
+async def command_gate(gate: GateDefinition, task: GateTask) -> Critique:
+    """PASS for exit code 0; else REWORK with the last output of the program, also when its time is over.
+
+    No shell reads the command. The program runs in the workspace, in a session of its own; all that it starts is gone
+    at its end or its deadline. It sees the search path, the home and the way to the network, and no credentials.
+    Raises ProgramNotFound or another ProcessError when it cannot be started, which decides nothing.
+    """
+    if not gate.command or not gate.command[0]:
+        raise ProcessError(
+            f"the command gate of {task.stage} names no program", program="", hint="give its command as a list of words"
+        )
+    # On the PATH, at an absolute path, or at a path below the workspace.
+    name = gate.command[0]
+    found = find_program(name if "/" not in name else str(task.workspace / name))
+    if found is None:
+        raise ProgramNotFound(
+            f"the command gate of {task.stage} cannot be run: there is no program {name}",
+            program=Path(name).name,
+            hint="install it, or name it by an absolute path or one below the workspace",
+        )
+    command = Command(
+        argv=(found, *gate.command[1:]),
+        cwd=task.workspace,
+        environment=program_environment(settings={"CI": "1"}),
+        timeout_seconds=gate.timeout_seconds,
+        max_output_bytes=_MAX_OUTPUT_BYTES,
+    )
+    shown = " ".join(gate.command)[:200]
+    try:
+        completed = await stream(command)
+    except StreamTimedOut as error:
+        how = f"did not finish within {gate.timeout_seconds:g} s"
+        stdout, stderr, seconds = error.stdout, error.stderr, gate.timeout_seconds
+    else:
+        stdout, stderr, seconds, code = completed.stdout, completed.stderr, completed.seconds, completed.exit_code
+        if code == 0:
+            summary, usage = last_output(f"{shown} passed"), Usage(duration_seconds=seconds)
+            return Critique(verdict=CriticVerdict.PASS, gate=GateKind.COMMAND, summary=summary, usage=usage)
+        how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
+    summary = last_output(f"{shown} {how}")
+    output = [words for words in (last_output(stdout), last_output(stderr)) if words]
+    return Critique(
+        verdict=CriticVerdict.REWORK,
+        gate=GateKind.COMMAND,
+        summary=summary,
+        blockers=tuple(f"{summary}; its last words:\n{words}" for words in output) or (f"{summary}, without a word",),
+        fixes=(f"Change what was made so that this passes: {shown}",),
+        usage=Usage(duration_seconds=seconds),
+    )
+
+
+def last_output(data: bytes | str) -> str:
+    """The last lines of a program, without what a terminal would obey, and with secrets masked before any cut."""
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    lines = []
+    for line in _ESCAPE_SEQUENCE.sub("", redact(text)).split("\n"):
+        # Of a line that a program wrote over and over the last state counts.
+        shown = line.rstrip("\r").rpartition("\r")[2].replace("\t", "    ")
+        if len(shown) > _MOST_LINE_CHARACTERS:
+            shown = f"{shown[:_MOST_LINE_CHARACTERS]} ..."
+        if shown.strip():
+            lines.append("".join(sign if sign.isprintable() else f"\\x{ord(sign):02x}" for sign in shown))
+    words = "\n".join(lines[-_MOST_OUTPUT_LINES:])
+    return words if len(words) <= _MOST_OUTPUT_CHARACTERS else f"... {words[-_MOST_OUTPUT_CHARACTERS:]}"
+
+
+class ReviewGate:
+    """Has what changed between two trees reviewed by `review`."""
+
+    def __init__(self, review: Callable[[GateDefinition, GateTask], Awaitable[Review]]) -> None:
+        self._review = review
+
+    async def __call__(self, gate: GateDefinition, task: GateTask) -> Critique:
+        """PASS, or REWORK with the findings that block. Raises PipelineError when not everything could be reviewed."""
+        if not task.files_changed:
+            return Critique(
+                verdict=CriticVerdict.REWORK,
+                gate=GateKind.REVIEW,
+                summary="there is nothing to review",
+                blockers=("the stage changed no file",),
+            )
+        review = await self._review(gate, task)
+        fail_on = review.policy.fail_on
+        blocking = [each for each in review.findings if each.can_block and each.severity.at_least(fail_on)]
+        if not blocking and not review.complete:
+            failed = [f"{unit.unit}: {unit.reason}" for unit in review.coverage.units_failed]
+            gaps = [f"{skip.file}: {skip.in_words()}" for skip in review.coverage.skipped if skip.is_gap]
+            claims = [f"{claim.file or '?'}: {claim_in_words(claim)}" for claim in review.unsettled]
+            why = "; ".join((*claims, *failed, *gaps)[:5]) or review.summary
+            raise PipelineError(
+                f"the review of {task.stage} could not look at everything, which is no PASS: {why[:_MOST_CHARACTERS]}",
+                stage=task.stage,
+                hint="mend that, then have the stage tried again; what was reviewed is not bought again",
+            )
+        if not blocking and review.exit_code != 0:
+            raise PipelineError(
+                f"the review of {task.stage} ended with exit code {review.exit_code} and names no reason",
+                stage=task.stage,
+                hint="try again",
+            )
+        places = [f"{finding.file}:{finding.line_start}" for finding in blocking]
+        heads = [f"[{each.severity.label}] {place}: {each.title}" for each, place in zip(blocking, places, strict=True)]
+        return Critique(
+            verdict=CriticVerdict.REWORK if blocking else CriticVerdict.PASS,
+            gate=GateKind.REVIEW,
+            score=score(review.findings),
+            summary=review.summary,
+            blockers=_some(
+                f"{head}\n{each.body}" if each.body else head for head, each in zip(heads, blocking, strict=True)
+            ),
+            fixes=_some(
+                f"{place}: {each.suggestion}" for place, each in zip(places, blocking, strict=True) if each.suggestion
+            ),
+            usage=review.usage,
+        )
+
+
+def score(findings: Iterable[Finding]) -> int:
+    """100 less what each finding that counts costs, at least 0."""
+    return max(0, 100 - sum(_COST[finding.severity] for finding in findings if finding.can_block))
+
+
+def _some(texts: Iterable[str]) -> tuple[str, ...]:
+    shown = [text[:_MOST_CHARACTERS] for text in texts]
+    left = len(shown) - _MOST_FINDINGS
+    return tuple(shown) if left <= 0 else (*shown[:_MOST_FINDINGS], f"and {left:,} more")
+
+
+class CriticPrompt(Struct, frozen=True):
+    """The two texts of a call."""
+
+    system: str
+    text: str
+
+
+class _Heard(Struct, frozen=True):
+    """An answer as it was understood, and what it cost."""
+
+    read: CritiqueAnswer
+    text: str
+    usage: Usage
+
+
+class CriticGate:
+    """An agent that reads what a stage made and answers PASS, REWORK or FAIL.
+
+    It is asked through `ask`, which finds the one that the gate names; `can_read` tells whether it has tools. An answer
+    that cannot be understood is asked for once more; after that it is an error, never a PASS.
+    """
+
+    def __init__(self, ask: AskCritic, *, can_read: Callable[[GateDefinition, GateTask], bool]) -> None:
+        self._ask = ask
+        self._can_read = can_read
+
+    async def __call__(self, gate: GateDefinition, task: GateTask) -> Critique:
+        """The critique. Raises an AgentError, with the cost of all its calls, or PipelineError for a bad step file."""
+        fence = new_fence()
+        can_read = self._can_read(gate, task)
+        instructions = None if gate.step is None else _instructions(gate.step, task.stage)
+        prompt = critic_prompt(task, fence=fence, instructions=instructions, also=gate.prompt, can_read=can_read)
+        question = AgentRequest(
+            system_prompt=prompt.system,
+            prompt=prompt.text,
+            working_dir=task.workspace,
+            model=gate.model,
+            permission_mode=PermissionMode.DONT_ASK,
+            tools=None if can_read else (),
+            timeout_seconds=gate.timeout_seconds,
+            output_schema=CRITIQUE_SCHEMA,
+            labels={
+                "stage": task.stage,
+                "gate": "critic",
+                "fence": fence,
+                "prompt_version": f"critic {CRITIC_VERSION}",
+            },
+        )
+        first = await self._heard(gate, question)
+        if first.read.problem is None:
+            return _critique(gate, first.read, first.usage)
+        try:
+            second = await self._heard(gate, _asked_again(question, first, fence=fence))
+        except AgentError as error:
+            _add_cost(error, first.usage)
+            raise
+        both = first.usage.plus(second.usage)
+        if second.read.problem is None:
+            return _critique(gate, second.read, both)
+        problem = OutputInvalid(
+            f"the critic's answer on attempt {task.attempt} of {task.stage} cannot be understood: "
+            f"{second.read.problem}",
+            agent="critic",
+            hint="try again, or take another agent or model for the critic",
+            output=second.text,
+            attempts=0,
+        )
+        _add_cost(problem, both)
+        raise problem
+
+    async def _heard(self, gate: GateDefinition, request: AgentRequest) -> _Heard:
+        structured: Any = None
+        try:
+            result = await self._ask(gate, request)
+        except OutputInvalid as error:
+            text, usage = error.output or error.raw_output, spent(error.attempts, error.cost_usd, error.usage)
+            read = read_critique(text)
+            if error.cut_off and read.problem is None:
+                read = CritiqueAnswer(problem=TRUNCATED_JSON)
+        else:
+            text, usage, structured = result.output, usage_of(result), result.structured
+            read = read_critique(text, structured)
+        # That an answer which was said again was a critique has to be said in so many words.
+        is_critique = isinstance(structured, dict) and structured.get("readable") is True
+        if request.output_schema is REPAIR_SCHEMA and read.problem is None and not is_critique:
+            read = CritiqueAnswer(problem="invalid answer: it is no critique")
+        return _Heard(read, text, usage)
+
+
+def _instructions(step: Path, stage: str) -> str:
+    try:
+        text = step.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise PipelineError(
+            f"the critic's instructions {step} cannot be read: {reason}", stage=stage, hint="check the gate's step"
+        ) from error
+    if not text.strip():
+        raise PipelineError(
+            f"the critic's instructions {step} are empty", stage=stage, hint="write them, or leave the gate's step out"
+        )
+    return text
+
+
+def _asked_again(question: AgentRequest, first: _Heard, *, fence: str) -> AgentRequest:
+    """To say the answer again, inventing nothing; or the question once more where nothing, or not all, was said."""
+    problem, answer = first.read.problem or "", first.text
+    if not answer.strip() or problem == TRUNCATED_JSON or problem.startswith("the run failed"):
+        # Other words, so that the ledger does not return the same answer again.
+        return replace(question, prompt=f"{question.prompt}\n\nKeep the answer short: an earlier one was not whole.")
+    half = _MOST_REPAIRED // 2
+    if len(answer) > _MOST_REPAIRED:
+        answer = f"{answer[:half]}\n[cut: {len(answer) - 2 * half:,} characters]\n{answer[-half:]}"
+    blocks = (fenced(fence, "problem", problem), fenced(fence, "answer", answer))
+    text = "\n\n".join((resource("critic_data").replace("{fence}", fence), *blocks))
+    return replace(
+        question, system_prompt=resource("critic_repair"), prompt=text, tools=(), output_schema=REPAIR_SCHEMA
+    )
+
+
+def _critique(gate: GateDefinition, read: CritiqueAnswer, usage: Usage) -> Critique:
+    verdict, blockers = read.verdict or CriticVerdict.REWORK, read.blockers
+    if verdict is CriticVerdict.PASS and read.score is not None and read.score < gate.min_score:
+        verdict = CriticVerdict.REWORK
+        blockers = (f"it was said to pass, with a score of {read.score}, which is below {gate.min_score}",)
+    return Critique(
+        verdict=verdict,
+        gate=GateKind.CRITIC,
+        score=read.score,
+        summary=read.summary,
+        blockers=blockers,
+        fixes=read.fixes,
+        confidence=read.confidence,
+        usage=usage,
+    )
+
+
+def _add_cost(error: AgentError, earlier: Usage) -> None:
+    """Let an error tell of what was spent before it, too."""
+    own = error.usage if isinstance(error.usage, TokenUsage) else TokenUsage()
+    error.usage = TokenUsage(
+        input_tokens=own.input_tokens + earlier.input_tokens,
+        cached_tokens=own.cached_tokens,
+        output_tokens=own.output_tokens + earlier.output_tokens,
+    )
+    error.attempts += earlier.requests
+    if not earlier.unknown_costs:
+        error.cost_usd = (error.cost_usd or 0.0) + earlier.cost_usd
+
+
+def critic_prompt(task: GateTask, *, fence: str, instructions: str | None, also: str, can_read: bool) -> CriticPrompt:
+    """Asks for a critique of one attempt. `instructions` are the user's own, in the place of the built-in ones."""
+    judging = resource("critic") if instructions is None else instructions.strip()
+    answer = resource("critic_answer").replace("{reading}", resource("reading_tree" if can_read else "reading_diff"))
+    text = "\n\n".join((resource("critic_data").replace("{fence}", fence), *_material(task, fence)))
+    return CriticPrompt("\n\n".join(part for part in (judging, also.strip(), answer) if part), text)
+
+
+def _material(task: GateTask, fence: str) -> Iterator[str]:
+    """What is judged, which cannot speak for itself."""
+    yield fenced(fence, "requirements", cut(task.requirements, _MOST_REQUIREMENTS))
+    here = task.workspace
+    made = [str(path.relative_to(here)) if path.is_relative_to(here) else str(path) for path in task.artifacts]
+    if made:
+        yield fenced(fence, "artifacts", _names(made))
+    if task.files_changed:
+        yield fenced(fence, "files changed", _names(task.files_changed))
+    if task.output.strip():
+        yield fenced(fence, "what the agent answered", cut(task.output, _MOST_ANSWER))
+    lines = []
+    for number, critique in enumerate(task.earlier, start=1):
+        points = "" if critique.score is None else f", score {critique.score}"
+        lines.append(f"{number}. {critique.verdict.value}{points}: {critique.summary}")
+        lines += [f"- blocker: {text}" for text in critique.blockers] + [f"- fix: {text}" for text in critique.fixes]
+        lines.append("")
+    if lines:
+        yield fenced(fence, "earlier critiques", cut("\n".join(lines[:-1]), _MOST_EARLIER))
+    yield fenced(fence, "diff", cut(task.diff, _MOST_DIFF) if task.diff.strip() else "(no file was changed)")
+
+
+def _names(names: Sequence[str]) -> str:
+    left = len(names) - _MOST_NAMES
+    # A name may hold a line end, which would make two of it.
+    lines = [name.replace("\n", "<U+000A>") for name in names[:_MOST_NAMES]]
+    return "\n".join(lines if left <= 0 else (*lines, f"[and {left:,} more]"))
+
+
+@cache
+def resource(name: str) -> str:
+    """One of our texts, as it was shipped."""
+    return (Path(__file__).with_name("prompts") / f"{name}.md").read_text(encoding="utf-8").strip()

@@ -1,0 +1,346 @@
+"""Pipelines put together: from a file to a run, with agents, workspaces, gates and the store of runs."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from codeloupe.agents.calls.budget import SpendingLimits
+from codeloupe.app import review
+from codeloupe.config.arguments import check_arguments
+from codeloupe.config.schema import Settings
+from codeloupe.configuring import configure
+from codeloupe.errors import ConfigError, NotARepository, PipelineError
+from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.workspaces import GitWorkspaceStore
+from codeloupe.model.finding import Severity
+from codeloupe.model.pipeline import (
+    Approval,
+    GateDefinition,
+    GateKind,
+    PipelineDefinition,
+    RunRecord,
+    StageRecord,
+    StageState,
+    WorkspaceKind,
+)
+from codeloupe.model.ports import Agent
+from codeloupe.model.review import Review
+from codeloupe.panel import experts_of
+from codeloupe.pipelines.agents import RunAgents, RunLimits, StageCalls
+from codeloupe.pipelines.changes import new_stage_record, with_changes
+from codeloupe.pipelines.context import Context, Joins
+from codeloupe.pipelines.definition import input_values, load_pipeline
+from codeloupe.pipelines.engine import Engine
+from codeloupe.pipelines.gates import CriticGate, GateTask, ReviewGate, answer_of_a_person, command_gate
+from codeloupe.pipelines.state import RunFiles, RunState, Watch
+from codeloupe.store.database import state_directory
+from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore
+from codeloupe.switchboard import AGENT_NAMES, AgentCalls, StageKeys, trust_of
+from codeloupe.system.redaction import is_secret, redact
+
+__all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
+
+AskPerson = Callable[[StageRecord, str], Awaitable[Approval | None]]
+
+_STORE = "store.git"
+# What a stage may add to its workspace in all. The patch of it is held in memory.
+_MOST_WORK_BYTES = 256 * 1024**2
+# So short a value is in many texts by chance.
+_SHORT = 3
+
+
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """How a run is made.
+
+    `repo` is where a worktree or a checkout comes from, and whose settings count unless `settings` are given. `agents`
+    are those of the caller by name, beside the built-in ones or in the place of one: a pipeline's file can name them.
+    `agent` and `model` are for stages that name none; `resume_run` keeps those of the run unless it is given others.
+    `ask_person` asks on a terminal, and returns None when the person wants to decide later: then the run stops. Without
+    it an approval is waited for as long as its gate says, unless `wait_for_approval` is off. `state_directory` holds
+    the run, and the ledger of its stages and critics, in the place of the user's. `accept_changes` resumes a run though
+    the pipeline's files have changed since it began.
+    """
+
+    repo: Path = Path()
+    settings: Settings | None = None
+    agents: Mapping[str, Agent] = field(default_factory=dict)
+    agent: str | None = None
+    model: str | None = None
+    ask_person: AskPerson | None = None
+    wait_for_approval: bool = True
+    watch: Watch = lambda _run, _event: None
+    state_directory: Path | None = None
+    accept_changes: bool = False
+
+    def __post_init__(self) -> None:
+        given: dict[str, object] = {name: getattr(self, name) for name in self.__struct_fields__}
+        check_arguments(agents_by_name=given.pop("agents"), **given)
+
+
+class Pipeline:
+    """A pipeline of agent stages, checked, ready to be run as often as wanted."""
+
+    def __init__(self, definition: PipelineDefinition) -> None:
+        check_arguments(definition=definition)
+        self.definition = definition
+
+    @classmethod
+    def load(cls, file: Path | str, *, agents: Collection[str] | None = None) -> Pipeline:
+        """The pipeline that a YAML file defines. Raises ConfigError, which lists every mistake with its line.
+
+        `agents` names those that the file may name beside the built-in ones. Without it every name is taken here, and
+        `run` refuses one that neither is built in nor among the agents of its options.
+        """
+        check_arguments(file=file)
+        return cls(load_pipeline(Path(file), agents=None if agents is None else (*AGENT_NAMES, *agents)))
+
+    async def run(
+        self,
+        inputs: Mapping[str, str] | None = None,
+        *,
+        options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+        run_id: str | None = None,
+        calls: AgentCalls | None = None,
+    ) -> RunRecord:
+        """Begin a run and go on until it is completed, failed or waits for a person; its record tells which.
+
+        `calls` is what a runtime shares with the run, as in `Runtime.run_pipeline`; without it the run has its own.
+        Raises UsageError for what the caller can mend, before anything is spent. A cancellation is raised when every
+        agent is gone; such a run, and one whose process was killed, is picked up by `resume_run`.
+        """
+        inputs = {} if inputs is None else inputs
+        check_arguments(inputs=inputs, options=options, run_id=run_id)
+        if calls is None:
+            with AgentCalls(state_directory=options.state_directory) as own:
+                return await self.run(inputs, options=options, run_id=run_id, calls=own)
+        definition = self.definition
+        values = input_values(definition, inputs)
+        settings = options.settings or (await configure(repo=options.repo, environment=calls.environment)).settings
+        repository = await _repository(definition.workspace, options.repo)
+        agents = _agents(definition, options, settings, calls)
+        now = datetime.now(UTC)
+        record = RunRecord(
+            run_id=run_id or f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}",
+            pipeline=definition.name,
+            file=definition.file,
+            digest=definition.digest,
+            state=StageState.PENDING,
+            stages=tuple(new_stage_record(stage) for stage in definition.stages),
+            inputs=values,
+            given=tuple(name for name in values if name in inputs),
+            secret_inputs=secret_inputs(definition, values),
+            workspace=definition.workspace,
+            repository=None if repository is None else repository.root,
+            started_at=now,
+            updated_at=now,
+            agent=options.agent,
+            model=options.model,
+        )
+        store = open_run_store(calls.state_directory)
+        store.create(record)
+        with store.lock(record.run_id):
+            run = _Run(definition, store, options, settings, repository, calls, agents)
+            return await run.go_on(record)
+
+
+async def resume_run(
+    run_id: str,
+    *,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    calls: AgentCalls | None = None,
+) -> RunRecord:
+    """Go on with a run that waits, was interrupted or whose process died; nothing that is finished is done again.
+
+    One that is at its end is returned as it is, unless a person had one of its failed stages tried again. Raises
+    RunNotFound, RunBusy while another process works on it, and UsageError when the pipeline's files have changed.
+    """
+    check_arguments(known_run_id=run_id, options=options)
+    if calls is None:
+        with AgentCalls(state_directory=options.state_directory) as own:
+            return await resume_run(run_id, options=options, calls=own)
+    store = open_run_store(calls.state_directory)
+    with store.lock(run_id):
+        record, notes = store.load(run_id), tuple[str, ...]()
+        if not record.file.is_file():
+            raise ConfigError(
+                f"the run {run_id} cannot continue: its pipeline file {record.file} no longer exists",
+                hint="put it back where it was",
+            )
+        definition = load_pipeline(record.file, agents=None)
+        if definition.digest != record.digest:
+            record, notes = with_changes(record, definition, accepted=options.accept_changes)
+        # The agent and the model given now count, else those of before; a model is meant for its agent.
+        known = record.model if options.agent in (None, record.agent) else None
+        options = replace(options, agent=options.agent or record.agent, model=options.model or known)
+        secret = secret_inputs(definition, record.inputs)
+        record = replace(record, agent=options.agent, model=options.model, secret_inputs=secret)
+        repo = record.repository or options.repo
+        settings = options.settings or (await configure(repo=repo, environment=calls.environment)).settings
+        try:
+            repository = await _repository(record.workspace, repo)
+        except NotARepository as error:
+            raise ConfigError(
+                f"the run {run_id} cannot continue: {error.message}", hint="put its repository back where it was"
+            ) from error
+        agents = _agents(definition, options, settings, calls)
+        return await _Run(definition, store, options, settings, repository, calls, agents).go_on(record, notes)
+
+
+def open_run_store(directory: Path | None = None) -> DirectoryRunStore:
+    """The runs of this machine's user, or those below another directory."""
+    return DirectoryRunStore((state_directory(os.environ) if directory is None else Path(directory)) / RUNS_DIRECTORY)
+
+
+def secret_inputs(definition: PipelineDefinition, values: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of those inputs that are secret: as the pipeline says, or as their names or values tell."""
+    declared = {each.name for each in definition.inputs if each.secret}
+    return tuple(name for name, value in values.items() if name in declared or is_secret(name, value))
+
+
+async def _repository(kind: WorkspaceKind, repo: Path) -> Repository | None:
+    return None if kind is WorkspaceKind.DIRECTORY else await open_repository(Path(repo))
+
+
+def _agents(definition: PipelineDefinition, options: RunOptions, settings: Settings, calls: AgentCalls) -> RunAgents:
+    """The agents of a run. Raises ConfigError for an agent or an expert that is not known, before anything is spent."""
+    agents = RunAgents(
+        own={**calls.own, **options.agents},
+        built_in=AGENT_NAMES,
+        make=lambda name: calls.agent(name, settings),
+        usual=calls.names(settings) if options.agent is None else (options.agent,),
+        model=options.model or settings.model,
+        keeps_sessions=settings.keep_sessions,
+    )
+    agents.check(definition)
+    for stage in definition.stages:
+        for gate in stage.gates:
+            if gate.kind is GateKind.REVIEW:
+                try:
+                    experts_of(dataclasses.replace(settings, experts=gate.experts or settings.experts))
+                except ConfigError as error:
+                    words = f"the review gate of the stage {stage.name} cannot be used: {error.message}"
+                    raise ConfigError(words, hint=error.hint) from error
+    return agents
+
+
+class _Run(Struct, frozen=True):
+    """One run with all that it needs, in one process that holds its lock."""
+
+    definition: PipelineDefinition
+    store: DirectoryRunStore
+    options: RunOptions
+    settings: Settings
+    repository: Repository | None
+    calls: AgentCalls
+    agents: RunAgents
+
+    async def go_on(self, record: RunRecord, notes: Sequence[str] = ()) -> RunRecord:
+        """Run it from where its record is. `notes` are told first."""
+        directory, settings, definition = self.store.directory(record.run_id), self.settings, self.definition
+        (directory / _STORE).mkdir(mode=0o700, exist_ok=True)
+        is_checkout = record.workspace is WorkspaceKind.CHECKOUT and self.repository is not None
+        files = RunFiles(directory, checkout=self.repository.root if is_checkout and self.repository else None)
+        workspaces = GitWorkspaceStore(directory / _STORE, source=self.repository, max_total_bytes=_MOST_WORK_BYTES)
+        values = [record.inputs.get(name, "") for name in record.secret_inputs]
+        # A program may print one line of a key.
+        secret = {part for value in values for part in (value, *value.splitlines()) if len(part) > _SHORT}
+        mask = partial(without_secrets, also=sorted(secret, key=len, reverse=True))
+        state = RunState(self.store, record, watch=self.options.watch, mask=mask)
+        if not record.base_tree:
+            base = await workspaces.beginning()
+            if files.checkout is not None:
+                base = (await workspaces.keep(files.checkout)).tree
+            record = state.move_run(record.state, base_tree=base)
+        for words in notes:
+            state.note(words)
+        limits = RunLimits(definition, state, settings)
+        keys = StageKeys(self.agents.called, trust=trust_of(trusted=not settings.untrusted))
+        calls = self.calls.part(settings, limits.spending())
+        caller = calls.caller(settings, key_of=keys.key_of, watch_files=None)
+        asking = StageCalls(definition, self.agents, limits, caller)
+
+        async def reviewed(gate: GateDefinition, task: GateTask) -> Review:
+            own = calls.part(settings, SpendingLimits(max_usd=limits.left_usd(task.stage)))
+            root = directory / "stages" / task.stage / "review"
+            return await _reviewed(gate, task, settings=settings, calls=own, root=root, workspaces=workspaces)
+
+        async def ask_person(stage: StageRecord, question: str, seconds: float) -> Approval | None:
+            ask = self.options.ask_person
+            return await answer_of_a_person(
+                lambda: self.store.take_approval(record.run_id, stage.name),
+                None if ask is None else lambda: ask(stage, question),
+                timeout_seconds=seconds if self.options.wait_for_approval else 0.0,
+            )
+
+        context = Context(
+            definition=definition,
+            state=state,
+            limits=limits,
+            files=files,
+            workspaces=workspaces,
+            joins=Joins(definition, workspaces, base=record.base_tree, run_id=record.run_id),
+            ask=asking.of_stage,
+            can_resume=self.agents.can_resume,
+            tell_tree=keys.tell,
+            gates={
+                GateKind.CRITIC: CriticGate(asking.critic, can_read=asking.critic_can_read),
+                GateKind.REVIEW: ReviewGate(reviewed),
+                GateKind.COMMAND: command_gate,
+            },
+            ask_person=ask_person,
+            left_answer=lambda stage: self.store.take_approval(record.run_id, stage),
+        )
+        return await Engine(context).run()
+
+
+def without_secrets(text: str, also: Sequence[str] = ()) -> str:
+    """A text as it may be saved: what an error or a gate says can hold what a program printed.
+
+    `also` are values that are secret in this run, the longest first.
+    """
+    for value in also:
+        text = text.replace(value, "[redacted]")
+    return redact(text)
+
+
+async def _reviewed(
+    gate: GateDefinition,
+    task: GateTask,
+    *,
+    settings: Settings,
+    calls: AgentCalls,
+    root: Path,
+    workspaces: GitWorkspaceStore,
+) -> Review:
+    """The review of what a stage changed. Raises PipelineError when it takes longer than the gate allows.
+
+    The change is the agent's and not the user's, so it is not trusted: no word in it can keep the review from finding.
+    """
+    own = dataclasses.replace(
+        settings,
+        untrusted=True,
+        keep_history=False,
+        on_incomplete="fail",
+        experts=gate.experts or settings.experts,
+        fail_on=Severity.parse(gate.fail_on) if gate.fail_on else settings.fail_on,
+    )
+    async with workspaces.committed_change(root, before=task.start_tree, after=task.tree) as change:
+        try:
+            async with asyncio.timeout(gate.timeout_seconds):
+                return await review(change, repo=root, settings=own, context=task.requirements, calls=calls)
+        except TimeoutError as error:
+            raise PipelineError(
+                f"the review of {task.stage} did not finish within {gate.timeout_seconds:g} s",
+                stage=task.stage,
+                hint="allow the gate more time; what was reviewed is not bought again",
+            ) from error

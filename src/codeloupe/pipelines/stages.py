@@ -1,0 +1,565 @@
+"""The life of one stage, from its record to its end, or to where a person is needed: attempts, gates, recovery.
+
+What an agent answered is recorded before anything else is done with it; what it left in its workspace is kept after
+that, and again from the same workspace if the process dies in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, assert_never
+
+from msgspec.structs import replace
+
+from codeloupe.errors import CodeloupeError, OutputInvalid, WorkspaceError
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.pipeline import (
+    Approval,
+    AttemptRecord,
+    CriticVerdict,
+    Critique,
+    Decision,
+    FailedTry,
+    GateKind,
+    OnFailure,
+    PastAttempt,
+    PipelineEvent,
+    RecoveryStep,
+    StageDefinition,
+    StageRecord,
+    StageRequest,
+    StageResult,
+    StageState,
+)
+from codeloupe.model.ports import AgentEventSink
+from codeloupe.model.spending import usage_of
+from codeloupe.pipelines.changes import parts_now
+from codeloupe.pipelines.context import Context
+from codeloupe.pipelines.execution import execute_stage, failure_usage
+from codeloupe.pipelines.gates import GateTask
+from codeloupe.pipelines.prompt import read_text
+from codeloupe.pipelines.recovery import (
+    Complete,
+    Escalate,
+    Execute,
+    Fail,
+    Judge,
+    Keep,
+    failed_try,
+    next_action,
+)
+from codeloupe.pipelines.state import RunState
+
+_log = logging.getLogger(__name__)
+_MOST_NOTES = 50
+_QUESTION = "Approve the work of this stage?"
+_RECOVERY_WORDS = {
+    RecoveryStep.RETRY: "the call is repeated",
+    RecoveryStep.RESUME: "its session is resumed, in a fork where the agent can",
+    RecoveryStep.FRESH: "it starts over, without its session and history",
+}
+_ANSWERS = {
+    Decision.APPROVE: ("a person approved it", CriticVerdict.PASS),
+    Decision.RETRY: ("a person asked for another attempt", CriticVerdict.REWORK),
+    Decision.REJECT: ("a person rejected it", CriticVerdict.FAIL),
+}
+
+
+def answer_in_words(answer: Approval) -> str:
+    """What a person decided, and the note."""
+    decided, note = _ANSWERS[answer.decision][0], answer.note.strip()
+    return f"{decided}: {note}" if note else decided
+
+
+def answer_event(state: RunState, answer: Approval) -> PipelineEvent:
+    """That a person decided."""
+    words = answer_in_words(answer)
+    return state.event("approval_given", words, stage=answer.stage, decision=answer.decision.value)
+
+
+def tried_again(record: StageRecord, answer: Approval) -> StageRecord:
+    """A stage that a person has tried again: what was before no longer counts towards its limits."""
+    return replace(
+        record,
+        person_note=answer.note.strip(),
+        attempts_before=len(record.attempts),
+        failures_before=len(record.failures),
+        chosen=None,
+        wants_approval="",
+        reason="",
+        ended_at=None,
+    )
+
+
+async def save_handwork(context: Context, record: StageRecord) -> None:
+    """Keep as a patch what a person changed by hand in the workspace of a stage that waited.
+
+    What goes on is the attempt as its gates saw it, and the workspace is filled anew. In the user's own tree nothing
+    is ever put back. Raises nothing: where it cannot be kept, the log says so.
+    """
+    shown = record.chosen_attempt
+    if context.is_checkout or shown is None or not shown.tree:
+        return
+    name = context.files.attempt(record.name, shown.number, "by-hand.patch")
+    try:
+        found = (await context.workspaces.keep(context.files.workspace(record.name))).tree
+        # Where it could not be filled with what was to be shown, it holds what was there before.
+        if found in {attempt.tree for attempt in record.attempts}:
+            return
+        context.files.write(name, await context.workspaces.diff(shown.tree, found))
+    except (CodeloupeError, OSError) as error:
+        _log.warning("what was changed by hand in the workspace of %s cannot be kept: %s", record.name, error)
+        return
+    words = f"what was changed by hand while it waited is no part of attempt {shown.number}; it is kept in {name}"
+    context.state.note(words, stage=record.name)
+
+
+class StageRun:
+    """Takes one stage through its life.
+
+    `slots` bound how many stages work at a time; waiting for a person takes none. `answer` is what a person said about
+    the stage while it waited, if that is known already.
+    """
+
+    def __init__(
+        self, stage: StageDefinition, context: Context, slots: asyncio.Semaphore, answer: Approval | None = None
+    ) -> None:
+        self._stage = stage
+        self._name = stage.name
+        self._answer = answer
+        self._context = context
+        self._state = context.state
+        self._files = context.files
+        self._slots = slots
+
+    @property
+    def _record(self) -> StageRecord:
+        return self._state.stage(self._name)
+
+    async def run(self) -> None:
+        """Go on until the stage is completed, failed or waits for a person; its record says which.
+
+        A cancellation is raised as it came, the agent being gone.
+        """
+        goes_on = True
+        while goes_on:
+            action = next_action(self._stage, self._record)
+            match action:
+                case Execute():
+                    async with self._slots:
+                        await self._execute(action)
+                case Keep():
+                    async with self._slots:
+                        await self._keep(action.attempt)
+                case Judge() if self._stage.gates[action.gate].kind is GateKind.APPROVAL:
+                    goes_on = await self._wait_for_approval(action)
+                case Judge():
+                    async with self._slots:
+                        await self._judge(action)
+                case Escalate():
+                    goes_on = await self._escalate(action)
+                case Complete() | Fail():
+                    await self._end(action)
+                    return
+                case _:
+                    assert_never(action)
+
+    async def _execute(self, action: Execute) -> None:
+        """Ask the agent. Its result, or how it failed, is in the record afterwards."""
+        state, context, name = self._state, self._context, self._name
+        if action.step is not RecoveryStep.FIRST:
+            words, last = _RECOVERY_WORDS[action.step], self._record.failures[-1]
+            if action.step is RecoveryStep.FRESH and last.session_id and not last.resumable:
+                words = f"{words}; {last.agent} did not keep its session"
+            state.tell(state.event("recovery", words, stage=name, step=action.step.value))
+        begun = state.event(
+            "attempt_started", stage=name, attempt=action.attempt, step=action.step.value, session=action.session
+        )
+        state.move(
+            self._record,
+            StageState.RUNNING,
+            begun,
+            reason="",
+            wants_approval="",
+            started_at=self._record.started_at or datetime.now(UTC),
+            parts=parts_now(self._stage, state.run.inputs),
+            outdated=(),
+        )
+        agent, heard = context.ask(self._stage, action.agent), list[AgentResult]()
+
+        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+            prompt = self._files.attempt(name, action.attempt, "prompt.md")
+            self._files.write_quietly(prompt, state.masked(request.prompt))
+            heard.append(await agent(request, emit))
+            return heard[-1]
+
+        workspace: Path | None = None
+        try:
+            workspace = await self._ready_workspace(action)
+            result = await execute_stage(
+                self._request(action, workspace),
+                replace(self._stage, max_budget_usd=context.limits.left_usd(name)),
+                workspace=workspace,
+                ask=ask,
+                emit=context.emit,
+                resume_session=action.session or None,
+                built_on=await self._built_on(action),
+                # The user's own tree is not ours to write to.
+                answers=self._files.made_attempt(name, action.attempt) if context.is_checkout else None,
+            )
+        except (CodeloupeError, OSError) as error:
+            await self._failed(action, error, heard[-1] if heard else None, workspace)
+        else:
+            self._answered(action, result, workspace)
+
+    async def _ready_workspace(self, action: Execute) -> Path:
+        """The stage's workspace with what this attempt begins with. In the user's own tree nothing is put back."""
+        context, record = self._context, self._record
+        workspace = self._files.made_workspace(self._name)
+        if not record.start_tree:
+            # Also where it cannot be joined: that is tried again when one of these has changed.
+            record = replace(record, built_on=context.built_on(self._stage))
+            try:
+                if context.is_checkout:
+                    tree = (await context.workspaces.keep(workspace)).tree
+                else:
+                    tree = await context.joins.together(self._stage.needs, context.chosen_trees())
+                record = replace(record, start_tree=tree)
+            finally:
+                self._state.put(record)
+        if not context.is_checkout:
+            previous = record.attempts[-1].tree if record.attempts else ""
+            beginning = {RecoveryStep.RESUME: action.tree, RecoveryStep.FRESH: record.start_tree}
+            tree = beginning.get(action.step) or previous or record.start_tree
+            await self._fill(workspace, tree, action.attempt)
+        return workspace
+
+    async def _fill(self, workspace: Path, tree: str, attempt: int) -> None:
+        await self._context.workspaces.put(tree, workspace)
+        failures = sum(failure.attempt == attempt for failure in self._record.failures)
+        self._context.tell_tree(workspace, tree, failures)
+
+    def _request(self, action: Execute, workspace: Path) -> StageRequest:
+        stage, run, record = self._stage, self._state.run, self._record
+        lineage = self._context.joins.lineage(stage.name)
+        chosen = (run.stage(name).chosen_attempt for name in lineage)
+        names = dict.fromkeys(name for each in chosen if each is not None for name in each.artifacts)
+        fresh = action.step is RecoveryStep.FRESH
+        past = [] if fresh else [PastAttempt(number=one.number, critiques=one.critiques) for one in record.attempts]
+        if record.person_note:
+            said = Critique(verdict=CriticVerdict.REWORK, gate=GateKind.APPROVAL, summary=record.person_note)
+            last = past.pop() if past else PastAttempt(number=max(len(record.earlier) + len(record.attempts), 1))
+            past.append(replace(last, critiques=(*last.critiques, said)))
+        return StageRequest(
+            stage=stage.name,
+            step_file=stage.step,
+            agent_definition=stage.agent_definition,
+            # A later stage may have removed what an earlier one made.
+            prior_artifacts=tuple(path for name in names if (path := workspace / name).is_file()),
+            elicitation_context=stage.given(run.inputs),
+            attempt_history=tuple(past),
+            prior_answers=self._context.kept_answers(lineage),
+        )
+
+    async def _built_on(self, action: Execute) -> tuple[str, ...]:
+        """What the stage itself made earlier and this call finds: of the last attempt, and of the session."""
+        record = self._record
+        if action.step is RecoveryStep.FRESH:
+            return ()
+        made = record.attempts[-1].artifacts if record.attempts else ()
+        if action.step is not RecoveryStep.RESUME or not action.tree:
+            return made
+        return (*made, *await self._context.workspaces.changed(record.start_tree, action.tree))
+
+    def _answered(self, action: Execute, result: StageResult, workspace: Path) -> None:
+        """Record the attempt, at once: it is paid for. Its tree is kept in the next step."""
+        home, number = workspace.absolute(), action.attempt
+        attempt = AttemptRecord(
+            number=number,
+            step=action.step,
+            artifacts=tuple(str(path.relative_to(home)) for path in result.artifacts if path.is_relative_to(home)),
+            session_id=result.session_id,
+            agent=result.agent,
+            model=result.model,
+            duration_seconds=result.duration_seconds,
+            usage=result.usage,
+            notes=result.notes,
+            output_file=self._files.attempt(self._name, number, "output.md"),
+            saved_answer=result.saved_answer,
+        )
+        self._state.put(replace(self._record, attempts=(*self._record.attempts, attempt), unanswered=0))
+        self._files.write_quietly(attempt.output_file, result.output)
+
+    async def _failed(
+        self, action: Execute, error: Exception, answer: AgentResult | None, workspace: Path | None
+    ) -> None:
+        """Record the failure, with what the call cost and, where its session can be resumed, what it left."""
+        # An answer that is not as asked was paid for too; its session is known from it.
+        usage = failure_usage(error) if answer is None else usage_of(answer)
+        failure = failed_try(error, step=action.step, attempt=action.attempt, usage=usage)
+        if failure.kind == "budget_exhausted" and "codeloupe" not in failure.hint:
+            failure = replace(failure, hint=self._context.limits.advice(self._name) or failure.hint)
+        if answer is not None:
+            failure = replace(failure, session_id=answer.session_id, agent=answer.agent)
+        if failure.session_id and self._context.can_resume(failure.agent) and workspace is not None:
+            try:
+                tree = (await self._context.workspaces.keep(workspace)).tree
+                failure = replace(failure, tree=tree, resumable=True)
+            except WorkspaceError as trouble:
+                _log.warning("what a failed call of %s left cannot be kept: %s", self._name, trouble)
+        self._record_failure(failure, _unused_answer(error) if answer is None else answer.output)
+
+    def _record_failure(self, failure: FailedTry, answer: str = "") -> None:
+        """Record a failure and go over to recovery. An `answer` that could not be used is kept, and named."""
+        record, state = self._record, self._state
+        if answer.strip():
+            file = f"unused-answer-{len(record.failures) + 1}.md"
+            name = self._files.attempt(self._name, failure.attempt, file)
+            if path := self._files.write_quietly(name, state.masked(answer)):
+                kept = f"its answer is in {path}"
+                failure = replace(failure, hint="; ".join(filter(None, (failure.hint, kept))))
+        event = state.event(
+            "try_failed",
+            failure.message,
+            stage=self._name,
+            attempt=failure.attempt,
+            step=failure.step.value,
+            error=failure.kind,
+            gate=failure.gate,
+            hint=failure.hint,
+        )
+        masked = replace(failure, message=event.message, hint=str(event.facts["hint"]))
+        failures = (*record.failures, masked)
+        state.move(record, StageState.RECOVERING, event, failures=failures, unanswered=0, reason=event.message)
+
+    async def _keep(self, number: int) -> None:
+        """Keep what the last attempt left; what cannot be kept is no part of its work, and a note says so."""
+        record, workspaces = self._record, self._context.workspaces
+        try:
+            kept = await workspaces.keep(self._files.workspace(self._name))
+            changed = await workspaces.changed(record.start_tree, kept.tree)
+            diff_file = self._files.attempt(self._name, number, "diff.patch")
+            self._files.write(diff_file, await workspaces.diff(record.start_tree, kept.tree))
+        except (CodeloupeError, OSError) as error:
+            trouble = error
+            if not isinstance(error, WorkspaceError):
+                words = error.message if isinstance(error, CodeloupeError) else error.strerror or str(error)
+                trouble = WorkspaceError(
+                    f"what the stage {self._name} left cannot be kept: {words}",
+                    stage=self._name,
+                    hint="free some disk space, then retry the stage: its agent is not asked again",
+                )
+            self._record_failure(failed_try(trouble, step=RecoveryStep.FIRST, attempt=number))
+            return
+        last = record.attempts[-1]
+        notes = [f"{name} was not kept: {reason}" for name, reason in kept.left_out.items()]
+        if len(notes) > _MOST_NOTES:
+            notes[_MOST_NOTES:] = [f"{len(notes) - _MOST_NOTES:,} more files were not kept"]
+        attempt = replace(
+            last,
+            tree=kept.tree,
+            files_changed=changed,
+            diff_file=diff_file,
+            artifacts=tuple(name for name in last.artifacts if name not in kept.left_out),
+            notes=(*last.notes, *notes),
+        )
+        done = self._state.event(
+            "attempt_finished",
+            stage=self._name,
+            attempt=number,
+            cost_usd=attempt.usage.cost_usd,
+            seconds=round(attempt.duration_seconds, 3),
+            artifacts=len(attempt.artifacts),
+            files_changed=len(changed),
+        )
+        self._state.move(record, StageState.GATING, done, attempts=(*record.attempts[:-1], attempt))
+
+    async def _judge(self, action: Judge) -> None:
+        """Let a gate decide. Its verdict, or why it could not, is in the record afterwards."""
+        gate, record = self._stage.gates[action.gate], self._record
+        self._state.move(record, StageState.GATING, reason="", wants_approval="")
+        try:
+            task = await self._task(action.attempt)
+            if gate.kind in (GateKind.CRITIC, GateKind.REVIEW):
+                self._context.limits.left_usd(self._name)
+            critique = await self._context.gates[gate.kind](gate, task)
+        except (CodeloupeError, OSError) as error:
+            earlier = record.failures[record.failures_before :]
+            again = any(failure.attempt == action.attempt and failure.gate == action.gate for failure in earlier)
+            failure = failed_try(
+                error,
+                step=RecoveryStep.RETRY if again else RecoveryStep.FIRST,
+                attempt=action.attempt,
+                gate=action.gate,
+                usage=failure_usage(error),
+            )
+            self._record_failure(failure, _unused_answer(error))
+        else:
+            self._decided(action, critique)
+
+    def _decided(self, action: Judge, critique: Critique, *events: PipelineEvent, **changes: Any) -> None:
+        """Record a gate's verdict; when it sends the stage back, the state says so in the same moment."""
+        state, record, mask = self._state, self._record, self._state.masked
+        critique = replace(
+            critique,
+            summary=mask(critique.summary),
+            blockers=tuple(map(mask, critique.blockers)),
+            fixes=tuple(map(mask, critique.fixes)),
+            gate_digest=self._stage.gates[action.gate].digest,
+        )
+        attempts = tuple(
+            replace(attempt, critiques=(*attempt.critiques, critique)) if attempt.number == action.attempt else attempt
+            for attempt in record.attempts
+        )
+        event = state.event(
+            "critique",
+            critique.summary,
+            stage=self._name,
+            attempt=action.attempt,
+            gate=critique.gate.value,
+            verdict=critique.verdict.value,
+            score=critique.score,
+            blockers=len(critique.blockers),
+            cost_usd=critique.usage.cost_usd,
+        )
+        judged = replace(record, attempts=attempts, unanswered=0, **changes)
+        if isinstance(next_action(self._stage, judged), Execute) and record.state is StageState.GATING:
+            why = f"attempt {action.attempt} was sent back by its {critique.gate.value} gate"
+            state.move(judged, StageState.REWORKING, *events, event, reason=why)
+        else:
+            state.put(judged, *events, event)
+
+    async def _task(self, number: int) -> GateTask:
+        context, record, stage = self._context, self._record, self._stage
+        attempt = next(attempt for attempt in record.attempts if attempt.number == number)
+        await self._show(attempt)
+        workspace, ours = self._files.workspace(self._name), context.own_answers()
+        start, tree = [await context.workspaces.without(each, ours) for each in (record.start_tree, attempt.tree)]
+        requirements = read_text(stage.step, "step file", self._name)
+        if given := stage.given(self._state.run.inputs):
+            listed = "\n".join(f"{name}: {value}" for name, value in given.items())
+            requirements = f"{requirements.strip()}\n\nInputs:\n{listed}"
+        return GateTask(
+            stage=self._name,
+            attempt=number,
+            workspace=workspace,
+            requirements=requirements,
+            artifacts=tuple(workspace / name for name in attempt.artifacts),
+            files_changed=tuple(file for file in attempt.files_changed if file not in ours),
+            diff=await context.workspaces.diff(start, tree),
+            output=self._files.read(attempt.output_file),
+            earlier=tuple(word for past in record.attempts if past.number < number for word in past.critiques),
+            start_tree=start,
+            tree=tree,
+        )
+
+    async def _show(self, attempt: AttemptRecord) -> None:
+        """Make the workspace hold what an attempt left, and nothing else: that is what would go on."""
+        if not self._context.is_checkout:
+            await self._fill(self._files.made_workspace(self._name), attempt.tree, attempt.number)
+        elif attempt.number != max(each.number for each in (*self._record.earlier, *self._record.attempts)):
+            raise WorkspaceError(
+                f"attempt {attempt.number} of {self._name} cannot be judged: the checkout holds a later one",
+                stage=self._name,
+                hint=f"its patch is {attempt.diff_file}; what is in a checkout is never put back by itself",
+            )
+
+    async def _wait_for_approval(self, action: Judge) -> bool:
+        """Let a person decide at a gate; False when nobody does, and the stage goes on waiting."""
+        gate, state, record = self._stage.gates[action.gate], self._state, self._record
+        question = gate.prompt.strip() or _QUESTION
+        if record.state is not StageState.AWAITING_APPROVAL or record.wants_approval != "gate":
+            wanted = state.event("approval_wanted", question, stage=self._name, attempt=action.attempt, wants="gate")
+            if not self._context.is_checkout:
+                try:  # for a person to look at; where that fails, the patch is there
+                    await self._show(next(each for each in record.attempts if each.number == action.attempt))
+                except WorkspaceError as error:
+                    state.note(error.message, stage=self._name)
+            changes = {"reason": question, "wants_approval": "gate", "chosen": action.attempt}
+            record = state.move(record, StageState.AWAITING_APPROVAL, wanted, **changes)
+        answer = await self._context.ask_person(record, question, gate.timeout_seconds)
+        if answer is None:
+            return False
+        await save_handwork(self._context, self._record)
+        record = self._record
+        changes = {"wants_approval": "", "reason": ""}
+        if answer.decision is Decision.RETRY:
+            # What a person asks for is not bound by the number of attempts that the gates allow.
+            changes |= {"attempts_before": len(record.attempts), "failures_before": len(record.failures)}
+        verdict, words = _ANSWERS[answer.decision][1], answer_in_words(answer)
+        critique = Critique(verdict=verdict, gate=GateKind.APPROVAL, summary=words)
+        self._decided(action, critique, answer_event(state, answer), **changes)
+        return True
+
+    async def _escalate(self, action: Escalate) -> bool:
+        """Give the stage up as its pipeline wants it: to a person, or for good. True when it goes on at once."""
+        state, record, policy = self._state, self._record, self._stage.on_failure
+        given_up = state.event("recovery", action.reason, stage=self._name, step=policy.value)
+        if policy is not OnFailure.ESCALATE:
+            await self._end(Fail(action.attempt, action.reason), given_up)
+            return False
+        if record.state is not StageState.AWAITING_APPROVAL or record.wants_approval != "escalation":
+            wanted = state.event("approval_wanted", action.reason, stage=self._name, wants="escalation")
+            # For the person to look at: a later attempt, or a call that failed, may have left something else there.
+            await self._put_back(replace(record, chosen=action.attempt))
+            changes = {"reason": wanted.message, "wants_approval": "escalation", "chosen": action.attempt}
+            record = state.move(record, StageState.AWAITING_APPROVAL, given_up, wanted, **changes)
+        answer, self._answer = self._answer, None
+        answer = answer or await self._context.ask_person(record, action.reason, 0.0)
+        if answer is None:
+            return False
+        await save_handwork(self._context, self._record)
+        said, words = answer_event(state, answer), answer_in_words(answer)
+        match answer.decision:
+            case Decision.APPROVE if action.attempt is None:
+                again = f"`codeloupe pipeline resume {state.run.run_id} --retry {self._name}` tries it again"
+                state.note(f"{words}, but it has no work to approve; {again}", stage=self._name)
+            case Decision.APPROVE:
+                await self._end(Complete(action.attempt or 0, words), said)
+            case Decision.REJECT:
+                await self._end(Fail(action.attempt, words), said)
+            case Decision.RETRY:
+                state.put(tried_again(self._record, answer), said)
+                return True
+            case _:
+                assert_never(answer.decision)
+        return False
+
+    async def _end(self, action: Complete | Fail, *events: PipelineEvent) -> None:
+        """The last move. The workspace holds the work that is kept, for whoever looks there."""
+        record = replace(self._record, chosen=action.attempt)
+        note = await self._put_back(record)
+        self._state.move(
+            record,
+            StageState.COMPLETED if isinstance(action, Complete) else StageState.FAILED,
+            *events,
+            reason="; ".join(filter(None, (action.reason, note))),
+            wants_approval="",
+            ended_at=datetime.now(UTC),
+        )
+
+    async def _put_back(self, record: StageRecord) -> str:
+        """Make the workspace hold the chosen attempt; a note where that cannot be."""
+        chosen = record.chosen_attempt
+        if chosen is None or not chosen.tree:
+            return ""
+        if self._context.is_checkout:
+            patch = f"the patch of attempt {chosen.number} is {chosen.diff_file}"
+            if chosen.number != record.attempts[-1].number:
+                return f"the checkout holds a later attempt; {patch}"
+            has_more = any(failure.attempt > chosen.number for failure in record.failures)
+            return f"the checkout may also hold what calls after it left that failed; {patch}" if has_more else ""
+        try:
+            await self._context.workspaces.put(chosen.tree, self._files.made_workspace(record.name))
+        except (WorkspaceError, OSError) as error:
+            return f"the workspace does not hold attempt {chosen.number}: {error}"
+        return ""
+
+
+def _unused_answer(error: Exception) -> str:
+    """What an agent said that could not be used; nothing where it said nothing."""
+    cause = error if isinstance(error, OutputInvalid) else error.__cause__
+    return (cause.output or cause.raw_output) if isinstance(cause, OutputInvalid) else ""

@@ -1,0 +1,247 @@
+"""The state of a run: which transitions are allowed, written down at every step, and the files beside it.
+
+Nothing is awaited between a change and its being saved, so no other stage sees one without the other, and a process
+that dies has lost at most what it was about to write.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from codeloupe.errors import ForbiddenTransition
+from codeloupe.model.pipeline import WORKING_STATES, PipelineEvent, RunRecord, StageRecord, StageState
+from codeloupe.store.runs import DirectoryRunStore
+
+Watch = Callable[[RunRecord, PipelineEvent], None]
+Mask = Callable[[str], str]
+Fact = str | int | float | bool | None
+Transitions = Mapping[StageState, frozenset[StageState]]
+
+_PENDING, _RUNNING, _GATING = StageState.PENDING, StageState.RUNNING, StageState.GATING
+_REWORKING, _RECOVERING, _AWAITING = StageState.REWORKING, StageState.RECOVERING, StageState.AWAITING_APPROVAL
+_COMPLETED, _FAILED = StageState.COMPLETED, StageState.FAILED
+_CANCELLED, _INTERRUPTED = StageState.CANCELLED, StageState.INTERRUPTED
+_STOPPED = (_CANCELLED, _INTERRUPTED)
+
+STAGE_TRANSITIONS: Transitions = {
+    _PENDING: frozenset({_RUNNING, _CANCELLED}),
+    _RUNNING: frozenset({_GATING, _RECOVERING, _AWAITING, _FAILED, *_STOPPED}),
+    # A gate that could not decide is recovered from like a call that failed.
+    _GATING: frozenset({_COMPLETED, _REWORKING, _RECOVERING, _AWAITING, _FAILED, *_STOPPED}),
+    _REWORKING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
+    _RECOVERING: frozenset({_RUNNING, _GATING, _AWAITING, _FAILED, *_STOPPED}),
+    # To gating when more gates follow the one that a person was asked by.
+    # To pending when what it builds on has changed since it began, as from interrupted and completed.
+    _AWAITING: frozenset({_PENDING, _COMPLETED, _FAILED, _RUNNING, _GATING, *_STOPPED}),
+    _INTERRUPTED: frozenset({_PENDING, _RUNNING, _GATING, _REWORKING, _RECOVERING, _AWAITING, _FAILED, _CANCELLED}),
+    # To cancelled when what it builds on had to be made again, and failed.
+    _COMPLETED: frozenset({_PENDING, _CANCELLED}),
+    # Only a person puts back what failed, and with it what was given up for its sake.
+    _FAILED: frozenset({_PENDING}),
+    _CANCELLED: frozenset({_PENDING}),
+}
+RUN_TRANSITIONS: Transitions = {
+    _PENDING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
+    _RUNNING: frozenset({_AWAITING, _COMPLETED, _FAILED, *_STOPPED}),
+    _AWAITING: frozenset({_RUNNING, _FAILED, *_STOPPED}),
+    _INTERRUPTED: frozenset({_RUNNING, _FAILED, _CANCELLED}),
+    # A person had one of its stages run again, or accepted changes that leave something to do.
+    _COMPLETED: frozenset({_RUNNING}),
+    _FAILED: frozenset({_RUNNING}),
+    _CANCELLED: frozenset(),
+}
+_PRIVATE_FOLDER, _PRIVATE_FILE = 0o700, 0o600
+_MOST_READ_BYTES = 64 * 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+def check_transition(transitions: Transitions, before: StageState, to: StageState, *, what: str, stage: str) -> None:
+    """Raises ForbiddenTransition unless one state may follow another."""
+    allowed = transitions[before]
+    if to not in allowed:
+        known = ", ".join(state.value for state in StageState if state in allowed)
+        raise ForbiddenTransition(
+            f"{what} cannot go from {before.value} to {to.value}",
+            stage=stage,
+            hint=f"from {before.value} it can go to {known}" if known else f"{before.value} is an end",
+        )
+
+
+class RunState:
+    """The record of one run, whose lock the caller holds, saved with every change.
+
+    `mask` takes secrets out of messages. Methods raise StoreError, and ForbiddenTransition.
+    """
+
+    def __init__(self, store: DirectoryRunStore, run: RunRecord, *, watch: Watch, mask: Mask = str) -> None:
+        self._store = store
+        self._watch = watch
+        self._is_watch_broken = False
+        self.masked = mask
+        self.run = run
+
+    def stage(self, name: str) -> StageRecord:
+        """A stage as it was saved last."""
+        return self.run.stage(name)
+
+    def event(self, kind: str, message: str = "", *, stage: str = "", **facts: Fact) -> PipelineEvent:
+        """Something that happened just now."""
+        plain = {name: self.masked(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+        return PipelineEvent(at=datetime.now(UTC), kind=kind, stage=stage, message=self.masked(message), facts=plain)
+
+    def put(self, record: StageRecord, *events: PipelineEvent) -> StageRecord:
+        """Save what is known now of a stage, whose state is as it was."""
+        if record.state is not self.stage(record.name).state:
+            raise ValueError(f"the stage {record.name} changes its state by a move")
+        stages = tuple(record if known.name == record.name else known for known in self.run.stages)
+        self._save(replace(self.run, stages=stages), events)
+        return record
+
+    def move(self, record: StageRecord, to: StageState, *events: PipelineEvent, **changes: Any) -> StageRecord:
+        """Bring a stage to a state, by way of others where the table has no direct one; each is saved.
+
+        `changes`, and the events, belong to the last of these moves. A stage that is there already is only changed.
+        """
+        changes = self._without_secrets(changes)
+        if record.state is to:
+            return self.put(replace(record, **changes), *events)
+        for state in (*_way(record.state, to), to):
+            is_last = state is to
+            check_transition(
+                STAGE_TRANSITIONS, record.state, state, what=f"the stage {record.name!r}", stage=record.name
+            )
+            after = replace(record, state=state, **(changes if is_last else {}))
+            said = self.event(
+                "stage_state", after.reason, stage=record.name, before=record.state.value, state=state.value
+            )
+            stages = tuple(after if known.name == after.name else known for known in self.run.stages)
+            self._save(replace(self.run, stages=stages), (*events, said) if is_last else (said,))
+            record = after
+        return record
+
+    def move_run(self, to: StageState, *events: PipelineEvent, **changes: Any) -> RunRecord:
+        """Bring the run to a state; one that is there already is only changed."""
+        if self.run.state is not to:
+            check_transition(RUN_TRANSITIONS, self.run.state, to, what=f"the run {self.run.run_id}", stage="")
+        self._save(replace(self.run, state=to, **self._without_secrets(changes)), events)
+        return self.run
+
+    def _without_secrets(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """What changes, with a reason that may be saved: it may quote a program or an agent."""
+        return {**changes, "reason": self.masked(changes["reason"])} if "reason" in changes else changes
+
+    def tell(self, *events: PipelineEvent) -> None:
+        """Save events that change nothing."""
+        self._save(self.run, events)
+
+    def note(self, words: str, *, stage: str = "") -> None:
+        """Save something that is worth knowing."""
+        self.tell(self.event("note", words, stage=stage))
+
+    def _save(self, run: RunRecord, events: tuple[PipelineEvent, ...]) -> None:
+        changed = replace(run, updated_at=datetime.now(UTC))
+        self._store.save(changed, *events)
+        self.run = changed
+        for event in events:
+            try:
+                self._watch(changed, event)
+            except Exception:  # noqa: BLE001 - a display may fail at anything, and the run is not lost for it
+                if not self._is_watch_broken:
+                    _log.warning("an event of the run could not be shown", exc_info=True)
+                self._is_watch_broken = True
+
+
+def _way(before: StageState, to: StageState) -> tuple[StageState, ...]:
+    """The working states on the shortest way from one state to another; none where there is no way."""
+    ways: deque[tuple[StageState, tuple[StageState, ...]]] = deque([(before, ())])
+    seen = {before}
+    while ways:
+        state, way = ways.popleft()
+        if to in STAGE_TRANSITIONS[state]:
+            return way
+        for step in sorted((STAGE_TRANSITIONS[state] & WORKING_STATES) - seen):
+            seen.add(step)
+            ways.append((step, (*way, step)))
+    return ()
+
+
+class RunFiles:
+    """The directory of one run: workspaces of its stages, and what is kept of each attempt for people to read.
+
+    `checkout` is the user's own tree, where the stages work in that one. Methods raise OSError.
+    """
+
+    def __init__(self, directory: Path, *, checkout: Path | None = None) -> None:
+        self._directory = directory
+        self.checkout = checkout
+        self.result = directory / "result"
+
+    def workspace(self, stage: str) -> Path:
+        """Where the agent of a stage works."""
+        return self.checkout or self._directory / "stages" / stage / "work"
+
+    def made_workspace(self, stage: str) -> Path:
+        """The same, and it is a directory of its own: what an agent put in its place is gone."""
+        folder = self.workspace(stage)
+        if self.checkout is None:
+            self._made(folder.parent)
+            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+                folder.unlink()
+            folder.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+        return folder
+
+    def _made(self, folder: Path) -> Path:
+        """A folder below the run's; each on the way is for this user alone."""
+        below = folder.relative_to(self._directory)
+        for part in (*reversed(below.parents), below):
+            (self._directory / part).mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
+        return folder
+
+    def attempt(self, stage: str, number: int, file: str) -> str:
+        """The name of a file about an attempt, below the run's directory."""
+        return f"stages/{stage}/attempt-{number}/{file}"
+
+    def made_attempt(self, stage: str, number: int) -> Path:
+        """The folder of the files about an attempt, made if it is not there."""
+        return self._made((self._directory / self.attempt(stage, number, "file")).parent)
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file, in the place of an earlier one; where it is."""
+        file = self._directory / name
+        self._made(file.parent)
+        whole = file.with_name(f"{file.name}.new")
+        whole.unlink(missing_ok=True)
+        try:  # a patch has the bytes of its files, whatever they are
+            data = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            data = text.encode("utf-8", "backslashreplace")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(whole, flags, _PRIVATE_FILE), "wb") as sink:
+            sink.write(data)
+        return whole.replace(file)
+
+    def write_quietly(self, name: str, text: str) -> Path | None:
+        """The same; None, and a line in the log, where that fails."""
+        try:
+            return self.write(name, text)
+        except OSError as error:
+            _log.warning("%s could not be written: %s", name, error)
+            return None
+
+    def read(self, name: str) -> str:
+        """The text of a file that `write` wrote; nothing if it is not there, or too large to be read."""
+        file = self._directory / name
+        try:
+            if not name or file.stat().st_size > _MOST_READ_BYTES:
+                return ""
+            return file.read_bytes().decode("utf-8", "surrogateescape")
+        except OSError:
+            return ""

@@ -1,0 +1,533 @@
+"""Runs of pipelines as text for a person: the tree of a run, where its result is, what to do next; a table of runs.
+
+A row of the tree is pieces of clean text, each with its style, so that a terminal that is redrawn and a report share
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import quote
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.model.pipeline import (
+    ENDED_STATES,
+    WORKING_STATES,
+    WORKSPACE_ERROR,
+    AttemptRecord,
+    CriticVerdict,
+    Critique,
+    FailedTry,
+    RecoveryStep,
+    RunRecord,
+    StageRecord,
+    StageState,
+    WorkspaceKind,
+)
+from codeloupe.model.usage import Usage
+from codeloupe.reports.history import moment
+from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
+from codeloupe.reports.wording import counted, dollars, duration, spent_in_words
+
+Row = tuple[tuple[str, str], ...]
+
+PASSED, FAILED_BY_A_GATE, COULD_NOT_GO_ON, INTERRUPTED = 0, 1, 3, 130
+# The style of each state, and its sign, in ASCII too.
+_LOOKS = {
+    StageState.PENDING: ("dim", "·", "."),
+    StageState.RUNNING: ("cyan", "▸", ">"),
+    StageState.GATING: ("cyan", "◆", "="),
+    StageState.REWORKING: ("yellow", "↻", "~"),
+    StageState.RECOVERING: ("yellow", "↺", "~"),
+    StageState.AWAITING_APPROVAL: ("yellow", "?", "?"),
+    StageState.COMPLETED: ("green", "✔", "+"),
+    StageState.FAILED: ("red", "✖", "x"),
+    StageState.CANCELLED: ("dim", "-", "-"),
+    StageState.INTERRUPTED: ("yellow", "!", "!"),
+}
+_STYLES = {state: style for state, (style, *_) in _LOOKS.items()}
+_VERDICT_STYLES = {CriticVerdict.PASS: "green", CriticVerdict.REWORK: "yellow", CriticVerdict.FAIL: "red"}
+# An attempt is under way that is not in the list of those that produced a result.
+_ATTEMPT_UNDER_WAY = frozenset({StageState.RUNNING, StageState.RECOVERING, StageState.REWORKING})
+_COMMAND = re.compile(r"`(codeloupe pipeline resume [^`]+)`")
+_STEPS = {
+    RecoveryStep.FIRST: "call",
+    RecoveryStep.RETRY: "retry",
+    RecoveryStep.RESUME: "resumed session",
+    RecoveryStep.FRESH: "fresh start",
+}
+_LONGEST_NAME_CELLS, _SHORTEST_NAME_CELLS, _NARROWEST = 32, 8, 20
+_POINTS_SHOWN = 5
+_DETAIL_INDENT = 3
+# The branch, the sign, and the gaps between name, state and facts.
+_HEAD_CELLS = 9
+_ROOM_BESIDE_A_VERDICT, _LEAST_OF_A_SUMMARY = 30, 8
+_LABEL_CELLS = 10
+_NOTE = "add --note to say what to do differently"
+_COLUMNS = (
+    Column("RUN"),
+    # The name of a run begins with it.
+    Column("STARTED", drops=True),
+    Column("PIPELINE", shrinks=True),
+    Column("STATE"),
+    Column("STAGES", right=True),
+    Column("COST", right=True, drops=True),
+    Column("TIME", right=True, drops=True),
+)
+
+
+class Places(Struct, frozen=True, kw_only=True):
+    """Where a run's files are. `result` and `patch` are None as long as they are not there."""
+
+    directory: Path
+    result: Path | None = None
+    patch: Path | None = None
+
+
+def render_run(
+    run: RunRecord,
+    places: Places,
+    *,
+    width: int,
+    color: bool,
+    ascii_only: bool = False,
+    verbose: bool = False,
+    now: datetime | None = None,
+) -> str:
+    """The whole report, in lines of at most `width` cells; only paths and commands may be longer, to stay whole.
+
+    Without `color` there is no escape sequence in it; with `ascii_only` no character outside ASCII.
+    """
+    sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
+    tree = Tree(sheet=sheet, now=now or datetime.now(UTC), verbose=verbose)
+    lines = ["".join(sheet.paint(text, style) for text, style in row) for row in tree.rows(run)]
+    closing = [
+        ("Spent", spent_in_words(run.usage)),
+        ("Result", str(places.result or "")),
+        ("Patch", str(places.patch or "")),
+        ("Files", str(places.directory)),
+    ]
+    lines.append("")
+    lines += [f"{sheet.paint(f'{label:<{_LABEL_CELLS}}', 'dim')}{sheet.clean(each)}" for label, each in closing if each]
+    for number, (command, meaning) in enumerate(next_steps(run, places)):
+        label = f"{'' if number else 'Next':<{_LABEL_CELLS}}"
+        shown, why = sheet.clean(command), sheet.clean(meaning)
+        fits = _LABEL_CELLS + cells(shown) + 2 + cells(why) <= width
+        lines.append(sheet.paint(label, "dim") + sheet.paint(shown, "cyan") + (f"  {why}" if fits else ""))
+        if not fits:
+            lines += [" " * (_LABEL_CELLS + 2) + line for line in _wrapped(why, width - _LABEL_CELLS - 2)]
+    return finished(lines)
+
+
+def render_runs(
+    runs: Sequence[RunRecord],
+    problems: Mapping[str, str],
+    *,
+    width: int,
+    color: bool,
+    ascii_only: bool,
+    now: datetime | None = None,
+) -> str:
+    """A table of runs in the order in which they come, and below it what cannot be read."""
+    sheet = Sheet(width=width, color=color, ascii_only=ascii_only)
+    rows = [
+        [
+            Cell(sheet.clean(run.run_id), "cyan"),
+            Cell(moment(run.started_at)),
+            Cell(sheet.clean(run.pipeline)),
+            Cell(state_in_words(run.state), _STYLES[run.state]),
+            Cell(f"{sum(stage.state is StageState.COMPLETED for stage in run.stages)}/{len(run.stages)}"),
+            Cell(spent_on(run.usage).removeprefix("cost ") or "-"),
+            Cell(duration(run_seconds(run, now or datetime.now(UTC)))),
+        ]
+        for run in runs
+    ]
+    lines = sheet.table(_COLUMNS, rows) if rows else []
+    return finished([*lines, *(sheet.clean(problems[name]) for name in sorted(problems))])
+
+
+def next_steps(run: RunRecord, places: Places) -> Sequence[tuple[str, str]]:
+    """Commands that a person may want next, each with what it does."""
+    resume = f"codeloupe pipeline resume {run.run_id}"
+    failed = [stage.name for stage in run.stages if stage.state is StageState.FAILED]
+    retries = [(f"{resume} --retry {quote(stage)}", f"tries it again; {_NOTE}") for stage in failed]
+    match run.state:
+        case StageState.COMPLETED:
+            apply = [(f"git apply {quote(str(places.patch))}", "puts the result into your working tree")]
+            is_patch = places.patch is not None and run.workspace is WorkspaceKind.WORKTREE
+            outdated = [stage.name for stage in run.stages if stage.outdated and stage.state is StageState.COMPLETED]
+            again = [(f"{resume} --retry {stage}", "runs it again as it is defined now") for stage in outdated]
+            return [*(apply if is_patch else []), *again, *retries]
+        case StageState.AWAITING_APPROVAL:
+            return _answers(run, " --resume")
+        case StageState.INTERRUPTED:
+            return [(resume, "continues; finished work is not paid for again")]
+        case StageState.FAILED:
+            return retries
+        case StageState.RUNNING | StageState.PENDING:
+            follow = f"codeloupe pipeline status {run.run_id} --follow"
+            return [*_answers(run, ""), (follow, "follows it until it stops")]
+        case _:
+            return []
+
+
+def _answers(run: RunRecord, option: str) -> list[tuple[str, str]]:
+    """What a person may say about each stage that waits."""
+    answers: list[tuple[str, str]] = []
+    for stage in run.stages:
+        if stage.state is StageState.AWAITING_APPROVAL:
+            verb, words = "codeloupe pipeline", f"{run.run_id} {quote(stage.name)}{option}"
+            if has_work(stage):
+                answers.append((f"{verb} approve {words}", "accepts its work and continues"))
+            if advised := advised_command(stage):
+                answers.append((advised, "continues, once you have done what is said above"))
+            else:
+                retry = f"{verb} resume {run.run_id} --retry {quote(stage.name)}"
+                answers.append((retry, f"tries it again; {_NOTE}"))
+            answers.append((f"{verb} reject {words}", "fails the stage"))
+    return answers
+
+
+class _Columns(NamedTuple):
+    """How many cells the names and states of stages take, and whether the facts are beside them."""
+
+    name: int
+    state: int
+    with_facts: bool
+
+
+class Tree(Struct, frozen=True, kw_only=True):
+    """How to draw a run: where, at what moment, and how much. A `brief` one has at most two lines for each stage."""
+
+    sheet: Sheet
+    now: datetime
+    brief: bool = False
+    verbose: bool = False
+
+    def rows(self, run: RunRecord) -> list[Row]:
+        """The whole tree: the run, below it each stage, and below that the verdicts of its gates."""
+        sheet, names = self.sheet, [self._name(stage) for stage in run.stages]
+        name_cells = max(map(cells, names), default=0)
+        state_cells = max((len(state_in_words(stage.state)) for stage in run.stages), default=0)
+        facts = [
+            self._facts(stage, before.name if before else None)
+            for before, stage in zip((None, *run.stages), run.stages, strict=False)
+        ]
+        taken = name_cells + state_cells + max(map(cells, facts), default=0)
+        columns = _Columns(name_cells, state_cells, with_facts=self.brief or taken + _HEAD_CELLS <= sheet.width)
+        rows = list(self._run(run))
+        # What one of its stages says already is not said twice.
+        is_said = any(stage.reason and stage.reason in run.reason for stage in run.stages)
+        if run.reason and not self.brief and not is_said:
+            rows += [((line, _STYLES[run.state]),) for line in _wrapped(sheet.clean(run.reason), sheet.width)]
+        for position, stage in enumerate(run.stages):
+            is_last = position == len(run.stages) - 1
+            branch, stem = ("╰─ " if is_last else "├─ "), ("   " if is_last else "│  ")
+            if sheet.ascii_only:
+                branch, stem = ("`- " if is_last else "|- "), ("   " if is_last else "|  ")
+            rows += self._stage(stage, facts[position], columns=columns, branch=branch, stem=stem)
+        return rows
+
+    def _run(self, run: RunRecord) -> Iterator[Row]:
+        state, width = state_in_words(run.state), self.sheet.width
+        name = self.sheet.cut(self.sheet.clean(run.pipeline), max(width - len(state) - 2, _NARROWEST))
+        facts = self._joined([run.run_id, duration(run_seconds(run, self.now)), spent_on(run.usage)])
+        head: Row = ((name, "bold"), ("  ", ""), (state, _STYLES[run.state]))
+        if self.brief or cells(name) + len(state) + cells(facts) + 4 <= width:
+            yield (*head, (f"  {facts}", "dim"))
+        else:
+            yield head
+            yield from (((line, "dim"),) for line in _wrapped(facts, width))
+
+    def _stage(self, stage: StageRecord, facts: str, *, columns: _Columns, branch: str, stem: str) -> Iterator[Row]:
+        name, state = self._name(stage), state_in_words(stage.state)
+        style, *signs = _LOOKS[stage.state]
+        head: Row = (
+            (branch, "dim"),
+            (f"{signs[self.sheet.ascii_only]} ", style),
+            (name + " " * (columns.name - cells(name)), "bold" if stage.state is not StageState.PENDING else "dim"),
+            ("  ", ""),
+            (f"{state:<{columns.state}}" if facts and columns.with_facts else state, style),
+        )
+        indent = (stem + " " * _DETAIL_INDENT, "dim")
+        if columns.with_facts:
+            yield (*head, (f"  {facts}" if facts else "", "dim"))
+        else:
+            yield head
+            yield from ((indent, (line, "dim")) for line in self._lines(facts, stem) if line)
+        yield from ((indent, *detail) for detail in self._details(stage))
+
+    def _name(self, stage: StageRecord) -> str:
+        # Beside it is a state, of which the longest has 17 cells.
+        room = max(min(self.sheet.width - _HEAD_CELLS - 17, _LONGEST_NAME_CELLS), _SHORTEST_NAME_CELLS)
+        return self.sheet.cut(self.sheet.clean(stage.name), room)
+
+    def _facts(self, stage: StageRecord, previous: str | None) -> str:
+        attempt, seconds = counted_attempt(stage), stage_seconds(stage, self.now)
+        score = None if attempt is None else attempt.score
+        # Of an attempt that is under way nothing is known yet.
+        which = "last score" if stage.state in WORKING_STATES else "score"
+        # That a stage follows the one above it goes without saying.
+        follows = stage.needs not in ((), (previous,))
+        return self._joined(
+            [
+                attempt_in_words(stage),
+                "" if score is None else f"{which} {score}",
+                spent_on(stage.usage),
+                "" if seconds is None else duration(seconds),
+                agent_in_words(stage),
+                f"after {', '.join(stage.needs)}" if follows else "",
+            ]
+        )
+
+    def _details(self, stage: StageRecord) -> Iterator[Row]:
+        style, is_done = _STYLES[stage.state], stage.state is StageState.COMPLETED
+        if self.brief:
+            # What a person who waits wants to know: why it does not go on, or what the last gate missed.
+            if stage.reason and not is_done:
+                yield ((self.sheet.clean(stage.reason), style),)
+            elif stage.attempts and stage.attempts[-1].critiques and not is_done:
+                yield from self._critique(stage.attempts[-1].critiques[-1], "", whole=False)
+            return
+        # The last failure says why, and what to do about it.
+        open_ones = [] if is_done else open_failures(stage)
+        if stage.reason and not (open_ones and stage.reason.startswith(open_ones[-1].message)):
+            yield from self._prose(stage.reason, style)
+        if outdated := stage.outdated_in_words:
+            yield from self._prose(f"made before {outdated} changed", "yellow")
+        yield from self._failures(stage.failures if self.verbose else open_ones, stage)
+        counted_one = counted_attempt(stage)
+        for attempt in stage.attempts:
+            label = f"attempt {attempt.number}: " if len(stage.attempts) > 1 else ""
+            yield from self._attempt(attempt, label, whole=self.verbose or attempt is counted_one)
+
+    def _failures(self, failures: Sequence[FailedTry], stage: StageRecord) -> Iterator[Row]:
+        """Why it does not go on; what has worked since is only counted."""
+        shown = failures if self.verbose else failures[-_POINTS_SHOWN:]
+        calls, told = (sum(each.kind != WORKSPACE_ERROR for each in some) for some in (stage.failures, shown))
+        if rest := calls - told:
+            yield ((f"{counted(rest, 'earlier call', 'earlier calls')} failed", "dim"),)
+        # What failed alike several times is told once.
+        alike: dict[str, list[FailedTry]] = {}
+        for failure in shown:
+            kind = "" if failure.kind == WORKSPACE_ERROR else f"{failure.kind}: "
+            reason = f"{kind}{failure.message}{f' ({failure.hint})' if failure.hint else ''}"
+            alike.setdefault(reason, []).append(failure)
+        for reason, same in alike.items():
+            yield from self._prose(f"{_failed_in_words(same)}{reason}", "yellow")
+
+    def _attempt(self, attempt: AttemptRecord, label: str, *, whole: bool) -> Iterator[Row]:
+        for critique in attempt.critiques:
+            yield from self._critique(critique, label, whole=whole)
+            if whole and critique.verdict is not CriticVerdict.PASS:
+                yield from self._points(critique.blockers, "x" if self.sheet.ascii_only else "✖")
+                yield from self._points(critique.fixes, "->" if self.sheet.ascii_only else "→")
+        if whole:
+            for note in attempt.notes:
+                yield from self._prose(f"note: {note}", "dim")
+            if self.verbose and attempt.artifacts:
+                yield from self._prose(f"{label}artifacts: {', '.join(attempt.artifacts)}", "dim")
+
+    def _critique(self, critique: Critique, label: str, *, whole: bool) -> Iterator[Row]:
+        """A gate's verdict, with its summary beside it; one line unless the whole of it is wanted."""
+        summary, words = self.sheet.clean(critique.summary), critique_in_words(critique)
+        head: Row = ((label, "dim"), (words, _VERDICT_STYLES[critique.verdict]))
+        beside = cells(label) + len(words) + 2
+        room = self.sheet.width - 2 * _DETAIL_INDENT - beside
+        if not summary or self.brief or not whole:
+            shown = summary if self.brief else self.sheet.cut(summary, room) if room >= _LEAST_OF_A_SUMMARY else ""
+            yield (*head, (f": {shown}" if shown else "", ""))
+        elif room < _ROOM_BESIDE_A_VERDICT:
+            yield head
+            yield from (((f"  {line}", ""),) for line in self._lines(summary, " " * (_DETAIL_INDENT + 2)))
+        else:
+            first, *rest = _wrapped(summary, room)
+            yield (*head, (f": {first}", ""))
+            yield from (((" " * beside + line, ""),) for line in rest)
+
+    def _points(self, points: Sequence[str], sign: str) -> Iterator[Row]:
+        for point in points if self.verbose else points[:_POINTS_SHOWN]:
+            lines = self._lines(self.sheet.clean(point), " " * (_DETAIL_INDENT + len(sign) + 3))
+            for number, line in enumerate(lines):
+                yield (f"  {' ' * len(sign) if number else sign} ", "dim"), (line, "")
+        rest = len(points) - _POINTS_SHOWN
+        if rest > 0 and not self.verbose:
+            yield ((f"  and {rest:,} more", "dim"),)
+
+    def _prose(self, text: str, style: str) -> Iterator[Row]:
+        yield from (((line, style),) for line in self._lines(self.sheet.clean(text), " " * _DETAIL_INDENT))
+
+    def _lines(self, text: str, before: str) -> list[str]:
+        return _wrapped(text, self.sheet.width - _DETAIL_INDENT - cells(before))
+
+    def _joined(self, facts: Sequence[str]) -> str:
+        sign = " - " if self.sheet.ascii_only else " · "
+        return sign.join(self.sheet.clean(fact) for fact in facts if fact)
+
+
+def cut_row(row: Row, sheet: Sheet, width: int) -> Row:
+    """The row in at most so many cells."""
+    pieces: list[tuple[str, str]] = []
+    room = width
+    for text, style in row:
+        pieces.append((sheet.cut(text, room), style))
+        room -= cells(text)
+        if room <= 0:
+            break
+    return tuple(pieces)
+
+
+def _wrapped(text: str, room: int) -> list[str]:
+    """Clean text in lines of at most so many cells, broken between words; a word that is longer is broken too."""
+    room = max(room, _NARROWEST)
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        if line and cells(line) + 1 + cells(word) <= room:
+            line += f" {word}"
+            continue
+        lines += [line] if line else []
+        line = word
+        while cells(line) > room:
+            length = next(length for length in range(1, len(line) + 1) if cells(line[: length + 1]) > room)
+            lines.append(line[:length])
+            line = line[length:]
+    return [*lines, line] if line else lines or [""]
+
+
+def _failed_in_words(failures: Sequence[FailedTry]) -> str:
+    """`retry failed`; of several for the same reason `call, retry and fresh start failed`."""
+    gate, count = failures[0].gate, len(failures)
+    if failures[0].kind == WORKSPACE_ERROR:
+        return ""
+    if gate is not None:
+        return f"gate {gate + 1} could not decide{'' if count == 1 else f', {count} times'}: "
+    steps = list(dict.fromkeys(_STEPS[failure.step] for failure in failures))
+    words = " and ".join(filter(None, (", ".join(steps[:-1]), steps[-1])))
+    return f"{words} failed{'' if count == len(steps) else f', {count} times in all'}: "
+
+
+def as_it_is(run: RunRecord, *, busy: bool) -> RunRecord:
+    """The run as it really is: what its file says is under way is interrupted when no process works on it."""
+    if busy or run.state in ENDED_STATES:
+        return run
+    gone = "the process that ran it is gone"
+    stages = tuple(
+        replace(stage, state=StageState.INTERRUPTED, reason=stage.reason or gone)
+        if stage.state in WORKING_STATES
+        else stage
+        for stage in run.stages
+    )
+    stopped = run.state in WORKING_STATES or run.state is StageState.PENDING
+    return replace(run, stages=stages, state=StageState.INTERRUPTED if stopped else run.state)
+
+
+def exit_code_of(run: RunRecord) -> int | None:
+    """The exit code for a run that stopped, or None while it goes on.
+
+    1 is for a run that a gate or a person said no to, 3 for one that waits for a person or could not go on.
+    """
+    match run.state:
+        case StageState.COMPLETED:
+            return PASSED
+        case StageState.INTERRUPTED:
+            return INTERRUPTED
+        case StageState.CANCELLED | StageState.AWAITING_APPROVAL:
+            return COULD_NOT_GO_ON
+        case StageState.FAILED:
+            failed = [stage for stage in run.stages if stage.state is StageState.FAILED]
+            last = (critique for stage in failed for each in stage.attempts[-1:] for critique in each.critiques)
+            refused = any(critique.verdict is not CriticVerdict.PASS for critique in last)
+            return FAILED_BY_A_GATE if refused else COULD_NOT_GO_ON
+        case _:
+            return None
+
+
+def state_in_words(state: StageState) -> str:
+    """`awaiting approval`."""
+    return state.value.replace("_", " ")
+
+
+def counted_attempt(stage: StageRecord) -> AttemptRecord | None:
+    """The attempt that speaks for a stage: the one whose work goes on, else the last that produced a result."""
+    return stage.chosen_attempt or (stage.attempts[-1] if stage.attempts else None)
+
+
+def has_work(stage: StageRecord) -> bool:
+    """Whether a stage that waits for a person has made something that the person can approve."""
+    return stage.wants_approval != "escalation" or stage.chosen is not None
+
+
+def open_failures(stage: StageRecord) -> list[FailedTry]:
+    """What failed and has not worked since: no call produced that attempt, the gate did not decide."""
+    kept = {attempt.number: attempt for attempt in stage.attempts if attempt.tree}
+    return [
+        failure
+        for failure in stage.failures[stage.failures_before :]
+        if failure.attempt not in kept
+        or (failure.gate is not None and len(kept[failure.attempt].critiques) <= failure.gate)
+    ]
+
+
+def advised_command(stage: StageRecord) -> str:
+    """The command that goes on with a stage, where its failure names one; else empty."""
+    failures = open_failures(stage)
+    found = _COMMAND.search(failures[-1].hint) if failures else None
+    return found[1] if found else ""
+
+
+def attempt_in_words(stage: StageRecord) -> str:
+    """`attempt 2 of 3`, with `taken` when a later one was not; empty where there is only one to speak of."""
+    under_way = stage.state in _ATTEMPT_UNDER_WAY
+    if not stage.attempts and not under_way:
+        return ""
+    number = len(stage.earlier) + len(stage.attempts) + under_way
+    taken = ""
+    if not under_way and stage.chosen is not None and stage.attempts and stage.chosen != stage.attempts[-1].number:
+        number, taken = stage.chosen, " taken"
+    most = len(stage.earlier) + stage.max_attempts + stage.attempts_before
+    if number < 1 or (number == 1 and most == 1):
+        return ""
+    limit = f" of {most}" if stage.max_attempts and number <= most else ""
+    return f"attempt {number}{limit}{taken}"
+
+
+def agent_in_words(stage: StageRecord) -> str:
+    """`claude_cli sonnet`; empty before it is known."""
+    attempt = counted_attempt(stage)
+    return "" if attempt is None else " ".join(part for part in (attempt.agent, attempt.model) if part)
+
+
+def critique_in_words(critique: Critique) -> str:
+    """`critic REWORK 50`."""
+    score = "" if critique.score is None else f" {critique.score}"
+    return f"{critique.gate.value} {critique.verdict.value}{score}"
+
+
+def spent_on(usage: Usage) -> str:
+    """`$0.06`; `cost unknown` or `$0.06 and more` when calls did not tell theirs; empty when nothing was asked."""
+    if not usage.requests and not usage.cached and not usage.cost_usd:
+        return ""
+    if not usage.unknown_costs:
+        return dollars(usage.cost_usd)
+    return f"{dollars(usage.cost_usd)} and more" if usage.cost_usd else "cost unknown"
+
+
+def stage_seconds(stage: StageRecord, now: datetime) -> float | None:
+    """How long a stage took, or has taken so far; for one that rests without an end, what its attempts took."""
+    if stage.ended_at is not None or stage.state in WORKING_STATES:
+        begun = stage.started_at
+        return None if begun is None else max(((stage.ended_at or now) - begun).total_seconds(), 0.0)
+    return sum(attempt.duration_seconds for attempt in stage.attempts) or None
+
+
+def run_seconds(run: RunRecord, now: datetime) -> float:
+    """How long a run took, or has taken so far."""
+    ended = now if run.state in WORKING_STATES else run.updated_at
+    return max((ended - run.started_at).total_seconds(), 0.0)

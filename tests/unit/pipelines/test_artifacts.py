@@ -1,0 +1,383 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.errors import ArtifactError
+from codeloupe.model.pipeline import ArtifactRule
+from codeloupe.pipelines import artifacts
+from codeloupe.pipelines.artifacts import (
+    MOST_ARTIFACT_BYTES,
+    Collected,
+    Snapshot,
+    answer_name,
+    collect,
+    let_time_pass,
+    matches,
+    require,
+    save_answer,
+    snapshot,
+)
+from codeloupe.pipelines.schemas import MOST_CHECKED_BYTES, check_artifact
+from tests.stage_workspaces import fill, make_deep, make_socket, sparse
+
+EVERYTHING = ArtifactRule(patterns=("*",), recursive=True)
+
+
+def look(workspace: Path) -> Snapshot:
+    return asyncio.run(snapshot(workspace, stage="write"))
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def collected(
+    work: Path, act: Callable[[], object], rule: ArtifactRule | None = None, built_on: tuple[str, ...] = ()
+) -> Collected:
+    """What is collected when somebody acts in a workspace between two looks."""
+    before = look(work)
+    asyncio.run(let_time_pass(before))
+    act()
+    return collect(work, rule or ArtifactRule(), before=before, after=look(work), built_on=built_on)
+
+
+class TestPatterns:
+    @pytest.mark.requirement("S8")
+    def test_what_was_made_or_changed_is_collected_by_pattern_in_order(self, work: Path) -> None:
+        fill(work, {"old.md": "1", "changed.md": "1", "removed.md": "1"})
+
+        def act() -> None:
+            fill(work, {"b.md": "1", "a.json": "1", "c.txt": "1", "d.yaml": "1", "e.yml": "1", "f.py": "1"})
+            fill(work, {"changed.md": "2", "folder/g.md": "1"})
+            (work / "removed.md").unlink()
+
+        found = collected(work, act)
+        assert found.artifacts == ("a.json", "b.md", "c.txt", "changed.md", "d.yaml", "e.yml")
+        assert set(found.changed) == {*found.artifacts, "f.py", "folder", "folder/g.md", "removed.md"}
+        assert found.notes == ()
+
+    @pytest.mark.requirement("S8")
+    def test_an_empty_directory_has_none(self, work: Path) -> None:
+        assert collected(work, lambda: None) == Collected(artifacts=(), changed=())
+
+    def test_a_change_that_keeps_the_size_is_seen(self, work: Path) -> None:
+        fill(work, {"a.md": "one"})
+        assert collected(work, lambda: fill(work, {"a.md": "two"})).artifacts == ("a.md",)
+
+    def test_who_mends_one_file_of_several_has_made_all_of_them(self, work: Path) -> None:
+        fill(work, {"a.md": "1", "b.md": "1", "other.md": "1", "must.md": "1"})
+        rule = ArtifactRule(required=("must.md",))
+        found = collected(work, lambda: fill(work, {"a.md": "2"}), rule, built_on=("a.md", "b.md", "gone.md"))
+        assert found.artifacts == ("a.md", "b.md", "must.md")
+
+
+class TestContainment:
+    def test_what_leaves_the_workspace_or_is_no_file_is_left_out_with_a_note(self, work: Path, tmp_path: Path) -> None:
+        outside = fill(tmp_path / "outside", {"secret.md": "s"})
+
+        def act() -> None:
+            fill(work, {"good.md": "1", "sub/deep.md": "1"})
+            (work / "absolute.md").symlink_to(outside / "secret.md")
+            (work / "relative.md").symlink_to("../outside/secret.md")
+            (work / "folder").symlink_to(outside)
+            (work / "hop.md").symlink_to("folder/secret.md")
+            (work / "nowhere.md").symlink_to("not-there.md")
+            (work / "circle.md").symlink_to("circle.md")
+            (work / "inside.md").symlink_to("sub/deep.md")
+            (work / "inner").symlink_to("sub")
+            os.mkfifo(work / "pipe.md")
+            os.mkfifo(work / "sub" / "pipe")
+            (work / "to-pipe.md").symlink_to("pipe.md")
+            make_socket(work / "socket")
+            sparse(work / "huge.bin", 1024**3)
+            (work / "to-huge.md").symlink_to("huge.bin")
+
+        found = collected(work, act)
+        assert found.artifacts == ("good.md", "inside.md")
+        leaves = "was left out: it is a link that leaves the workspace"
+        size = f"a file of {1024**3:,} bytes, where {MOST_ARTIFACT_BYTES:,} is the most"
+        assert found.notes == (
+            f"absolute.md {leaves}",
+            "circle.md was left out: it is a link that leads nowhere",
+            f"folder {leaves}",
+            f"hop.md {leaves}",
+            f"huge.bin was left out: it is {size}",
+            "nowhere.md was left out: it is a link that leads nowhere",
+            "pipe.md was left out: it is a pipe",
+            f"relative.md {leaves}",
+            "socket was left out: it is a socket",
+            "sub/pipe was left out: it is a pipe",
+            f"to-huge.md was left out: it is {size}",
+            "to-pipe.md was left out: it is a link to what is not a regular file",
+        )
+
+    def test_hidden_files_are_left_out_and_a_hidden_folder_is_named_once(self, work: Path) -> None:
+        def act() -> None:
+            fill(work, {".notes.md": "1", ".cache/a.md": "1", ".cache/b/c.md": "1", "sub/.x/d.md": "1", ".env": "1"})
+            (work / "link.md").symlink_to(".notes.md")
+
+        found = collected(work, act, ArtifactRule(recursive=True))
+        assert found.artifacts == ()
+        assert found.notes == (
+            ".cache was left out: it is hidden",
+            ".notes.md was left out: it is hidden",
+            "link.md was left out: it is a link to a hidden file",
+            "sub/.x was left out: it is hidden",
+        )
+
+    def test_the_workspace_itself_may_lie_in_a_hidden_folder_and_behind_a_link(self, tmp_path: Path) -> None:
+        real = tmp_path / ".state" / "work"
+        real.mkdir(parents=True)
+        (tmp_path / "shortcut").symlink_to(real)
+
+        def act() -> None:
+            fill(real, {"a.md": "1"})
+            (real / "b.md").symlink_to("a.md")
+
+        assert collected(tmp_path / "shortcut", act).artifacts == ("a.md", "b.md")
+
+    def test_what_git_does_to_its_own_folder_is_no_change(self, work: Path) -> None:
+        fill(work, {".git/index": "1", "sub/.git/x.md": "1"})
+        found = collected(work, lambda: fill(work, {".git/index": "2", "sub/.git/y.md": "1"}), EVERYTHING)
+        assert found == Collected(artifacts=(), changed=())
+
+    def test_names_of_any_bytes_are_found_and_shown_harmlessly(self, work: Path) -> None:
+        name = os.fsdecode(b"\xff\n\x1b[31m.md")
+        assert collected(work, lambda: fill(work, {name: "1"})).artifacts == (name,)
+        (work / name).unlink()
+        (note,) = collected(work, lambda: os.mkfifo(work / name)).notes
+        assert note == "\\udcff\\n\\x1b[31m.md was left out: it is a pipe"
+
+    def test_very_deep_folders_are_told_not_entered(self, work: Path) -> None:
+        found = collected(work, lambda: make_deep(work, 230), EVERYTHING)
+        (note,) = found.notes
+        assert note.endswith("was left out: it is a folder that cannot be read")
+
+    def test_many_notes_are_counted(self, work: Path) -> None:
+        def act() -> None:
+            for number in range(70):
+                os.mkfifo(work / f"{number:03}")
+
+        found = collected(work, act)
+        assert len(found.notes) == 51
+        assert found.notes[-1] == "20 more were left out for such reasons"
+
+    def test_more_than_can_be_looked_at_is_told(self, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(artifacts, "MOST_ENTRIES", 5)
+        fill(work, {str(number): "" for number in range(6)})
+        with pytest.raises(ArtifactError, match="holds more than 5 files"):
+            look(work)
+
+    def test_a_workspace_that_is_not_there_is_told(self, tmp_path: Path) -> None:
+        with pytest.raises(ArtifactError, match="cannot be read: no such file") as caught:
+            look(tmp_path / "nowhere")
+        assert isinstance(caught.value.__cause__, OSError)
+
+
+class TestRequired:
+    RULE = ArtifactRule(required=("report.md", "*.json"))
+
+    def test_what_is_missing_is_told_with_what_there_was(self) -> None:
+        left = Collected(artifacts=("notes.md",), changed=("notes.md", "x.py"), notes=("report.md was left out",))
+        with pytest.raises(ArtifactError) as caught:
+            require(left, self.RULE, stage="write")
+        assert caught.value.message == (
+            "the stage write left no report.md, *.json; it left notes.md; report.md was left out"
+        )
+        assert caught.value.stage == "write"
+
+    def test_what_is_no_artifact_is_named_where_there_is_nothing_else(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[tuple[str, ...], str]] = [((), "it left no file"), (("a.py", "b.py"), "it left a.py, b.py")]
+        for changed, words in rows:
+            with subtests.test(changed=changed, words=words), pytest.raises(ArtifactError, match=words):
+                require(Collected(artifacts=(), changed=changed), self.RULE, stage="write")
+
+
+class TestAnswer:
+    def test_it_gets_a_name_that_is_free(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[str, bool, tuple[str, ...], str]] = [
+            ("write", False, (), "write-output.md"),
+            ("write", True, (), "write-output.json"),
+            ("write", False, ("write-output.md", "write-output-2.md"), "write-output-3.md"),
+            ("write", True, ("write-output.md",), "write-output.json"),
+            ("../../x", False, (), "x-output.md"),
+            (".hidden", False, (), "hidden-output.md"),
+            ("a/b c", False, (), "a-b-c-output.md"),
+            ("...", False, (), "stage-output.md"),
+            ("größe", False, (), "größe-output.md"),
+        ]
+        for stage, structured, taken, name in rows:
+            with subtests.test(stage=stage, structured=structured):
+                assert answer_name(stage, structured=structured, taken=taken) == name
+
+    @pytest.mark.requirement("S7")
+    def test_any_text_can_be_saved(self, work: Path) -> None:
+        save_answer(work, "a.md", "Grüße \udcff\n\n", structured=False)
+        assert (work / "a.md").read_bytes() == "Grüße \\udcff\n".encode()
+        save_answer(work, "a.json", {"k": ["ü", "\ud800"]}, structured=True)
+        assert json.loads((work / "a.json").read_text()) == {"k": ["ü", "\ud800"]}
+
+    def test_nothing_is_written_through_a_link_or_into_another_name_of_a_file(self, work: Path, tmp_path: Path) -> None:
+        outside = fill(tmp_path / "outside", {"a": "gold", "b": "gold"})
+        (work / "link.md").symlink_to(outside / "a")
+        os.link(outside / "b", work / "hard.md")
+        for name in ("link.md", "hard.md"):
+            save_answer(work, name, "dust", structured=False)
+            assert (work / name).read_text() == "dust\n"
+        assert [(outside / name).read_text() for name in "ab"] == ["gold", "gold"]
+
+
+def test_a_glob_means_names_or_whole_paths(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, bool, bool]] = [
+        ("a.md", "*.md", True, True),
+        ("sub/a.md", "*.md", False, True),
+        ("a.MD", "*.md", False, False),
+        ("a.md", "a.md", True, True),
+        ("sub/a.md", "a.md", False, True),
+        ("sub/a.md", "sub/a.md", True, True),
+        ("sub/a.md", "./sub/a.md", True, True),
+        ("sub/a.md", "/sub/a.md", True, True),
+        ("sub/a.md", "sub/*.md", True, True),
+        ("sub/deep/a.md", "sub/*.md", False, False),
+        ("sub/deep/a.md", "sub/**/*.md", True, True),
+        ("sub/a.md", "sub/**/*.md", True, True),
+        ("a.md", "**/*.md", True, True),
+        ("x/y/z/a.md", "**/a.md", True, True),
+        ("x/y/z/a.md", "x/**", True, True),
+        ("other/a.md", "x/**", False, False),
+        ("[draft].md", "[draft].md", True, True),
+        ("d.md", "[draft].md", True, True),
+        ("a\nb.md", "*.md", True, True),
+        ("", "*", True, True),
+    ]
+    for path, pattern, top, anywhere in rows:
+        with subtests.test(path=path, pattern=pattern):
+            assert matches(path, pattern, recursive=False) is top
+            assert matches(path, pattern, recursive=True) is anywhere
+
+
+def test_many_stars_find_an_end() -> None:
+    # Trying every way to share out the path among the stars would not end within the time limit of a test.
+    assert not matches("a/" * 300 + "b", "**/" * 60 + "c", recursive=True)
+    assert not matches("a" * 255, "*a" * 30 + "b", recursive=True)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "tags": {"type": "array", "uniqueItems": True}},
+    "required": ["title"],
+}
+
+
+def check(work: Path, name: str, content: str | bytes, schema: dict[str, Any] | None = None) -> None:
+    fill(work, {name: content})
+    check_artifact(work / name, name, ArtifactRule(schemas={"*": schema or SCHEMA}), stage="write")
+
+
+def test_what_fits_is_taken(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str | bytes]] = [
+        ("a.json", '{"title": "x", "tags": [1, "1", true]}'),
+        ("a.json", b'\xef\xbb\xbf{"title": "x"}'),
+        ("a.yaml", "title: x\ntags: [1, 2]\n"),
+        ("a.yml", "title: '2024-01-01'\n"),
+    ]
+    for number, (name, content) in enumerate(rows):
+        place = tmp_path / f"{number}"
+        place.mkdir()
+        with subtests.test(name=name, content=content):
+            check(place, name, content)
+
+
+def test_what_does_not_fit_is_told_with_its_place(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str | bytes, str]] = [
+        ("a.json", '{"title": 7}', "at $.title: 7 is not of type 'string'"),
+        ("a.json", "{}", "at $: 'title' is a required property"),
+        ("a.json", '{"title": "x", "tags": [{"a": 1}, {"a": 1.0}]}', "items occur in it more than once"),
+        ("a.json", '{"title": ', "it is no JSON: line 1"),
+        ("a.json", "", "it is no JSON: line 1"),
+        ("a.json", '{"title": NaN}', "NaN is no value of JSON"),
+        ("a.json", b'{"title": "\xff"}', "it is not UTF-8: byte 12 cannot be decoded"),
+        ("a.json", "[" * 100_000, "nested more than 100 levels deep"),
+        ("a.json", "[" * 200 + "]" * 200, "nested more than 100 levels deep"),
+        ("a.json", '{"title": ' + "9" * 5000 + "}", "it is no JSON|Exceeds the limit"),
+        ("a.yaml", "title: [", "it cannot be read as YAML"),
+        ("a.yaml", "title: 7\n", "at $.title: 7 is not of type"),
+        ("a.yaml", "title: !!python/object:os.system x\n", "the tag"),
+        ("a.yaml", "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n" + "d: [*c, *c, *c, *c]\n", "required property"),
+    ]
+    for number, (name, content, words) in enumerate(rows):
+        place = tmp_path / f"{number}"
+        place.mkdir()
+        with subtests.test(name=name, content=content):
+            with pytest.raises(ArtifactError, match=f"{name} of the stage write is not as its schema asks: ") as caught:
+                check(place, name, content)
+            assert any(word in caught.value.message for word in words.split("|")), caught.value.message
+            assert caught.value.stage == "write"
+
+
+def test_only_artifacts_that_a_schema_names_are_checked(tmp_path: Path) -> None:
+    fill(tmp_path, {"a.json": "{}", "b.json": '{"title": "x"}', "sub/b.json": "{}"})
+    rule = ArtifactRule(schemas={"b.json": SCHEMA})
+    for name in ("a.json", "b.json", "sub/b.json"):
+        check_artifact(tmp_path / name, name, rule, stage="write")
+    with pytest.raises(ArtifactError, match="sub/b.json"):
+        check_artifact(
+            tmp_path / "sub/b.json",
+            "sub/b.json",
+            ArtifactRule(schemas={"b.json": SCHEMA}, recursive=True),
+            stage="write",
+        )
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    sparse(tmp_path / "a.json", 40 * 1024**3)
+    with pytest.raises(ArtifactError, match=f"larger than {MOST_CHECKED_BYTES:,} bytes"):
+        check_artifact(tmp_path / "a.json", "a.json", ArtifactRule(schemas={"*": SCHEMA}), stage="write")
+
+
+def test_a_bomb_of_aliases_is_refused(tmp_path: Path) -> None:
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 20)]
+    with pytest.raises(ArtifactError, match="cannot be read as YAML"):
+        check(tmp_path, "a.yaml", "\n".join(rows))
+
+
+def test_nothing_that_a_schema_names_is_fetched(tmp_path: Path) -> None:
+    for reference in ("http://127.0.0.1:9/schema.json", "file:///etc/hosts", "#/nowhere"):
+        with pytest.raises(ArtifactError, match="refers to what is not in it"):
+            check(tmp_path, "a.json", "{}", {"$ref": reference})
+
+
+def test_a_schema_that_is_none_is_told(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
+        ({"type": "nothing"}, "the schema is none: at"),
+        ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "refers to itself without end"),
+    ]
+    for number, (schema, words) in enumerate(rows):
+        place = tmp_path / f"{number}"
+        place.mkdir()
+        with subtests.test(schema=schema, words=words), pytest.raises(ArtifactError, match=words):
+            check(place, "a.json", "{}", schema)
+
+
+def test_of_very_many_wrong_items_twenty_are_looked_at(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"at \$\[19\]: 1 is not of type"):
+        check(tmp_path, "a.json", json.dumps([1] * 100_000), {"items": {"type": "string"}})
+
+
+def test_the_validator_loads_only_when_there_is_a_schema() -> None:
+    code = "import sys, codeloupe.pipelines.execution; print({'jsonschema', 'yaml'} & sys.modules.keys())"
+    ended = subprocess.run((sys.executable, "-I", "-c", code), capture_output=True, check=True)
+    assert ended.stdout == b"set()\n"

@@ -1,0 +1,437 @@
+"""What comes next: which state may follow which, what is done with a stage, which begin, whose work is joined."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from codeloupe.errors import (
+    AgentExecutionError,
+    ArtifactError,
+    BudgetExhausted,
+    Crashed,
+    ForbiddenTransition,
+    InvalidRequest,
+    NotInstalled,
+    NotLoggedIn,
+    Overloaded,
+    TimedOut,
+    WorkspaceError,
+)
+from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
+from codeloupe.model.pipeline import (
+    ENDED_STATES,
+    WORKING_STATES,
+    AttemptRecord,
+    CriticVerdict,
+    Critique,
+    FailedTry,
+    GateDefinition,
+    GateKind,
+    OnFailure,
+    PipelineDefinition,
+    RecoveryStep,
+    RunRecord,
+    StageDefinition,
+    StageRecord,
+    StageState,
+)
+from codeloupe.model.usage import Usage
+from codeloupe.pipelines.context import Joins
+from codeloupe.pipelines.engine import conclusion, given_up, ready, revived
+from codeloupe.pipelines.recovery import (
+    Complete,
+    Escalate,
+    Execute,
+    Fail,
+    Judge,
+    Keep,
+    best,
+    failed_try,
+    kept_after_failure,
+    next_action,
+    next_step,
+    takeable,
+)
+from codeloupe.pipelines.state import RUN_TRANSITIONS, STAGE_TRANSITIONS, check_transition
+
+S = StageState
+PASS, REWORK, FAIL = CriticVerdict.PASS, CriticVerdict.REWORK, CriticVerdict.FAIL
+FIRST, RETRY, RESUME, FRESH = RecoveryStep.FIRST, RecoveryStep.RETRY, RecoveryStep.RESUME, RecoveryStep.FRESH
+CRITIC = GateDefinition(kind=GateKind.CRITIC, max_attempts=3, min_score=40)
+COMMAND = GateDefinition(kind=GateKind.COMMAND, max_attempts=3)
+Word = tuple[CriticVerdict, int | None]
+
+# Written out once more, by hand: a slip of the pen in the tables is found here.
+STAGES = {
+    "pending": "running cancelled",
+    "running": "gating recovering awaiting_approval failed cancelled interrupted",
+    "gating": "completed reworking recovering awaiting_approval failed cancelled interrupted",
+    "reworking": "running failed cancelled interrupted",
+    "recovering": "running gating awaiting_approval failed cancelled interrupted",
+    "awaiting_approval": "pending completed failed running gating cancelled interrupted",
+    "interrupted": "pending running gating reworking recovering awaiting_approval failed cancelled",
+    "completed": "pending cancelled",
+    "failed": "pending",
+    "cancelled": "pending",
+}
+RUNS = {
+    "pending": "running failed cancelled interrupted",
+    "running": "awaiting_approval completed failed cancelled interrupted",
+    "awaiting_approval": "running failed cancelled interrupted",
+    "interrupted": "running failed cancelled",
+    "completed": "running",
+    "failed": "running",
+    "cancelled": "",
+}
+
+
+@pytest.mark.requirement("S9")
+def test_a_stage_and_a_run_go_where_the_tables_say_and_nowhere_else() -> None:
+    for transitions, expected in ((STAGE_TRANSITIONS, STAGES), (RUN_TRANSITIONS, RUNS)):
+        written = {before.value: {state.value for state in after} for before, after in transitions.items()}
+        assert written == {before: set(after.split()) for before, after in expected.items()}
+        for before in transitions:
+            for to in StageState:
+                if to in transitions[before]:
+                    check_transition(transitions, before, to, what="the stage 'a'", stage="a")
+                    continue
+                with pytest.raises(ForbiddenTransition) as raised:
+                    check_transition(transitions, before, to, what="the stage 'a'", stage="a")
+                assert raised.value.message == f"the stage 'a' cannot go from {before.value} to {to.value}"
+                assert raised.value.stage == "a"
+                assert raised.value.hint
+
+
+def test_the_hint_names_the_ways_that_are_open_or_that_there_are_none() -> None:
+    with pytest.raises(ForbiddenTransition) as raised:
+        check_transition(STAGE_TRANSITIONS, S.PENDING, S.COMPLETED, what="it", stage="a")
+    assert raised.value.hint == "from pending it can go to running, cancelled"
+    with pytest.raises(ForbiddenTransition) as raised:
+        check_transition(RUN_TRANSITIONS, S.CANCELLED, S.RUNNING, what="it", stage="")
+    assert raised.value.hint == "cancelled is an end"
+
+
+def test_whatever_works_can_be_interrupted_and_ends_only_by_a_gate_or_a_person() -> None:
+    for state in WORKING_STATES:
+        assert S.INTERRUPTED in STAGE_TRANSITIONS[state]
+        assert state in STAGE_TRANSITIONS[S.INTERRUPTED]
+    ways_to_the_end = {before for before, after in STAGE_TRANSITIONS.items() if S.COMPLETED in after}
+    assert ways_to_the_end == {S.GATING, S.AWAITING_APPROVAL}
+    for begin in StageState:
+        reached, left = {begin}, [begin]
+        while left:
+            after = STAGE_TRANSITIONS[left.pop()] - reached
+            reached |= after
+            left += after
+        assert reached & ENDED_STATES
+
+
+def stage(*gates: GateDefinition, retries: int = 1) -> StageDefinition:
+    return StageDefinition(name="s", step=Path("s.md"), gates=gates, retries=retries)
+
+
+def attempt(number: int, *words: Word, tree: str = "t") -> AttemptRecord:
+    critiques = tuple(Critique(verdict=verdict, gate=GateKind.CRITIC, score=score) for verdict, score in words)
+    return AttemptRecord(number=number, step=FIRST, tree=tree, critiques=critiques)
+
+
+def record(*attempts: tuple[Word, ...] | None, failures: tuple[FailedTry, ...] = (), **more: Any) -> StageRecord:
+    """A record with attempts; None is one that was not kept yet."""
+    made = tuple(
+        attempt(number, *(words or ()), tree="" if words is None else f"tree{number}")
+        for number, words in enumerate(attempts, start=1)
+    )
+    return StageRecord(name="s", attempts=made, failures=failures, **more)
+
+
+def failed(kind: str = "crashed", **more: Any) -> FailedTry:
+    return FailedTry(**{"step": FIRST, "kind": kind, "message": kind, "attempt": 1, **more})
+
+
+def executed(cause: Exception) -> AgentExecutionError:
+    error = AgentExecutionError("no answer", stage="s", hint="do this")
+    error.__cause__ = cause
+    return error
+
+
+def steps(error: Exception, *, resumable: bool = True, retries: int = 1) -> list[RecoveryStep]:
+    """The steps of a call that fails alike each time."""
+    made: list[FailedTry] = []
+    while (step := next_step(stage(retries=retries), made)) is not None:
+        made.append(replace(failed_try(error, step=step, attempt=1), resumable=resumable))
+    return [failure.step for failure in made]
+
+
+def test_the_best_attempt_has_the_highest_score_that_its_worst_gate_gave() -> None:
+    rows: list[tuple[list[AttemptRecord], int | None]] = [
+        ([attempt(1, (REWORK, 50)), attempt(2, (REWORK, 70)), attempt(3, (REWORK, 60))], 2),
+        ([attempt(1, (REWORK, 70)), attempt(2, (REWORK, 70))], 2),
+        ([attempt(1, (REWORK, 0)), attempt(2)], 1),
+        ([attempt(1, (PASS, 90), (REWORK, 45)), attempt(2, (REWORK, 46))], 2),
+        ([], None),
+    ]
+    assert [getattr(best(attempts), "number", None) for attempts, _ in rows] == [number for _, number in rows]
+
+
+def test_only_what_scored_enough_and_nobody_refused_for_good_is_taken_without_a_pass() -> None:
+    low = [attempt(1, (REWORK, 20)), attempt(2, (REWORK, 39))]
+    assert takeable([*low, attempt(3, (REWORK, 40))], [CRITIC]) == attempt(3, (REWORK, 40))
+    refused: list[tuple[list[AttemptRecord], list[GateDefinition]]] = [
+        (low, [CRITIC]),
+        ([attempt(1, (PASS, 90), (REWORK, None))], [CRITIC, COMMAND]),
+        ([attempt(1, (REWORK, None))], [COMMAND]),
+        ([attempt(1, (FAIL, 90))], [CRITIC]),
+        ([attempt(1, (REWORK, 90), (REWORK, 90))], [CRITIC]),
+        ([attempt(1, (REWORK, 90), tree="")], [CRITIC]),
+    ]
+    assert [takeable(attempts, gates) for attempts, gates in refused] == [None] * len(refused)
+
+
+def test_after_a_failure_the_better_earlier_attempt_is_kept() -> None:
+    rows: list[tuple[list[Word], int]] = [
+        ([(REWORK, 60), (FAIL, 10)], 1),
+        ([(REWORK, 10), (FAIL, 60)], 2),
+        ([(REWORK, 10), (FAIL, None)], 1),
+        ([(FAIL, 10)], 1),
+        ([(REWORK, None), (FAIL, None)], 2),
+    ]
+    for words, number in rows:
+        kept = kept_after_failure([attempt(position, word) for position, word in enumerate(words, start=1)])
+        assert kept is not None
+        assert kept.number == number, words
+
+
+def test_a_failed_call_is_retried_then_resumed_then_fresh_then_a_persons() -> None:
+    busy, crashed = (kind("no", agent="a", session_id="s") for kind in (Overloaded, Crashed))
+    assert steps(executed(busy)) == [FIRST, RETRY, RESUME, FRESH]
+    assert steps(executed(busy), retries=3) == [FIRST, RETRY, RETRY, RETRY, RESUME, FRESH]
+    assert steps(executed(busy), retries=0) == [FIRST]
+    # Without a session that can be resumed that step is left out.
+    assert steps(executed(Overloaded("busy", agent="a"))) == [FIRST, RETRY, FRESH]
+    assert steps(executed(busy), resumable=False) == [FIRST, RETRY, FRESH]
+    # What is not known to pass is tried once more and no more.
+    assert steps(executed(crashed), retries=3) == [FIRST, RETRY, RESUME, FRESH]
+    assert steps(ArtifactError("no a.md"), retries=3) == [FIRST, RETRY, FRESH]
+    hopeless = (
+        executed(NotLoggedIn("no", agent="a", session_id="s")),
+        executed(NotInstalled("no", agent="a")),
+        executed(InvalidRequest("no", agent="a")),
+        executed(BudgetExhausted("spent", agent="a")),
+        BudgetExhausted("spent", agent="a"),
+        WorkspaceError("two stages changed a.md"),
+        JoinConflict("two stages changed a.md"),
+        executed(FileNotFoundError("step.md")),
+        executed(UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")),
+    )
+    assert [(error, steps(error, retries=3)) for error in hopeless if steps(error, retries=3) != [FIRST]] == []
+    # A session that is not known any more is followed by a fresh call.
+    unknown = failed_try(executed(InvalidRequest("no such session", agent="a")), step=RESUME, attempt=1)
+    assert next_step(stage(), [failed(step=RETRY), unknown]) is FRESH
+
+
+def test_a_failure_is_kept_with_its_kind_its_words_and_its_session() -> None:
+    cause = TimedOut("late", agent="codex", session_id="s-1")
+    kept = failed_try(executed(cause), step=FIRST, attempt=2, usage=Usage(requests=1))
+    assert kept == FailedTry(
+        step=FIRST,
+        kind="timed_out",
+        message="no answer",
+        hint="do this",
+        session_id="s-1",
+        usage=Usage(requests=1),
+        attempt=2,
+        agent="codex",
+    )
+    assert failed_try(executed(TimeoutError()), step=FIRST, attempt=1).kind == "timeout_error"
+    assert failed_try(RuntimeError("odd"), step=FIRST, attempt=1).message == "RuntimeError: odd"
+
+
+def test_an_attempt_is_kept_then_judged_by_each_gate_then_it_is_complete() -> None:
+    asked = stage(CRITIC, COMMAND)
+    assert next_action(stage(), record()) == Execute(1, FIRST)
+    assert next_action(asked, record(None)) == Keep(1)
+    assert next_action(asked, record(())) == Judge(1, 0)
+    assert next_action(asked, record(((PASS, 90),))) == Judge(1, 1)
+    assert next_action(asked, record(((PASS, 90), (PASS, None)))) == Complete(1)
+    assert next_action(stage(), record(())) == Complete(1)
+
+
+def test_rework_is_followed_by_the_next_attempt_until_the_gate_allows_no_more() -> None:
+    asked = stage(CRITIC)
+    assert next_action(asked, record(((REWORK, 50),))) == Execute(2, FIRST)
+    assert next_action(asked, record(((REWORK, 50),), ((REWORK, 70),))) == Execute(3, FIRST)
+    third = next_action(asked, record(((REWORK, 50),), ((REWORK, 70),), ((REWORK, 60),)))
+    assert third == Complete(2, "attempt 2 was taken without a PASS: its score, 70, is the best")
+    low = next_action(asked, record(((REWORK, 20),), ((REWORK, 30),), ((REWORK, 25),)))
+    told = "no attempt passed every gate after 3 attempts, and the best score, 30, is too low to be taken"
+    assert low == Escalate(2, told)
+
+
+def test_a_fail_ends_it_at_once_and_keeps_the_better_attempt() -> None:
+    action = next_action(stage(CRITIC), record(((REWORK, 60),), ((FAIL, 10),)))
+    assert isinstance(action, Fail)
+    assert action.attempt == 1
+    assert "gate failed attempt 2" in action.reason
+    assert "attempt 1 is kept, since its score, 60, is better" in action.reason
+    assert next_action(stage(CRITIC), record(((FAIL, 10),))) == Fail(1, "the critic gate failed attempt 1")
+
+
+def test_the_best_of_several_faces_the_gates_that_it_has_not_faced() -> None:
+    asked, refused = stage(CRITIC, COMMAND), (REWORK, None)
+    scores: tuple[tuple[Word, ...], ...] = (((REWORK, 50),), ((REWORK, 70),), ((REWORK, 60),))
+    assert next_action(asked, record(*scores)) == Judge(2, 1)
+    assert isinstance(next_action(asked, record(scores[0], (*scores[1], (PASS, None)), scores[2])), Complete)
+    assert next_action(asked, record(scores[0], (*scores[1], refused), scores[2])) == Judge(3, 1)
+    assert isinstance(next_action(asked, record(*((*score, refused) for score in scores))), Escalate)
+    for word in ((PASS, 90), (REWORK, 70)):
+        # What a command refused is not told as a score that is too low.
+        action = next_action(asked, record(*[(word, refused)] * 3))
+        assert action == Escalate(3, "no attempt passed every gate after 3 attempts: critic")
+    assert isinstance(next_action(stage(COMMAND), record(*[(refused,)] * 3)), Escalate)
+
+
+def test_a_failure_is_recovered_from_for_its_own_attempt_or_gate() -> None:
+    again = (failed(), failed(step=RETRY, session_id="s-1", agent="codex", resumable=True, tree="t"))
+    assert next_action(stage(), record(failures=again[:1])) == Execute(1, RETRY)
+    assert next_action(stage(), record(failures=again)) == Execute(1, RESUME, session="s-1", agent="codex", tree="t")
+    assert next_action(stage(CRITIC), record(((REWORK, 50),), failures=again)) == Execute(2, FIRST)
+    assert next_action(stage(), record(None, failures=(failed(),))) == Keep(1)
+    assert isinstance(next_action(stage(), record(None, failures=(failed("workspace_error"),))), Escalate)
+    busy = failed("overloaded", gate=0, retryable=True)
+    assert next_action(stage(CRITIC), record((), failures=(busy,))) == Judge(1, 0)
+    assert next_action(stage(CRITIC), record((), failures=(busy, busy))) == Escalate(1, "overloaded (after 2 tries)")
+    lasting = failed("output_invalid", gate=0)
+    assert next_action(stage(CRITIC), record((), failures=(lasting,))) == Escalate(1, "output_invalid")
+
+
+def test_after_a_persons_answer_what_was_before_no_longer_counts() -> None:
+    low: tuple[tuple[Word, ...], ...] = (((REWORK, 20),),) * 3
+    broken = {"attempts_before": 1, "failures_before": 1}
+    rows = [
+        (stage(CRITIC), record(*low, attempts_before=3), Execute(4, FIRST)),
+        (stage(CRITIC), record(*low, ((REWORK, 10),), attempts_before=3), Execute(5, FIRST)),
+        (stage(), record(failures=(failed("not_logged_in"),), failures_before=1), Execute(1, FIRST)),
+        (stage(CRITIC), record(((FAIL, 5),), attempts_before=1), Execute(2, FIRST)),
+        (stage(CRITIC), record((), failures=(failed("not_logged_in", gate=0),), **broken), Judge(1, 0)),
+        (stage(CRITIC), record(None, failures=(failed("workspace_error"),), **broken), Keep(1)),
+    ]
+    assert [next_action(asked, known) for asked, known, _ in rows] == [action for *_, action in rows]
+
+
+NOW = datetime(2024, 1, 1, tzinfo=UTC)
+DIAMOND: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": ("a",), "d": ("b", "c"), "e": ()}
+
+
+def pipeline(needs: dict[str, tuple[str, ...]], **on_failure: OnFailure) -> PipelineDefinition:
+    stages = tuple(
+        StageDefinition(name=name, step=Path("s.md"), needs=need, on_failure=on_failure.get(name, OnFailure.ESCALATE))
+        for name, need in needs.items()
+    )
+    return PipelineDefinition(name="p", file=Path("/p.yaml"), stages=stages)
+
+
+def run(definition: PipelineDefinition, **states: StageState) -> RunRecord:
+    stages = tuple(
+        StageRecord(name=each.name, state=states.get(each.name, S.PENDING), reason=f"why {each.name}")
+        for each in definition.stages
+    )
+    facts: dict[str, Any] = {"run_id": "r", "pipeline": "p", "file": Path("/p"), "digest": "", "state": S.RUNNING}
+    return RunRecord(**facts, stages=stages, started_at=NOW, updated_at=NOW)
+
+
+def begin(definition: PipelineDefinition, **states: StageState) -> tuple[str, ...]:
+    """What may begin where all that is completed holds."""
+    settled = [name for name, state in states.items() if state is S.COMPLETED]
+    return ready(definition, run(definition, **states), settled)
+
+
+def test_stages_begin_when_all_that_they_need_is_completed() -> None:
+    definition = pipeline(DIAMOND)
+    assert begin(definition) == ("a", "e")
+    assert begin(definition, a=S.COMPLETED, e=S.RUNNING) == ("b", "c")
+    assert begin(definition, a=S.COMPLETED, b=S.COMPLETED, c=S.RUNNING, e=S.COMPLETED) == ()
+    assert begin(definition, a=S.INTERRUPTED, e=S.COMPLETED) == ("a",)
+    # One that waits for a person keeps nobody else back.
+    assert begin(definition, a=S.AWAITING_APPROVAL) == ("e",)
+
+
+def test_after_a_failure_nothing_new_begins_and_each_stage_says_why() -> None:
+    for on_failure in (OnFailure.FAIL, OnFailure.ESCALATE):
+        definition = pipeline(DIAMOND, b=on_failure)
+        assert begin(definition, a=S.COMPLETED, b=S.FAILED) == ()
+        why = "not run, since the run failed at b"
+        ended = run(definition, a=S.COMPLETED, b=S.FAILED)
+        assert given_up(definition, ended) == {"c": why, "d": why, "e": why}
+        assert conclusion(definition, ended) == (S.FAILED, "b failed: why b")
+
+
+def test_a_tolerated_failure_costs_only_the_stages_that_need_it() -> None:
+    definition = pipeline({**DIAMOND, "f": ("d",)}, b=OnFailure.CONTINUE)
+    assert begin(definition, a=S.COMPLETED, b=S.FAILED) == ("c", "e")
+    assert given_up(definition, run(definition, a=S.COMPLETED, b=S.FAILED)) == {
+        "d": "not run, since it needs b, which failed",
+        "f": "not run, since it needs d, which was not run",
+    }
+    given = {"a": S.COMPLETED, "c": S.COMPLETED, "d": S.CANCELLED, "e": S.COMPLETED, "f": S.CANCELLED}
+    ended = run(definition, b=S.FAILED, **given)
+    assert conclusion(definition, ended) == (S.COMPLETED, "without b, which failed; d, f not run")
+    # What was given up comes back with what it was given up for.
+    assert revived(definition, ended) == ()
+    assert revived(definition, run(definition, b=S.PENDING, **given)) == ("d", "f")
+
+
+def test_a_run_that_waits_names_whom_it_waits_for_but_a_failure_goes_first() -> None:
+    definition = pipeline(DIAMOND)
+    waiting = conclusion(definition, run(definition, a=S.AWAITING_APPROVAL, e=S.COMPLETED))
+    assert waiting == (S.AWAITING_APPROVAL, "waiting for a person to decide on a: why a")
+    assert conclusion(definition, run(definition, a=S.AWAITING_APPROVAL, e=S.FAILED))[0] is S.FAILED
+    done = pipeline({"a": ()})
+    assert conclusion(done, run(done, a=S.COMPLETED)) == (S.COMPLETED, "")
+
+
+class CountingStore(GitWorkspaceStore):
+    """Trees are the names of what is in them; joined they are the names of all."""
+
+    def __init__(self, *, refuses: bool = False) -> None:
+        super().__init__(Path("nowhere"), source=None)
+        self.joins = 0
+        self._refuses = refuses
+
+    async def joined(self, base: str, ours: str, theirs: str) -> str:
+        self.joins += 1
+        if self._refuses:
+            raise JoinConflict("they do not go together")
+        return "".join(sorted({*base, *ours, *theirs}))
+
+
+def test_what_stages_share_is_joined_once_however_many_layers_there_are() -> None:
+    layers, wide = 12, 3
+    needs: dict[str, tuple[str, ...]] = {}
+    for layer in range(layers):
+        above = tuple(f"s{layer - 1}-{each}" for each in range(wide)) if layer else ()
+        needs |= {f"s{layer}-{each}": above for each in range(wide)}
+    definition, store = pipeline(needs), CountingStore()
+    joins = Joins(definition, store, base="", run_id="r")
+    last = tuple(f"s{layers - 1}-{each}" for each in range(wide))
+    asyncio.run(joins.together(last, {name: chr(ord("A") + number) for number, name in enumerate(needs)}))
+    assert store.joins <= layers * wide
+
+
+def test_joined_work_is_not_taken_for_another_and_a_conflict_is_refused_every_time() -> None:
+    definition, trees = pipeline({"x": (), "y": ()}), {"x": "a", "y": "b"}
+    joins = Joins(definition, CountingStore(), base="", run_id="r")
+    assert asyncio.run(joins.together(("x", "y"), trees)) == "ab"
+    assert asyncio.run(joins.together(("x", "y"), {**trees, "y": "c"})) == "ac"
+    assert asyncio.run(joins.together(("y",), {"y": "c"})) == "c"
+    refusing = Joins(definition, CountingStore(refuses=True), base="", run_id="r")
+    for _ in range(2):
+        with pytest.raises(WorkspaceError, match="the work of x and of y cannot be joined: they do not") as refused:
+            asyncio.run(refusing.together(("x", "y"), trees))
+        assert "let y need x in /p.yaml" in refused.value.hint
+        assert "`codeloupe pipeline resume r --accept-changes --retry y`" in refused.value.hint
