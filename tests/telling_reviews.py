@@ -7,9 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.reports import ShownDiff

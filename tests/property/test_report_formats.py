@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from codeloupe.engine.suppression_baseline import KnownFindings
 from codeloupe.engine.suppression_marks import Mark, asks_to_ignore, is_comment_alone, marks_in, places_of
-from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry, Suppression, SuppressionKind
+from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
 from codeloupe.model.change import FileChange
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
 from codeloupe.model.review import ReviewError
 
 UNEXPLAINED = "ignore_without_reason"

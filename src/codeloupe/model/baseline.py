@@ -15,26 +15,6 @@ UNUSED = "baseline_unused"
 _SHORT = 12
 
 
-class SuppressionKind(StrEnum):
-    """Where a suppression is written."""
-
-    BASELINE = "baseline"
-    INLINE = "inline"
-
-
-class Suppression(Struct, frozen=True, kw_only=True):
-    """One reason to leave a finding out of the verdict. `expires` is the last day on which it holds.
-
-    `entry` is the fingerprint that an entry of the baseline has, which may be an older one than the finding's.
-    """
-
-    kind: SuppressionKind
-    reason: str
-    owner: str = ""
-    expires: date | None = None
-    entry: str = ""
-
-
 class BaselineEntry(Struct, frozen=True, kw_only=True):
     """One known finding. `expires` is the last day on which the entry holds.
 

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from enum import Enum, StrEnum
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from codeloupe.model.baseline import Suppression
+
+class SuppressionKind(StrEnum):
+    """Where a suppression is written."""
+
+    BASELINE = "baseline"
+    INLINE = "inline"
+
+
+class Suppression(Struct, frozen=True, kw_only=True):
+    """One reason to leave a finding out of the verdict. `expires` is the last day on which it holds.
+
+    `entry` is the fingerprint that an entry of the baseline has, which may be an older one than the finding's.
+    """
+
+    kind: SuppressionKind
+    reason: str
+    owner: str = ""
+    expires: date | None = None
+    entry: str = ""
 
 
 class Severity(Enum):

@@ -15,9 +15,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from codeloupe import __version__
-from codeloupe.model.baseline import SuppressionKind
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import FindingStatus, Severity, Source
+from codeloupe.model.finding import FindingStatus, Severity, Source, SuppressionKind
 from codeloupe.model.review import Review
 from codeloupe.model.usage import Usage
 from codeloupe.system.sanitise import json_document

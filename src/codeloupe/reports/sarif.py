@@ -13,8 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from codeloupe import __version__
-from codeloupe.model.baseline import SuppressionKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
 from codeloupe.model.review import Review
 from codeloupe.reports.replacement import Replacement, fix_of
 from codeloupe.reports.wording import (

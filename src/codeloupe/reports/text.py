@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from codeloupe.model.baseline import SuppressionKind
-from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity
+from codeloupe.model.finding import Finding, FindingStatus, Proof, Severity, SuppressionKind
 from codeloupe.model.review import Review
 from codeloupe.reports.closing import SEVERITY_STYLES, closing_lines, counts_by_severity, next_lines, not_reviewed_lines
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines, prose

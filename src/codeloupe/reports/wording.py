@@ -9,8 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from codeloupe.model.baseline import SuppressionKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
 from codeloupe.model.review import (
     NOT_INCLUDED,
     FailedUnit,

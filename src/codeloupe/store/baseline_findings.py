@@ -15,17 +15,8 @@ from msgspec import Struct
 
 from codeloupe.config.yaml import escape
 from codeloupe.errors import UsageError
-from codeloupe.model.baseline import (
-    UNUSED,
-    Baseline,
-    BaselineEntry,
-    EntryStanding,
-    EntryState,
-    Suppression,
-    SuppressionKind,
-    shown_path,
-)
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.baseline import UNUSED, Baseline, BaselineEntry, EntryStanding, EntryState, shown_path
+from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.model.sweep import CommitSweep
 from codeloupe.system.redaction import redact

@@ -11,7 +11,8 @@ from codeloupe.cli.parser import Parser
 from codeloupe.engine.history.keeping import keep
 from codeloupe.engine.history.opening import opened_history
 from codeloupe.errors import ConfigError, UsageError
-from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry, Suppression, SuppressionKind
+from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry
+from codeloupe.model.finding import Suppression, SuppressionKind
 from codeloupe.model.review import Review, ReviewError
 from codeloupe.reports.json_v1 import render_json
 from codeloupe.store.baseline import read_working_file

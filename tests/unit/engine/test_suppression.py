@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.suppression import Suppressed, added_suppressions, apply_suppressions
-from codeloupe.model.baseline import Baseline, BaselineEntry, Suppression, SuppressionKind
+from codeloupe.model.baseline import Baseline, BaselineEntry
 from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
 from tests.unit.engine.samples import changed, finding
 
 TODAY = date(2030, 6, 15)

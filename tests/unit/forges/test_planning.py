@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
 from codeloupe.forges.comments import summary_body
 from codeloupe.forges.plan import make_plan
-from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.publication import (
     AnswerKind,
     ChangedFile,

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
 from codeloupe.forges.review_file import read_review
-from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.finding import FindingStatus, Severity
+from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewError, SkippedFile, SkipReason
 from codeloupe.reports.json_v1 import render_json
 from tests.publish_material import finding, review

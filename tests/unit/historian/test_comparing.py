@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from codeloupe.engine.history.comparing import compare
-from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.review import Coverage, FailedUnit, SkippedFile, SkipReason
 from codeloupe.store.database import Database

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codeloupe
-from codeloupe.model.baseline import Suppression, SuppressionKind
 from codeloupe.model.change import Scope, ScopeKind
-from codeloupe.model.finding import FindingStatus, Severity
+from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import (
     Coverage,
     FailedUnit,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from codeloupe.model.baseline import Suppression, SuppressionKind
-from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import NOT_INCLUDED, Coverage, Policy, Review, ReviewError, SkippedFile, SkipReason, Verdict
 from codeloupe.reports.closing import closing
 from codeloupe.reports.wording import (

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from codeloupe.model.baseline import Suppression, SuppressionKind
-from codeloupe.model.finding import FindingStatus, Severity
+from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Coverage, ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.reports.text import render_text

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.errors import UsageError
-from codeloupe.model.baseline import Baseline, BaselineEntry, EntryState, Suppression, SuppressionKind
-from codeloupe.model.finding import FindingStatus, Severity
+from codeloupe.model.baseline import Baseline, BaselineEntry, EntryState
+from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import ReviewError
 from codeloupe.reports.json_v1 import render_json
 from codeloupe.store.baseline_findings import (

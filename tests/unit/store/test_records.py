@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from codeloupe.model.agent import AgentResult, TokenUsage
-from codeloupe.model.baseline import Suppression, SuppressionKind
-from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
 from codeloupe.model.history import Comparison, HistoryEntry, ReviewRecord, SweepRecord
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview
