@@ -35,13 +35,12 @@ from codeloupe.engine.selection import Selection, wanted_only
 from codeloupe.engine.terms import policy_of, rules_of
 from codeloupe.engine.tokens import tokens_of
 from codeloupe.errors import NotARepository, RevisionError, UsageError
-from codeloupe.git.engine import private_directory
+from codeloupe.git.commits import pushed_ranges, read_pushed
 from codeloupe.git.guidance import guidance_changed
-from codeloupe.git.pushing import pushed_ranges, read_pushed
-from codeloupe.git.repository import Repository, find_root, open_repository
+from codeloupe.git.repository import Repository, find_root, open_repository, private_directory
 from codeloupe.git.scopes import Sides, resolve_scope, unknown_word
 from codeloupe.git.snapshot import list_files, list_head_files
-from codeloupe.model.change import Scope
+from codeloupe.model.change import Scope, Unit
 from codeloupe.model.diagnosis import Diagnosis
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.ports import EventSink
@@ -56,7 +55,6 @@ from codeloupe.model.scope import (
     RangeScope,
     ScopeRequest,
 )
-from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.store.baseline.revision import read_baseline
 from codeloupe.store.location import state_directory

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from codeloupe.errors import DiffSyntaxError
+from codeloupe.git.changes import parse_raw_numstat, reconcile
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.raw import parse_raw_numstat, reconcile
 from codeloupe.model.change import FileChange
 from tests.diff_checks import Style, check_lines, check_list, listed, lists_of, patch_of, patches_of
 from tests.git_edge_cases import EDGE_CASES, Entry, Tree, commit_cases, commit_trees

@@ -26,7 +26,7 @@ from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.usage import Usage
 from codeloupe.reports.formats import FORMATS, Layout
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 from tests.html_page import read_page
 from tests.markdown_page import ACTIVE, kinds
 from tests.report_documents import check_gitlab, check_junit, check_rdjson, check_rdjsonl, check_sarif

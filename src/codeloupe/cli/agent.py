@@ -21,7 +21,7 @@ from codeloupe.configuring import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError
 from codeloupe.model.agent import AgentResult, Availability, TokenUsage
 from codeloupe.runtime import Runtime, run_agent
-from codeloupe.system.sanitise import json_document, terminal
+from codeloupe.system.untrusted import json_document, terminal
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from codeloupe.model.agent_events import (
     TurnTaken,
 )
 from codeloupe.reports.wording import duration
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 _LONGEST_MESSAGE = 500
 # What happens often is only for the live line; as plain lines it would fill a log.

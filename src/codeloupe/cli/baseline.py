@@ -22,7 +22,7 @@ from codeloupe.store.baseline.entry_fields import LONGEST_TEXT, parse_date, pars
 from codeloupe.store.baseline.file import read_working_file, write_working_file
 from codeloupe.store.baseline.reviewed import ReviewedFindings
 from codeloupe.store.baseline.standing import standings, to_prune
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 
 def run(arguments: argparse.Namespace) -> int:

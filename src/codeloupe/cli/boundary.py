@@ -16,7 +16,7 @@ from codeloupe import __version__
 from codeloupe.errors import CodeloupeError, OutputError, UsageError
 from codeloupe.store.location import state_directory
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import terminal, without_log_commands
+from codeloupe.system.untrusted import terminal, without_log_commands
 
 INTERNAL_ERROR = 4
 _STANDARD_STREAMS = ("stdin", "stdout", "stderr")

@@ -22,7 +22,7 @@ from codeloupe.model.events import Event
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.reports.wording import counted
 from codeloupe.runtime import review_commits
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 __all__ = ["configure", "run"]
 

@@ -29,7 +29,7 @@ from codeloupe.config.provenance import LoadedSettings
 from codeloupe.config.template import initial_text
 from codeloupe.config.values import plain_values, value_text
 from codeloupe.errors import OutputError, UsageError
-from codeloupe.system.sanitise import log_line, without_log_commands
+from codeloupe.system.untrusted import log_line, without_log_commands
 
 _WIDEST_VALUE = 56
 _NARROWEST_VALUE = 16

@@ -16,7 +16,7 @@ from codeloupe.model.history import Dismissal, RepositoryIdentity
 from codeloupe.reports.history_words import moment
 from codeloupe.store.history import SqliteHistory
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 _SHORTEST_PREFIX = 6
 _LONGEST_REASON = 1_000

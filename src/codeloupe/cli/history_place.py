@@ -13,7 +13,7 @@ from codeloupe.engine.history.lookup import Here
 from codeloupe.errors import UsageError
 from codeloupe.model.history import RepositoryIdentity, ReviewRecord, SweepRecord
 from codeloupe.store.history import SqliteHistory
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 _FIRST_STEP = "`codeloupe review` makes the first entry"
 

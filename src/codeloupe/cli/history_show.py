@@ -15,7 +15,7 @@ from codeloupe.reports.formats import FORMATS, Layout
 from codeloupe.reports.history_list import render_sweep
 from codeloupe.reports.history_words import moment
 from codeloupe.store.history import SqliteHistory
-from codeloupe.system.sanitise import terminal, without_log_commands
+from codeloupe.system.untrusted import terminal, without_log_commands
 
 
 def run(history: SqliteHistory, arguments: argparse.Namespace) -> int:

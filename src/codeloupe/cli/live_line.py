@@ -12,7 +12,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO, cast
 
-from codeloupe.system.sanitise import plain_signs
+from codeloupe.system.untrusted import plain_signs
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

@@ -6,7 +6,7 @@ import logging
 import sys
 
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import log_line, terminal, without_log_commands
+from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 
 
 def set_up_logging(*, verbose: bool, debug: bool = False) -> None:

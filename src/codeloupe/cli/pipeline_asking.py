@@ -15,7 +15,7 @@ from codeloupe.model.pipeline import Approval, AttemptRecord, Decision, StageRec
 from codeloupe.reports.pipeline_words import agent_in_words, counted_attempt, critique_in_words, has_work, spent_on
 from codeloupe.reports.wording import counted
 from codeloupe.store.run_store import DirectoryRunStore
-from codeloupe.system.sanitise import log_line, terminal, without_log_commands
+from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 
 _APPROVE = "[a]pprove  "
 _CHOICES = "[r]eject  [t]ry again with a note  [d]iff  [l]ater: "

@@ -23,7 +23,7 @@ from codeloupe.model.pipeline_definition import GateKind
 from codeloupe.reports.pipeline_rows import Row, Tree, cut_row
 from codeloupe.reports.pipeline_words import attempt_in_words, run_seconds, spent_on, state_in_words, took
 from codeloupe.reports.plain_table import Sheet
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 _LONGEST_MESSAGE = 2_000
 # After these steps the state of the stage tells the reason.

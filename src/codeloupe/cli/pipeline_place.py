@@ -22,7 +22,7 @@ from codeloupe.store.location import state_directory
 from codeloupe.store.run_lock import Holder
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
 from codeloupe.system.redaction import is_secret
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 LAST = "last"
 FIRST_STEP = "`codeloupe pipeline run FILE` makes the first"

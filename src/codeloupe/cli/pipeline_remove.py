@@ -6,7 +6,7 @@ import argparse
 
 from codeloupe.cli.pipeline_place import find_run, open_store
 from codeloupe.reports.wording import counted
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 
 def run(arguments: argparse.Namespace) -> int:

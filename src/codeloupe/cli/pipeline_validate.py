@@ -11,7 +11,7 @@ from codeloupe.cli.writing import write_result
 from codeloupe.errors import CodeloupeError, UsageError
 from codeloupe.pipeline.definition import load_pipeline
 from codeloupe.reports.wording import counted
-from codeloupe.system.sanitise import json_document, log_line, terminal, without_log_commands
+from codeloupe.system.untrusted import json_document, log_line, terminal, without_log_commands
 
 
 def run(arguments: argparse.Namespace) -> int:

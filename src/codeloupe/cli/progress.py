@@ -27,7 +27,7 @@ from codeloupe.model.events import (
 from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
 from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 __all__ = ["ProgressDisplay", "ProgressMode", "choose_mode"]
 

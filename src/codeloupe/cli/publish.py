@@ -11,7 +11,7 @@ from codeloupe.cli.writing import write_result
 from codeloupe.errors import UsageError
 from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 
 def run(arguments: argparse.Namespace) -> int:

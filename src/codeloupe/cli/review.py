@@ -32,7 +32,7 @@ from codeloupe.reports.formats import FORMATS, Layout
 from codeloupe.reports.shown_diff import ShownDiff
 from codeloupe.reports.wording import counted
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 __all__ = ["configure", "run"]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from codeloupe.cli.log_lines import set_up_logging
 from codeloupe.config.provenance import LoadedSettings
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 __all__ = ["Interrupted", "run_to_end", "set_up_logging", "tell_notes"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from codeloupe.cli.boundary import unwritten
 from codeloupe.errors import OutputError
-from codeloupe.system.sanitise import for_ci_log
+from codeloupe.system.untrusted import for_ci_log
 
 _LONGEST_HINT = 40
 # GitHub, GitLab and most others set the first; Azure Pipelines and TeamCity only their own.

@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from codeloupe.config.kinds import NAME, PATTERN, SEVERITY, TEXT, Kind, Mistake, Wrong, list_of, read_each
 from codeloupe.config.problems import quote
-from codeloupe.model.material import PathInstruction
+from codeloupe.model.change import PathInstruction
 from codeloupe.model.sweep import CommitCategory
 
 # What the rooms of the experts and of the prompts take; here it is told with its line.

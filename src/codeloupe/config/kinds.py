@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.model.path_pattern import check_pattern
+from codeloupe.model.scope import check_pattern
 from codeloupe.model.severity import Severity
 
 LARGEST_LIMIT = 1_000_000_000

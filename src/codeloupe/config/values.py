@@ -8,8 +8,8 @@ from typing import Any
 from codeloupe.config.groups import plain_experts, plain_instructions, plain_names
 from codeloupe.config.problems import escape
 from codeloupe.config.schema import KEYS, Settings
+from codeloupe.model.change import Effort
 from codeloupe.model.severity import Severity
-from codeloupe.model.unit import Effort
 
 
 def plain_values(settings: Settings) -> dict[str, Any]:

@@ -24,13 +24,12 @@ from codeloupe.engine.stated_lines import StatedLines
 from codeloupe.engine.unit_call import UnitCall, UnitOutcome
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.answer import ClaimedFinding
+from codeloupe.model.change import Effort, PathInstruction, Unit
 from codeloupe.model.events import LaneFinished, UnitFinished, UnitsPlanned
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding
-from codeloupe.model.material import PathInstruction
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
-from codeloupe.model.unit import Effort, Unit
 
 DROPPED_FINDING = "dropped_finding"
 # Answers that cannot be read are kept to be looked into, but not all of thousands.

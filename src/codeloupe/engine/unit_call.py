@@ -37,9 +37,9 @@ from codeloupe.engine.quoted_answer import ECHOED_QUESTION, QUOTED_ANSWER, is_ec
 from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
+from codeloupe.model.change import Unit
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink
-from codeloupe.model.unit import Unit
 
 Place = Callable[[ClaimedFinding, Unit], Finding]
 

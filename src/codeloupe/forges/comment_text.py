@@ -15,7 +15,7 @@ from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.standing import origin_of
 from codeloupe.reports.wording import counted
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise_markdown import code_span, markdown_line, markdown_prose
+from codeloupe.system.untrusted import code_span, markdown_line, markdown_prose
 
 # GitHub counts characters.
 LONGEST_BODY = 65_536

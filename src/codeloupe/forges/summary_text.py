@@ -18,8 +18,7 @@ from codeloupe.reports.outcome import outcome_of
 from codeloupe.reports.standing import Standing, standing_so
 from codeloupe.reports.wording import counted, place_in_words
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import terminal
-from codeloupe.system.sanitise_markdown import code_span, markdown_line
+from codeloupe.system.untrusted import code_span, markdown_line, terminal
 
 _Item = TypeVar("_Item")
 

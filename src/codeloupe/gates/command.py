@@ -14,8 +14,7 @@ from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.ports import GateTask
 from codeloupe.model.usage import Usage
-from codeloupe.system.command import Command, Completed, find_program
-from codeloupe.system.environment import program_environment
+from codeloupe.system.process import Command, Completed, find_program, program_environment
 from codeloupe.system.streaming import StreamTimedOut, stream
 
 _MAX_OUTPUT_BYTES = 1024 * 1024

@@ -18,10 +18,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import GitFailed, ProgramNotFound
 from codeloupe.model.confidential import Confidential
-from codeloupe.system.blocking import run_blocking
-from codeloupe.system.command import Command, Completed, find_program
-from codeloupe.system.environment import inherited_environment
-from codeloupe.system.running import run as run_program
+from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run_blocking
+from codeloupe.system.process import run as run_program
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")

@@ -7,17 +7,27 @@ may have written them too. Symbolic links are never followed.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from codeloupe.git.blobs import Entry, list_entries
-from codeloupe.git.command import Place, git
-from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
-from codeloupe.git.repository import Repository
+from codeloupe.errors import CodeloupeError
+from codeloupe.git.command import Place, git, try_git
+from codeloupe.git.repository import (
+    DIFF_ATTRIBUTES,
+    Entry,
+    Repository,
+    copy_index,
+    in_engine,
+    list_entries,
+    read_file_at,
+    read_head,
+    temporary_engine,
+)
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.git.snapshot import place_of, read_regular_files
-from codeloupe.model.change import SYMLINK_MODE, Change
-from codeloupe.model.material import GuidanceFile
+from codeloupe.model.change import SYMLINK_MODE, Change, GuidanceFile, Intent, Moment, ScopeKind
+from codeloupe.model.ports import MomentOf
 
 GUIDANCE_NAMES = ("REVIEW.md", "AGENTS.md", "CLAUDE.md")
 # What else tells a review what to do: the configuration, and the list of findings that do not count.
@@ -140,3 +150,94 @@ def _texts(found: Mapping[str, bytes | None]) -> tuple[GuidanceFile, ...]:
         GuidanceFile(path, _NOT_READ if content is None else content.decode("utf-8-sig", "replace"))
         for path, content in found.items()
     )
+
+
+_MAX_COMMITS = 20
+_MESSAGE_CHARACTERS = 2_000
+# They say who was there, not what the change does.
+_TRAILER = re.compile(r"(?:[A-Za-z-]{1,40}-by|cc|change-id|reviewed-on|git-svn-id)\s?:", re.IGNORECASE)
+
+
+async def read_intent(repository: Repository, sides: Sides, *, context: str = "") -> Intent:
+    """The messages of the commits under review, the newest first; none for what is not committed.
+
+    The title is the branch of a branch, the subject of a single commit. Raises GitFailed when git cannot read them.
+    """
+    scope = sides.scope
+    match scope.kind:
+        case ScopeKind.BRANCH:
+            head = await read_head(repository)
+            messages = [] if head.sha is None else await _messages(repository, sides.base, head.sha)
+            return Intent(title=head.branch or "", messages=tuple(map(_joined, messages)), context=context)
+        case ScopeKind.RANGE | ScopeKind.COMMIT | ScopeKind.PULL_REQUEST if scope.head is not None:
+            since = None if scope.kind is ScopeKind.COMMIT else sides.base
+            messages = await _messages(repository, since, scope.head)
+            if len(messages) == 1:
+                subject, body = messages[0]
+                return Intent(title=subject, messages=(body,) if body else (), context=context)
+            return Intent(messages=tuple(map(_joined, messages)), context=context)
+        case _:
+            return Intent(context=context)
+
+
+async def _messages(repository: Repository, since: str | None, until: str) -> list[tuple[str, str]]:
+    """Subject and body of each commit; merges are left out, except one that was asked for alone."""
+    limits = ("--max-count=1", until) if since is None else (f"--max-count={_MAX_COMMITS}", "--no-merges", until)
+    others = () if since is None else (f"^{since}",)
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        words = ("log", "-z", "--no-show-signature", "--no-patch", "--format=tformat:%s%n%n%b")
+        output = await git(in_engine(git_dir), *words, *limits, *others, "--")
+    records = (record.decode("utf-8", "replace") for record in output.split(b"\0"))
+    pairs = (record.partition("\n\n") for record in records if record.strip())
+    return [(subject.strip()[:_MESSAGE_CHARACTERS], _without_trailers(body)) for subject, _, body in pairs]
+
+
+def _without_trailers(body: str) -> str:
+    lines = body.strip()[:_MESSAGE_CHARACTERS].split("\n")
+    return "\n".join(line for line in lines if not _TRAILER.match(line)).strip()
+
+
+def _joined(message: tuple[str, str]) -> str:
+    return "\n\n".join(part for part in message if part)
+
+
+_MOST_BRANCHES = 10
+_REMOTE = ("for-each-ref", "--sort=-committerdate", "--format=%(objectname)")
+
+
+def moments_in(repository: Repository, sides: Sides) -> MomentOf:
+    """Tells how far a line of the new side has got. UNKNOWN where git does not say; never raises for that."""
+
+    async def moment_of(file: str, line: bytes) -> Moment:
+        if sides.scope.kind is ScopeKind.PULL_REQUEST:
+            return Moment.PUSHED
+        try:
+            return await _moment(repository, sides, file, line)
+        except (CodeloupeError, OSError, ValueError):  # it only chooses the words of an advice
+            return Moment.UNKNOWN
+
+    return moment_of
+
+
+async def _moment(repository: Repository, sides: Sides, file: str, line: bytes) -> Moment:
+    if sides.side is not Side.COMMIT and not await _holds(repository, "HEAD", file, line):
+        return Moment.STAGED if sides.side is Side.INDEX else Moment.UNCOMMITTED
+    if sides.head is not None and await _remote_branches(repository, "--count=1", "--contains", sides.head):
+        return Moment.PUSHED
+    for branch in await _remote_branches(repository, f"--count={_MOST_BRANCHES}"):
+        if await _holds(repository, branch, file, line):
+            return Moment.PUSHED
+    return Moment.COMMITTED
+
+
+async def _remote_branches(repository: Repository, *words: str) -> list[str]:
+    completed = await try_git(repository.place, *_REMOTE, *words, "refs/remotes")
+    return completed.stdout.decode("ascii", "replace").split()
+
+
+async def _holds(repository: Repository, revision: str, file: str, line: bytes) -> bool:
+    completed = await try_git(repository.place, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    if completed.exit_code != 0:
+        return False  # there is no commit yet
+    content = await read_file_at(repository, completed.stdout.decode("ascii", "replace").strip(), file)
+    return content is not None and line.rstrip(b"\r") in (row.rstrip(b"\r") for row in content.split(b"\n"))

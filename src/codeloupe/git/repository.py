@@ -2,16 +2,124 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from codeloupe.errors import NotARepository, RevisionError
+from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.command import MINIMUM_VERSION, Place, ask_git, both, failure, git, git_for_user, try_git
-from codeloupe.git.engine import Sources
-from codeloupe.system.command import Completed
+from codeloupe.model.change import SUBMODULE_MODE
+from codeloupe.system.directories import temporary_directory
+from codeloupe.system.process import Completed
+
+# For reading diffs: drivers off; text and eol stay, or a CRLF checkout would differ in every line.
+DIFF_ATTRIBUTES = "* !filter !diff !merge !ident\n"
+# For exports: every file byte for byte as in its blob.
+EXPORT_ATTRIBUTES = "* !filter !diff !merge !ident !text !eol !working-tree-encoding !export-ignore !export-subst\n"
+
+
+class Sources(Struct, frozen=True):
+    """The parts of the reviewed repository that an engine borrows."""
+
+    objects: Path
+    shallow: Path
+    object_format: str
+
+
+@contextmanager
+def private_directory() -> Iterator[Path]:
+    """A directory for this user alone, removed at the end, after an error too. Raises UsageError without a place."""
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(temporary_directory())
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(
+                f"no temporary directory can be made: {reason}", hint="set TMPDIR to a directory that can be written"
+            ) from error
+        yield directory
+
+
+@contextmanager
+def temporary_engine(sources: Sources, attributes: str) -> Iterator[Path]:
+    """A fresh engine repository as a context; it is removed at the end, after an error too."""
+    with private_directory() as directory:
+        git_dir = directory / "engine"
+        for folder in ("objects/info", "refs", "info"):
+            (git_dir / folder).mkdir(parents=True)
+        (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
+        (git_dir / "config").write_text(_config(sources.object_format), encoding="ascii")
+        (git_dir / "info" / "attributes").write_text(attributes, encoding="ascii")
+        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(sources.objects) + b"\n")
+        _write_empty_blob(git_dir, sources.object_format)
+        borrow(sources.shallow, git_dir / "shallow")
+        yield git_dir
+
+
+def borrow(file: Path, target: Path) -> None:
+    """Copy one file of the reviewed repository into an engine, if it is there. Raises NotARepository in words.
+
+    The modification time is kept: git compares the index's with those of files, to notice an edit made in the
+    same moment.
+    """
+    try:
+        if file.is_file():
+            shutil.copyfile(file, target)
+            times = file.stat()
+            os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise NotARepository(
+            f"{file}, a part of the repository, cannot be read: {reason}",
+            hint="run codeloupe as a user who may read the whole repository",
+        ) from error
+
+
+def copy_index(index: Path, git_dir: Path) -> Path:
+    """Copy an index, and the shared part of a split one, into the engine. Raises NotARepository in words."""
+    target = git_dir / "index"
+    borrow(index, target)
+    for shared in index.parent.glob("sharedindex.*"):
+        borrow(shared, git_dir / shared.name)
+    return target
+
+
+def in_engine(git_dir: Path, *settings: str, work_tree: Path | None = None) -> Place:
+    """The place for commands that read through the engine."""
+    return Place(git_dir, work_tree=work_tree, index_file=git_dir / "index", settings=settings)
+
+
+def object_name(kind: str, content: bytes, object_format: str) -> str:
+    """The name git gives to an object."""
+    return hashlib.new(object_format, _framed(kind, content), usedforsecurity=False).hexdigest()
+
+
+def _framed(kind: str, content: bytes) -> bytes:
+    return f"{kind} {len(content)}".encode("ascii") + b"\0" + content
+
+
+def _write_empty_blob(git_dir: Path, object_format: str) -> None:
+    """Untracked files stand in the engine's index as empty ones, so that object has to exist."""
+    name = object_name("blob", b"", object_format)
+    target = git_dir / "objects" / name[:2] / name[2:]
+    target.parent.mkdir()
+    target.write_bytes(zlib.compress(_framed("blob", b"")))
+
+
+def _config(object_format: str) -> str:
+    lines = ["[core]", "\trepositoryformatversion = 1", "\tbare = false"]
+    if object_format != "sha1":
+        lines += ["[extensions]", f"\tobjectFormat = {object_format}"]
+    return "\n".join(lines) + "\n"
+
 
 _REMOTE_HEAD = "refs/remotes/origin/HEAD"
 _USUAL_BASES = tuple(
@@ -310,3 +418,85 @@ async def comparison_settings(repository: Repository) -> tuple[str, ...]:
 
 def _usual_ignore_file() -> str:
     return os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "ignore")  # noqa: PTH111, PTH118 - as above
+
+
+_KINDS = ("blob", "tree", "commit")
+_REGULAR_MODES = ("100644", "100755")
+# The system limits how much may stand on a command line; beyond this the whole list is read instead.
+_MAX_ARGUMENT_BYTES = 64_000
+
+
+class Entry(NamedTuple):
+    """One file of a tree or an index: a regular file or a symbolic link."""
+
+    mode: str
+    blob: str
+    path: str
+
+
+async def read_file_at(repository: Repository, revision: str, path: str) -> bytes | None:
+    """A regular file's content in a revision, or None; a symbolic link is not followed and counts as none."""
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        place = in_engine(git_dir)
+        for entry in await list_entries(place, revision, [path]):
+            if entry.path == path and entry.mode in _REGULAR_MODES:
+                return await git(place, "cat-file", "blob", entry.blob)
+    return None
+
+
+async def list_entries(place: Place, tree: str | None, paths: Sequence[str] | None) -> list[Entry]:
+    """The files of a tree, or of the index when `tree` is None; of submodules nothing.
+
+    With `paths` at least those of them that are there. No path is checked: a hostile tree may hold any name.
+    """
+    verb = ("ls-files", "--stage", "-z") if tree is None else ("ls-tree", "-r", "-z", "--full-tree", tree)
+    if paths is not None and not paths:
+        return []
+    few = paths is not None and sum(len(os.fsencode(path)) + 1 for path in paths) < _MAX_ARGUMENT_BYTES
+    output = await git(place, *verb, "--", *(paths if paths and few else ()))
+    return list(_parse_entries(output))
+
+
+def _parse_entries(output: bytes) -> Iterator[Entry]:
+    """Read `mode blob stage<TAB>path` of an index, or `mode type blob<TAB>path` of a tree, each ended by NUL."""
+    for record in output.split(b"\0"):
+        if record:
+            facts, _, path = record.partition(b"\t")
+            mode, first, second = facts.decode("ascii").split(" ")
+            if mode != SUBMODULE_MODE:
+                yield Entry(mode, second if first in _KINDS else first, os.fsdecode(path))
+
+
+async def blob_sizes(place: Place, names: Sequence[str]) -> dict[str, int]:
+    """The sizes of those blobs that are here. Raises GitFailed when git cannot tell."""
+    if not names:
+        return {}
+    output = await git(place, "cat-file", "--batch-check", stdin=_lines(names))
+    facts = (line.decode("ascii").split(" ") for line in output.split(b"\n"))
+    return {words[0]: int(words[2]) for words in facts if words[1:2] == ["blob"]}
+
+
+async def read_blobs(repository: Repository, names: Iterable[str], *, max_bytes: int) -> dict[str, bytes]:
+    """The content of those blobs that are here, in order, as many as have room in the limit. Raises GitFailed."""
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        place = in_engine(git_dir)
+        wanted: list[str] = []
+        left = max_bytes
+        # Asked for first, so that an enormous one is never read.
+        for name, size in (await blob_sizes(place, list(dict.fromkeys(names)))).items():
+            if size <= left:
+                wanted.append(name)
+                left -= size
+        output = await git(place, "cat-file", "--batch", stdin=_lines(wanted)) if wanted else b""
+    found: dict[str, bytes] = {}
+    position = 0
+    for name in wanted:
+        end = output.index(b"\n", position)
+        size = int(output[position:end].rsplit(b" ", 1)[1])
+        found[name] = output[end + 1 : end + 1 + size]
+        position = end + 1 + size + 1
+    return found
+
+
+def _lines(names: Iterable[str]) -> bytes:
+    return b"".join(name.encode("ascii") + b"\n" for name in names)

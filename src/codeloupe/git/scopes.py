@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from codeloupe.errors import NotARepository, RevisionError
 from codeloupe.git.command import Place, both, git
-from codeloupe.git.engine import object_name
 from codeloupe.git.repository import (
     Head,
     Repository,
@@ -18,6 +17,7 @@ from codeloupe.git.repository import (
     is_lonely_branch,
     merge_base,
     no_commits,
+    object_name,
     open_repository,
     pushed_commit,
     read_head,

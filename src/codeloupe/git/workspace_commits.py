@@ -9,7 +9,7 @@ from pathlib import Path
 
 from codeloupe.git.command import Place, git
 from codeloupe.model.scope import RangeScope
-from codeloupe.system.removal import remove_tree
+from codeloupe.system.directories import remove_tree
 
 _IDENTITY = ("user.name=codeloupe", "user.email=codeloupe@example.invalid", "commit.gpgSign=false")
 

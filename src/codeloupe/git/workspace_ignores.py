@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from codeloupe.git.command import git
-from codeloupe.git.engine import private_directory
+from codeloupe.git.repository import private_directory
 from codeloupe.git.workspace_objects import Objects
 from codeloupe.git.workspace_reading import opened, read_file
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from codeloupe.git.blob_contents import blob_sizes
+from codeloupe.git.repository import blob_sizes
 from codeloupe.git.workspace_looks import Remembered
 from codeloupe.git.workspace_objects import Entries, Kept, Objects, ObjectWriter
 from codeloupe.git.workspace_reading import blob_name, opened, read_file, read_link

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from codeloupe.errors import WorkspaceError
-from codeloupe.git.blob_contents import blob_sizes
 from codeloupe.git.command import git, try_git
-from codeloupe.git.engine import private_directory
+from codeloupe.git.repository import blob_sizes, private_directory
 from codeloupe.git.workspace_objects import Kept, Objects, ObjectWriter
 from codeloupe.git.workspace_scan import PLAIN_MODE, PROGRAM_MODE
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from codeloupe.git.command import Place, git
-from codeloupe.git.engine import EXPORT_ATTRIBUTES, object_name
+from codeloupe.git.repository import EXPORT_ATTRIBUTES, object_name
 from codeloupe.git.workspace_removal import make_private
 
 # No other process works in a run's store, and git's guards for other systems' names must not stop it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from codeloupe.git.engine import borrow
+from codeloupe.git.repository import borrow
 from codeloupe.git.workspace_objects import Objects, alternates_line, repository_config
 from codeloupe.git.workspace_removal import make_private
 

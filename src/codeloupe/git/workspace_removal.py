@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from codeloupe.system.removal import emptying, removing
+from codeloupe.system.directories import emptying, removing
 
 _FOLDERS_BETWEEN_BREATHS = 50
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from codeloupe.errors import WorkspaceError
-from codeloupe.git.engine import object_name
+from codeloupe.git.repository import object_name
 from codeloupe.git.workspace_objects import Entries, Kept
 from codeloupe.model.change import SUBMODULE_MODE
 

@@ -19,8 +19,7 @@ from msgspec import Struct
 
 from codeloupe.errors import CodeloupeError, GitFailed, WorkspaceError
 from codeloupe.git.command import git, try_git
-from codeloupe.git.engine import borrow
-from codeloupe.git.repository import Repository, comparison_settings, read_head
+from codeloupe.git.repository import Repository, borrow, comparison_settings, read_head
 from codeloupe.git.workspace_ignores import ignores
 from codeloupe.git.workspace_keeping import Keeping, stamps_of
 from codeloupe.git.workspace_looks import Remembered, forget, recall, remember, workspace_key

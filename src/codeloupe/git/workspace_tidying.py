@@ -14,7 +14,7 @@ from codeloupe.git.workspace_objects import Entries
 from codeloupe.git.workspace_reading import opened, opened_folder
 from codeloupe.git.workspace_removal import make_empty, remove_folders
 from codeloupe.git.workspace_scan import Stamp, folders_of, mode_of, stamp_of
-from codeloupe.system.removal import move_up
+from codeloupe.system.directories import move_up
 
 _OWNER_MAY_ALL = 0o700
 

@@ -12,8 +12,7 @@ from codeloupe.reports.gaps import Gap, GapKind, errors_beside_gaps, gaps_of
 from codeloupe.reports.outcome import outcome_of
 from codeloupe.reports.standing import check_name, short_id, worst_first
 from codeloupe.reports.wording import place_in_words
-from codeloupe.system.sanitise import in_ascii, without_log_commands
-from codeloupe.system.sanitise_plain import plain_line, plain_path
+from codeloupe.system.untrusted import in_ascii, plain_line, plain_path, without_log_commands
 
 _LONGEST = 500
 

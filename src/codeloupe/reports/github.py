@@ -20,8 +20,7 @@ from codeloupe.reports.gaps import Gap, errors_beside_gaps, gaps_of
 from codeloupe.reports.outcome import blocks, outcome_of
 from codeloupe.reports.replacement import fix_of
 from codeloupe.reports.standing import Standing, check_name, counts_in_words, standing_so
-from codeloupe.system.sanitise_github import command
-from codeloupe.system.sanitise_plain import is_inside
+from codeloupe.system.untrusted import command, is_inside
 
 _MOST = 10
 _LONGEST_TITLE = 200

@@ -18,8 +18,7 @@ from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.reports.gaps import Gap, GapKind, gaps_of
 from codeloupe.reports.standing import Standing, check_name, standing_of
-from codeloupe.system.sanitise import json_document
-from codeloupe.system.sanitise_plain import is_inside, plain_line, plain_path
+from codeloupe.system.untrusted import is_inside, json_document, plain_line, plain_path
 
 _SEVERITIES = {
     Severity.CRITICAL: "blocker",

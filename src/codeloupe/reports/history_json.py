@@ -13,7 +13,7 @@ from msgspec.structs import fields
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import Comparison, HistoryEntry, Listing, Removed, ReviewRecord, Trends
 from codeloupe.model.severity import Severity
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 
 def list_json(listing: Listing) -> str:

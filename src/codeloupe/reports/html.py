@@ -25,7 +25,7 @@ from codeloupe.reports.html_summary import all_counts, gaps_panel, numbers, rema
 from codeloupe.reports.outcome import outcome_of
 from codeloupe.reports.shown_diff import ShownDiff
 from codeloupe.reports.standing import Standing, standing_so
-from codeloupe.system.sanitise_plain import is_masked
+from codeloupe.system.untrusted import is_masked
 
 _MOST_FINDINGS = 2_000
 _MOST_UNFOLDED = 50

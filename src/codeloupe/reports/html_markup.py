@@ -12,7 +12,7 @@ from html import escape
 
 from msgspec import Struct
 
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 _VOID = frozenset({"meta", "link", "br", "input"})
 _NAME = re.compile(r"[a-z][a-z0-9]{0,20}")

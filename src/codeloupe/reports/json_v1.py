@@ -16,7 +16,7 @@ from codeloupe.model.review import Coverage, Review
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.reports.json_types import schema_of
 from codeloupe.reports.json_usage import UsageV1, usage_v1
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 SeverityWord = Annotated[str, {"enum": ["critical", "high", "medium", "low"]}]
 ScopeWord = Annotated[str, {"enum": [kind.value for kind in ScopeKind]}]

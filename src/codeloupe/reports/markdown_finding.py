@@ -9,7 +9,7 @@ from codeloupe.model.severity import Severity
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.standing import check_name, origin_of, why_not_counted
 from codeloupe.reports.wording import place_in_words
-from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
+from codeloupe.system.untrusted import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 
 SEVERITY_SIGNS = {Severity.CRITICAL: "🟥", Severity.HIGH: "🟧", Severity.MEDIUM: "🟨", Severity.LOW: "🟦"}
 _LONGEST_TITLE = 300

@@ -10,7 +10,7 @@ from codeloupe.reports.markdown_room import Room, fitted
 from codeloupe.reports.outcome import Tone, outcome_of
 from codeloupe.reports.standing import counts_in_words
 from codeloupe.reports.wording import counted, duration, reviewer_in_words, spent_in_words
-from codeloupe.system.sanitise_markdown import code_span, markdown_line
+from codeloupe.system.untrusted import code_span, markdown_line
 
 _SIGNS = {Tone.GOOD: "✅", Tone.CAUTION: "⚠️", Tone.BAD: "❌"}
 _LONGEST_LINE = 600

@@ -28,7 +28,7 @@ from codeloupe.reports.pipeline_json_types import (
 )
 from codeloupe.reports.pipeline_text import Places
 from codeloupe.reports.pipeline_words import counted_attempt, exit_code_of, run_seconds, stage_seconds
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 
 def run_schema() -> dict[str, Any]:

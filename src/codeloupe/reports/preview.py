@@ -7,7 +7,7 @@ from typing import Any
 
 from codeloupe.model.preview import Preview, PreviewFile
 from codeloupe.model.review import SkipReason
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 
 def render_preview_json(preview: Preview) -> str:

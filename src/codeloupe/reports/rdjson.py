@@ -16,9 +16,14 @@ from codeloupe.model.severity import Severity
 from codeloupe.reports.gaps import Gap, GapKind, gaps_of
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.standing import Standing, check_name, standing_of, worst_first
-from codeloupe.system.sanitise import json_document
-from codeloupe.system.sanitise_markdown import markdown_code, markdown_line, markdown_prose
-from codeloupe.system.sanitise_plain import is_inside, plain_path
+from codeloupe.system.untrusted import (
+    is_inside,
+    json_document,
+    markdown_code,
+    markdown_line,
+    markdown_prose,
+    plain_path,
+)
 
 _SOURCE = {"name": "codeloupe"}
 _SEVERITIES = {Severity.CRITICAL: "ERROR", Severity.HIGH: "ERROR", Severity.MEDIUM: "WARNING", Severity.LOW: "INFO"}

@@ -20,8 +20,7 @@ from codeloupe.reports.sarif_places import SOURCE_ROOT
 from codeloupe.reports.sarif_results import LEVELS, result
 from codeloupe.reports.standing import check_name
 from codeloupe.reports.wording import reviewer_in_words
-from codeloupe.system.sanitise import json_document
-from codeloupe.system.sanitise_plain import is_inside, plain_line
+from codeloupe.system.untrusted import is_inside, json_document, plain_line
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 # The scale of CVSS, on which GitHub ranks what concerns security.

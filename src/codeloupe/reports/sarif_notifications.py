@@ -8,7 +8,7 @@ from codeloupe.model.review import Review
 from codeloupe.reports.gaps import GapKind, errors_beside_gaps, gaps_of
 from codeloupe.reports.sarif_places import file_locations
 from codeloupe.reports.sarif_results import message
-from codeloupe.system.sanitise_plain import is_inside, plain_path, plain_text
+from codeloupe.system.untrusted import is_inside, plain_path, plain_text
 
 _ERROR = "problem"
 _PATHLESS = "finding-without-file"

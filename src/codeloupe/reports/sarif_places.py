@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from codeloupe.model.finding import Finding
-from codeloupe.system.sanitise_plain import is_inside, plain_code
+from codeloupe.system.untrusted import is_inside, plain_code
 
 SOURCE_ROOT = "%SRCROOT%"
 _LONGEST_SNIPPET = 8_000

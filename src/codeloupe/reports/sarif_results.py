@@ -11,7 +11,7 @@ from codeloupe.model.suppression import SuppressionKind
 from codeloupe.reports.replacement import Replacement, fix_of
 from codeloupe.reports.sarif_places import artifact, location
 from codeloupe.reports.standing import Standing, check_name, standing_of, why_not_counted
-from codeloupe.system.sanitise_plain import plain_code, plain_line, plain_text
+from codeloupe.system.untrusted import plain_code, plain_line, plain_text
 
 LEVELS = {Severity.CRITICAL: "error", Severity.HIGH: "error", Severity.MEDIUM: "warning", Severity.LOW: "note"}
 _RANKS = {Severity.CRITICAL: 95.0, Severity.HIGH: 75.0, Severity.MEDIUM: 50.0, Severity.LOW: 25.0}

@@ -12,7 +12,7 @@ from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import SuppressionKind
 from codeloupe.reports.wording import counted
-from codeloupe.system.sanitise_plain import plain_line
+from codeloupe.system.untrusted import plain_line
 
 _SUPPRESSED_BY = {SuppressionKind.BASELINE: "the baseline", SuppressionKind.INLINE: "a comment in the code"}
 _LOOKS_NAMED = 4

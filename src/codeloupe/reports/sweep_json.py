@@ -12,7 +12,7 @@ from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.reports.json_usage import usage_v1
 from codeloupe.reports.json_v1 import render_json
 from codeloupe.reports.sweep_words import description_of, evidence_of, expert_of, verdict_in_words
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 
 def render_sweep_json(sweep: CommitSweep) -> str:

@@ -25,8 +25,14 @@ from codeloupe.reports.sweep_words import (
     why_not_counted,
 )
 from codeloupe.reports.wording import duration, reviewer_in_words, spent_in_words
-from codeloupe.system.sanitise import without_log_commands
-from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
+from codeloupe.system.untrusted import (
+    code_span,
+    markdown_cell,
+    markdown_code,
+    markdown_line,
+    markdown_prose,
+    without_log_commands,
+)
 
 _LONGEST_CELL = 200
 _LONGEST_LINE = 1_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Verdict
 from codeloupe.model.sweep import CommitReview, CommitSweep

@@ -10,8 +10,7 @@ from codeloupe.model.sweep import CommitReview, CommitSweep
 from codeloupe.model.usage import Usage
 from codeloupe.reports.replacement import fix_of
 from codeloupe.reports.sweep_words import description_of, evidence_of, expert_of, findings_of, verdict_in_words
-from codeloupe.system.sanitise import without_log_commands
-from codeloupe.system.sanitise_plain import plain_code, plain_line, plain_path, plain_text
+from codeloupe.system.untrusted import plain_code, plain_line, plain_path, plain_text, without_log_commands
 
 _HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _LONGEST_LINE = 5_000

@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from codeloupe.system.removal import remove_tree
+from codeloupe.system.directories import remove_tree
 
 # How the directories are called of runs that are being made, and of those that are being removed.
 NEW_PREFIX = ".new-"

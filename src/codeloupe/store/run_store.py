@@ -31,7 +31,7 @@ from codeloupe.store.run_files import (
 from codeloupe.store.run_json import run_from_json, run_to_json
 from codeloupe.store.run_lock import Holder, holder_of, locked
 from codeloupe.store.run_removal import NEW_PREFIX, REMOVED_PREFIX, clear_leftovers, size_below
-from codeloupe.system.removal import remove_tree
+from codeloupe.system.directories import remove_tree
 
 # Below the state directory.
 RUNS_DIRECTORY = "pipelines"

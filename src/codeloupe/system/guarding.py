@@ -20,8 +20,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from codeloupe.system.cancellation import uninterrupted
-from codeloupe.system.environment import inherited_environment
+from codeloupe.system.process import inherited_environment, uninterrupted
 
 _PROGRAM = Path(__file__).with_name("guardian.py")
 # As a module and not as a script: that is compiled once, and not at every start.

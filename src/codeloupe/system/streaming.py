@@ -7,7 +7,10 @@ when we say so, and when we are killed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -15,11 +18,276 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
-from codeloupe.system.cancellation import settle, uninterrupted
-from codeloupe.system.command import EXHAUSTED, Command, Completed, start_failure
-from codeloupe.system.guarding import guarded
-from codeloupe.system.output import HeadAndTail, Lines
-from codeloupe.system.supervised import Call
+from codeloupe.system.guarding import guarded, hand_over
+from codeloupe.system.process import EXHAUSTED, Command, Completed, settle, start_failure, uninterrupted
+
+
+class HeadAndTail:
+    """Keeps the first and the last bytes of what is added, at most `limit_bytes` of it, in bounded memory."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._head_bytes = (limit_bytes + 1) // 2
+        self._tail_bytes = limit_bytes // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._total_bytes += len(data)
+        room = self._head_bytes - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        # Cut rarely, so that each byte is moved a bounded number of times however small the pieces are.
+        if len(self._tail) > 2 * self._tail_bytes + 65536:
+            self._cut()
+
+    @property
+    def omitted_bytes(self) -> int:
+        """How much of the middle is not kept."""
+        return max(0, self._total_bytes - self._head_bytes - self._tail_bytes)
+
+    def kept(self) -> bytes:
+        """All of it, or head and tail with a line between them that tells how much is left out."""
+        self._cut()
+        if not self.omitted_bytes:
+            return bytes(self._head + self._tail)
+        gap = f"\n[... {self.omitted_bytes:,} bytes left out ...]\n".encode()
+        return bytes(self._head + gap + self._tail)
+
+    def _cut(self) -> None:
+        del self._tail[: max(0, len(self._tail) - self._tail_bytes)]
+
+
+class Lines:
+    """Hands over each line without its line feed and the carriage return before it.
+
+    A line longer than `limit_bytes` is skipped and counted, so that memory stays bounded.
+    """
+
+    def __init__(self, hand_over: Callable[[bytes], None], limit_bytes: int) -> None:
+        self.skipped = 0
+        self._hand_over = hand_over
+        self._limit_bytes = limit_bytes
+        self._line = bytearray()
+        self._length = 0
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes and hand over the lines that they complete."""
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            self._extend(part)
+            self._end_line()
+        if rest:
+            self._extend(rest)
+
+    def finish(self) -> None:
+        """Hand over a last line that no line feed has ended."""
+        if self._length:
+            self._end_line()
+
+    def _end_line(self) -> None:
+        line, length = bytes(self._line), self._length
+        self._line.clear()
+        self._length = 0
+        if length > self._limit_bytes:
+            self.skipped += 1
+        else:
+            self._hand_over(line.removesuffix(b"\r"))
+
+    def _extend(self, part: bytes) -> None:
+        self._length += len(part)
+        if self._length > self._limit_bytes:
+            self._line.clear()
+        else:
+            self._line += part
+
+
+_CHUNK_BYTES = 256 * 1024
+
+
+class Source:
+    """Reads a file as data comes, until its end; then, or when closed, it is closed."""
+
+    def __init__(self, file: int, take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._file: int | None = file
+        self._take = take
+        self._ended = ended
+        os.set_blocking(file, False)
+        self._loop.add_reader(file, self._read, file)
+
+    def _read(self, file: int) -> None:
+        try:
+            data = os.read(file, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:  # a line that was cut is at its end
+            data = b""
+        if data:
+            self._take(data)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._file is not None:
+            self._loop.remove_reader(self._file)
+            os.close(self._file)
+            self._file = None
+            self._ended()
+
+
+class Sink:
+    """Writes data to a file as fast as it is taken; then, when it is refused, or when closed, it is closed."""
+
+    def __init__(self, file: int, data: bytes) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._file: int | None = file
+        self._rest = memoryview(data)
+        os.set_blocking(file, False)
+        self._write(file)
+        if self._file is not None:
+            self._loop.add_writer(file, self._write, file)
+
+    def _write(self, file: int) -> None:
+        try:
+            self._rest = self._rest[os.write(file, self._rest) :]
+        except BlockingIOError:
+            return
+        except OSError:  # a program may rightly end before it has read all of its input
+            self._rest = self._rest[:0]
+        if not self._rest:
+            self.close()
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._file is not None:
+            self._loop.remove_writer(self._file)
+            os.close(self._file)
+            self._file = None
+            self._rest.release()
+
+
+# Much longer than a supervisor takes, which ends by itself after its grace and its last wait: machines stand still too.
+END_SECONDS = 20.0
+_DRAIN_SECONDS = 1.0
+
+
+class Call:
+    """A program to be started, running, or ended.
+
+    `exited` is done when the program itself is gone or could not be started; then `exit_code` or `start_error` is set,
+    or neither when its supervisor was lost. Making one opens files: OSError when there is no room, ValueError when an
+    argument or a variable cannot be handed over. `end` closes them in any state.
+    """
+
+    def __init__(
+        self, command: Command, take_stdout: Callable[[bytes], None], take_stderr: Callable[[bytes], None]
+    ) -> None:
+        request = _request(command)
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.exit_code: int | None = None
+        self.start_error: OSError | None = None
+        self._gone: asyncio.Future[None] = loop.create_future()
+        self._drained: asyncio.Future[None] = loop.create_future()
+        self._told = b""
+        self._open_outputs = 2
+        with contextlib.ExitStack() as undo:
+            stdin, feed = _pair(undo, os.pipe)
+            stdout, wrote = _pair(undo, os.pipe)
+            stderr, warned = _pair(undo, os.pipe)
+            self._line, theirs = _pair(undo, _line)
+            copy = os.dup(self._line)
+            undo.pop_all()
+        self._theirs = (stdin, wrote, warned, theirs)
+        self._sinks = (Sink(copy, request), Sink(feed, command.stdin))
+        self._outputs = (
+            Source(stdout, take_stdout, self._output_ended),
+            Source(stderr, take_stderr, self._output_ended),
+        )
+        self._ending = Source(self._line, self._hear, self._line_ended)
+
+    async def begin(self) -> None:
+        """Have the program started. OSError when there is no guardian to do it."""
+        try:
+            await hand_over(self._theirs)
+        finally:
+            # Ours must not keep the streams open when the program's are closed.
+            for file in self._theirs:
+                os.close(file)
+
+    async def end(self) -> None:
+        """Have everything ended that is left, and wait until it is, but not for ever.
+
+        The supervisor needs nothing of us for that: when this wait is cut short, the ending goes on.
+        """
+        try:
+            if not self._gone.done():
+                _hang_up(self._line)
+                await asyncio.wait((self._gone,), timeout=END_SECONDS)
+            # What was written last is still in the pipes. A stranger may hold them open.
+            await asyncio.wait((self._drained,), timeout=_DRAIN_SECONDS)
+        finally:
+            for file in (*self._sinks, *self._outputs, self._ending):
+                file.close()
+
+    def _hear(self, data: bytes) -> None:
+        self._told += data
+        *sentences, rest = self._told.split(b"\n")
+        self._told = rest
+        for what, number in (sentence.split() for sentence in sentences):
+            if what == b"exited":
+                self.exit_code = int(number)
+            else:
+                self.start_error = OSError(int(number), os.strerror(int(number)))
+            settle(self.exited)
+
+    def _line_ended(self) -> None:
+        settle(self.exited)
+        settle(self._gone)
+
+    def _output_ended(self) -> None:
+        self._open_outputs -= 1
+        if not self._open_outputs:
+            settle(self._drained)
+
+
+def _pair(undo: contextlib.ExitStack, make: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+    pair = make()
+    for file in pair:
+        undo.callback(os.close, file)
+    return pair
+
+
+def _line() -> tuple[int, int]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return ours.detach(), theirs.detach()
+
+
+def _hang_up(line: int) -> None:
+    # Closing would not do: a process that was forked off us may hold the same line.
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, line)
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_WR)
+    end.detach()
+
+
+def _request(command: Command) -> bytes:
+    """What the supervisor is told to start; see guardian.py."""
+    if any(not name or "=" in name for name in command.environment):
+        raise ValueError("illegal environment variable name")
+    variables = (f"{name}={value}" for name, value in command.environment.items())
+    fields = (str(len(command.argv)), str(command.cwd.absolute()), *command.argv, *variables)
+    encoded = [os.fsencode(text) for text in fields]
+    if any(b"\0" in field for field in encoded):
+        raise ValueError("embedded null byte")
+    text = b"\0".join(encoded)
+    return len(text).to_bytes(4, "big") + text
+
 
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 _STDERR_BYTES = 128 * 1024

@@ -13,8 +13,8 @@ from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
 from codeloupe.config.schema import KEYS, USER_KEYS, Settings
 from codeloupe.config.values import plain_values
 from codeloupe.errors import ConfigError
+from codeloupe.model.change import Effort
 from codeloupe.model.severity import Severity
-from codeloupe.model.unit import Effort
 from tests.unit.config.inputs import load, refusal
 
 USER, REPOSITORY, ENVIRONMENT, FLAG = "user", "repository", "environment", "flag"

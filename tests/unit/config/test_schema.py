@@ -16,9 +16,8 @@ from codeloupe.config.schema import KEYS, USER_KEYS, Settings, description_of, k
 from codeloupe.config.template import initial_text
 from codeloupe.config.values import default_text, plain_values, value_text
 from codeloupe.errors import ConfigError
-from codeloupe.model.material import PathInstruction
+from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.severity import Severity
-from codeloupe.model.unit import Effort
 from tests.unit.config.inputs import load
 
 SCHEMA = json_schema()

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.external.unified_diff import quoted, unified_diff
+from codeloupe.git.changes import parse_raw_numstat, reconcile
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.quoting import unquote
-from codeloupe.git.raw import parse_raw_numstat, reconcile
+from codeloupe.git.diff_text import unquote
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from tests.diff_checks import lists_of, patch_of
 from tests.git_edge_cases import EDGE_CASES, EdgeCase

@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import GitFailed
-from codeloupe.git.blobs import Entry, list_entries, read_file_at
-from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, object_name, temporary_engine
-from codeloupe.git.repository import open_repository
+from codeloupe.git.repository import (
+    DIFF_ATTRIBUTES,
+    Entry,
+    copy_index,
+    in_engine,
+    list_entries,
+    object_name,
+    open_repository,
+    read_file_at,
+    temporary_engine,
+)
 from tests.repository import GitRepository
 
 

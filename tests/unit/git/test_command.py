@@ -8,7 +8,7 @@ import pytest
 
 from codeloupe.errors import GitFailed, ProgramNotFound
 from codeloupe.git.command import MINIMUM_VERSION, Place, both, failure, git, git_for_user, git_version, try_git
-from codeloupe.system.command import Completed
+from codeloupe.system.process import Completed
 from tests.repository import GitRepository
 
 _OF_THE_USER = {

@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import DiffSyntaxError
-from codeloupe.git.commit_changes import CommitChange, read_commit_changes
-from codeloupe.git.commits import CommitQuery, list_commits
-from codeloupe.git.merge_changes import only_own, parse_combined
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
+from codeloupe.git.commits import CommitChange, list_commits, only_own, parse_combined, read_commit_changes
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.scope import CommitScope
-from codeloupe.system.command import Command, Completed
-from codeloupe.system.running import run
+from codeloupe.model.sweep import CommitQuery
+from codeloupe.system.process import Command, Completed, run
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
 
@@ -93,7 +91,7 @@ def test_many_commits_cost_a_few_processes(repository: GitRepository, monkeypatc
         started.append(" ".join(what.argv))
         return await run(what)
 
-    monkeypatch.setattr("codeloupe.system.running.run", counting)
+    monkeypatch.setattr("codeloupe.git.command.run_program", counting)
     assert len(read(repository.path)) == 60
     assert len([words for words in started if " log " in words]) == 1 + 2 * 2
 

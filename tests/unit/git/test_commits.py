@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import NotARepository, RevisionError
-from codeloupe.git.commits import CommitQuery, list_commits
+from codeloupe.git.commits import list_commits
 from codeloupe.git.repository import open_repository
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
+from codeloupe.model.sweep import CommitQuery
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
 

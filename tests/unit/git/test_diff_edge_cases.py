@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from codeloupe.git.changes import parse_raw_numstat, reconcile
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.engine import object_name
-from codeloupe.git.raw import parse_raw_numstat, reconcile
+from codeloupe.git.repository import object_name
 from tests.diff_checks import Style, check_lines, check_list, listed, many_lists_of, patches_of
 from tests.git_edge_cases import EDGE_CASES, TYPE_CHANGE_WITH_SHARED_LINES, EdgeCase, commit_cases
 from tests.repository import GitRepository

@@ -10,7 +10,7 @@ import pytest
 
 from codeloupe.errors import UsageError
 from codeloupe.git.command import git
-from codeloupe.git.engine import (
+from codeloupe.git.repository import (
     DIFF_ATTRIBUTES,
     EXPORT_ATTRIBUTES,
     Sources,

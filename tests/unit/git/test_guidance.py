@@ -9,8 +9,7 @@ import pytest
 from codeloupe.git.guidance import guidance_changed, read_guidance, read_working_guidance
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
-from codeloupe.model.change import Change, FileChange, FileStatus, Scope, ScopeKind
-from codeloupe.model.material import GuidanceFile
+from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Scope, ScopeKind
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from codeloupe.git.intent import read_intent
+from codeloupe.git.guidance import read_intent
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
-from codeloupe.model.material import Intent
+from codeloupe.model.change import Intent
 from codeloupe.model.scope import (
     BaseScope,
     CommitScope,

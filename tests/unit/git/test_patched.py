@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.patched import apply_hunks, rebuild
 from codeloupe.git.repository import open_repository
+from codeloupe.git.snapshot import apply_hunks, rebuild
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from tests.repository import GitRepository
 

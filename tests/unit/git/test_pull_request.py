@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import CodeloupeError, GitFailed, NotARepository, ProcessTimedOut, RevisionError, UsageError
-from codeloupe.git.engine import private_directory
-from codeloupe.git.pull_request import FetchedPullRequest, fetch_pull_request
-from codeloupe.git.reading import read_change
-from codeloupe.git.remote_address import parse_pull_request
-from codeloupe.git.remote_call import RemoteRepository
-from codeloupe.git.remote_engine import make_engine
-from codeloupe.git.repository import open_repository
+from codeloupe.git.changes import read_change
+from codeloupe.git.pull_request import FetchedPullRequest, fetch_pull_request, make_engine
+from codeloupe.git.remote import RemoteRepository, parse_pull_request
+from codeloupe.git.repository import open_repository, private_directory
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, ScopeKind
 from codeloupe.model.scope import PullRequestScope
@@ -374,7 +371,7 @@ def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:
 def test_a_server_that_sends_too_much_is_left(
     forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_between_looks: float
 ) -> None:
-    monkeypatch.setattr("codeloupe.git.remote_call._SECONDS_BETWEEN_LOOKS", seconds_between_looks)
+    monkeypatch.setattr("codeloupe.git.remote._SECONDS_BETWEEN_LOOKS", seconds_between_looks)
     with PullServer(forge.root) as server, private_directory() as directory:
         address = parse_pull_request(f"{server.url}/owner/shop/pull/7").address
         assert address is not None

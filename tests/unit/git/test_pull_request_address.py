@@ -8,11 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.errors import CodeloupeError, GitFailed, RevisionError, UsageError
-from codeloupe.git.remote_address import RemoteAddress, address_beside, page_of, parse_pull_request, parse_remote
-from codeloupe.git.remote_call import line_to, settings_of
-from codeloupe.git.remote_engine import _as_ref
-from codeloupe.git.remote_failures import remote_failure
-from codeloupe.system.command import Completed
+from codeloupe.git.pull_request import _as_ref
+from codeloupe.git.remote import (
+    RemoteAddress,
+    address_beside,
+    line_to,
+    page_of,
+    parse_pull_request,
+    parse_remote,
+    remote_failure,
+    settings_of,
+)
+from codeloupe.system.process import Completed
 
 ROOT = Path("/some/where")
 PASSWORD = "s3" + "cret-word"

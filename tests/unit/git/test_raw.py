@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError, RepositoryBusy
+from codeloupe.git.changes import RawEntry, parse_raw_numstat, reconcile
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.raw import RawEntry, parse_raw_numstat, reconcile
 from codeloupe.model.change import FileChange, FileStatus
 from tests.diff_checks import PATCH_OPTIONS, lists_of, patch_of
 from tests.repository import GitRepository

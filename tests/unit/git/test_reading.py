@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import RepositoryBusy
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change
@@ -31,7 +31,7 @@ from tests.repository import GitRepository
 
 _HOOK = """{header}import asyncio, json, os
 from pathlib import Path
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.scope import StagedScope

@@ -15,7 +15,7 @@ import pytest
 
 from codeloupe.errors import GitFailed, NotARepository
 from codeloupe.git import command
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.git.snapshot import exported, exported_tree

@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Review, ReviewerInfo

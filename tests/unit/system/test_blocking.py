@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.errors import OutputTooLarge, ProcessTimedOut, ProgramNotFound
-from codeloupe.system.blocking import run_blocking
+from codeloupe.system.process import run_blocking
 from tests.children import MEBIBYTE, assert_all_gone, command, recorded_pids, run_now, shell
 from tests.endings import timed_out
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import OutputTooLarge, ProcessError, ProcessTimedOut, ProgramNotFound
-from codeloupe.system.command import find_program
-from codeloupe.system.environment import inherited_environment
+from codeloupe.system.process import find_program, inherited_environment
 from tests.children import MEBIBYTE, assert_all_gone, command, python, recorded_pids, run_now, shell
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS
 
@@ -144,7 +143,8 @@ class TestStart:
 
     def test_a_system_without_room_is_explained(self, tmp_path: Path) -> None:
         program = (
-            "import asyncio, os, resource, sys; from pathlib import Path; from codeloupe.system import *\n"
+            "import asyncio, os, resource, sys; from pathlib import Path\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
             "async def main():\n"
             "    what = Command(argv=('true',), cwd=Path(sys.argv[1]), environment=inherited_environment(),\n"
             "        timeout_seconds=40, max_output_bytes=1)\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
-from codeloupe.system.running import run
+from codeloupe.system.process import run
 from tests.children import (
     MEBIBYTE,
     assert_all_gone,
@@ -181,7 +181,8 @@ class TestCancellation:
 
     def test_two_interrupts_end_even_a_stubborn_child(self, tmp_path: Path) -> None:
         program = (
-            "import asyncio, sys; from pathlib import Path; from codeloupe.system import *\n"
+            "import asyncio, sys; from pathlib import Path\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
             "from codeloupe.system import running\n"
             "running._TERMINATE_GRACE_SECONDS = 300.0\n"
             "script = \"trap 'touch asked' TERM; echo $$ >sh.pid; while :; do sleep 0.05; done\"\n"

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import ProcessError, ProgramNotFound
-from codeloupe.system.command import Command, Completed
-from codeloupe.system.environment import inherited_environment
+from codeloupe.system.process import Command, Completed, inherited_environment
 from codeloupe.system.streaming import StreamTimedOut, stream
 from tests.children import (
     MEBIBYTE,
@@ -159,7 +158,8 @@ class TestCaps:
     @pytest.mark.parametrize("flood", ["head -c 60000000 /dev/zero", f"yes {'x' * 999} | head -c 60000000"])
     def test_a_flood_of_60_megabytes_costs_little_memory(self, tmp_path: Path, flood: str) -> None:
         program = (
-            "import asyncio, resource, sys; from pathlib import Path; from codeloupe.system import *\n"
+            "import asyncio, resource, sys; from pathlib import Path\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
             "what = Command(argv=('sh', '-c', sys.argv[1]), cwd=Path(sys.argv[2]), timeout_seconds=50,\n"
             "    environment=inherited_environment(), max_output_bytes=1)\n"
             "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
@@ -272,7 +272,8 @@ class TestStart:
 
     def test_a_system_without_room_is_explained(self, tmp_path: Path) -> None:
         program = (
-            "import asyncio, os, resource, sys; from pathlib import Path; from codeloupe.system import *\n"
+            "import asyncio, os, resource, sys; from pathlib import Path\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
             "limits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
             "async def main(room):\n"
             "    what = Command(argv=('true',), cwd=Path(sys.argv[1]), environment=inherited_environment(),\n"

@@ -18,10 +18,9 @@ import pytest
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
 from codeloupe.system import guarding
-from codeloupe.system.command import Completed
 from codeloupe.system.guardian import GRACE_SECONDS, LAST_WAIT_SECONDS
-from codeloupe.system.streaming import StreamTimedOut, stream
-from codeloupe.system.supervised import END_SECONDS
+from codeloupe.system.process import Completed
+from codeloupe.system.streaming import END_SECONDS, StreamTimedOut, stream
 from tests.children import (
     MEBIBYTE,
     assert_all_gone,
@@ -339,7 +338,8 @@ class TestCancellation:
 
     def test_two_interrupts_end_even_a_stubborn_program(self, tmp_path: Path) -> None:
         program = (
-            "import asyncio, sys; from pathlib import Path; from codeloupe.system import *\n"
+            "import asyncio, sys; from pathlib import Path\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
             "asyncio.run(stream(Command(argv=('sh', '-c', sys.argv[2]), cwd=Path(sys.argv[1]), timeout_seconds=60,\n"
             "    environment=inherited_environment(), max_output_bytes=1)))"
         )

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.system.temporary import remove_abandoned, temporary_directory
+from codeloupe.system.directories import remove_abandoned, temporary_directory
 from tests.stage_workspaces import make_deep
 
 MAKER = """
 import sys
-from codeloupe.system.temporary import temporary_directory
+from codeloupe.system.directories import temporary_directory
 with temporary_directory() as directory:
     (directory / "half").write_text("done")
     print(directory, flush=True)

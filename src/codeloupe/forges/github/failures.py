@@ -11,7 +11,7 @@ from msgspec import Struct
 from codeloupe.errors import ForgeError, ForgeRefused
 from codeloupe.forges.github.waiting import Reply
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 _LONGEST_WORDS = 400
 _LOCKED = "locked"

@@ -11,10 +11,17 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from codeloupe.config.files import repository_root
-from codeloupe.git.blobs import list_entries, read_file_at
 from codeloupe.git.command import git
-from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
-from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.repository import (
+    DIFF_ATTRIBUTES,
+    Repository,
+    copy_index,
+    in_engine,
+    list_entries,
+    open_repository,
+    read_file_at,
+    temporary_engine,
+)
 from codeloupe.model.baseline import BASELINE_NAME, Baseline
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.store.baseline.file import decode_baseline, read_working_file
