@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from codeloupe.errors import DiffSyntaxError
-from codeloupe.git.changes import parse_raw_numstat, reconcile
+from codeloupe.git.changes import parse_list, reconcile
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileChange
 from tests.diff_checks import Style, check_lines, check_list, listed, lists_of, patch_of, patches_of
@@ -106,7 +106,7 @@ def test_every_line_of_a_generated_change_is_where_git_has_it(
     commits = commit_trees(shared_repository, _tree(changes, 0), _tree(changes, 1))
     lists = lists_of(shared_repository, commits, style)
     parsed = parse_diff(patch_of(shared_repository, commits, style))
-    reconciled = reconcile(parsed, parse_raw_numstat(lists))
+    reconciled = reconcile(parsed, parse_list(lists)[0])
     check_list(parsed, listed(lists))
     check_list(reconciled, listed(lists))
     check_lines(shared_repository, reconciled, listed(lists))

@@ -93,7 +93,7 @@ def test_many_commits_cost_a_few_processes(repository: GitRepository, monkeypatc
 
     monkeypatch.setattr("codeloupe.git.command.run_program", counting)
     assert len(read(repository.path)) == 60
-    assert len([words for words in started if " log " in words]) == 1 + 2 * 2
+    assert len([words for words in started if " log " in words]) == 1 + 2
 
 
 def test_text_that_imitates_the_marks_and_odd_names_is_content(repository: GitRepository) -> None:
