@@ -1,4 +1,13 @@
-"""What is run, what comes back, and why a start failed: shared by `run` and `stream`."""
+"""Child processes: what is run, what they see of this machine, and short-lived ones run to their end.
+
+Every child gets its own session, an allowlisted environment, its input by a pipe that is closed, a deadline and a cap
+on what it may write. Whatever happens (timeout, overflow, cancellation, even a second cancellation during the
+clean-up), the child and its process group are gone when `run` returns or raises.
+
+Two gaps are left in `run`, and `stream` has neither. A grandchild that moved to a session of its own is not followed:
+git and the analysers make none. And when this process is killed outright, a child lives on until it next reads or
+writes a pipe of ours: a guardian for each git call would cost more than the call.
+"""
 
 from __future__ import annotations
 
@@ -8,67 +17,29 @@ import errno
 import os
 import shutil
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 from codeloupe.errors import OutputTooLarge, ProcessError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.confidential import Confidential
 
+_Result = TypeVar("_Result")
+
 _INHERITED_NAMES = ("TMPDIR", "TZ")
 _PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
-_HOME_NAMES = (
-    "HOME",
-    "USER",
-    "LOGNAME",
-    "XDG_CONFIG_HOME",
-    "XDG_CACHE_HOME",
-    "XDG_DATA_HOME",
-    "XDG_STATE_HOME",
-)
-
-NETWORK_NAMES = (
-    *_PROXY_NAMES,
-    *(name.lower() for name in _PROXY_NAMES),
-    "NODE_EXTRA_CA_CERTS",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
-"""The way to the network: proxies, and certificates of the house.
-
-A proxy's address may hold a password, but without it nothing can be reached.
-"""
-
-
-def inherited_environment(**extra: str) -> dict[str, str]:
-    """The few variables every child may see, plus `extra`; nothing else of ours, so no secret leaks."""
-    kept = {name: os.environ[name] for name in _INHERITED_NAMES if name in os.environ}
-    return {"PATH": search_path(), "LC_ALL": "C.UTF-8", **kept, **extra}
-
-
-def program_environment(names: Iterable[str] = (), settings: Mapping[str, str] | None = None) -> dict[str, str]:
-    """For a program of the user's own choice: also the home, the way to the network, and of our variables `names`.
-
-    `settings` has the last word.
-    """
-    passed_on = (*_HOME_NAMES, *NETWORK_NAMES, *names)
-    kept = {name: os.environ[name] for name in passed_on if os.environ.get(name)}
-    return {**inherited_environment(), **kept, "NO_COLOR": "1", **(settings or {})}
-
-
-def search_path() -> str:
-    """Where programs are looked for."""
-    # A relative or empty entry means the current directory, which may be the reviewed tree with its own "git".
-    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute()) or os.defpath
-
+_XDG_NAMES = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+_CERTIFICATE_NAMES = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR")
+# The way to the network: a proxy's address may hold a password, but without it nothing can be reached.
+NETWORK_NAMES = (*_PROXY_NAMES, *(name.lower() for name in _PROXY_NAMES), *_CERTIFICATE_NAMES)
 
 _NOT_FOUND = {errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+_TERMINATE_GRACE_SECONDS = 2.0
+_LAST_WAIT_SECONDS = 5.0
+_STDERR_TAIL_BYTES = 64 * 1024
+_STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
 class Command(Confidential, frozen=True, kw_only=True):
@@ -111,13 +82,36 @@ class Completed(Confidential, frozen=True):
         return self.omitted_bytes > 0
 
 
+def inherited_environment(**extra: str) -> dict[str, str]:
+    """The few variables every child may see, plus `extra`; nothing else of ours, so no secret leaks."""
+    kept = {name: os.environ[name] for name in _INHERITED_NAMES if name in os.environ}
+    return {"PATH": search_path(), "LC_ALL": "C.UTF-8", **kept, **extra}
+
+
+def program_environment(names: Iterable[str] = (), settings: Mapping[str, str] | None = None) -> dict[str, str]:
+    """For a program of the user's own choice: also the home, the way to the network, and of our variables `names`.
+
+    `settings` has the last word.
+    """
+    passed_on = ("HOME", "USER", "LOGNAME", *_XDG_NAMES, *NETWORK_NAMES, *names)
+    kept = {name: os.environ[name] for name in passed_on if os.environ.get(name)}
+    return {**inherited_environment(), **kept, "NO_COLOR": "1", **(settings or {})}
+
+
+def search_path() -> str:
+    """Where programs are looked for."""
+    # A relative or empty entry means the current directory, which may be the reviewed tree with its own "git".
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(entry for entry in entries if Path(entry).is_absolute()) or os.defpath
+
+
 def find_program(name: str) -> str | None:
     """Where a program is on the PATH, or None."""
     return shutil.which(name, path=search_path())
 
 
 def start_failure(command: Command, error: OSError | ValueError) -> ProcessError:
-    """The error that says in words why a program could not be started."""
+    """The error that says why a program could not be started."""
     program, kind = command.program, ProcessError
     if not isinstance(error, OSError) or error.errno is None:
         reason, hint = f"an argument or a variable cannot be handed over ({error})", "look for a name with a NUL byte"
@@ -125,7 +119,7 @@ def start_failure(command: Command, error: OSError | ValueError) -> ProcessError
         reason, hint = "its arguments are longer than the system allows", "review a smaller change"
     elif error.errno in EXHAUSTED:
         reason, hint = f"the system has no room for it ({error.strerror})", "try again with fewer programs running"
-    elif not _can_enter(command.cwd):
+    elif not (command.cwd.is_dir() and os.access(command.cwd, os.X_OK)):
         reason, hint = f"its working directory {command.cwd} does not exist or cannot be entered", "check that path"
     elif error.errno == errno.ENOEXEC:
         kind = ProgramNotFound
@@ -136,13 +130,6 @@ def start_failure(command: Command, error: OSError | ValueError) -> ProcessError
     else:
         reason, hint = f"{error.strerror}", f"check the installation of {program}"
     return kind(f"cannot start {program}: {reason}", program=program, hint=hint)
-
-
-def _can_enter(directory: Path) -> bool:
-    return directory.is_dir() and os.access(directory, os.X_OK)
-
-
-_Result = TypeVar("_Result")
 
 
 async def uninterrupted(work: Coroutine[Any, Any, _Result]) -> _Result:
@@ -167,12 +154,6 @@ def settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-_TERMINATE_GRACE_SECONDS = 2.0
-_LAST_WAIT_SECONDS = 5.0
-_STDERR_TAIL_BYTES = 64 * 1024
-_STDIN, _STDOUT, _STDERR = 0, 1, 2
-
-
 async def run(command: Command) -> Completed:
     """Run a child to its end and return what it wrote, whatever its exit code.
 
@@ -184,25 +165,22 @@ async def run(command: Command) -> Completed:
     try:
         child.feed(command.stdin)
         await asyncio.wait((child.finished,), timeout=command.timeout_seconds)
-        _refuse_unfinished(child, command)
+        if child.overflowed:
+            raise OutputTooLarge(
+                f"{command.program} wrote more than {command.max_output_bytes:,} bytes and was ended",
+                program=command.program,
+                hint="review a smaller change",
+            )
+        if not child.finished.done():
+            raise ProcessTimedOut(
+                f"{command.program} did not finish within {command.timeout_seconds:g} s and was ended",
+                program=command.program,
+                hint="raise the time limit, or review a smaller change",
+            )
     finally:
         await uninterrupted(_end(child))
-    return Completed(child.exit_code(), child.stdout(), child.stderr(), time.monotonic() - started)
-
-
-def _refuse_unfinished(child: _Child, command: Command) -> None:
-    if child.overflowed:
-        raise OutputTooLarge(
-            f"{command.program} wrote more than {command.max_output_bytes:,} bytes and was ended",
-            program=command.program,
-            hint="review a smaller change",
-        )
-    if not child.finished.done():
-        raise ProcessTimedOut(
-            f"{command.program} did not finish within {command.timeout_seconds:g} s and was ended",
-            program=command.program,
-            hint="raise the time limit, or review a smaller change",
-        )
+    words = child.tail.decode("utf-8", "replace")
+    return Completed(child.exit_code(), b"".join(child.chunks), words, time.monotonic() - started)
 
 
 class _Child(asyncio.SubprocessProtocol):
@@ -218,9 +196,9 @@ class _Child(asyncio.SubprocessProtocol):
         self.finished: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self.overflowed = False
+        self.chunks: list[bytes] = []
+        self.tail = b""
         self._room_bytes = max_output_bytes
-        self._chunks: list[bytes] = []
-        self._tail = b""
         self._open_outputs = {_STDOUT, _STDERR}
         self._transport: asyncio.SubprocessTransport
 
@@ -230,13 +208,13 @@ class _Child(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == _STDERR:
-            self._tail = (self._tail + data)[-_STDERR_TAIL_BYTES:]
+            self.tail = (self.tail + data)[-_STDERR_TAIL_BYTES:]
         elif not self.overflowed:
             self._room_bytes -= len(data)
-            self._chunks.append(data)
+            self.chunks.append(data)
             if self._room_bytes < 0:
                 self.overflowed = True
-                self._chunks.clear()
+                self.chunks.clear()
                 settle(self.finished)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
@@ -278,39 +256,32 @@ class _Child(asyncio.SubprocessProtocol):
         assert code is not None  # noqa: S101 - asked only when `finished` is done
         return code
 
-    def stdout(self) -> bytes:
-        return b"".join(self._chunks)
-
-    def stderr(self) -> str:
-        return self._tail.decode("utf-8", "replace")
-
 
 async def _start(command: Command) -> _Child:
     """Start the child. A cancellation that comes while it starts waits for it, so that it can be ended."""
-    creation = asyncio.ensure_future(_create(command))
+
+    async def create() -> _Child:
+        _, child = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Child(command.max_output_bytes),
+            *command.argv,
+            cwd=command.cwd,
+            env=dict(command.environment),
+            start_new_session=True,
+        )
+        return child
+
+    async def end_when_started() -> None:
+        await _end(await creation)
+
+    creation = asyncio.ensure_future(create())
     try:
         return await asyncio.shield(creation)
     except asyncio.CancelledError:
         with contextlib.suppress(OSError, ValueError):
-            await uninterrupted(_end_when_started(creation))
+            await uninterrupted(end_when_started())
         raise
     except (OSError, ValueError) as error:
         raise start_failure(command, error) from error
-
-
-async def _create(command: Command) -> _Child:
-    _, child = await asyncio.get_running_loop().subprocess_exec(
-        lambda: _Child(command.max_output_bytes),
-        *command.argv,
-        cwd=command.cwd,
-        env=dict(command.environment),
-        start_new_session=True,
-    )
-    return child
-
-
-async def _end_when_started(creation: asyncio.Future[_Child]) -> None:
-    await _end(await creation)
 
 
 async def _end(child: _Child) -> None:
@@ -330,71 +301,3 @@ async def _end(child: _Child) -> None:
         finally:
             child.close_pipes()
     await asyncio.wait((child.closed,), timeout=_LAST_WAIT_SECONDS)
-
-
-def run_blocking(command: Command) -> Completed:
-    """Run a child to its end and return what it wrote, whatever its exit code; for children that write little.
-
-    Raises as `run` does. The child and its process group are gone in every case, also after a Ctrl-C.
-    """
-    started = time.monotonic()
-    interrupts = _Interrupts()
-    try:
-        child = subprocess.Popen(  # noqa: S603 - the words come from us, and no shell is involved
-            command.argv,
-            cwd=command.cwd,
-            env=dict(command.environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        interrupts.let_go()
-        raise start_failure(command, error) from error
-    with child:
-        try:
-            interrupts.let_go()
-            stdout, stderr = child.communicate(command.stdin, timeout=command.timeout_seconds)
-        except BaseException as error:  # whatever it is, also a Ctrl-C, the child must not outlive it
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise _timed_out(command) from error
-            raise
-    if len(stdout) > command.max_output_bytes:
-        raise OutputTooLarge(
-            f"{command.program} wrote more than {command.max_output_bytes:,} bytes",
-            program=command.program,
-            hint="run it by hand to see what it writes",
-        )
-    words = stderr[-_STDERR_TAIL_BYTES:].decode("utf-8", "replace")
-    return Completed(child.returncode, stdout, words, time.monotonic() - started)
-
-
-class _Interrupts:
-    """Holds a Ctrl-C back from now on until it is let go: during a start it would leave a child that nobody knows."""
-
-    def __init__(self) -> None:
-        self._came: list[tuple[int, FrameType | None]] = []
-        self._handler = signal.getsignal(signal.SIGINT)
-        # Only the main thread gets signals; and where there is no function to call, nothing would be raised.
-        self._holds = callable(self._handler) and threading.current_thread() is threading.main_thread()
-        if self._holds:
-            signal.signal(signal.SIGINT, lambda number, frame: self._came.append((number, frame)))
-
-    def let_go(self) -> None:
-        """Do now what the Ctrl-C meant that came meanwhile; mostly that is to raise."""
-        if self._holds:
-            signal.signal(signal.SIGINT, self._handler)
-        if self._came and callable(self._handler):
-            self._handler(*self._came[0])
-
-
-def _timed_out(command: Command) -> ProcessTimedOut:
-    return ProcessTimedOut(
-        f"{command.program} did not finish within {command.timeout_seconds:g} s and was ended",
-        program=command.program,
-        hint="raise the time limit, or look why it takes so long",
-    )

@@ -1,9 +1,16 @@
-"""What may reach a terminal, a log or a JSON document: every character that could act or hide is shown escaped.
+"""Text that nobody vouches for, fit for a terminal, a log, a JSON document, a machine format or a Markdown page.
 
 Escaped are control characters (so no escape sequence survives), bidirectional controls, invisible and zero-width
 characters, line and paragraph separators and lone surrogates. Ordinary text of any script and emoji stay as they
 are: a zero-width joiner or a variation selector is kept only inside an emoji. A backslash that was in the text is
-not doubled, so the result is for reading, not for decoding. Everything here is linear in the length of the text.
+not doubled, so the result is for reading, not for decoding.
+
+In Markdown, paragraphs, lists, emphasis and code stay. Images, links, HTML, references, footnotes and headings are
+shown as the text that they are; `@names` and `#numbers` that would call or link somebody are set as code, as are all
+addresses. The forge's own commands (`/close` at the start of a line) are broken. Code is set anew with fences of ours.
+Each line is treated by itself and a code span ends within it, so no construct can reach over what is around it.
+
+Everything here is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -32,6 +39,28 @@ _LOG_COMMAND = r"(?m)^([^\S\n]*):(?=:)|##(?=\w*\[)"
 _IN_ASCII = str.maketrans(
     {"—": "-", "–": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "·": "-", "×": "x", "→": "->", "\xa0": " "}
 )
+_CUT = "…"
+# What stands where a secret was, in evidence and in what agents are shown.
+_MASKS = ("[redacted]", "********")
+_IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
+_LONGEST_PROPERTY = 5_000
+_SHORTEST_FENCE = 3
+_MOST_ROWS = 400
+_DEEPEST_INDENT = 3
+_BACKTICKS = r"`+"
+# What becomes code: addresses, then names and numbers that forges turn into links and notices.
+_ACTIVE = (
+    r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s`<>]{1,2000}"
+    r"|(?:www\.|mailto:|xmpp:)[^\s`<>]{1,2000}"
+    r"|[A-Za-z0-9._%+-]{0,100}@[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}"
+    r"|[#!][0-9]{1,12}"
+    r"|(?<![A-Za-z0-9])GH-[0-9]{1,12}"
+)
+_REFERENCES = r"(?:GH-[0-9]{1,12})+"
+_SPECIAL = r"[\\`\[\]$|~#_]"
+# An underline that makes a heading or a table of the row above, a rule, a command of the forge.
+_LINE_START = r"([ 0-9.)]*+)[-*=:](?=[-*=: ]*\Z)|([ ]*+)(?:/(?=[A-Za-z])|:)"
 
 
 def plain_signs(text: str) -> str:
@@ -115,11 +144,6 @@ def _json_escape(match: re.Match[str]) -> str:
     return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
 
 
-_CUT = "…"
-# What stands where a secret was, in evidence and in what agents are shown.
-_MASKS = ("[redacted]", "********")
-
-
 def plain_line(text: str, *, longest: int) -> str:
     """One line without control, bidirectional and invisible characters; of a long text, the beginning."""
     return terminal(" ".join(_capped(text, longest).split()))
@@ -156,55 +180,19 @@ def _capped(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[:longest] + _CUT
 
 
-_IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
-_IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
-_LONGEST_PROPERTY = 5_000
-
-
 def command(name: str, properties: Mapping[str, str], message: str, *, longest: int) -> str:
     """`::name key=value,key=value::message`, on one line; of a long message, the beginning. `name` must be ours."""
-    told = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
-    return f"::{name}{f' {told}' if told else ''}::{_message(message, longest)}"
-
-
-def _property(value: str) -> str:
-    return without_log_commands(terminal(value[:_LONGEST_PROPERTY])).translate(_IN_PROPERTY)
-
-
-def _message(text: str, longest: int) -> str:
-    shown = without_log_commands(plain_text(text, longest=longest))
+    values = {key: without_log_commands(terminal(value[:_LONGEST_PROPERTY])) for key, value in properties.items()}
+    told = ",".join(f"{key}={value.translate(_IN_PROPERTY)}" for key, value in values.items())
+    shown = without_log_commands(plain_text(message, longest=longest))
     while "::" in shown:
         shown = shown.replace("::", ": :")
-    return shown.translate(_IN_MESSAGE)
-
-
-_SHORTEST_FENCE = 3
-_MOST_ROWS = 400
-_DEEPEST_INDENT = 3
-_BACKTICKS = r"`+"
-# What becomes code: addresses, then names and numbers that forges turn into links and notices.
-_ACTIVE = (
-    r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s`<>]{1,2000}"
-    r"|(?:www\.|mailto:|xmpp:)[^\s`<>]{1,2000}"
-    r"|[A-Za-z0-9._%+-]{0,100}@[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}"
-    r"|[#!][0-9]{1,12}"
-    r"|(?<![A-Za-z0-9])GH-[0-9]{1,12}"
-)
-_REFERENCES = r"(?:GH-[0-9]{1,12})+"
-_SPECIAL = r"[\\`\[\]$|~#_]"
-# An underline that makes a heading or a table of the row above, a rule, a command of the forge.
-_LINE_START = r"([ 0-9.)]*+)[-*=:](?=[-*=: ]*\Z)|([ ]*+)(?:/(?=[A-Za-z])|:)"
-
-
-@cache
-def _sanitise_markdown_pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text)
+    return f"::{name}{f' {told}' if told else ''}::{shown.translate(_IN_MESSAGE)}"
 
 
 def markdown_line(text: str, *, longest: int) -> str:
     """One line of Markdown that shows the text, code spans kept; of a long text, the beginning."""
-    shown = terminal(" ".join(_capped(text, longest).split()))
-    return _line(shown)
+    return _line(plain_line(text, longest=longest))
 
 
 def markdown_cell(text: str, *, longest: int) -> str:
@@ -214,13 +202,16 @@ def markdown_cell(text: str, *, longest: int) -> str:
 
 def markdown_prose(text: str, *, longest: int) -> str:
     """Paragraphs of Markdown that show the text, code blocks kept; of a long text, the beginning."""
-    rows = terminal(_capped(text, longest).strip("\n").rstrip(), keep_newlines=True).split("\n")
+    rows = plain_text(text, longest=longest).split("\n")
     pieces: list[str] = []
     index = 0
     while index < len(rows) and len(pieces) < _MOST_ROWS:
         fence = _opening_fence(rows[index])
         if fence:
-            end = _closing(rows, index + 1, fence)
+            # An open block runs to the end.
+            marks = ((number, rows[number].strip()) for number in range(index + 1, len(rows)))
+            closing = (number for number, mark in marks if len(mark) >= len(fence) and not mark.strip(fence[0]))
+            end = next(closing, len(rows))
             pieces.append(markdown_code("\n".join(rows[index + 1 : end])))
             index = end + 1
         else:
@@ -232,7 +223,7 @@ def markdown_prose(text: str, *, longest: int) -> str:
 def markdown_code(code: str, *, language: str = "") -> str:
     """A block of code, with a fence that is longer than any inside. `language` must come from us."""
     shown = "\n".join(terminal(row.expandtabs(4)) for row in code.split("\n"))
-    runs = _sanitise_markdown_pattern(_BACKTICKS).findall(shown)
+    runs = _pattern(_BACKTICKS).findall(shown)
     fence = "`" * max(_SHORTEST_FENCE, max(map(len, runs), default=0) + 1)
     return f"{fence}{language}\n{shown}\n{fence}"
 
@@ -242,7 +233,7 @@ def code_span(text: str) -> str:
     shown = terminal(text)
     if not shown.strip():
         return ""
-    runs = {len(run) for run in _sanitise_markdown_pattern(_BACKTICKS).findall(shown)}
+    runs = {len(run) for run in _pattern(_BACKTICKS).findall(shown)}
     fence = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
     # A backtick at an edge would lengthen the fence; one space on both sides is not shown.
     padding = " " if shown[0] in "` " or shown[-1] in "` " else ""
@@ -258,27 +249,18 @@ def _opening_fence(row: str) -> str:
     return ""
 
 
-def _closing(rows: list[str], start: int, fence: str) -> int:
-    """The row that closes a fence, or the end of all rows: an open block runs to the end."""
-    for index in range(start, len(rows)):
-        mark = rows[index].strip()
-        if len(mark) >= len(fence) and not mark.strip(fence[0]):
-            return index
-    return len(rows)
-
-
 def _line(row: str) -> str:
     """One row: its code spans as code, all else as text that cannot act."""
     text = row.lstrip(" ")
     # Deeper rows would be code to Markdown, and show what is escaped here.
     indent = min(len(row) - len(text), _DEEPEST_INDENT)
     shown = " " * indent + _joined(_spans(text.rstrip()))
-    start = _sanitise_markdown_pattern(_LINE_START).match(shown)
+    start = _pattern(_LINE_START).match(shown)
     return f"{shown[: start.end() - 1]}\\{shown[start.end() - 1 :]}" if start else shown
 
 
 def _spans(row: str) -> list[str]:
-    runs = [(match.start(), match.end()) for match in _sanitise_markdown_pattern(_BACKTICKS).finditer(row)]
+    runs = [(match.start(), match.end()) for match in _pattern(_BACKTICKS).finditer(row)]
     following: dict[int, list[int]] = {}
     for position in range(len(runs) - 1, -1, -1):
         following.setdefault(runs[position][1] - runs[position][0], []).append(position)
@@ -302,7 +284,7 @@ def _spans(row: str) -> list[str]:
 def _text(text: str) -> str:
     shown: list[str] = []
     at = 0
-    for match in _sanitise_markdown_pattern(_ACTIVE).finditer(text):
+    for match in _pattern(_ACTIVE).finditer(text):
         active = match[0].rstrip(".,;:!?)'\"")
         shown += [*_between(text[at : match.start()]), code_span(active)]
         at = match.start() + len(active)
@@ -311,8 +293,9 @@ def _text(text: str) -> str:
 
 def _between(text: str) -> tuple[str, str]:
     """The text between what became code. A `GH-3` that was the end of a word is one by itself behind code."""
-    start = _sanitise_markdown_pattern(_REFERENCES).match(text)
-    return (code_span(start[0]), _escaped(text[start.end() :])) if start else ("", _escaped(text))
+    start = _pattern(_REFERENCES).match(text)
+    rest = _pattern(_SPECIAL).sub(r"\\\g<0>", text[start.end() :] if start else text)
+    return code_span(start[0]) if start else "", rest.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _joined(pieces: list[str]) -> str:
@@ -322,8 +305,3 @@ def _joined(pieces: list[str]) -> str:
         touching = shown and shown[-1][-1] == "`" and piece[0] == "`"
         shown += [" ", piece] if touching else [piece]
     return "".join(shown)
-
-
-def _escaped(text: str) -> str:
-    text = _sanitise_markdown_pattern(_SPECIAL).sub(r"\\\g<0>", text)
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

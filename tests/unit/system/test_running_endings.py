@@ -183,8 +183,8 @@ class TestCancellation:
         program = (
             "import asyncio, sys; from pathlib import Path\n"
             "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
-            "from codeloupe.system import running\n"
-            "running._TERMINATE_GRACE_SECONDS = 300.0\n"
+            "from codeloupe.system import process\n"
+            "process._TERMINATE_GRACE_SECONDS = 300.0\n"
             "script = \"trap 'touch asked' TERM; echo $$ >sh.pid; while :; do sleep 0.05; done\"\n"
             "asyncio.run(run(Command(argv=('sh', '-c', script), cwd=Path(sys.argv[1]), timeout_seconds=60,\n"
             "    environment=inherited_environment(), max_output_bytes=1)))"
