@@ -1,7 +1,7 @@
-"""From what a person types, or what a remote is set to, to the place where git may ask for a pull request. Pure.
+"""Remotes: from what a person types, or what a remote is set to, to one call of git that may talk to it.
 
 The protocols are few: https and ssh, plain http to this machine alone, and files only as a remote that the user set
-up. No address holds a password: git asks without one, or does not ask.
+up. No address holds a password. A call has the user's own login, nobody to ask, and a limit of time and size.
 """
 
 from __future__ import annotations
@@ -32,8 +32,48 @@ _SCP = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,60})@)?([A-Za-z0-9_][A-Za-z
 _SSH_SCHEMES = ("ssh", "git+ssh", "ssh+git")
 _MARKS: dict[str, RefFamily] = {"pull": "pull", "pulls": "pull", "merge_requests": "merge-requests"}
 _LONGEST = 2_000
-_HINT = "give a number, OWNER/NAME#NUMBER, or a URL such as https://HOST/OWNER/NAME/pull/7"
-_CHECK_OUT = "check the pull request out, and review it there with --untrusted --base REF"
+
+TIMEOUT_SECONDS = 900.0
+MAX_RECEIVED_BYTES = 4 * 1024**3
+_SECONDS_BETWEEN_LOOKS = 0.5
+# A user's own settings for ssh hold, but for what would wait for a person or outlive the call.
+_SSH_SETTINGS = (
+    *("BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=30", "ServerAliveInterval=30"),
+    *("ControlMaster=no", "ControlPath=none", "ClearAllForwardings=yes", "ForwardAgent=no", "PermitLocalCommand=no"),
+)
+_SSH = " ".join(("ssh", *(f"-o {setting}" for setting in _SSH_SETTINGS)))
+_SSH_NAMES = ("SSH_AUTH_SOCK", "USER", "LOGNAME")
+_HTTP_NAMES = (
+    *("HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "all_proxy", "no_proxy"),
+    *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+# What credential helpers such as `store`, `cache`, `libsecret` and that of gh look at.
+_HELPER_NAMES = (
+    *("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "USER", "LOGNAME"),
+    *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"),
+    *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
+)
+# All that comes is kept in packs, whose size is watched.
+_KEEP_PACKS = "fetch.unpackLimit=1"
+
+_CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
+# git's words for what went wrong.
+_SSH_LOGIN = ("Permission denied (", "Too many authentication failures")
+_LOGIN = (
+    *("could not read Username", "could not read Password", "Authentication failed"),
+    *("returned error: 401", "returned error: 403"),
+)
+_HOST_KEY = ("Host key verification failed",)
+_CERTIFICATE = ("SSL certificate problem", "certificate verify failed", "server certificate verification failed")
+_NO_COMMIT = ("not our ref", "unadvertised object")
+_NOT_THERE = ("not found", "returned error: 404", "does not appear to be a git repository")
+_MOVED = ("returned error: 30", "disabled in libcurl")
+_NOT_REACHED = (
+    *("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out", "Couldn't connect"),
+    *("Network is unreachable", "No route to host", "Operation timed out", "Name or service not known"),
+    *("Operation too slow", "Connection reset", "Empty reply from server", "Temporary failure in name resolution"),
+    *("early EOF", "unexpected disconnect", "hung up", "returned error: 5", "returned error: 429", "Could not connect"),
+)
 
 
 class RemoteAddress(Struct, frozen=True):
@@ -65,19 +105,32 @@ class PullRequestName(Struct, frozen=True):
 
 
 def parse_pull_request(text: str) -> PullRequestName:
-    """What `--pr` names. Raises UsageError in words."""
+    """What `--pr` names. Raises UsageError."""
     if number := _NUMBER.fullmatch(text):
-        return PullRequestName(_positive(int(number[1]), text))
+        return PullRequestName(_positive(number[1], text))
     if short := _SHORT.fullmatch(text):
-        return PullRequestName(_positive(int(short[2]), text), repository=short[1])
-    url = _split(text)
+        return PullRequestName(_positive(short[2], text), repository=short[1])
+    if not text.isprintable() or " " in text or len(text) > _LONGEST:
+        raise _not_understood(text)
+    try:
+        url = urlsplit(text)
+        _ = url.port  # raises for what is no number
+    except ValueError:
+        raise _not_understood(text) from None
+    if url.scheme not in ("https", "http") or not url.hostname:
+        raise _not_understood(text)
+    if url.username is not None or url.password is not None:
+        raise UsageError(
+            "the URL of the pull request holds a user name or a password",
+            hint="leave that out: a review holds no login; a repository that needs one is fetched over ssh",
+        )
     parts = [part for part in url.path.split("/") if part]
     for place in range(2, len(parts) - 1):
         family = _MARKS.get(parts[place])
         if family is not None and parts[place + 1].isascii() and parts[place + 1].isdigit():
             repository = parts[: place - 1] if parts[place - 1] == "-" and place > 2 else parts[:place]
             address = _of_web(url, "/".join(repository), text)
-            return PullRequestName(_positive(int(parts[place + 1][:11]), text), address, family)
+            return PullRequestName(_positive(parts[place + 1][:11], text), address, family)
     raise _not_understood(text)
 
 
@@ -90,9 +143,13 @@ def parse_remote(text: str, root: Path) -> RemoteAddress:
     if "://" in text:
         return _of_remote_url(text)
     head, colon, _ = text.partition(":")
-    if colon and "/" not in head:
-        return _of_scp(text)
-    return _of_file(root / text)
+    if not colon or "/" in head:
+        return _of_file(root / text)
+    found = _SCP.fullmatch(text)
+    if found is None:
+        raise _refused_remote("cannot be understood")
+    name = _name(found[2], found[3].strip("/"))
+    return RemoteAddress(text, "ssh", name, f"https://{name}")
 
 
 def address_beside(repository: str, remotes: Iterable[RemoteAddress]) -> RemoteAddress:
@@ -113,38 +170,18 @@ def page_of(address: RemoteAddress, number: int, family: RefFamily) -> str:
     return f"{address.page}/{'pull' if family == 'pull' else '-/merge_requests'}/{number}"
 
 
-def _positive(number: int, text: str) -> int:
-    if not 0 < number < 10**10:
+def _positive(digits: str, text: str) -> int:
+    if not 0 < int(digits) < 10**10:
         raise _not_understood(text)
-    return number
-
-
-def _split(text: str) -> SplitResult:
-    if not text.isprintable() or " " in text or len(text) > _LONGEST:
-        raise _not_understood(text)
-    try:
-        url = urlsplit(text)
-        _ = url.port  # raises for what is no number
-    except ValueError:
-        raise _not_understood(text) from None
-    if url.scheme not in ("https", "http") or not url.hostname:
-        raise _not_understood(text)
-    if url.username is not None or url.password is not None:
-        raise UsageError(
-            "the URL of the pull request holds a user name or a password",
-            hint="leave that out: a review holds no login; a repository that needs one is fetched over ssh",
-        )
-    return url
+    return int(digits)
 
 
 def _of_web(url: SplitResult, path: str, text: str) -> RemoteAddress:
     if any(part in (".", "..") for part in path.split("/")):
         raise _not_understood(text)
-    host = _host(url, text)
-    _check_plain(url)
-    page = f"{url.scheme}://{host}/{path.removesuffix('.git')}"
-    protocol: Protocol = "https" if url.scheme == "https" else "http"
-    return RemoteAddress(f"{page}.git", protocol, _name(host, path), page)
+    name = _name(_host(url, text), path)
+    page = f"{url.scheme}://{name}"
+    return RemoteAddress(f"{page}.git", _checked_protocol(url), name, page)
 
 
 def _of_remote_url(text: str) -> RemoteAddress:
@@ -157,27 +194,15 @@ def _of_remote_url(text: str) -> RemoteAddress:
         return _of_file(Path(url.path))
     if url.scheme not in ("https", "http", *_SSH_SCHEMES) or not url.hostname:
         raise _refused_remote(f"begins with {url.scheme[:20]}://, and only https, ssh and files are used")
-    path = url.path.strip("/")
-    host = _host(url, text)
+    path, host = url.path.strip("/"), _host(url, text)
     if url.scheme in _SSH_SCHEMES:
         user = f"{url.username}@" if url.username and _HOST.fullmatch(url.username) else ""
         plain = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
-        page = f"https://{plain}/{path.removesuffix('.git')}"
-        place = f"{plain}:{port}" if port else plain
-        return RemoteAddress(f"ssh://{user}{place}{url.path}", "ssh", _name(plain, path), page)
-    _check_plain(url)
-    protocol: Protocol = "https" if url.scheme == "https" else "http"
-    page = f"{url.scheme}://{host}/{path.removesuffix('.git')}"
-    # Whatever stands before the host is a login, and goes no further.
-    return RemoteAddress(f"{url.scheme}://{host}/{path}", protocol, _name(host, path), page)
-
-
-def _of_scp(text: str) -> RemoteAddress:
-    found = _SCP.fullmatch(text)
-    if found is None:
-        raise _refused_remote("cannot be understood")
-    path = found[3].strip("/")
-    return RemoteAddress(text, "ssh", _name(found[2], path), f"https://{found[2]}/{path.removesuffix('.git')}")
+        name, place = _name(plain, path), f"{plain}:{port}" if port else plain
+        return RemoteAddress(f"ssh://{user}{place}{url.path}", "ssh", name, f"https://{name}")
+    name = _name(host, path)
+    # Whatever is before the host is a login, and goes no further.
+    return RemoteAddress(f"{url.scheme}://{host}/{path}", _checked_protocol(url), name, f"{url.scheme}://{name}")
 
 
 def _of_file(path: Path) -> RemoteAddress:
@@ -188,7 +213,7 @@ def _of_file(path: Path) -> RemoteAddress:
 
 
 def _host(url: SplitResult, text: str) -> str:
-    """Host and port, fit to stand in a URL."""
+    """Host and port, fit to be in a URL."""
     host = url.hostname or ""
     if ":" in host:
         try:
@@ -200,21 +225,20 @@ def _host(url: SplitResult, text: str) -> str:
     return host if url.port is None else f"{host}:{url.port}"
 
 
-def _check_plain(url: SplitResult) -> None:
-    if url.scheme == "http" and not _is_loopback(url.hostname or ""):
+def _checked_protocol(url: SplitResult) -> Protocol:
+    """https, or http to this machine."""
+    if url.scheme == "https":
+        return "https"
+    try:
+        is_loopback = url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
         raise UsageError(
             f"{url.hostname} would be asked over plain http, where others can read and change what comes back",
             hint="use https or ssh",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return "http"
 
 
 def _name(host: str, path: str) -> str:
@@ -222,122 +246,16 @@ def _name(host: str, path: str) -> str:
 
 
 def _not_understood(text: str) -> UsageError:
-    # What stands before an @ may be a password.
+    # What is before an @ may be a password.
     shown = re.sub(r"//[^/]*@", "//…@", text[:200]) + ("…" if len(text) > 200 else "")
-    return UsageError(f"{shown!r} does not name a pull request", hint=_HINT)
+    hint = "give a number, OWNER/NAME#NUMBER, or a URL such as https://HOST/OWNER/NAME/pull/7"
+    return UsageError(f"{shown!r} does not name a pull request", hint=hint)
 
 
 def _refused_remote(why: str) -> UsageError:
     # The address itself is not shown: it may hold a password.
-    return UsageError(f"the address of the remote {why}", hint=f"give the URL of the pull request, or {_CHECK_OUT}")
-
-
-CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
-
-_LOGIN = (
-    *("could not read Username", "could not read Password", "Authentication failed"),
-    *("returned error: 401", "returned error: 403"),
-)
-_SSH_LOGIN = ("Permission denied (", "Too many authentication failures")
-_HOST_KEY = ("Host key verification failed",)
-_CERTIFICATE = ("SSL certificate problem", "certificate verify failed", "server certificate verification failed")
-_NOT_REACHED = (
-    *("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out", "Couldn't connect"),
-    *("Network is unreachable", "No route to host", "Operation timed out", "Name or service not known"),
-    *("Operation too slow", "Connection reset", "Empty reply from server", "Temporary failure in name resolution"),
-    *("early EOF", "unexpected disconnect", "hung up", "returned error: 5", "returned error: 429", "Could not connect"),
-)
-_MOVED = ("returned error: 30", "disabled in libcurl")
-_NO_COMMIT = ("not our ref", "unadvertised object")
-_NOT_THERE = ("not found", "returned error: 404", "does not appear to be a git repository")
-
-
-def remote_failure(address: RemoteAddress, verb: str, completed: Completed) -> CodeloupeError:
-    """The error for a call that ended badly."""
-    said = completed.stderr
-    told = _login_failure(address, said)
-    if told is not None:
-        return told
-    # Of an ssh server that cannot be reached git also says that it hung up, and that there may be no such repository.
-    if _any(_NO_COMMIT, said):
-        return RevisionError(
-            f"{address.name} does not offer a commit that was requested",
-            hint="the pull request may have moved just now: try again; --base must be a commit that the remote has",
-        )
-    if _any(_NOT_THERE, said):
-        return UsageError(f"there is no repository at {address.name}", hint=f"check the address, or {CHECK_OUT}")
-    if _any(_MOVED, said):
-        return UsageError(f"{address.name} leads to another place, which was not followed", hint="give its new address")
-    if _any(_NOT_REACHED, said):
-        return GitFailed(
-            f"{address.name} could not be reached: {_reason(said)}",
-            program="git",
-            exit_code=completed.exit_code,
-            stderr=said,
-            hint="check the network and the address, and try again",
-        )
-    unknown = failure(verb, completed)
-    unknown.hint = f"try again, or {CHECK_OUT}"
-    return unknown
-
-
-def _login_failure(address: RemoteAddress, said: str) -> UsageError | None:
-    host = address.name.partition("/")[0]
-    if address.protocol == "ssh" and _any(_SSH_LOGIN, said):
-        return UsageError(
-            f"{host} refused the ssh login: it accepts none of this user's ssh keys",
-            hint=f"load a key (ssh-add), or {CHECK_OUT}",
-        )
-    if _any(_LOGIN, said):
-        return UsageError(
-            f"{address.name} wants a login that your git does not have, or does not exist",
-            hint=f"set up a credential helper (`git ls-remote` shows whether it works), use ssh, or {CHECK_OUT}",
-        )
-    if _any(_HOST_KEY, said):
-        return UsageError(
-            f"the host key of {host} is not known here, or has changed",
-            hint="connect once with ssh by hand, and compare the key",
-        )
-    if _any(_CERTIFICATE, said):
-        return UsageError(
-            f"the certificate of {host} cannot be trusted",
-            hint="set SSL_CERT_FILE to the certificates of the house",
-        )
-    return None
-
-
-def _any(signs: tuple[str, ...], said: str) -> bool:
-    return any(sign in said for sign in signs)
-
-
-def _reason(said: str) -> str:
-    """The line of git's words that says why."""
-    line = next((line for line in said.splitlines() if _any(_NOT_REACHED, line)), "")
-    return line.rpartition("': ")[2].removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
-
-
-TIMEOUT_SECONDS = 900.0
-MAX_RECEIVED_BYTES = 4 * 1024**3
-_SECONDS_BETWEEN_LOOKS = 0.5
-# A user's own settings for ssh hold, but for what would wait for a person or outlive the call.
-_SSH_SETTINGS = (
-    *("BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=30", "ServerAliveInterval=30"),
-    *("ControlMaster=no", "ControlPath=none", "ClearAllForwardings=yes", "ForwardAgent=no", "PermitLocalCommand=no"),
-)
-_SSH = " ".join(("ssh", *(f"-o {setting}" for setting in _SSH_SETTINGS)))
-_PROXY_NAMES = ("HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "all_proxy", "no_proxy")
-_HTTP_NAMES = (*_PROXY_NAMES, "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
-# What credential helpers such as `store`, `cache`, `libsecret` and that of gh look at.
-_HELPER_NAMES = (
-    *("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "USER", "LOGNAME"),
-    *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"),
-    *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
-)
-_OWN_SCOPES = ("global", "system")
-_SSH_NAMES = ("SSH_AUTH_SOCK", "USER", "LOGNAME")
-_HTTP_SETTINGS = ("http.lowSpeedLimit=1000", "http.lowSpeedTime=60")
-# All that comes is kept in packs, whose size is watched.
-_KEEP_PACKS = "fetch.unpackLimit=1"
+    hint = "check the pull request out, and review it there with --untrusted --base REF"
+    return UsageError(f"the address of the remote {why}", hint=f"give the URL of the pull request, or {hint}")
 
 
 class RemoteRepository(Struct, frozen=True):
@@ -349,7 +267,7 @@ class RemoteRepository(Struct, frozen=True):
     timeout_seconds: float = TIMEOUT_SECONDS
 
     async def call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> bytes:
-        """What git prints. Raises UsageError or ProcessError in words."""
+        """What git prints. Raises UsageError or ProcessError."""
         completed = await self.try_call(*arguments, stdin=stdin, settings=settings)
         if completed.exit_code != 0:
             raise remote_failure(self.address, arguments[0], completed)
@@ -361,31 +279,31 @@ class RemoteRepository(Struct, frozen=True):
         place = Place(self.git_dir, settings=(_KEEP_PACKS, *settings_of(self.address), *login, *settings))
         line = line_to(self.address, os.environ, self.timeout_seconds, with_helper=bool(login))
         call = asyncio.ensure_future(git_to_remote(place, line, *arguments, stdin=stdin))
+        hint = f"run it in a clone of the repository, of which only what is new is fetched, or {_CHECK_OUT}"
         try:
-            while not (await asyncio.wait((call,), timeout=_SECONDS_BETWEEN_LOOKS))[0]:
-                self._check_size()
-            completed = call.result()
-            self._check_size()  # it may have got all of it between two looks
-            return completed
+            done = False
+            while not done:
+                done = bool((await asyncio.wait((call,), timeout=_SECONDS_BETWEEN_LOOKS))[0])
+                # Also at the end: it may have got all of it between two looks.
+                if self._received_bytes() > self.limit_bytes:
+                    message = f"{self.address.name} sent more than {self.limit_bytes:,} bytes"
+                    raise GitFailed(message, program="git", exit_code=-1, hint=hint)
+            return call.result()
         except ProcessTimedOut as error:
-            raise ProcessTimedOut(
-                f"{self.address.name} did not send everything within {self.timeout_seconds:g} s",
-                program="git",
-                hint=f"run it in a clone of the repository, of which only what is new is fetched, or {CHECK_OUT}",
-            ) from error
+            message = f"{self.address.name} did not send everything within {self.timeout_seconds:g} s"
+            raise ProcessTimedOut(message, program="git", hint=hint) from error
         finally:
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
 
-    def _check_size(self) -> None:
-        received = sum(_size(file) for file in (self.git_dir / "objects" / "pack").glob("*"))
-        if received > self.limit_bytes:
-            raise GitFailed(
-                f"{self.address.name} sent more than {self.limit_bytes:,} bytes",
-                program="git",
-                exit_code=-1,
-                hint=f"run it in a clone of the repository, of which only what is new is fetched, or {CHECK_OUT}",
-            )
+    def _received_bytes(self) -> int:
+        total = 0
+        for file in (self.git_dir / "objects" / "pack").glob("*"):
+            try:
+                total += file.stat().st_size
+            except OSError:  # renamed meanwhile
+                continue
+        return total
 
 
 async def user_login(git_dir: Path) -> tuple[str, ...]:
@@ -393,19 +311,15 @@ async def user_login(git_dir: Path) -> tuple[str, ...]:
 
     `git_dir` is the repository of ours, whose configuration has none, so that all it sees is the user's.
     """
-    completed = await git_for_user(
-        Place(git_dir),
-        "config",
-        "-z",
-        "--show-scope",
-        "--get-regexp",
-        r"^credential\.(.*\.)?(helper|username|usehttppath)$",
-    )
+    pattern = r"^credential\.(.*\.)?(helper|username|usehttppath)$"
+    completed = await git_for_user(Place(git_dir), "config", "-z", "--show-scope", "--get-regexp", pattern)
     fields = os.fsdecode(completed.stdout).split("\0")
-    rows = zip(fields[::2], fields[1::2], strict=False)
-    return tuple(
-        f"{name}={value}" for scope, row in rows if scope in _OWN_SCOPES for name, _, value in (row.partition("\n"),)
+    rows = (
+        row.partition("\n")
+        for scope, row in zip(fields[::2], fields[1::2], strict=False)
+        if scope in ("global", "system")
     )
+    return tuple(f"{name}={value}" for name, _, value in rows)
 
 
 def line_to(
@@ -423,17 +337,64 @@ def line_to(
 
 def settings_of(address: RemoteAddress) -> tuple[str, ...]:
     """What holds for a protocol. A renamed repository redirects; plain http must not lead away from this machine."""
-    match address.protocol:
-        case "https":
-            return (*_HTTP_SETTINGS, "http.followRedirects=initial")
-        case "http":
-            return (*_HTTP_SETTINGS, "http.followRedirects=false")
-        case "ssh" | "file":
-            return ()
+    if address.protocol not in ("https", "http"):
+        return ()
+    redirects = "initial" if address.protocol == "https" else "false"
+    return "http.lowSpeedLimit=1000", "http.lowSpeedTime=60", f"http.followRedirects={redirects}"
 
 
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:  # renamed meanwhile
-        return 0
+def remote_failure(address: RemoteAddress, verb: str, completed: Completed) -> CodeloupeError:
+    """Why a remote gave nothing, from git's words to ours: what the caller can mend, and what not."""
+    said, name, host = completed.stderr, address.name, address.name.partition("/")[0]
+    # Of an ssh server that cannot be reached git also says that it hung up, and that there may be no such repository.
+    known: tuple[tuple[tuple[str, ...], type[UsageError], str, str], ...] = (
+        (
+            _SSH_LOGIN if address.protocol == "ssh" else (),
+            UsageError,
+            f"{host} refused the ssh login: it accepts none of this user's ssh keys",
+            f"load a key (ssh-add), or {_CHECK_OUT}",
+        ),
+        (
+            _LOGIN,
+            UsageError,
+            f"{name} wants a login that your git does not have, or does not exist",
+            f"set up a credential helper (`git ls-remote` shows whether it works), use ssh, or {_CHECK_OUT}",
+        ),
+        (
+            _HOST_KEY,
+            UsageError,
+            f"the host key of {host} is not known here, or has changed",
+            "connect once with ssh by hand, and compare the key",
+        ),
+        (
+            _CERTIFICATE,
+            UsageError,
+            f"the certificate of {host} cannot be trusted",
+            "set SSL_CERT_FILE to the certificates of the house",
+        ),
+        (
+            _NO_COMMIT,
+            RevisionError,
+            f"{name} does not offer a commit that was requested",
+            "the pull request may have moved just now: try again; --base must be a commit that the remote has",
+        ),
+        (_NOT_THERE, UsageError, f"there is no repository at {name}", f"check the address, or {_CHECK_OUT}"),
+        (_MOVED, UsageError, f"{name} leads to another place, which was not followed", "give its new address"),
+    )
+    for signs, kind, message, hint in known:
+        if any(sign in said for sign in signs):
+            return kind(message, hint=hint)
+    # The line of git's words that says why.
+    line = next((line for line in said.splitlines() if any(sign in line for sign in _NOT_REACHED)), None)
+    if line is not None:
+        reason = line.rpartition("': ")[2].removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
+        return GitFailed(
+            f"{name} could not be reached: {reason}",
+            program="git",
+            exit_code=completed.exit_code,
+            stderr=said,
+            hint="check the network and the address, and try again",
+        )
+    unknown = failure(verb, completed)
+    unknown.hint = f"try again, or {_CHECK_OUT}"
+    return unknown

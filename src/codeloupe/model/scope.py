@@ -1,7 +1,8 @@
-"""What a caller may ask to have reviewed; the git room resolves a request to a Scope."""
+"""What a caller may ask to have reviewed, which the git room resolves to a Scope; and patterns of paths."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import Enum
 
@@ -128,10 +129,17 @@ class OneOf(Struct, frozen=True):
 
 
 Piece = str | Wildcard | OneOf
+# Right behind the opening bracket, a closing one is a character like others.
+_PIECE = re.compile(r"(?:\A|(?<=/))\*\*/|\*\*|[*?]|\[[!^]?+[^/][^/\]]*+\]|.", re.DOTALL)
 
 
 class PathPattern(Struct, frozen=True):
-    """A pattern: its pieces, and whether it is tied to the root; one that is not fits at any depth."""
+    """A pattern as in .gitignore: its pieces, and whether it is tied to the root; one that is not fits at any depth.
+
+    `*` and `?` stay within a folder, `**` does not, `[ab]` is one of some characters, and `**/` where a folder could
+    begin is any number of folders. There is no escape: a backslash is itself, and so is a bracket that is not closed
+    before the next slash.
+    """
 
     pieces: tuple[Piece, ...]
     anchored: bool
@@ -157,37 +165,12 @@ def check_pattern(text: str) -> str | None:
 
 
 def _pieces(body: str) -> Iterator[Piece]:
-    position = 0
-    while position < len(body):
-        found, length = _piece_at(body, position)
-        yield found
-        position += length
-
-
-def _piece_at(body: str, position: int) -> tuple[Piece, int]:
-    if body[position] == "[":
-        return _bracket_at(body, position)
-    known = [wildcard for wildcard in Wildcard if body.startswith(wildcard.value, position)]
-    if known[:1] == [Wildcard.FOLDERS] and body[position - 1 : position] not in ("", "/"):
-        known = [Wildcard.ANYTHING]
-    wildcard = known[0] if known else None
-    return (body[position], 1) if wildcard is None else (wildcard, len(wildcard.value))
-
-
-def _bracket_at(body: str, start: int) -> tuple[Piece, int]:
-    negated = body[start + 1 : start + 2] in ("!", "^")
-    first = start + 2 if negated else start + 1
-    # Right behind the opening one, a closing bracket is a character like others.
-    end = body.find("]", first + 1)
-    if end < 0 or "/" in body[first:end]:
-        return "[", 1
-    return OneOf(tuple(_ranges(body[first:end])), negated), end + 1 - start
-
-
-def _ranges(members: str) -> Iterator[tuple[str, str]]:
-    position = 0
-    while position < len(members):
-        is_range = members[position + 1 : position + 2] == "-" and position + 2 < len(members)
-        last = position + 2 if is_range else position
-        yield members[position], members[last]
-        position = last + 1
+    for match in _PIECE.finditer(body):
+        piece = match[0]
+        if len(piece) > 1 and piece.startswith("["):
+            negated = piece[1] in "!^"
+            # Two ends with a dash between them, or one character.
+            members = re.findall(r"(.)(?:-(.))?", piece[2 if negated else 1 : -1], re.DOTALL)
+            yield OneOf(tuple((low, high or low) for low, high in members), negated)
+        else:
+            yield Wildcard(piece) if piece[0] in "*?" else piece

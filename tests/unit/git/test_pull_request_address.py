@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.errors import CodeloupeError, GitFailed, RevisionError, UsageError
-from codeloupe.git.pull_request import _as_ref
+from codeloupe.git.pull_request import branch_ref
 from codeloupe.git.remote import (
     RemoteAddress,
     address_beside,
@@ -221,11 +221,11 @@ def test_a_failure_is_told_in_words_with_a_way_out(
 @given(st.text(max_size=40))
 @settings(max_examples=25)
 def test_every_address_gives_a_branch_that_git_takes(text: str) -> None:
-    ref = f"refs/heads/{_as_ref(f'{text}/pull/7')}"
+    ref = branch_ref(f"{text}/pull/7")
     assert ref.endswith("/pull/7")
     subprocess.run(("git", "check-ref-format", ref), check=True)
 
 
 def test_a_branch_is_near_to_the_address() -> None:
-    assert _as_ref("github.com/o/s/pull/7") == "github.com/o/s/pull/7"
-    assert _as_ref("/srv/my shop.lock/..x/pull/7") == "srv/my-shop-/-.x/pull/7"
+    assert branch_ref("github.com/o/s/pull/7") == "refs/heads/github.com/o/s/pull/7"
+    assert branch_ref("/srv/my shop.lock/..x/pull/7") == "refs/heads/srv/my-shop-/-.x/pull/7"
