@@ -10,6 +10,7 @@ from codeloupe.errors import GitFailed, ProgramNotFound
 from codeloupe.git.command import MINIMUM_VERSION, Place, both, failure, git, git_for_user, git_version, try_git
 from codeloupe.system.process import Completed
 from tests.repository import GitRepository
+from tests.rows import every_row
 
 _OF_THE_USER = {
     "GIT_DIR": "/elsewhere",
@@ -128,7 +129,7 @@ def test_a_missing_object_gets_a_hint_that_helps(repository: GitRepository) -> N
     assert "git fetch" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("words", "message", "hint"),
     [
         ("", "no message", "git fsck"),
@@ -180,7 +181,7 @@ def test_two_things_at_once_give_both_results() -> None:
     assert asyncio.run(both(answer("a"), answer("b"))) == ("a", "b")
 
 
-@pytest.mark.parametrize("slow_first", [True, False])
+@every_row("slow_first", [True, False])
 def test_when_one_of_two_things_fails_the_other_has_ended_before_the_error_is_raised(*, slow_first: bool) -> None:
     ended: list[str] = []
 

@@ -18,6 +18,7 @@ from codeloupe.model.sweep import CommitQuery
 from codeloupe.system.process import Command, Completed, run
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
+from tests.rows import every_row
 
 
 def read(path: Path, *, query: CommitQuery | None = None) -> list[CommitChange]:
@@ -198,7 +199,7 @@ def test_a_merge_is_one_change_by_default_and_what_it_brought_in_is_not_there_ag
     assert (changes["merge"].commit.insertions, changes["merge"].commit.deletions) == (4, 3)
 
 
-@pytest.mark.parametrize("query", [CommitQuery(merges=True), CommitQuery(author="example.invalid")])
+@every_row("query", [CommitQuery(merges=True), CommitQuery(author="example.invalid")])
 def test_with_merges_each_commit_is_there_and_a_merge_is_what_it_changed_itself(
     merged: GitRepository, query: CommitQuery
 ) -> None:
@@ -250,7 +251,7 @@ def test_a_combined_diff_is_read_by_its_headers_alone() -> None:
     assert parse_combined(b"") == {}
 
 
-@pytest.mark.parametrize("output", [b"@@@ -1 -1 +1 @@@\n", b"diff --cc a\n@@@ nonsense @@@\n", b'diff --cc "a\n'])
+@every_row("output", [b"@@@ -1 -1 +1 @@@\n", b"diff --cc a\n@@@ nonsense @@@\n", b'diff --cc "a\n'])
 def test_what_is_no_combined_diff_is_refused(output: bytes) -> None:
     with pytest.raises(DiffSyntaxError):
         parse_combined(output)

@@ -15,6 +15,7 @@ from codeloupe.model.change import Commit
 from codeloupe.model.sweep import CommitQuery
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
+from tests.rows import every_row
 
 _PERSON = "A <a@example.invalid> 1700000000 +0000"
 
@@ -83,7 +84,7 @@ def test_a_message_and_a_path_that_imitate_records_are_text(repository: GitRepos
     assert commit.files == (f"{'0' * 32}{other}",)
 
 
-@pytest.mark.parametrize("message", ["", "\n", "   \n", "subject only", "two\nline subject\n\nbody"])
+@every_row("message", ["", "\n", "   \n", "subject only", "two\nline subject\n\nbody"])
 def test_short_and_empty_messages_are_read(repository: GitRepository, message: str) -> None:
     sha = repository.commit(message)
     (commit,) = _list(repository.path)
@@ -115,7 +116,7 @@ def test_bytes_that_are_no_text_at_all_do_not_stop_the_list(repository: GitRepos
         assert len(commit.author) == len("José")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("date", "expected"),
     [
         (b"0 +0000", datetime(1970, 1, 1, tzinfo=UTC)),
@@ -138,7 +139,7 @@ def test_any_date_that_a_commit_may_state_is_read(
     assert expected is None or commit.time == expected
 
 
-@pytest.mark.parametrize("author", [b"", b"<>", b" <> 1 +0000", b"no brackets 1 +0000", b"A <a <b> c> 1 +0000"])
+@every_row("author", [b"", b"<>", b" <> 1 +0000", b"no brackets 1 +0000", b"A <a <b> c> 1 +0000"])
 def test_a_malformed_author_does_not_stop_the_list(repository: GitRepository, author: bytes) -> None:
     sha = _raw_commit(repository, author=author, message=b"x\n")
     assert [commit.sha for commit in _list(repository.path)] == [sha]
@@ -215,7 +216,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     return repository
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("limits", "expected"),
     [
         ({}, "c4 c3 c2 c1 c0"),
@@ -240,15 +241,15 @@ def test_a_query_chooses_the_commits(history: GitRepository, limits: dict[str, o
     assert [commit.subject for commit in _list(history.path, **limits)] == expected.split()
 
 
-@pytest.mark.parametrize("date", ["yesterdya", "2 dayz ago", "", "  ", "last mnday", "today\0", "--all", "x"])
-@pytest.mark.parametrize("end", ["since", "until"])
+@every_row("date", ["yesterdya", "2 dayz ago", "", "  ", "last mnday", "today\0", "--all", "x"])
+@every_row("end", ["since", "until"])
 def test_a_misspelt_date_is_refused_and_not_taken_for_now(history: GitRepository, date: str, end: str) -> None:
     with pytest.raises(RevisionError, match="is not a date that git understands") as caught:
         _list(history.path, **{end: date})
     assert "2 days ago" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@every_row(
     "date",
     [
         "yesterday", "last Monday", "2 weeks ago", "2.weeks.ago", "1 year 3 months ago", "2023-01-02",
@@ -260,7 +261,7 @@ def test_every_usual_way_to_write_a_date_is_taken(history: GitRepository, date: 
     assert isinstance(_list(history.path, since=date), tuple)
 
 
-@pytest.mark.parametrize("revision", ["gone", "-x", "--all", "gone..main", "main..--output=sprung", ""])
+@every_row("revision", ["gone", "-x", "--all", "gone..main", "main..--output=sprung", ""])
 def test_an_unknown_revision_is_refused(history: GitRepository, revision: str) -> None:
     with pytest.raises(RevisionError):
         _list(history.path, revision=revision)

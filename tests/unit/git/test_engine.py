@@ -21,6 +21,7 @@ from codeloupe.git.repository import (
     temporary_engine,
 )
 from tests.repository import GitRepository
+from tests.rows import every_row
 
 
 def _sources(repository: GitRepository, object_format: str = "sha1") -> Sources:
@@ -48,7 +49,7 @@ def test_objects_are_read_and_nothing_of_the_configuration_is(repository: GitRep
     assert _ask(_sources(repository), "for-each-ref") == b""
 
 
-@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
+@every_row("object_format", ["sha1", "sha256"])
 def test_both_kinds_of_object_names_are_known(tmp_path: Path, object_format: str) -> None:
     repository = GitRepository(tmp_path / "start")
     shutil.rmtree(repository.path / ".git")
@@ -64,7 +65,7 @@ def test_both_kinds_of_object_names_are_known(tmp_path: Path, object_format: str
     assert _ask(_sources(repository, object_format), "ls-tree", tree) == b""
 
 
-@pytest.mark.parametrize(
+@every_row(
     "name", ["with space", "with'quote", 'with"quote', "#hash", "back\\slash", "ünï", os.fsdecode(b"caf\xe9"), "a:b;c"]
 )
 def test_the_repository_may_lie_in_a_path_with_any_characters(tmp_path: Path, name: str) -> None:
@@ -74,7 +75,7 @@ def test_the_repository_may_lie_in_a_path_with_any_characters(tmp_path: Path, na
     assert _ask(_sources(repository), "cat-file", "blob", f"{sha}:a.txt") == b"content\n"
 
 
-@pytest.mark.parametrize("relative", [True, False])
+@every_row("relative", [True, False])
 def test_objects_that_the_repository_borrows_itself_are_found(tmp_path: Path, *, relative: bool) -> None:
     lender = GitRepository(tmp_path / "lender")
     lender.write("a.txt", "content\n")
@@ -96,7 +97,7 @@ def test_a_shallow_clone_stays_one(tmp_path: Path, repository: GitRepository) ->
     assert _ask(_sources(clone), "rev-list", "--count", tip) == b"2\n"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("attributes", "overruled", "kept"),
     [
         (DIFF_ATTRIBUTES, {"filter", "diff", "merge", "ident"}, {"text", "eol", "working-tree-encoding"}),

@@ -18,6 +18,7 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from tests.repository import GitRepository
+from tests.rows import every_row
 
 
 def _read(repository: GitRepository, request: ScopeRequest, context: str = "") -> Intent:
@@ -61,7 +62,7 @@ def test_a_range_has_the_messages_of_its_commits(branched: GitRepository) -> Non
     assert _read(branched, RangeScope("HEAD..HEAD")) == Intent()
 
 
-@pytest.mark.parametrize("request_", [StagedScope(), UncommittedScope()])
+@every_row("request_", [StagedScope(), UncommittedScope()])
 def test_what_is_not_committed_has_no_words_but_the_caller_s(branched: GitRepository, request_: ScopeRequest) -> None:
     assert _read(branched, request_, "ticket 7") == Intent(context="ticket 7")
 

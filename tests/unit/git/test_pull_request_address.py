@@ -20,12 +20,13 @@ from codeloupe.git.remote import (
     settings_of,
 )
 from codeloupe.system.process import Completed
+from tests.rows import every_row
 
 ROOT = Path("/some/where")
 PASSWORD = "s3" + "cret-word"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "number", "url", "family"),
     [
         ("https://github.com/owner/shop/pull/7", 7, "https://github.com/owner/shop.git", "pull"),
@@ -47,13 +48,13 @@ def test_a_url_names_repository_number_and_kind_of_ref(text: str, number: int, u
     assert found.address.protocol == url.partition(":")[0]
 
 
-@pytest.mark.parametrize("text", ["7", "#7", "!7"])
+@every_row("text", ["7", "#7", "!7"])
 def test_a_number_alone_leaves_the_repository_open(text: str) -> None:
     found = parse_pull_request(text)
     assert (found.number, found.address, found.family) == (7, None, None)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         *("", "0", "-7", "7a", "seven", "\u0667", "99999999999", "7 8", "main", "owner/shop", "shop#7", "o/s#0"),
@@ -74,7 +75,7 @@ def test_what_names_no_pull_request_is_refused_in_words(text: str) -> None:
     assert len(error.value.message) < 600
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("remotes", "url"),
     [
         ([], "https://github.com/owner/shop.git"),
@@ -92,9 +93,7 @@ def test_owner_and_name_lead_to_a_remote_at_hand_or_to_its_host_or_to_github(rem
     assert address_beside(found.repository, [parse_remote(text, ROOT) for text in remotes]).url == url
 
 
-@pytest.mark.parametrize(
-    "text", ["https://ada:{}@h/o/s/pull/7", "ssh://ada:{}@h/o/s/pull/7", "https://{}@h/o/s/pull/7"]
-)
+@every_row("text", ["https://ada:{}@h/o/s/pull/7", "ssh://ada:{}@h/o/s/pull/7", "https://{}@h/o/s/pull/7"])
 def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_pull_request(text.format(PASSWORD))
@@ -109,7 +108,7 @@ def test_plain_http_goes_to_this_machine_alone() -> None:
     assert parse_remote("http://localhost:3000/owner/shop.git", ROOT).protocol == "http"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "url", "protocol", "name"),
     [
         ("https://github.com/owner/shop.git", "https://github.com/owner/shop.git", "https", "github.com/owner/shop"),
@@ -136,7 +135,7 @@ def test_a_remote_of_the_users_own_is_read_as_git_reads_it_without_passwords(
     assert (found.url, found.protocol, found.name) == (url, protocol, name)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         *("", "-u", "--upload-pack=touch /tmp/x", "ext::sh -c 'touch x'", "fd::17", "git://h/o/s", "ftp://h/o/s"),
@@ -188,7 +187,7 @@ def test_plain_http_follows_no_redirect() -> None:
     assert "http.followRedirects=initial" in settings_of(parse_remote("https://h/o/s", ROOT))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("protocol", "stderr", "kind", "words"),
     [
         ("https", "fatal: could not read Username for 'https://h': terminal prompts disabled", UsageError, "login"),

@@ -13,6 +13,7 @@ from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileChange, FileStatus
 from tests.diff_checks import PATCH_OPTIONS, lists_of, patch_of
 from tests.repository import GitRepository
+from tests.rows import every_row
 
 _TEXT = "".join(f"line {number}\n" for number in range(20))
 _RAW = b":100644 100644 " + b"1" * 40 + b" " + b"2" * 40 + b" M\0"
@@ -112,7 +113,7 @@ def test_a_file_that_is_only_in_the_patch_is_refused(repository: GitRepository) 
     assert "run it again" in caught.value.hint
 
 
-@pytest.mark.parametrize("missing", range(5))
+@every_row("missing", range(5))
 def test_a_file_that_is_only_in_the_list_is_refused(repository: GitRepository, missing: int) -> None:
     files, entries = _read(repository, _changed(repository))
     with pytest.raises(DiffSyntaxError, match="in the list and not in its place in the patch"):
@@ -147,7 +148,7 @@ def test_a_status_that_means_nothing_is_refused() -> None:
         reconcile((), entries)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "words"),
     [
         (b"x", "cut off"),

@@ -28,6 +28,7 @@ from codeloupe.model.scope import (
 )
 from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
+from tests.rows import every_row
 
 _HOOK = """{header}import asyncio, json, os
 from pathlib import Path
@@ -154,7 +155,7 @@ def test_a_file_that_was_only_announced_is_not_staged_but_uncommitted(committed:
     assert _statuses(_read(committed.path, UncommittedScope())) == {"new.py": "added"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("words", "expected", "start", "split"),
     [
         (("-m", "x"), _STAGED, ".", False),
@@ -204,7 +205,7 @@ def test_before_the_first_commit_everything_is_added(repository: GitRepository) 
     assert _statuses(_read(repository.path, UncommittedScope())) == everything
 
 
-@pytest.mark.parametrize("option", ["sha256", "index-v4", "split-index", "stat-less"])
+@every_row("option", ["sha256", "index-v4", "split-index", "stat-less"])
 def test_every_kind_of_repository_and_index_is_read(tmp_path: Path, option: str) -> None:
     repository = GitRepository(tmp_path / "repository")
     if option == "sha256":
@@ -232,7 +233,7 @@ def test_every_kind_of_repository_and_index_is_read(tmp_path: Path, option: str)
     assert len(_read(repository.path, CommitScope("main")).files) == 30
 
 
-@pytest.mark.parametrize("sparse_index", ["--sparse-index", "--no-sparse-index"])
+@every_row("sparse_index", ["--sparse-index", "--no-sparse-index"])
 def test_in_a_sparse_checkout_only_what_is_there_and_changed_is_shown(
     committed: GitRepository, sparse_index: str
 ) -> None:
@@ -369,7 +370,7 @@ def test_an_edit_is_seen_though_size_and_time_are_unchanged_and_the_configuratio
     assert _added(_read(committed.path, UncommittedScope()), "a.py") == [b"A.PY"]
 
 
-@pytest.mark.parametrize("way", ["autocrlf of the repository", "autocrlf of the user", "attribute"])
+@every_row("way", ["autocrlf of the repository", "autocrlf of the user", "attribute"])
 def test_a_checkout_with_crlf_shows_only_what_changed(tmp_path: Path, way: str) -> None:
     repository = GitRepository(tmp_path / "repository")
     repository.write("a.txt", "one\ntwo\nthree\n")

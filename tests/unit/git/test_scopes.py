@@ -21,6 +21,7 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from tests.repository import GitRepository
+from tests.rows import every_row
 
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
@@ -102,7 +103,7 @@ def test_a_branch_without_company_is_its_own_base(tmp_path: Path) -> None:
     assert sides.scope.description == "uncommitted changes on trunk"
 
 
-@pytest.mark.parametrize("company", ["heads/other", "remotes/upstream/trunk", "detached"])
+@every_row("company", ["heads/other", "remotes/upstream/trunk", "detached"])
 def test_without_a_base_branch_nothing_is_reviewed_silently(tmp_path: Path, company: str) -> None:
     repository = GitRepository(tmp_path / "repository", branch="trunk")
     sha = repository.commit()
@@ -115,7 +116,7 @@ def test_without_a_base_branch_nothing_is_reviewed_silently(tmp_path: Path, comp
     assert "BaseScope(REF)" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("request_", "kind", "side"),
     [
         (UncommittedScope(), ScopeKind.UNCOMMITTED, Side.WORKING_TREE),
@@ -129,7 +130,7 @@ def test_what_is_not_committed_is_compared_with_head(
     assert (sides.scope.kind, sides.side, sides.base, sides.head) == (kind, side, forked.head(), None)
 
 
-@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope()])
+@every_row("request_", [UncommittedScope(), StagedScope()])
 def test_before_the_first_commit_everything_is_compared_with_nothing(
     repository: GitRepository, request_: ScopeRequest
 ) -> None:
@@ -138,10 +139,10 @@ def test_before_the_first_commit_everything_is_compared_with_nothing(
     assert "no commits yet" in sides.scope.description
 
 
-@pytest.mark.parametrize(
+@every_row(
     "request_", [DefaultScope(), BaseScope("HEAD"), RangeScope("..HEAD"), RangeScope("HEAD..."), CommitScope("HEAD")]
 )
-@pytest.mark.parametrize("base_branch", [None, "main"])
+@every_row("base_branch", [None, "main"])
 def test_before_the_first_commit_the_other_scopes_say_so(
     repository: GitRepository, request_: ScopeRequest, base_branch: str | None
 ) -> None:
@@ -163,7 +164,7 @@ def test_a_given_base_is_compared_from_where_it_was_left(forked: GitRepository) 
     assert _resolve(forked.path, BaseScope("HEAD~1")).base == _sha(forked, "HEAD~1")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "base", "head"),
     [
         ("main..feature", "main", "feature"),
@@ -182,7 +183,7 @@ def test_a_range_has_two_fixed_sides(forked: GitRepository, text: str, base: str
     assert (sides.base, sides.head) == (_sha(forked, base), _sha(forked, head))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "words"),
     [
         ("main", "is one revision, not a range"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.system.streaming import HeadAndTail, Lines
+from tests.rows import every_row
 
 PIECES = st.lists(st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\0", b"\xff"]), max_size=12).map(b"".join))
 
@@ -38,7 +38,7 @@ class TestHeadAndTail:
         assert output.kept() == expected
         assert output.kept() == expected
 
-    @pytest.mark.parametrize("piece", [b"x", b"x" * 1000, b"x" * 1_000_000])
+    @every_row("piece", [b"x", b"x" * 1000, b"x" * 1_000_000])
     def test_memory_is_bounded_whatever_the_size_of_the_pieces(self, piece: bytes) -> None:
         output = HeadAndTail(1000)
         for _ in range(50_000 if len(piece) == 1 else 300):

@@ -13,6 +13,7 @@ from codeloupe.errors import OutputTooLarge, ProcessError, ProcessTimedOut, Prog
 from codeloupe.system.process import find_program, inherited_environment
 from tests.children import MEBIBYTE, assert_all_gone, command, python, recorded_pids, run_now, shell
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS
+from tests.rows import every_row
 
 
 class TestOutcome:
@@ -132,7 +133,7 @@ class TestStart:
             run_now(command("true", "x" * 4 * MEBIBYTE, cwd=tmp_path))
         assert caught.value.hint == "review a smaller change"
 
-    @pytest.mark.parametrize("argument", ["a\0b", "\ud800"])
+    @every_row("argument", ["a\0b", "\ud800"])
     def test_an_argument_no_program_can_get_is_explained(self, tmp_path: Path, argument: str) -> None:
         with pytest.raises(ProcessError, match="cannot be handed over"):
             run_now(command("true", argument, cwd=tmp_path))
@@ -182,7 +183,7 @@ class TestEnvironment:
         assert find_program("planted-tool") is None
         assert not (tmp_path / "executed").exists()
 
-    @pytest.mark.parametrize("path", ["", ".", ":"])
+    @every_row("path", ["", ".", ":"])
     def test_a_path_without_a_usable_entry_falls_back_to_the_system_one(
         self, monkeypatch: pytest.MonkeyPatch, path: str
     ) -> None:

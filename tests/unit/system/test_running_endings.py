@@ -27,6 +27,7 @@ from tests.children import (
     until_recorded,
 )
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, comes_to_pass, ends_soon, timed_out
+from tests.rows import every_row
 
 
 class TestDeadline:
@@ -119,7 +120,7 @@ class TestCancellation:
         assert_no_child_left()
 
     @pytest.mark.usefixtures("short_grace")
-    @pytest.mark.parametrize("cancellations", [2, 50])
+    @every_row("cancellations", [2, 50])
     def test_further_cancellations_during_the_clean_up_leave_nothing(self, tmp_path: Path, cancellations: int) -> None:
         async def scenario() -> None:
             script = "trap '' TERM; echo $$ >sh.pid; while :; do sleep 0.05; done"

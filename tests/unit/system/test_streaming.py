@@ -26,6 +26,7 @@ from tests.children import (
     shell,
 )
 from tests.endings import timed_out
+from tests.rows import every_row
 
 
 def stream_now(what: Command, on_line: Callable[[bytes], None] | None = None, **limits: Any) -> Completed:
@@ -155,7 +156,7 @@ class TestCaps:
         assert completed.stdout == bytes(1000)
         assert not completed.stdout_truncated
 
-    @pytest.mark.parametrize("flood", ["head -c 60000000 /dev/zero", f"yes {'x' * 999} | head -c 60000000"])
+    @every_row("flood", ["head -c 60000000 /dev/zero", f"yes {'x' * 999} | head -c 60000000"])
     def test_a_flood_of_60_megabytes_costs_little_memory(self, tmp_path: Path, flood: str) -> None:
         program = (
             "import asyncio, resource, sys; from pathlib import Path\n"
@@ -228,7 +229,7 @@ class TestSurroundings:
 
 
 class TestStart:
-    @pytest.mark.parametrize(
+    @every_row(
         "argv",
         [
             ("no-such-program",),
@@ -265,7 +266,7 @@ class TestStart:
             stream_now(command("true", cwd=tmp_path / "gone"))
         assert not isinstance(caught.value, ProgramNotFound)
 
-    @pytest.mark.parametrize("name", ["", "A=B", "A\0"])
+    @every_row("name", ["", "A=B", "A\0"])
     def test_a_variable_no_program_can_get_is_explained(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(ProcessError, match="cannot be handed over"):
             stream_now(command("true", cwd=tmp_path, environment={**inherited_environment(), name: "x"}))

@@ -34,6 +34,7 @@ from tests.children import (
     until_recorded,
 )
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, before_its_limit, comes_to_pass, ends_soon, timed_out
+from tests.rows import every_row
 
 STUBBORN = "trap '' TERM; echo $$ >stubborn.pid; while :; do sleep 0.05; done"
 # Forked twice, in a session of its own, without any variable of ours, and deaf to the polite signal.
@@ -137,7 +138,7 @@ class TestSilence:
         assert "silence" in error.hint
         assert_no_child_left()
 
-    @pytest.mark.parametrize("output", [1, 2])
+    @every_row("output", [1, 2])
     def test_every_byte_on_either_output_starts_the_silence_anew(self, tmp_path: Path, output: int) -> None:
         def heard(silence_seconds: float) -> Completed:
             pause = f"time.sleep({silence_seconds / 4})"
@@ -186,7 +187,7 @@ class TestDescendants:
         assert_all_gone(recorded_pids(tmp_path))
 
     # The second: a machine that stood still for so long that no time is left to signal anybody.
-    @pytest.mark.parametrize("seconds", [(0.2, 2.0), (-1.0, -1.0)])
+    @every_row("seconds", [(0.2, 2.0), (-1.0, -1.0)])
     def test_a_daemon_does_not_outlive_a_good_run(
         self,
         tmp_path: Path,
@@ -252,7 +253,7 @@ class TestDescendants:
 
 
 class TestCancellation:
-    @pytest.mark.parametrize(
+    @every_row(
         "moments", [range(16), [number / 1000 for number in range(4, 80, 8)]], ids=["turns of the loop", "seconds"]
     )
     def test_cancelled_at_any_moment_of_the_start_nothing_is_left(
@@ -292,7 +293,7 @@ class TestCancellation:
         assert_no_child_left()
 
     @pytest.mark.usefixtures("short_grace")
-    @pytest.mark.parametrize("cancellations", [2, 50])
+    @every_row("cancellations", [2, 50])
     def test_further_cancellations_during_the_clean_up_leave_nothing(self, tmp_path: Path, cancellations: int) -> None:
         async def scenario() -> None:
             (tmp_path / "other").mkdir()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.system.directories import remove_abandoned, temporary_directory
+from tests.rows import every_row
 from tests.stage_workspaces import make_deep
 
 MAKER = """
@@ -81,7 +82,7 @@ def test_a_directory_in_which_somebody_works_stays() -> None:
     assert maker.returncode == 0
 
 
-@pytest.mark.parametrize("owner", [None, "", "somebody else's words\n", "link", "pipe", "folder"])
+@every_row("owner", [None, "", "somebody else's words\n", "link", "pipe", "folder"])
 def test_what_only_looks_like_ours_stays(tmp_path: Path, owner: str | None) -> None:
     theirs = tmp_path / "codeloupe-checkout"
     (theirs / "work").mkdir(parents=True)
