@@ -15,7 +15,7 @@ from tests.repository import GitRepository
 
 
 def every_row(
-    columns: str | Sequence[str], rows: Iterable[Any], *, ids: Sequence[str] | None = None
+    columns: str | Sequence[str], rows: Iterable[Any], *, ids: Sequence[str] | Callable[[Any], Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test once for each row, as `pytest.mark.parametrize` does, within one test.
 
@@ -38,7 +38,8 @@ def every_row(
                     try:
                         test(*self, **values)
                     except (Exception, pytest.fail.Exception):  # noqa: BLE001 - told below, with all others
-                        failures.append(f"row {ids[number] if ids else row!r}:\n{traceback.format_exc(limit=-4)}")
+                        name = row if ids is None or callable(ids) else ids[number]
+                        failures.append(f"row {name!r}:\n{traceback.format_exc(limit=-4)}")
             # A row may hold what cannot be written to a log.
             assert not failures, "\n".join(failures).encode("ascii", "backslashreplace").decode("ascii")
 

@@ -63,11 +63,6 @@ def test_what_is_no_regular_file_of_that_name_counts_as_none(repository: GitRepo
     assert _read(repository.path, repository.commit_staged(), name) is None
 
 
-def test_nothing_has_no_files(repository: GitRepository) -> None:
-    repository.commit()
-    assert _read(repository.path, object_name("tree", b"", "sha1"), "codeloupe.yaml") is None
-
-
 def test_a_revision_that_is_not_there_is_an_error_and_not_a_missing_file(repository: GitRepository) -> None:
     repository.commit()
     with pytest.raises(GitFailed):

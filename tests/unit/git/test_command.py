@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import GitFailed, ProgramNotFound
-from codeloupe.git.command import MINIMUM_VERSION, Place, both, failure, git, git_for_user, git_version, try_git
+from codeloupe.git.command import Place, both, failure, git, git_for_user, git_version, try_git
 from codeloupe.system.process import Completed
 from tests.repository import GitRepository
 from tests.rows import every_row
@@ -154,12 +154,6 @@ def test_without_git_the_error_says_what_to_install(tmp_path: Path, monkeypatch:
     assert "install git" in caught.value.hint
 
 
-def test_the_version_is_gits_own(repository: GitRepository) -> None:
-    version = asyncio.run(git_version())
-    assert repository.git("version").decode().strip() == f"git version {version}"
-    assert tuple(int(part) for part in version.split(".")[:2]) >= MINIMUM_VERSION
-
-
 def test_a_git_that_lies_in_the_reviewed_tree_is_not_started(
     repository: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,14 +165,6 @@ def test_a_git_that_lies_in_the_reviewed_tree_is_not_started(
     asyncio.run(git(Place(repository.path / ".git", work_tree=repository.path), "rev-parse", "--git-dir"))
 
     assert not (repository.path / "sprung").exists()
-
-
-def test_two_things_at_once_give_both_results() -> None:
-    async def answer(value: str) -> str:
-        await asyncio.sleep(0)
-        return value
-
-    assert asyncio.run(both(answer("a"), answer("b"))) == ("a", "b")
 
 
 @every_row("slow_first", [True, False])

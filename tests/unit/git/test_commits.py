@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.errors import NotARepository, RevisionError
+from codeloupe.errors import RevisionError
 from codeloupe.git.commits import list_commits
 from codeloupe.git.repository import open_repository
 from codeloupe.model.change import Commit
@@ -82,15 +82,6 @@ def test_a_message_and_a_path_that_imitate_records_are_text(repository: GitRepos
     (commit,) = _list(repository.path)
     assert commit.body == f"{'0' * 32}{other}\n%x00%H\n1\t2\tfile"
     assert commit.files == (f"{'0' * 32}{other}",)
-
-
-@every_row("message", ["", "\n", "   \n", "subject only", "two\nline subject\n\nbody"])
-def test_short_and_empty_messages_are_read(repository: GitRepository, message: str) -> None:
-    sha = repository.commit(message)
-    (commit,) = _list(repository.path)
-    assert commit.sha == sha
-    assert commit.subject == " ".join(message.split("\n\n", maxsplit=1)[0].split())
-    assert commit.body == ("body" if "body" in message else "")
 
 
 def test_text_in_another_encoding_is_read_as_what_it_is(repository: GitRepository) -> None:
@@ -266,11 +257,6 @@ def test_an_unknown_revision_is_refused(history: GitRepository, revision: str) -
     with pytest.raises(RevisionError):
         _list(history.path, revision=revision)
     assert not list(history.path.rglob("sprung"))
-
-
-def test_a_repository_without_commits_says_so(repository: GitRepository) -> None:
-    with pytest.raises(NotARepository, match="no commits yet"):
-        _list(repository.path)
 
 
 def test_replaced_and_grafted_history_is_listed_as_it_is(history: GitRepository, tmp_path: Path) -> None:

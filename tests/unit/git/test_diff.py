@@ -34,11 +34,6 @@ def test_a_section_heading_loses_at_most_the_space_before_it(written: bytes, sho
     assert hunk.section == shown
 
 
-@every_row("data", [b"", b"\n", b" \n\n"])
-def test_an_empty_text_is_an_empty_change(data: bytes) -> None:
-    assert parse_diff(data) == ()
-
-
 def test_a_hunk_keeps_its_numbers_its_heading_and_its_lines() -> None:
     file = _one(_GIT + _HUNK)
     assert (file.old_blob, file.new_blob, file.old_mode, file.new_mode) == ("1234567", "89abcde", "100644", "100644")
@@ -291,8 +286,3 @@ def test_submodules_in_the_short_words_of_the_log_format_are_listed(repository: 
 def test_markers_for_a_missing_newline_belong_to_the_line_before_them() -> None:
     (hunk,) = _one(_GIT + b"@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ Kein Zeilenumbruch\n").hunks
     assert [(line.text, line.ends_with_newline) for line in hunk.lines()] == [(b"a", False), (b"b", False)]
-
-
-def test_a_section_heading_cut_inside_of_a_character_is_kept_readable() -> None:
-    (hunk,) = _one(_GIT + b"@@ -1 +1 @@ caf\xc3\n-a\n+b\n").hunks
-    assert hunk.section == "caf\ufffd"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from codeloupe.git.repository import (
     Sources,
     copy_index,
     in_engine,
-    object_name,
     private_directory,
     temporary_engine,
 )
@@ -49,32 +47,6 @@ def test_objects_are_read_and_nothing_of_the_configuration_is(repository: GitRep
     assert _ask(_sources(repository), "for-each-ref") == b""
 
 
-@every_row("object_format", ["sha1", "sha256"])
-def test_both_kinds_of_object_names_are_known(tmp_path: Path, object_format: str) -> None:
-    repository = GitRepository(tmp_path / "start")
-    shutil.rmtree(repository.path / ".git")
-    repository.git("init", "--quiet", "--template=", "--initial-branch=main", f"--object-format={object_format}")
-    repository.write("a.txt", "content\n")
-    sha = repository.commit()
-
-    blob = _ask(_sources(repository, object_format), "rev-parse", f"{sha}:a.txt").decode().strip()
-    assert blob == object_name("blob", b"content\n", object_format)
-    empty = object_name("blob", b"", object_format)
-    assert _ask(_sources(repository, object_format), "cat-file", "-t", empty) == b"blob\n"
-    tree = object_name("tree", b"", object_format)
-    assert _ask(_sources(repository, object_format), "ls-tree", tree) == b""
-
-
-@every_row(
-    "name", ["with space", "with'quote", 'with"quote', "#hash", "back\\slash", "ünï", os.fsdecode(b"caf\xe9"), "a:b;c"]
-)
-def test_the_repository_may_lie_in_a_path_with_any_characters(tmp_path: Path, name: str) -> None:
-    repository = GitRepository(tmp_path / name)
-    repository.write("a.txt", "content\n")
-    sha = repository.commit()
-    assert _ask(_sources(repository), "cat-file", "blob", f"{sha}:a.txt") == b"content\n"
-
-
 @every_row("relative", [True, False])
 def test_objects_that_the_repository_borrows_itself_are_found(tmp_path: Path, *, relative: bool) -> None:
     lender = GitRepository(tmp_path / "lender")
@@ -86,15 +58,6 @@ def test_objects_that_the_repository_borrows_itself_are_found(tmp_path: Path, *,
     info.mkdir(exist_ok=True)
     (info / "alternates").write_text(lent + "\n")
     assert _ask(_sources(borrower), "cat-file", "blob", f"{sha}:a.txt") == b"content\n"
-
-
-def test_a_shallow_clone_stays_one(tmp_path: Path, repository: GitRepository) -> None:
-    for number in range(3):
-        repository.commit(f"commit {number}")
-    clone = GitRepository(tmp_path / "clone")
-    clone.git("fetch", "--quiet", "--depth=2", repository.path.as_uri(), "main")
-    tip = clone.git("rev-parse", "FETCH_HEAD").decode().strip()
-    assert _ask(_sources(clone), "rev-list", "--count", tip) == b"2\n"
 
 
 @every_row(
@@ -156,10 +119,6 @@ def test_both_parts_of_a_split_index_are_copied(repository: GitRepository) -> No
     assert _ask(_sources(repository), "ls-files", index=git_dir / "index") == b"a\nb\nc\nd\n"
 
 
-def test_a_repository_without_an_index_has_an_empty_one(repository: GitRepository) -> None:
-    assert _ask(_sources(repository), "ls-files", index=repository.path / ".git" / "index") == b""
-
-
 def test_the_engine_is_gone_after_an_error(repository: GitRepository) -> None:
     places: list[Path] = []
 
@@ -171,11 +130,6 @@ def test_the_engine_is_gone_after_an_error(repository: GitRepository) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt()
     assert not places[0].parent.exists()
-
-
-def test_a_private_directory_is_closed_to_others() -> None:
-    with private_directory() as directory:
-        assert directory.stat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_place_for_temporary_files_the_error_names_the_variable(

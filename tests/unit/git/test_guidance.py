@@ -137,13 +137,6 @@ def test_a_root_commit_has_no_guidance_to_believe(repository: GitRepository) -> 
     assert _read(repository, CommitScope("HEAD"), "a.py", trusted=False) == ()
 
 
-def test_the_same_content_twice_is_read_for_both_names(repository: GitRepository) -> None:
-    for name in ("AGENTS.md", "CLAUDE.md"):
-        repository.write(name, "same")
-    repository.commit()
-    assert [one.text for one in _read(repository, CommitScope("HEAD"), "a.py")] == ["same", "same"]
-
-
 @every_row("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
 def test_odd_paths_do_no_harm(repository: GitRepository, request_: ScopeRequest) -> None:
     repository.write("AGENTS.md", "x")
@@ -195,7 +188,3 @@ def test_a_change_to_what_steers_a_review_is_noticed_on_both_sides_of_a_rename()
         FileChange("AGENTS.md.txt", "AGENTS.md.txt", FileStatus.MODIFIED),
     )
     assert guidance_changed(change) == ("sub/CLAUDE.md", "REVIEW.md", "codeloupe.yaml", "codeloupe-baseline.yaml")
-
-
-def test_any_other_change_steers_nothing() -> None:
-    assert guidance_changed(_change(FileChange("a.py", "a.py", FileStatus.MODIFIED))) == ()

@@ -63,11 +63,6 @@ def test_the_lists_of_a_real_change_are_read(repository: GitRepository) -> None:
     assert (entries[4].old_mode, entries[4].new_mode, entries[4].old_blob) == ("000000", "100755", "0" * 40)
 
 
-def test_no_output_is_an_empty_list() -> None:
-    assert parse_list(b"")[0] == ()
-    assert reconcile((), ()) == ()
-
-
 def test_an_unmerged_file_is_listed_and_then_refused(repository: GitRepository) -> None:
     _conflict(repository)
     entries = parse_list(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))[0]
@@ -89,15 +84,6 @@ def test_a_file_that_was_touched_and_did_not_change_is_listed_without_hunks(repo
         ("x", FileStatus.MODIFIED, 0, 0),
         ("y", FileStatus.MODIFIED, 1, 1),
     ]
-
-
-def test_a_file_of_the_working_tree_has_no_new_blob(repository: GitRepository) -> None:
-    repository.write("x", "one\n")
-    repository.commit()
-    repository.write("x", "two\n")
-    entries = parse_list(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))[0]
-    (file,) = reconcile(parse_diff(repository.git("diff", *PATCH_OPTIONS)), entries)
-    assert (file.new_blob, file.new_mode, file.added) == (None, "100644", 1)
 
 
 def test_a_file_that_git_takes_for_binary_keeps_its_hunks(repository: GitRepository) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import shutil
 import struct
 import tempfile
 from functools import partial
@@ -171,32 +170,6 @@ def test_a_change_is_read_in_a_repository_of_another_user(committed: GitReposito
         for place in (committed.path, *committed.path.rglob("*")):
             os.chown(place, 12345, 12345)
     assert _see(committed.path) == _SEEN
-
-
-@every_row(
-    ("request_", "limit"),
-    [
-        (DefaultScope(), 11),
-        (UncommittedScope(), 9),
-        (StagedScope(), 5),
-        (RangeScope("main..HEAD"), 5),
-        (CommitScope("HEAD"), 5),
-    ],
-)
-def test_a_small_change_is_read_with_few_programs(
-    committed: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: ScopeRequest, limit: int
-) -> None:
-    committed.checkout("feature", new=True)
-    committed.commit()
-    committed.write("new.py", "n = 1\n")
-    log = tmp_path / "log"
-    counting = tmp_path / "bin" / "git"
-    counting.parent.mkdir()
-    counting.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {shutil.which("git")} "$@"\n')
-    counting.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{counting.parent}:{os.environ['PATH']}")
-    _read(committed.path, request_)
-    assert 0 < len(log.read_text().splitlines()) <= limit
 
 
 def test_a_file_in_the_place_of_a_folder_and_a_folder_in_the_place_of_a_file(committed: GitRepository) -> None:

@@ -50,16 +50,6 @@ def test_it_is_found_from_its_root_from_below_and_through_a_link(committed: GitR
     assert roots == {committed.path}
 
 
-@every_row(
-    "name", ["with space", "with'quote", 'with"quote', "$HOME", "-dash", "ünï", os.fsdecode(b"caf\xe9"), "*[x]?"]
-)
-def test_it_is_found_in_a_path_with_any_characters(tmp_path: Path, name: str) -> None:
-    repository = GitRepository(tmp_path / name)
-    sha = repository.commit()
-    assert _open(repository.path).git_dir == repository.path / ".git"
-    assert _resolve(repository, "main") == sha
-
-
 def test_a_path_with_a_line_break_is_refused_in_words(tmp_path: Path) -> None:
     repository = GitRepository(tmp_path / "two\nlines")
     with pytest.raises(NotARepository, match="contains a line break"):
@@ -73,14 +63,6 @@ def test_a_linked_worktree_has_its_own_index_and_the_common_objects(committed: G
     assert opened.index == committed.path / ".git" / "worktrees" / "linked" / "index"
     assert opened.sources.objects == committed.path / ".git" / "objects"
     assert asyncio.run(read_head(opened)) == Head(committed.head(), "other")
-
-
-def test_a_submodule_is_a_repository_of_its_own(committed: GitRepository, tmp_path: Path) -> None:
-    outer = GitRepository(tmp_path / "outer")
-    outer.git("submodule", "--quiet", "add", str(committed.path), "inner")
-    opened = _open(outer.path / "inner" / "folder")
-    assert opened.root == outer.path / "inner"
-    assert opened.git_dir == outer.path / ".git" / "modules" / "inner"
 
 
 def test_a_bare_repository_is_refused_with_a_way_out(tmp_path: Path) -> None:
@@ -139,15 +121,6 @@ def test_another_work_tree_in_the_configuration_is_ignored(
     head = asyncio.run(read_head(opened))
     assert head.branch == "main"
     assert asyncio.run(resolve(opened, "main")) == head.sha
-
-
-def test_a_repository_of_another_user_is_opened(committed: GitRepository) -> None:
-    if os.geteuid() == 0:
-        for place in (committed.path, *committed.path.rglob("*")):
-            os.chown(place, 12345, 12345)
-        # Plain git refuses it.
-        assert committed.git("rev-parse", "HEAD", may_fail=True) == b""
-    assert asyncio.run(read_head(_open(committed.path))).branch == "main"
 
 
 @every_row("revision", ["main", "HEAD", "@", "refs/heads/main", "annotated", "annotated^{}", "light", "HEAD^0", "@{0}"])

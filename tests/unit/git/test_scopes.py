@@ -14,7 +14,6 @@ from codeloupe.model.scope import (
     BaseScope,
     CommitScope,
     DefaultScope,
-    DiffScope,
     RangeScope,
     ScopeRequest,
     StagedScope,
@@ -252,12 +251,6 @@ def test_a_range_is_not_one_commit(forked: GitRepository) -> None:
         _resolve(forked.path, CommitScope("main..feature"))
 
 
-def test_an_annotated_tag_stands_for_its_commit(forked: GitRepository) -> None:
-    forked.git("tag", "-a", "-m", "a tag", "v1", "feature~1")
-    assert _resolve(forked.path, CommitScope("v1")).head == _sha(forked, "feature~1")
-    assert _resolve(forked.path, RangeScope("v1..feature")).base == _sha(forked, "feature~1")
-
-
 def test_a_shallow_clone_without_the_merge_base_says_how_to_deepen(forked: GitRepository, tmp_path: Path) -> None:
     clone = _shallow_clone(forked, tmp_path / "clone", "--depth=1", "--no-single-branch")
     for request in (DefaultScope(), BaseScope("origin/main"), RangeScope("origin/main...HEAD")):
@@ -291,8 +284,3 @@ def test_an_unknown_revision_in_a_shallow_clone_can_be_fetched(forked: GitReposi
     with pytest.raises(RevisionError, match="unknown") as caught:
         _resolve(clone, BaseScope(_sha(forked, "fork")))
     assert "git fetch --unshallow" in caught.value.hint
-
-
-def test_a_diff_file_has_nothing_to_resolve(forked: GitRepository) -> None:
-    with pytest.raises(RevisionError, match="no revisions"):
-        _resolve(forked.path, DiffScope("change.diff", b""))

@@ -11,7 +11,7 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope
 from codeloupe.git.snapshot import empty_directory, exported, place_of, write_file
-from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
+from codeloupe.model.scope import CommitScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
 from tests.rows import every_row
 
@@ -126,15 +126,6 @@ def test_the_index_is_exported_and_not_the_working_tree(repository: GitRepositor
     repository.git("add", "--all")
     repository.write("a.py", "edited\n")
     assert _export(repository.path, StagedScope(), ["a.py"]) == ({"a.py": b"staged\n"}, {})
-
-
-def test_the_commit_is_exported_and_not_what_came_after(repository: GitRepository) -> None:
-    repository.write("a.py", "one\n")
-    repository.commit()
-    repository.write("a.py", "two\n")
-    repository.commit()
-    assert _export(repository.path, CommitScope("HEAD~1"), None) == ({"a.py": b"one\n"}, {})
-    assert _export(repository.path, RangeScope("HEAD~1..HEAD"), None) == ({"a.py": b"two\n"}, {})
 
 
 def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository, tmp_path: Path) -> None:
@@ -256,15 +247,6 @@ def test_a_blob_that_is_missing_is_named_and_the_others_are_exported(repository:
     seen, missing = _export(repository.path, CommitScope("HEAD"), None)
     assert seen == {"b.py": b"b\n"}
     assert "cannot be exported" in missing["a.py"]
-
-
-def test_submodules_are_left_out(repository: GitRepository) -> None:
-    sha = repository.commit()
-    repository.write("a.py", "a\n")
-    repository.git("add", "--all")
-    repository.git("update-index", "--add", "--cacheinfo", f"160000,{sha},module")
-    repository.commit_staged()
-    assert _export(repository.path, CommitScope("HEAD"), None) == ({"a.py": b"a\n"}, {})
 
 
 @every_row("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])

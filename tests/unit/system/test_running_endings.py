@@ -82,11 +82,6 @@ class TestDeadline:
         )
         assert not (tmp_path / "lock").exists()
 
-    def test_a_timeout_leaves_no_child_behind(self, tmp_path: Path) -> None:
-        with pytest.raises(ProcessTimedOut):
-            run_now(command("sleep", "30", cwd=tmp_path, timeout_seconds=0.05))
-        assert_no_child_left()
-
 
 class TestCancellation:
     def test_cancelled_after_any_turn_of_the_loop_nothing_is_left(self, tmp_path: Path) -> None:
