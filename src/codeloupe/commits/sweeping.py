@@ -39,7 +39,7 @@ from codeloupe.engine.terms import policy_of, rules_of
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
-from codeloupe.git.repository import Repository, open_repository, read_blobs
+from codeloupe.git.repository import Repository, open_repository, opening_once, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import empty_directory, write_file
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
@@ -89,18 +89,21 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     """
     asked, calls = query or CommitQuery(), calls or AgentCalls()
     given = settings or (await configure(scope_of(asked), repo=repo, environment=calls.environment)).settings
-    chosen, repository = _with_patience(given), await open_repository(Path(repo))
-    wish = _Wish(asked, repository, Path(repo), chosen, None if seats is None else tuple(seats), fresh, calls)
-    name = uuid.uuid4().hex
-    known = CommitSweep(sweep_id=name, description=describe(asked), commits=(), summary="", exit_code=0, strict=strict)
-    if not chosen.keep_history:
-        return await _swept(known, wish, keeper=None, emit=emit)
-    async with keeping_sweep(
-        known, repo=wish.repo, prompt_version=PROMPT_VERSION, opened=calls.opened_history, emit=emit
-    ) as keeper:
-        sweep = await _swept(known, wish, keeper=keeper, emit=emit)
-        await keeper.finish(sweep)
-    return sweep
+    with opening_once():
+        chosen, repository = _with_patience(given), await open_repository(Path(repo))
+        wish = _Wish(asked, repository, Path(repo), chosen, None if seats is None else tuple(seats), fresh, calls)
+        name = uuid.uuid4().hex
+        known = CommitSweep(
+            sweep_id=name, description=describe(asked), commits=(), summary="", exit_code=0, strict=strict
+        )
+        if not chosen.keep_history:
+            return await _swept(known, wish, keeper=None, emit=emit)
+        async with keeping_sweep(
+            known, repo=wish.repo, prompt_version=PROMPT_VERSION, opened=calls.opened_history, emit=emit
+        ) as keeper:
+            sweep = await _swept(known, wish, keeper=keeper, emit=emit)
+            await keeper.finish(sweep)
+        return sweep
 
 
 class _Wish(Struct, frozen=True):
