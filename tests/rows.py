@@ -7,11 +7,14 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import wraps
+from itertools import count
 from typing import Any
 
 import pytest
 
 from tests.repository import GitRepository
+
+_copies = count()
 
 
 def every_row(
@@ -54,7 +57,7 @@ def _own(fixtures: dict[str, Any], number: int, stack: ExitStack) -> dict[str, A
     own = dict(fixtures)
     for name, value in fixtures.items():
         if isinstance(value, GitRepository):
-            own[name] = value.copied_to(value.path.with_name(f"{value.path.name}-{number}"))
+            own[name] = value.copied_to(value.path.with_name(f"{value.path.name}-{next(_copies)}"))
         elif name == "tmp_path":
             own[name] = value / f"row-{number}"
             own[name].mkdir()
