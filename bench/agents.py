@@ -22,8 +22,7 @@ from codeloupe.model.agent_events import AgentEvent
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.switchboard import review_key
-from codeloupe.system.command import Command
-from codeloupe.system.environment import inherited_environment
+from codeloupe.system.process import Command, inherited_environment
 from codeloupe.system.streaming import stream
 from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text
 

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.system import guardian
-from codeloupe.system.command import Command, Completed
-from codeloupe.system.environment import inherited_environment
-from codeloupe.system.running import run
+from codeloupe.system.process import Command, Completed, inherited_environment, run
 from tests.endings import comes_to_pass
 
 MEBIBYTE = 1024 * 1024

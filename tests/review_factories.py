@@ -9,11 +9,10 @@ from typing import Any
 from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
-from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
+from codeloupe.model.change import Change, Effort, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.expert import Expert
 from codeloupe.model.ports import Agent, AgentEventSink, AskAgent, ReviewTask
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.model.unit import Effort
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")

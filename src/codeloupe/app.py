@@ -34,10 +34,9 @@ from codeloupe.engine.selection import Selection, wanted_only
 from codeloupe.engine.terms import policy_of, rules_of
 from codeloupe.engine.tokens import tokens_of
 from codeloupe.errors import NotARepository, RevisionError, UsageError
-from codeloupe.git.engine import private_directory
+from codeloupe.git.commits import pushed_ranges, read_pushed
 from codeloupe.git.guidance import guidance_changed
-from codeloupe.git.pushing import pushed_ranges, read_pushed
-from codeloupe.git.repository import Repository, find_root, open_repository
+from codeloupe.git.repository import Repository, find_root, open_repository, opening_once, private_directory
 from codeloupe.git.scopes import Sides, resolve_scope, unknown_word
 from codeloupe.git.snapshot import list_files, list_head_files
 from codeloupe.model.change import Scope
@@ -62,7 +61,6 @@ from codeloupe.model.scope import (
     RangeScope,
     ScopeRequest,
 )
-from codeloupe.model.unit import Unit
 from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.store.baseline import read_baseline
 from codeloupe.store.database import state_directory
@@ -117,12 +115,13 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
     that fails is in the outcome, which is then not complete.
     """
     calls = calls or AgentCalls()
-    async with at_hand(scope or DefaultScope(), Path(repo)) as (request, place):
-        chosen = await _settings(request, place, settings, calls)
-        floor = Floor(repo=place, calls=calls, transcript=transcript, session_id=session_id)
-        how = ReviewWish(settings=chosen, floor=floor, context=context, fresh=fresh, since_last=since_last)
-        how = replace(how, own_patterns=own_patterns)
-        return await review_by(await choose_seats(chosen, calls, needs_agent=needs_agent), request, how, emit=emit)
+    with opening_once():
+        async with at_hand(scope or DefaultScope(), Path(repo)) as (request, place):
+            chosen = await _settings(request, place, settings, calls)
+            floor = Floor(repo=place, calls=calls, transcript=transcript, session_id=session_id)
+            how = ReviewWish(settings=chosen, floor=floor, context=context, fresh=fresh, since_last=since_last)
+            how = replace(how, own_patterns=own_patterns)
+            return await review_by(await choose_seats(chosen, calls, needs_agent=needs_agent), request, how, emit=emit)
 
 
 async def _settings(request: ScopeRequest, repo: Path, given: Settings | None, calls: AgentCalls) -> Settings:

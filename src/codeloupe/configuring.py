@@ -19,8 +19,7 @@ from codeloupe.config.files import (
     user_file_path,
 )
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings
-from codeloupe.git.blobs import read_file_at
-from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.repository import Repository, open_repository, read_file_at
 from codeloupe.git.scopes import believed_base, find_default_base, resolve_scope
 from codeloupe.model.scope import DiffScope, FetchedScope, ScopeRequest
 

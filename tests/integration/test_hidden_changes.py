@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codeloupe.errors import RevisionError
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change

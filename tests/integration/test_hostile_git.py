@@ -15,14 +15,12 @@ import pytest
 from codeloupe.engine.prepare import take_in
 from codeloupe.engine.selection import SelectionRules
 from codeloupe.errors import GitFailed
-from codeloupe.git.blobs import read_file_at
-from codeloupe.git.commits import CommitQuery, list_commits
-from codeloupe.git.reading import read_change
-from codeloupe.git.repository import find_base_branch, open_repository, resolve
+from codeloupe.git.changes import read_change
+from codeloupe.git.commits import list_commits
+from codeloupe.git.repository import find_base_branch, open_repository, read_file_at, resolve
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.git.snapshot import exported, exported_tree
-from codeloupe.model.change import Change
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Change, Commit
 from codeloupe.model.scope import (
     BaseScope,
     CommitScope,
@@ -33,6 +31,7 @@ from codeloupe.model.scope import (
     StagedScope,
     UncommittedScope,
 )
+from codeloupe.model.sweep import CommitQuery
 from tests.hostile_repository import SOURCES, TRIGGERS, VARIABLES, Trap, arm, make_trap, plain_git
 
 _SCOPES = (

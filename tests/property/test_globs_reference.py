@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codeloupe.engine.globs import Globs
-from codeloupe.model.path_pattern import OneOf, Piece, Wildcard, parse_pattern
+from codeloupe.model.scope import OneOf, Piece, Wildcard, parse_pattern
 
 PATTERNS = st.lists(
     st.sampled_from(["a", "b", "/", "*", "**", "**/", "/**/", "?", "[ab]", "[!a]", "ab", "b/a", "["]),

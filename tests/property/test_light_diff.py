@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from codeloupe.engine.light_diff import light_diff, shown_line
 from codeloupe.engine.prompt_text import has_hidden
-from codeloupe.model.change import FileChange, FileStatus, Hunk
-from codeloupe.model.unit import UnitPart
+from codeloupe.model.change import FileChange, FileStatus, Hunk, UnitPart
 
 _TEXTS = st.binary(max_size=12).map(lambda raw: raw.replace(b"\n", b" ")) | st.sampled_from(
     [b"", b":120", b"=== a", b"@@ -1 +1 @@", b"\\ no newline at the end", b"x\r", "\u202e".encode(), b"\xff\0"]

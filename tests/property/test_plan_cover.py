@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.engine.plan import plan_units
-from codeloupe.model.change import FileChange, FileStatus, Hunk
+from codeloupe.model.change import Effort, FileChange, FileStatus, Hunk
 from codeloupe.model.expert import Expert
-from codeloupe.model.unit import Effort
 from tests.unit.engine.plan_samples import check_plan, expert, hunk_of
 
 _WORDS = (

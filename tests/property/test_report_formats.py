@@ -31,10 +31,20 @@ from codeloupe.reports import Layout, ShownDiff, render
 from codeloupe.reports.svg import svg
 from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text
 from codeloupe.reports.sweep_data import render_sweep_json, render_sweep_xml
-from codeloupe.system.sanitise import json_document, log_line, terminal
-from codeloupe.system.sanitise_github import command
-from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
-from codeloupe.system.sanitise_plain import plain_code, plain_line, plain_text
+from codeloupe.system.untrusted import (
+    code_span,
+    command,
+    json_document,
+    log_line,
+    markdown_cell,
+    markdown_code,
+    markdown_line,
+    markdown_prose,
+    plain_code,
+    plain_line,
+    plain_text,
+    terminal,
+)
 from tests.kept import broken_by_kept_inputs
 from tests.markdown_page import code, shown_text
 from tests.report_documents import (

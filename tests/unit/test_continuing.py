@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.history.opening import opened_history
+from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
-from codeloupe.model.material import PathInstruction
 from codeloupe.model.review import Review
 from codeloupe.model.scope import StagedScope, UncommittedScope
-from codeloupe.model.unit import Effort
 from tests.repository import GitRepository
 from tests.rounds_material import Finder, Rounds, code, offline_seat, seat, states, the
 

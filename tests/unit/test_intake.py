@@ -11,7 +11,7 @@ import pytest
 from codeloupe.engine.prepare import Intake, take_in
 from codeloupe.engine.selection import SelectionRules
 from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository
-from codeloupe.model.material import GuidanceFile, Intent
+from codeloupe.model.change import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason
 from codeloupe.model.scope import (
     BaseScope,

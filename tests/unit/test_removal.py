@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.system.removal import remove_tree
+from codeloupe.system.directories import remove_tree
 from tests.stage_workspaces import fill, held, make_deep, make_socket, run_bound
 
 
@@ -37,7 +37,7 @@ def test_folders_that_even_their_owner_may_not_enter_go(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from codeloupe.system.removal import remove_tree
+from codeloupe.system.directories import remove_tree
 remove_tree(Path(sys.argv[1]))
 """
     run_bound(code, place)

@@ -29,10 +29,8 @@ from codeloupe.analysers.rules.pack import EXTENSIONS, language_of, rule_documen
 from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.finding import Severity
-from codeloupe.system.command import Command, Completed, find_program
-from codeloupe.system.environment import inherited_environment
-from codeloupe.system.running import run
-from codeloupe.system.temporary import temporary_directory
+from codeloupe.system.directories import temporary_directory
+from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run
 
 _NAME = "ast-grep"
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024

@@ -28,10 +28,8 @@ from codeloupe.analysers.ruff_output import (
 )
 from codeloupe.analysers.ruff_rules import ruff_rules
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
-from codeloupe.system.command import Command, Completed, find_program
-from codeloupe.system.environment import inherited_environment
-from codeloupe.system.running import run
-from codeloupe.system.temporary import temporary_directory
+from codeloupe.system.directories import temporary_directory
+from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run
 
 _SUFFIXES = (".py", ".pyi", ".pyw")
 # The newest version that every supported ruff knows.

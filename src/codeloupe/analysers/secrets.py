@@ -24,9 +24,7 @@ from codeloupe.analysers.secret_values import looks_random
 from codeloupe.errors import AnalyserFailed, ProgramNotFound
 from codeloupe.model.change import Moment
 from codeloupe.model.finding import Severity
-from codeloupe.system.command import Command, Completed
-from codeloupe.system.environment import inherited_environment
-from codeloupe.system.running import run
+from codeloupe.system.process import Command, Completed, inherited_environment, run
 from codeloupe.system.token_forms import FORMS
 
 _NAME = "detect-secrets"

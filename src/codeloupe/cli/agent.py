@@ -35,7 +35,7 @@ from codeloupe.model.agent_events import (
 )
 from codeloupe.reports.wording import duration
 from codeloupe.runtime import Runtime, run_agent
-from codeloupe.system.sanitise import json_document, log_line, terminal
+from codeloupe.system.untrusted import json_document, log_line, terminal
 
 # More than any agent takes; what has no end, such as /dev/zero, must not be read to it.
 _MOST_BYTES = 64 * 1024**2

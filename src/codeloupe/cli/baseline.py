@@ -33,7 +33,7 @@ from codeloupe.store.baseline_findings import (
     standings,
     to_prune,
 )
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 
 def reviewed_by(arguments: argparse.Namespace) -> ReviewedFindings:

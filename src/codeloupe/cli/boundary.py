@@ -18,7 +18,7 @@ from codeloupe import __version__
 from codeloupe.errors import CodeloupeError, OutputError, UsageError
 from codeloupe.store.database import state_directory
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import terminal, without_log_commands
+from codeloupe.system.untrusted import terminal, without_log_commands
 
 INTERNAL_ERROR = 4
 READER_GONE = 141

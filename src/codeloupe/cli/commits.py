@@ -23,7 +23,7 @@ from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.reports import SWEEP_FORMATS, Layout, render_sweep
 from codeloupe.reports.wording import counted
 from codeloupe.runtime import review_commits
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 DEFAULT_SINCE = "24 hours ago"
 _EPILOG = """\

@@ -27,7 +27,7 @@ from codeloupe.config.schema import initial_text, json_schema, plain_values, val
 from codeloupe.config.yaml import escape
 from codeloupe.errors import OutputError, UsageError
 from codeloupe.runtime import check_settings
-from codeloupe.system.sanitise import log_line, without_log_commands
+from codeloupe.system.untrusted import log_line, without_log_commands
 
 _WIDEST_VALUE = 56
 _NARROWEST_VALUE = 16

@@ -17,7 +17,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.errors import ConfigError
 from codeloupe.model.review import Check, Diagnosis
 from codeloupe.runtime import check_settings
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 _NOT_HEALTHY = 3
 

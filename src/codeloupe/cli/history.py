@@ -53,7 +53,7 @@ from codeloupe.reports.history import (
 from codeloupe.reports.wording import counted
 from codeloupe.store.history import SqliteHistory
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import terminal, without_log_commands
+from codeloupe.system.untrusted import terminal, without_log_commands
 
 
 def run(arguments: argparse.Namespace) -> int:

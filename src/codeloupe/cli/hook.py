@@ -14,7 +14,7 @@ from codeloupe.cli.running import run_to_end
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import DefaultScope, PushedRange, PushedRef, StagedScope
 from codeloupe.runtime import preview
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 _ABOUT = """\
 Review what a commit or a push adds, from a git hook or from pre-commit. Options of `codeloupe review` may follow.

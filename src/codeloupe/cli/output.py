@@ -22,7 +22,7 @@ from codeloupe.cli.boundary import unwritten
 from codeloupe.errors import OutputError, UsageError
 from codeloupe.reports import FORMATS
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import for_ci_log, log_line, terminal, without_log_commands
+from codeloupe.system.untrusted import for_ci_log, log_line, terminal, without_log_commands
 
 _LONGEST_HINT = 40
 # GitHub, GitLab and most others set the first; Azure Pipelines and TeamCity only their own.

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NoReturn
 
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 _WIDEST = 100
 _HELP_COLUMN = 29

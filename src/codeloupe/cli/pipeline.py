@@ -46,7 +46,7 @@ from codeloupe.reports.wording import counted
 from codeloupe.store.database import state_directory
 from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore, Holder
 from codeloupe.system.redaction import is_secret
-from codeloupe.system.sanitise import json_document, log_line, terminal, without_log_commands
+from codeloupe.system.untrusted import json_document, log_line, terminal, without_log_commands
 
 Work = Callable[["codeloupe.Runtime", "codeloupe.RunOptions"], Coroutine[Any, Any, RunRecord]]
 

@@ -51,7 +51,7 @@ from codeloupe.reports.pipeline import (
 from codeloupe.reports.plain_table import Sheet
 from codeloupe.reports.wording import counted, duration
 from codeloupe.store.runs import DirectoryRunStore
-from codeloupe.system.sanitise import log_line, terminal, without_log_commands
+from codeloupe.system.untrusted import log_line, terminal, without_log_commands
 
 _LONGEST_MESSAGE = 2_000
 # After these steps the state of the stage tells the reason.

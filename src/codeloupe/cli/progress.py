@@ -37,7 +37,7 @@ from codeloupe.model.events import (
 )
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words, reviewer_in_words
-from codeloupe.system.sanitise import log_line, plain_signs
+from codeloupe.system.untrusted import log_line, plain_signs
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

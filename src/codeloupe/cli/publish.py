@@ -27,7 +27,7 @@ from codeloupe.model.publication import (
 )
 from codeloupe.reports.wording import counted, place_in_words
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import json_document, log_line
+from codeloupe.system.untrusted import json_document, log_line
 
 _SHOWN = 10
 _LONGEST_LINE = 300

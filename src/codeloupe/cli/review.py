@@ -28,7 +28,7 @@ from codeloupe.model.usage import Usage
 from codeloupe.reports import PREVIEW_FORMATS, Layout, ShownDiff, render, render_preview
 from codeloupe.reports.wording import counted
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 MAX_CONTEXT_BYTES = 200_000
 _REVIEWERS = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline"

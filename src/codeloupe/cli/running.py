@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from codeloupe.config.loading import LoadedSettings
-from codeloupe.system.sanitise import log_line
+from codeloupe.system.untrusted import log_line
 
 _Result = TypeVar("_Result")
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from codeloupe.commits.phrases import Phrases, words_of
 from codeloupe.engine.globs import Globs
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
 from codeloupe.model.sweep import CommitCategory
 
 _LONGEST_SUBJECT = 500

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from codeloupe.engine.selection import Selection
-from codeloupe.model.change import Change, FileChange
-from codeloupe.model.commit import Commit
-from codeloupe.model.material import Intent
+from codeloupe.model.change import Change, Commit, FileChange, Intent
 
 
 def within(selection: Selection, change: Change) -> Selection:

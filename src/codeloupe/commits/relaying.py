@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct, field
 
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, Warned
 from codeloupe.model.sweep import CommitReview
 

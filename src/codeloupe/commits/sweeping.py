@@ -37,19 +37,15 @@ from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import select_by_diff
 from codeloupe.engine.terms import policy_of, rules_of
 from codeloupe.errors import CodeloupeError
-from codeloupe.git.blob_contents import read_blobs
-from codeloupe.git.commit_changes import read_commit_changes
-from codeloupe.git.commits import list_commits
+from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
-from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.repository import Repository, open_repository, opening_once, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import empty_directory, write_file
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
-from codeloupe.model.change import Change, Scope, ScopeKind
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Change, Commit, GuidanceFile, Scope, ScopeKind
 from codeloupe.model.events import Event, ReviewerChosen, StageStarted
 from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.material import GuidanceFile
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.model.review import Policy, Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, RangeScope
@@ -57,7 +53,7 @@ from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
 from codeloupe.panel import Floor, Panel, Seat, choose_seats, commit_experts, seated
 from codeloupe.store.baseline import read_baseline
 from codeloupe.switchboard import AgentCalls
-from codeloupe.system.removal import remove_tree
+from codeloupe.system.directories import remove_tree
 
 __all__ = ["DEFAULT_EXPERTS", "describe", "review_commits", "scope_of"]
 _MOST_CONTENT_BYTES = 32 * 1024**2
@@ -92,18 +88,21 @@ async def review_commits(  # noqa: PLR0913 - each is a choice of its own, by nam
     """
     asked, calls = query or CommitQuery(), calls or AgentCalls()
     given = settings or (await configure(scope_of(asked), repo=repo, environment=calls.environment)).settings
-    chosen, repository = _with_patience(given), await open_repository(Path(repo))
-    wish = _Wish(asked, repository, Path(repo), chosen, None if seats is None else tuple(seats), fresh, calls)
-    name = uuid.uuid4().hex
-    known = CommitSweep(sweep_id=name, description=describe(asked), commits=(), summary="", exit_code=0, strict=strict)
-    if not chosen.keep_history:
-        return await _swept(known, wish, keeper=None, emit=emit)
-    async with keeping_sweep(
-        known, repo=wish.repo, prompt_version=PROMPT_VERSION, opened=calls.opened_history, emit=emit
-    ) as keeper:
-        sweep = await _swept(known, wish, keeper=keeper, emit=emit)
-        await keeper.finish(sweep)
-    return sweep
+    with opening_once():
+        chosen, repository = _with_patience(given), await open_repository(Path(repo))
+        wish = _Wish(asked, repository, Path(repo), chosen, None if seats is None else tuple(seats), fresh, calls)
+        name = uuid.uuid4().hex
+        known = CommitSweep(
+            sweep_id=name, description=describe(asked), commits=(), summary="", exit_code=0, strict=strict
+        )
+        if not chosen.keep_history:
+            return await _swept(known, wish, keeper=None, emit=emit)
+        async with keeping_sweep(
+            known, repo=wish.repo, prompt_version=PROMPT_VERSION, opened=calls.opened_history, emit=emit
+        ) as keeper:
+            sweep = await _swept(known, wish, keeper=keeper, emit=emit)
+            await keeper.finish(sweep)
+        return sweep
 
 
 class _Wish(Struct, frozen=True):

@@ -17,9 +17,9 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from codeloupe.config.yaml import quote
+from codeloupe.model.change import PathInstruction
 from codeloupe.model.finding import Severity
-from codeloupe.model.material import PathInstruction
-from codeloupe.model.path_pattern import check_pattern
+from codeloupe.model.scope import check_pattern
 from codeloupe.model.sweep import CommitCategory
 
 LARGEST_LIMIT = 1_000_000_000

@@ -42,10 +42,9 @@ from codeloupe.config.kinds import (
 )
 from codeloupe.config.yaml import escape, path_in_words, quote
 from codeloupe.errors import ConfigError
+from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
-from codeloupe.model.material import PathInstruction
 from codeloupe.model.review import UNREAD_CLASSES
-from codeloupe.model.unit import Effort
 
 SeverityWord = Literal["critical", "high", "medium", "low", "P0", "P1", "P2", "P3"]
 AgentName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api"]

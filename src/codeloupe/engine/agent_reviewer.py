@@ -23,13 +23,12 @@ from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.stated_lines import StatedLines
 from codeloupe.engine.unit_call import UnitCall, UnitOutcome
 from codeloupe.model.agent import AgentLimits
+from codeloupe.model.change import PathInstruction
 from codeloupe.model.events import LaneFinished, UnitFinished, UnitsPlanned
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import ClaimedFinding, Finding
-from codeloupe.model.material import PathInstruction
 from codeloupe.model.ports import AskAgent, EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
-from codeloupe.model.unit import Effort, Unit
 
 DROPPED_FINDING = "dropped_finding"
 # Answers that cannot be read are kept to be looked into, but not all of thousands.

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from codeloupe.model.path_pattern import PathPattern, Piece, Wildcard, check_pattern, parse_pattern
 from codeloupe.model.review import NOT_INCLUDED
+from codeloupe.model.scope import PathPattern, Piece, Wildcard, check_pattern, parse_pattern
 
 __all__ = ["Globs", "check_pattern"]
 

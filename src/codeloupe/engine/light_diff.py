@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from codeloupe.engine.prompt_text import has_hidden, one_line, visible
-from codeloupe.model.change import DiffLine, FileChange, FileStatus, Hunk, LineKind
-from codeloupe.model.unit import UnitPart
+from codeloupe.model.change import DiffLine, FileChange, FileStatus, Hunk, LineKind, UnitPart
 
 # Below a unit of medium effort, so that only a line that is longer than a whole unit loses its end.
 MAX_LINE_BYTES = 8_000

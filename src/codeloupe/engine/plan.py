@@ -20,9 +20,8 @@ from codeloupe.engine.plan_names import UniqueNames, describe
 from codeloupe.engine.plan_order import Block, related_blocks, shuffle_key
 from codeloupe.engine.plan_packing import MOST_FILL, Bond, Weight, pack
 from codeloupe.engine.tokens import header_tokens
-from codeloupe.model.change import FileChange
+from codeloupe.model.change import Effort, FileChange, Unit, UnitPart
 from codeloupe.model.expert import Expert
-from codeloupe.model.unit import Effort, Unit, UnitPart
 
 # What the units of the joined experts are called beside those of others.
 _JOINED = "default"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from codeloupe.model.unit import UnitPart
+from codeloupe.model.change import UnitPart
 
 
 def describe(parts: Sequence[UnitPart], *, first_is_whole: bool) -> str:

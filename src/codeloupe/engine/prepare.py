@@ -24,17 +24,11 @@ from codeloupe.engine.selection import (
     select_by_diff,
 )
 from codeloupe.errors import NotARepository
-from codeloupe.git.blob_contents import read_blobs
+from codeloupe.git.changes import read_change
 from codeloupe.git.command import both
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.engine import private_directory
-from codeloupe.git.guidance import read_guidance, read_working_guidance
-from codeloupe.git.intent import read_intent
-from codeloupe.git.moments import moments_in
-from codeloupe.git.nearness import near_to
-from codeloupe.git.patched import write_rebuilt
-from codeloupe.git.reading import read_change
-from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.guidance import moments_in, read_guidance, read_intent, read_working_guidance
+from codeloupe.git.repository import Repository, open_repository, private_directory, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import (
     Snapshot,
@@ -42,11 +36,12 @@ from codeloupe.git.snapshot import (
     exported,
     exported_tree,
     list_files,
+    near_to,
     place_of,
+    write_rebuilt,
 )
-from codeloupe.model.change import Change, FileChange, Scope, ScopeKind
+from codeloupe.model.change import Change, FileChange, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
-from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.ports import MomentOf, ReviewTask
 from codeloupe.model.review import SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest

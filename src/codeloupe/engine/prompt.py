@@ -17,8 +17,8 @@ from codeloupe.engine.prompt_checklist import checklist
 from codeloupe.engine.prompt_material import PromptMaterial, material_blocks
 from codeloupe.engine.prompt_schema import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
 from codeloupe.engine.prompt_text import cut, fenced, new_fence, one_line, visible
+from codeloupe.model.change import Unit
 from codeloupe.model.finding import Finding
-from codeloupe.model.unit import Unit
 
 __all__ = [
     "FINDINGS_SCHEMA",

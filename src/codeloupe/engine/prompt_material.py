@@ -13,8 +13,8 @@ from msgspec import Struct
 from codeloupe.engine.condensing import condensed
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.prompt_text import cut, fenced, one_line, visible
+from codeloupe.model.change import GuidanceFile, Intent, PathInstruction
 from codeloupe.model.finding import Finding
-from codeloupe.model.material import GuidanceFile, Intent, PathInstruction
 
 # What the caller of a review wrote for it goes out as it is, up to about 2,000 tokens of rules and 1,200 of context.
 _INSTRUCTIONS_BYTES = 7_000

@@ -38,7 +38,6 @@ from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer
 from codeloupe.model.ports import EventSink
-from codeloupe.model.unit import Unit
 
 Place = Callable[[ClaimedFinding, Unit], Finding]
 

@@ -28,8 +28,7 @@ from codeloupe.reports.markdown import (
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import Standing, counted, origin_of, outcome_of, place_in_words, standing_so
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import terminal
-from codeloupe.system.sanitise_markdown import code_span, markdown_line, markdown_prose
+from codeloupe.system.untrusted import code_span, markdown_line, markdown_prose, terminal
 
 # More than any page shows of a text, and more than an edit may have.
 _LONGEST_TEXT = 50_000

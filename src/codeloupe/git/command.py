@@ -2,11 +2,12 @@
 
 Two layers keep a hostile repository from running anything. The flags and variables below switch off what they
 can. What flags cannot switch off (filters, whose names the attacker picks; textconv; a redirected work tree)
-is kept out by `engine`: content is only read through a repository of our own, whose configuration is ours.
+is kept out by the engine of repository.py: content is only read through a repository of our own and its settings.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Coroutine, Mapping
 from itertools import takewhile
@@ -18,10 +19,8 @@ from msgspec.structs import replace
 
 from codeloupe.errors import GitFailed, ProgramNotFound
 from codeloupe.model import Confidential
-from codeloupe.system.blocking import run_blocking
-from codeloupe.system.command import Command, Completed, find_program
-from codeloupe.system.environment import inherited_environment
-from codeloupe.system.running import run as run_program
+from codeloupe.system.process import Command, Completed, find_program, inherited_environment
+from codeloupe.system.process import run as run_program
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
@@ -114,22 +113,23 @@ class Line(Confidential, frozen=True):
     max_output_bytes: int = 16 * 1024**2
 
 
-async def git(place: Place, *arguments: str, stdin: bytes = b"") -> bytes:
+async def git(place: Place, *arguments: str, stdin: bytes = b"", max_bytes: int | None = None) -> bytes:
     """Run git and return its output; raises GitFailed with git's own words when it ends badly."""
-    completed = await try_git(place, *arguments, stdin=stdin)
+    completed = await try_git(place, *arguments, stdin=stdin, max_bytes=max_bytes)
     if completed.exit_code != 0:
         raise failure(arguments[0], completed)
     return completed.stdout
 
 
-async def try_git(place: Place, *arguments: str, stdin: bytes = b"") -> Completed:
-    """Run git and return how it ended, for callers to whom a failure is an answer."""
-    return await _run(place, arguments, {**_ENVIRONMENT, "HOME": "/nonexistent"}, stdin)
+async def try_git(place: Place, *arguments: str, stdin: bytes = b"", max_bytes: int | None = None) -> Completed:
+    """Run git and return how it ended, for callers to whom a failure is an answer. Raises OutputTooLarge."""
+    command = _command(place, arguments, {**_ENVIRONMENT, "HOME": "/nonexistent"}, stdin)
+    return await run_program(command if max_bytes is None else replace(command, max_output_bytes=max_bytes))
 
 
 def ask_git(place: Place, *arguments: str) -> Completed:
-    """As `try_git`, for a question with a short answer where there is no event loop."""
-    return run_blocking(_command(place, arguments, {**_ENVIRONMENT, "HOME": "/nonexistent"}))
+    """As `try_git`, where no event loop runs."""
+    return asyncio.run(try_git(place, *arguments))
 
 
 async def git_to_remote(place: Place, line: Line, *arguments: str, stdin: bytes = b"") -> Completed:
@@ -148,35 +148,25 @@ async def git_for_user(place: Place, *arguments: str) -> Completed:
     """Run git with the user's own configuration beside the repository's, to ask for values; never to read content."""
     environment = {name: value for name, value in _ENVIRONMENT.items() if not name.startswith("GIT_CONFIG_")}
     homes = {name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME") if name in os.environ}
-    return await _run(place, arguments, environment | homes, b"")
+    return await run_program(_command(place, arguments, environment | homes, b""))
 
 
-async def _run(place: Place, arguments: tuple[str, ...], environment: dict[str, str], stdin: bytes) -> Completed:
-    return await run_program(_command(place, arguments, environment, stdin))
-
-
-def _command(place: Place, arguments: tuple[str, ...], environment: Mapping[str, str], stdin: bytes = b"") -> Command:
+def _command(place: Place, arguments: tuple[str, ...], environment: Mapping[str, str], stdin: bytes) -> Command:
     settings = [word for value in (*_SETTINGS, *place.settings) for word in ("-c", value)]
+    places = {"GIT_DIR": place.git_dir, "GIT_WORK_TREE": place.work_tree, "GIT_INDEX_FILE": place.index_file}
+    variables = {name: str(path) for name, path in places.items() if path is not None}
     return Command(
         argv=(git_program(), "--no-pager", "--no-replace-objects", *settings, *arguments),
         cwd=place.work_tree or place.git_dir,
-        environment=inherited_environment(**environment, **_variables(place)),
+        environment=inherited_environment(**environment, **variables),
         timeout_seconds=_TIMEOUT_SECONDS,
         max_output_bytes=_MAX_OUTPUT_BYTES,
         stdin=stdin,
     )
 
 
-def _variables(place: Place) -> dict[str, str]:
-    parts = {"GIT_DIR": place.git_dir, "GIT_WORK_TREE": place.work_tree, "GIT_INDEX_FILE": place.index_file}
-    return {name: str(path) for name, path in parts.items() if path is not None}
-
-
 async def both(first: Coroutine[Any, Any, _First], second: Coroutine[Any, Any, _Second]) -> tuple[_First, _Second]:
     """Do two things at once. When one fails the other is ended before the failure is raised."""
-    # Loaded late: what asks git without an event loop must not wait for one.
-    import asyncio  # noqa: PLC0415 - see above
-
     one, other = asyncio.ensure_future(first), asyncio.ensure_future(second)
     try:
         from_one, from_other = await asyncio.gather(one, other)
@@ -196,33 +186,28 @@ def git_program() -> str:
 
 
 def failure(verb: str, completed: Completed) -> GitFailed:
-    """An error in git's own words, with a hint where we know what is behind it."""
-    words = _words(completed.stderr)
+    """An error in git's own words, with a hint where the cause is known."""
+    stderr = completed.stderr
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    # The line in which git gives up, with the indented ones below it, or else the last line.
+    start = next((number for number, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), len(lines) - 1)
+    below = takewhile(lambda line: line[0].isspace(), lines[start + 1 :])
+    words = " ".join(line.strip() for line in (*lines[start : start + 1], *below)) or "no message"
+    if "Permission denied" in stderr:
+        hint = "make the file readable for this user, or leave it out with --exclude"
+    elif any(sign in stderr for sign in ("unable to read", "bad object", "could not get object", "missing blob")):
+        hint = "objects are missing: in a partial or shallow clone, fetch them first (git fetch --refetch --no-filter)"
+    elif "index file" in stderr or "bad signature" in stderr:
+        hint = "the index is damaged: `git status` says more, `git reset` rebuilds it"
+    else:
+        hint = "`git fsck` shows whether the repository is sound"
     return GitFailed(
         f"git {verb} failed (exit {completed.exit_code}): {words}",
         program="git",
         exit_code=completed.exit_code,
-        stderr=completed.stderr,
-        hint=_hint(completed.stderr),
+        stderr=stderr,
+        hint=hint,
     )
-
-
-def _words(stderr: str) -> str:
-    """The line in which git gives up, with the indented ones below it, or else the last line."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    start = next((number for number, line in enumerate(lines) if line.startswith(("fatal:", "error:"))), len(lines) - 1)
-    below = takewhile(lambda line: line[0].isspace(), lines[start + 1 :])
-    return " ".join(line.strip() for line in (*lines[start : start + 1], *below)) or "no message"
-
-
-def _hint(stderr: str) -> str:
-    if "Permission denied" in stderr:
-        return "make the file readable for this user, or leave it out with --exclude"
-    if any(sign in stderr for sign in ("unable to read", "bad object", "could not get object", "missing blob")):
-        return "objects are missing: in a partial or shallow clone, fetch them first (git fetch --refetch --no-filter)"
-    if "index file" in stderr or "bad signature" in stderr:
-        return "the index is damaged: `git status` says more, `git reset` rebuilds it"
-    return "`git fsck` shows whether the repository is sound"
 
 
 async def git_version() -> str:

@@ -1,22 +1,51 @@
-"""Commits of a range or a time span, with what each touched, from NUL-separated output."""
+"""Commits: which ones a query, a range or a push names, and what each of them changes.
+
+The changes of many commits, each against its first parent, are read with one git process for a batch of them. What git
+says of the remote's refs at the time of a push is certain. What it noted earlier, its remote-tracking branches, may be
+long gone there: only the base branch among them is believed, unless the push says otherwise.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import accumulate, islice
 
-from codeloupe.errors import GitFailed, RevisionError
-from codeloupe.git.command import DIFF_FLAGS, Place, both, git
-from codeloupe.git.engine import DIFF_ATTRIBUTES, in_engine, temporary_engine
-from codeloupe.git.repository import Repository, resolve
-from codeloupe.model.commit import Commit
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.errors import CodeloupeError, DiffSyntaxError, GitFailed, RevisionError
+from codeloupe.git.changes import CHANGE_FLAGS, RawEntry, parse_list, read_change, reconcile
+from codeloupe.git.command import DIFF_FLAGS, Place, git, try_git
+from codeloupe.git.diff import parse_diff
+from codeloupe.git.diff_text import decode_path, unquote
+from codeloupe.git.repository import (
+    DIFF_ATTRIBUTES,
+    Repository,
+    blob_sizes,
+    in_engine,
+    merge_base,
+    resolve,
+    resolve_all,
+    temporary_engine,
+)
+from codeloupe.git.scopes import resolve_scope, shallow_edge
+from codeloupe.model.change import Change, Commit, FileChange, FileStatus, Hunk, Scope, ScopeKind
+from codeloupe.model.scope import CommitScope, PushedRange, PushedRef
 from codeloupe.model.sweep import CommitQuery
 
-__all__ = ["CommitQuery", "list_commits", "list_named_commits"]
-
+_USUAL_BASES = ("main", "master", "develop")
+_LINES_IN_BATCH = 50_000
+_COMMITS_IN_BATCH = 50
+_BINARY_BYTES_IN_BATCH = 16 * 1024**2
+_COMBINED_FILE = re.compile(rb"diff --(?:cc|combined) (.*)")
+_COMBINED_HUNK = re.compile(rb"@@@+ [-0-9, ]{1,2000}\+(\d{1,20})(?:,(\d{1,20}))? @@@")
 # NUL ends each field: no author, subject or body can hold one.
 _FORMAT = "%H%x00%P%x00%an%x00%ae%x00%at%x00%s%x00%b%x00"
 _FIELDS = 7
@@ -31,20 +60,42 @@ _DATE_WORD = re.compile(
 )
 
 
+# Lines of the new file, the first and the last; None stands for the whole file.
+OwnPart = tuple[tuple[int, int], ...] | None
+
+
+class CommitChange(Struct, frozen=True):
+    """A commit with its change; `change` is None when it cannot be read, and `problem` says why."""
+
+    commit: Commit
+    change: Change | None
+    problem: str = ""
+
+
 async def list_commits(repository: Repository, query: CommitQuery) -> tuple[Commit, ...]:
     """The commits a query names, newest first; the numbers of a merge are those against its first parent.
 
     Raises RevisionError for a revision or a date that means nothing, and NotARepository before the first commit.
     """
-    limits = tuple(_limits(query))
+    limits = [] if query.looks_into_merges else ["--first-parent"]
+    limits += [] if query.until is None else [f"--until={_checked_date(query.until)}"]
+    limits += [] if query.author is None else ["--fixed-strings", f"--author={query.author}"]
     since = None if query.since is None else _checked_date(query.since)
-    revisions = await _revisions(repository, query.revision)
+    separator = next((sign for sign in ("...", "..") if sign in query.revision), None)
+    ends = [part or "HEAD" for part in query.revision.split(separator, 1)] if separator else [query.revision]
+    revision = (separator or "").join(await resolve_all(repository, ends))
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         place = in_engine(git_dir)
         if since is None:
-            return await _log(place, *limits, *_at_most(query), "--end-of-options", *revisions, "--")
-        recent = await _since(place, since, *limits, "--end-of-options", *revisions, "--")
-        return await _named(place, recent[: query.max_count])
+            limits += [] if query.max_count is None else [f"--max-count={query.max_count}"]
+            return await _log(place, *limits, "--end-of-options", revision, "--")
+        # Each commit is looked at: to git's own limit a commit with an old date, which its author is free to give it,
+        # is the end of all that lies behind it.
+        limit = await git(place, "rev-parse", f"--since={since}")
+        first = int(limit.strip().removeprefix(b"--max-age="))
+        listed = await git(place, "rev-list", "--timestamp", *limits, "--end-of-options", revision, "--")
+        rows = (line.split(b" ", 1) for line in listed.splitlines())
+        return await _named(place, [name for seconds, name in rows if int(seconds) >= first][: query.max_count])
 
 
 async def list_named_commits(repository: Repository, names: Sequence[str]) -> tuple[Commit, ...]:
@@ -62,42 +113,8 @@ async def _log(place: Place, *chosen: str, stdin: bytes = b"") -> tuple[Commit, 
     mark = secrets.token_hex(16)
     form = f"--format=tformat:{mark}{_FORMAT}"
     words = ("log", *DIFF_FLAGS, "-z", "--numstat", "--diff-merges=first-parent", "--no-show-signature", form)
-    return tuple(_parse(await git(place, *words, *chosen, stdin=stdin), mark.encode("ascii")))
-
-
-async def _since(place: Place, date: str, *words: str) -> list[bytes]:
-    """The names of the commits since a date, the newest first.
-
-    Each is looked at: to git's own limit a commit with an old date, which its author is free to give it, is the end of
-    all that lies behind it.
-    """
-    limit = await git(place, "rev-parse", f"--since={date}")
-    first = int(limit.strip().removeprefix(b"--max-age="))
-    listed = await git(place, "rev-list", "--timestamp", *words)
-    rows = (line.split(b" ", 1) for line in listed.splitlines())
-    return [name for seconds, name in rows if int(seconds) >= first]
-
-
-async def _revisions(repository: Repository, revision: str) -> tuple[str, ...]:
-    for separator in ("...", ".."):
-        if separator in revision:
-            left, right = (part or "HEAD" for part in revision.split(separator, 1))
-            start, end = await both(resolve(repository, left), resolve(repository, right))
-            return (f"{start}{separator}{end}",)
-    return (await resolve(repository, revision),)
-
-
-def _limits(query: CommitQuery) -> Iterator[str]:
-    if not query.looks_into_merges:
-        yield "--first-parent"
-    if query.until is not None:
-        yield f"--until={_checked_date(query.until)}"
-    if query.author is not None:
-        yield from ("--fixed-strings", f"--author={query.author}")
-
-
-def _at_most(query: CommitQuery) -> tuple[str, ...]:
-    return () if query.max_count is None else (f"--max-count={query.max_count}",)
+    output = await git(place, *words, *chosen, stdin=stdin)
+    return tuple(_commit(record) for record in output.split(mark.encode("ascii"))[1:])
 
 
 def _checked_date(text: str) -> str:
@@ -112,50 +129,264 @@ def _checked_date(text: str) -> str:
     return text
 
 
-def _parse(output: bytes, mark: bytes) -> Iterator[Commit]:
-    for record in output.split(mark)[1:]:
-        fields = record.split(b"\0", _FIELDS)
-        if len(fields) != _FIELDS + 1:
-            raise GitFailed("git log gave a record that cannot be read", program="git", exit_code=0)
-        sha, parents, author, email, time, subject, body, stats = fields
-        insertions, deletions, files = _read_numstat(stats)
-        yield Commit(
-            sha=sha.decode("ascii"),
-            parents=tuple(parents.decode("ascii").split()),
-            author=_text(author),
-            email=_text(email),
-            time=_moment(time),
-            subject=_text(subject),
-            body=_text(body).rstrip("\n"),
-            files=files,
-            insertions=insertions,
-            deletions=deletions,
-        )
-
-
-def _moment(seconds: bytes) -> datetime:
-    """A commit may state any number, or none; what no calendar holds becomes the nearest moment that one does."""
+def _commit(record: bytes) -> Commit:
+    fields = record.split(b"\0", _FIELDS)
+    if len(fields) != _FIELDS + 1:
+        raise GitFailed("git log gave a record that cannot be read", program="git", exit_code=0)
+    author, email, subject, body = (fields[index].decode("utf-8", "replace") for index in (2, 3, 5, 6))
+    # A commit may state any number, or none; what no calendar holds becomes the nearest moment that one does.
     last = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
-    return datetime.fromtimestamp(min(int(seconds or 0), last), tz=UTC)
-
-
-def _read_numstat(data: bytes) -> tuple[int, int, tuple[str, ...]]:
     insertions = deletions = 0
     files: list[str] = []
-    fields = iter(data.split(b"\0"))
-    for field in fields:
-        entry = field.lstrip(b"\n")
-        if not entry:
-            continue
+    numbers = iter(fields[7].split(b"\0"))
+    for entry in filter(None, (number.lstrip(b"\n") for number in numbers)):
         added, removed, path = entry.split(b"\t", 2)
         if not path:
-            next(fields)  # the old name of a rename
-            path = next(fields)
+            next(numbers)  # the old name of a rename
+            path = next(numbers)
         insertions += int(added) if added != b"-" else 0
         deletions += int(removed) if removed != b"-" else 0
         files.append(os.fsdecode(path))
-    return insertions, deletions, tuple(files)
+    return Commit(
+        sha=fields[0].decode("ascii"),
+        parents=tuple(fields[1].decode("ascii").split()),
+        author=author,
+        email=email,
+        time=datetime.fromtimestamp(min(int(fields[4] or 0), last), tz=UTC),
+        subject=subject,
+        body=body.rstrip("\n"),
+        files=tuple(files),
+        insertions=insertions,
+        deletions=deletions,
+    )
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
+async def read_commit_changes(
+    repository: Repository, commits: Sequence[Commit], *, merges: bool = False
+) -> AsyncGenerator[CommitChange]:
+    """Each commit with its change, in order: the one that `read_change` gives for the commit alone.
+
+    With `merges` the change of a merge is only what it changed itself, and its numbers are those of that. A commit
+    that cannot be read takes nothing from the others. While some commits are in use the next ones are being read.
+    """
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        reader = _Reader(repository, in_engine(git_dir), shallow_edge(repository), merges=merges)
+        left = _batches(commits)
+        reading = deque(asyncio.create_task(reader.read(batch)) for batch in islice(left, 1))
+        try:
+            while reading:
+                changes = await reading[0]
+                reading.extend(asyncio.create_task(reader.read(batch)) for batch in islice(left, 1))
+                for read in changes:
+                    yield read
+                del reading[0]
+        finally:
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
+
+
+def _batches(commits: Sequence[Commit]) -> Iterator[list[Commit]]:
+    batch: list[Commit] = []
+    lines = 0
+    for commit in commits:
+        size = commit.insertions + commit.deletions
+        if batch and (lines + size > _LINES_IN_BATCH or len(batch) == _COMMITS_IN_BATCH):
+            yield batch
+            batch, lines = [], 0
+        batch.append(commit)
+        lines += size
+    if batch:
+        yield batch
+
+
+class _Reader(Struct, frozen=True):
+    """Reads batches of commits through one engine. Of those on the `edge` of a shallow clone the parent is not here."""
+
+    repository: Repository
+    place: Place
+    edge: frozenset[str]
+    merges: bool
+
+    async def read(self, batch: Sequence[Commit]) -> list[CommitChange]:
+        """The commits with their changes. Raises nothing of git's: what cannot be read says so."""
+        readable = [commit for commit in batch if commit.sha not in self.edge]
+        try:
+            changes = await self._together(readable) if readable else {}
+        except CodeloupeError:
+            changes = {}  # one of them is broken or too large to be shown whole: which one is found out one by one
+        return [await self._finished(commit, changes.get(commit.sha)) for commit in batch]
+
+    async def _together(self, commits: Sequence[Commit]) -> dict[str, Change]:
+        """The changes of those that can be read at once. What git takes for binary is of any size as text."""
+        against = ("--diff-merges=first-parent", *CHANGE_FLAGS)
+        output = await self._log(commits, *(word for word in against if word != "--text"))
+        read = {sha: parse_list(shown) for sha, shown in output.items()}
+        blobs = {
+            commit.sha: _binary_blobs(read[commit.sha][0])
+            for commit in commits
+            if any(entry.added is None for entry in read[commit.sha][0])
+        }
+        sizes = await blob_sizes(self.place, (blob for names in blobs.values() for blob in names))
+        small: list[Commit] = []
+        total = 0
+        for commit in (commit for commit in commits if commit.sha in blobs):
+            size = sum(sizes.get(blob, _BINARY_BYTES_IN_BATCH + 1) for blob in blobs[commit.sha])
+            if total + size <= _BINARY_BYTES_IN_BATCH:
+                small.append(commit)
+                total += size
+        read = {sha: shown for sha, shown in read.items() if sha not in blobs}
+        read |= {sha: parse_list(shown) for sha, shown in (await self._log(small, *against)).items()}
+        return {
+            commit.sha: Change(_scope(commit), reconcile(parse_diff(read[commit.sha][1]), read[commit.sha][0]))
+            for commit in commits
+            if commit.sha in read
+        }
+
+    async def _log(self, commits: Sequence[Commit], *words: str) -> dict[str, bytes]:
+        """What git prints for each commit. Its name ends with a NUL under `-z`, and with a line end otherwise."""
+        if not commits:
+            return {}
+        # A diff may hold any text, so what parts the commits must not be guessable.
+        mark = secrets.token_hex(16)
+        names = "".join(f"{commit.sha}\n" for commit in commits).encode("ascii")
+        how = ("log", "--no-walk=unsorted", "--stdin", "--no-show-signature")
+        output = await git(self.place, *how, *words, f"--format=tformat:{mark}%H", stdin=names)
+        parts: dict[str, bytes] = {}
+        for record in output.split(mark.encode("ascii"))[1:]:
+            end = next((index for index, byte in enumerate(record) if byte in b"\0\n"), len(record))
+            parts[record[:end].decode("ascii")] = record[end + 1 :].lstrip(b"\n").removeprefix(b"\0")
+        return parts
+
+    async def _finished(self, commit: Commit, change: Change | None) -> CommitChange:
+        """The commit with its change, which is read alone when no batch could give it."""
+        try:
+            if change is None:
+                sides = await resolve_scope(self.repository, CommitScope(commit.sha), base_branch=None)
+                change = await read_change(self.repository, sides)
+            if self.merges and len(commit.parents) > 1:
+                return await self._own(commit, change)
+        except CodeloupeError as error:
+            words = f"{error.message} ({error.hint})" if error.hint else error.message
+            # Of what cannot be read, no numbers are known.
+            return CommitChange(replace(commit, files=(), insertions=0, deletions=0), None, words)
+        return CommitChange(commit, change)
+
+    async def _own(self, commit: Commit, change: Change) -> CommitChange:
+        """What a merge changed itself: where it is like none of its parents."""
+        combined = await self._log([commit], *DIFF_FLAGS, "--diff-merges=dense-combined", "--patch", "--unified=0")
+        own = only_own(change, parse_combined(combined.get(commit.sha, b"")))
+        numbered = replace(
+            commit,
+            files=tuple(file.path for file in own.files),
+            # As git counts, to which what is binary has no lines.
+            insertions=sum(file.added for file in own.files if not file.binary),
+            deletions=sum(file.deleted for file in own.files if not file.binary),
+        )
+        return CommitChange(numbered, own)
+
+
+def _binary_blobs(entries: Sequence[RawEntry]) -> list[str]:
+    blobs = (blob for entry in entries if entry.added is None for blob in (entry.old_blob, entry.new_blob))
+    return [blob for blob in blobs if blob.strip("0")]
+
+
+def _scope(commit: Commit) -> Scope:
+    kind = (
+        ("root commit", "commit")[len(commit.parents)]
+        if len(commit.parents) < 2
+        else "merge (against its first parent)"
+    )
+    parent = commit.parents[0] if commit.parents else None
+    return Scope(ScopeKind.COMMIT, parent, commit.sha, f"{kind} {commit.sha[:12]}")
+
+
+def parse_combined(output: bytes) -> dict[str, OwnPart]:
+    """The files of a combined diff without context, each with its places. Raises DiffSyntaxError for what is none.
+
+    Every line of content begins with a blank, a plus or a minus, so that none can be taken for a header.
+    """
+    parts: dict[str, list[tuple[int, int]]] = {}
+    places: list[tuple[int, int]] | None = None
+    for line in output.split(b"\n"):
+        if line.startswith(b"diff --") and (found := _COMBINED_FILE.fullmatch(line)) is not None:
+            name = unquote(found[1])
+            if name is None:
+                raise DiffSyntaxError(
+                    f"git's combined diff of a merge names a file in a way that cannot be read: {found[1][:80]!r}"
+                )
+            places = parts[decode_path(name)] = []
+        elif line.startswith(b"@@@"):
+            hunk = _COMBINED_HUNK.match(line)
+            if hunk is None or places is None:
+                raise DiffSyntaxError(f"git's combined diff of a merge cannot be read: {line[:80]!r}")
+            first, count = int(hunk[1]), int(hunk[2]) if hunk[2] else 1
+            places.append((first, first + max(count, 1)))
+    return {path: tuple(sorted(found)) or None for path, found in parts.items()}
+
+
+def only_own(change: Change, parts: Mapping[str, OwnPart]) -> Change:
+    """Of a merge's change against its first parent, the files and hunks at the places where it is like no parent."""
+    return replace(
+        change,
+        files=tuple(_own(file, parts[file.path]) for file in change.files if file.path in parts),
+        unreadable=tuple((name, why) for name, why in change.unreadable if name in parts),
+    )
+
+
+def _own(file: FileChange, places: OwnPart) -> FileChange:
+    if places is None or file.status in (FileStatus.ADDED, FileStatus.DELETED, FileStatus.TYPE_CHANGED):
+        return file
+    starts = [first for first, _ in places]
+    ends = list(accumulate((last for _, last in places), max))
+
+    def is_own(hunk: Hunk) -> bool:
+        before = bisect_right(starts, hunk.new_start + hunk.new_lines)
+        return before > 0 and ends[before - 1] >= hunk.new_start
+
+    hunks = tuple(hunk for hunk in file.hunks if is_own(hunk))
+    # Where the two diffs do not agree on the place, rather all of it than nothing.
+    return replace(file, hunks=hunks) if hunks else file
+
+
+async def pushed_ranges(
+    repository: Repository, refs: Sequence[PushedRef], *, remote: str, base_branch: str | None
+) -> tuple[PushedRange, ...]:
+    """For each ref the commits that the remote does not have yet. Raises RevisionError for a ref that is not here."""
+    told = {f"refs/remotes/{remote}/{ref.remote_name.removeprefix('refs/heads/')}" for ref in refs}
+    bases = _USUAL_BASES if base_branch is None else (base_branch.removeprefix(f"{remote}/"),)
+    names = [f"refs/remotes/{remote}/{name}" for name in ("HEAD", *bases)]
+    listed = await git(repository.place, "for-each-ref", "--format=%(objectname) %(refname) %(symref)", *names)
+    rows = [row.split() for row in listed.decode("utf-8", "replace").splitlines()]
+    # A pattern of for-each-ref names whole folders too. What the remote has just told of itself counts instead.
+    found = {row[1]: row[0] for row in rows if row[1] in names and row[-1] not in told}
+    known = list(dict.fromkeys(found[name] for name in names if name in found))
+    return tuple([await _range_of(repository, ref, known) for ref in refs])
+
+
+async def _range_of(repository: Repository, ref: PushedRef, tracked: Sequence[str]) -> PushedRange:
+    if ref.local is None:
+        return PushedRange(ref.name, None, "it is deleted at the remote")
+    head = await resolve(repository, ref.local)
+    known = list(tracked)
+    if ref.remote and (await try_git(repository.place, "cat-file", "-e", f"{ref.remote}^{{commit}}")).exit_code == 0:
+        known.insert(0, await resolve(repository, ref.remote))
+    listed = await git(repository.place, "rev-list", head, "--not", *known, "--")
+    commits = tuple(listed.decode("ascii").split())
+    if not commits:
+        return PushedRange(ref.name, None, "the remote has this commit")
+    # Compared from the point at which the pushed commits left what the remote has; else from nothing at all.
+    start = "0" * len(head)
+    for one in known:
+        try:
+            start = await merge_base(repository, one, head)
+            break
+        except RevisionError:  # histories that have nothing in common
+            continue
+    return PushedRange(ref.name, f"{start}..{head}", commits=commits)
+
+
+async def read_pushed(repository: Repository, commits: Sequence[str]) -> list[CommitChange]:
+    """What each commit changes, the oldest first; of a merge, what it is like none of its parents in."""
+    listed = await list_named_commits(repository, commits[::-1])
+    return [read async for read in read_commit_changes(repository, listed, merges=True)]

@@ -1,36 +1,98 @@
 """The diff parser: bytes in, files and hunks out.
 
 It reads what git and `diff -u` write, alone or inside of a log or a mail. Hunks are taken by the counts in their
-headers, lines end at `\\n` only, and what is not certain is refused: a hunk in the wrong place is worse than none.
+headers, lines end at `\\n` only, and what is not certain is refused: a hunk in the wrong place is worse than none. A
+prefix of a name is recognised by what both names share, so `a/` and `b/`, git's mnemonic letters, the two directories
+of a recursive diff and no prefix at all are told apart without being told.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError
-from codeloupe.git.diff_headers import GIT_HEADER, read_git_section
-from codeloupe.git.diff_names import begins_name_lines
-from codeloupe.git.diff_plain import read_binary_note, read_plain_section, read_submodule_note, unshown_change
-from codeloupe.git.diff_text import DiffText, Section
-from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.git.diff_text import DiffText, quoted_length, read_hunks, unquote
+from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus, Hunk
 
-_UTF8_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_GIT_HEADER = b"diff --git "
+_NO_FILE = b"/dev/null"
+_NO_FILE_WORDS = (b"(nonexistent)", b"(revision 0)")
+_SPACED_DATE = re.compile(rb" +(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: [+-]\d{4})?)$")
+_DATE = re.compile(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.0{1,9})? ([+-]\d{4})")
 _NOTABLE = re.compile(
     rb"\n(?=diff --(?:git|cc|combined) |--- |@@@? -|Binary files? |Files? |Only in |Submodule |\* Unmerged path "
     rb"|Cannot display: |\x1b\[[0-9;]{0,16}m(?:diff --|--- |@@ )"
     rb"|(?i:Content-Transfer-Encoding: {0,9}(?:quoted-printable|base64)))"
 )
-_CODED_MAIL = re.compile(rb"Content-", re.IGNORECASE)
 _LONGEST_NOTABLE = 60
 # Words must follow it: the last removed line of a hunk that counts too few could look the same.
 _MAIL_SIGNATURE = re.compile(rb"-- ?\n(?!diff )[^-+ @\\\n]")
-_COMBINED = (b"diff --cc ", b"diff --combined ", b"@@@ -")
 _NO_COLOR = "the text has colour codes in it: make the diff with --no-color"
+_IS_COMBINED = (
+    "this is a combined diff of a merge, whose lines have no single old side",
+    "review the merge against its first parent: git diff MERGE^1 MERGE",
+)
+# Lines that may begin something which cannot be read, by their beginning in lower case: why not, and what to do.
+_REFUSED = {
+    b"diff --cc ": _IS_COMBINED,
+    b"diff --combined ": _IS_COMBINED,
+    b"@@@ -": _IS_COMBINED,
+    b"* unmerged path ": ("this file has unresolved conflicts", "resolve and add it, then make the diff again"),
+    b"\x1b": ("this line begins with a colour code, so the files cannot be read", _NO_COLOR),
+    b"content-": (
+        "this mail is coded, so its lines are not those of the diff",
+        "save the patch as plain text, as `git format-patch` writes it",
+    ),
+}
+
+_SUBMODULE = re.compile(rb"Submodule ([^\n]+) ([0-9a-f]{4,64})\.{2,3}([0-9a-f]{4,64})(?: \([a-z ]+\))?:?(?=\n)")
+_BINARY = re.compile(rb"Binary files ([^\n]+) differ(?=\n)")
+_BINARY_OF_MERCURIAL = re.compile(rb"Binary file ([^\n]+) has changed(?=\n)")
+_BINARY_OF_SUBVERSION = re.compile(rb"Cannot display: file marked as a binary type\.?(?=\n)")
+_SUBVERSION_NAME = b"Index: "
+_UNSHOWN = re.compile(rb"Only in [^\n]+: |Files [^\n]+ differ\n|File [^\n]+ while file ")
+_AND = b" and "
+
+_EXTENDED = re.compile(
+    rb"(old mode|new mode|deleted file mode|new file mode|copy from|copy to|rename from|rename to"
+    rb"|similarity index|dissimilarity index|index) ([^\n]*)\n"
+)
+_FORMS = {
+    "mode": re.compile(rb"[0-7]{6}"),
+    "similarity index": re.compile(rb"\d{1,3}%"),
+    "dissimilarity index": re.compile(rb"\d{1,3}%"),
+    "index": re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?"),
+}
+_PAIRED = (("old mode", "new mode"), ("rename from", "rename to"), ("copy from", "copy to"))
+_EXCLUSIVE = ("new file mode", "deleted file mode", "rename from", "copy from")
+_BINARY_BLOCK = re.compile(rb"(?:literal|delta) \d{1,20}\n")
+_EMPTY_BLOBS = (
+    "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+    "473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
+)
+
+
+class _Section(Struct, frozen=True):
+    """One file of a diff, and the positions where its text begins and ends. `from_git`: with a `diff --git` line."""
+
+    change: FileChange
+    start: int
+    end: int
+    from_git: bool = False
+
+
+class _Names(Struct, frozen=True):
+    """The names of a `---` and a `+++` line, as written but unquoted, and what stood behind a tab (a date, often)."""
+
+    old: bytes
+    new: bytes
+    old_date: bytes = b""
+    new_date: bytes = b""
 
 
 def parse_diff(data: bytes) -> tuple[FileChange, ...]:
@@ -42,21 +104,43 @@ def parse_diff(data: bytes) -> tuple[FileChange, ...]:
     """
     if not data or data.isspace():
         return ()
-    text = DiffText(_with_plain_line_ends(data))
-    sections = list(_read_sections(text))
+    sections = list(_read_sections(DiffText(_with_plain_line_ends(data))))
     if not sections:
-        raise _no_diff(data)
-    return tuple(_merge_type_changes(sections))
+        raise DiffSyntaxError(
+            "line 1: this is no diff: expected a `diff --git` line, or a `---` and a `+++` line, and found neither",
+            hint=_NO_COLOR
+            if b"\x1b[" in data
+            else "give the output of `git diff`, `git show`, `git format-patch` or `diff -u`",
+        )
+    files: list[FileChange] = []
+    previous: _Section | None = None
+    for section in sections:
+        if previous is not None and _is_type_change(previous, section):
+            old = previous.change
+            files[-1] = replace(
+                section.change,
+                old_path=old.old_path,
+                status=FileStatus.TYPE_CHANGED,
+                old_mode=old.old_mode,
+                old_blob=old.old_blob,
+                binary=old.binary or section.change.binary,
+                hunks=old.hunks + section.change.hunks,
+            )
+            previous = None
+        else:
+            files.append(section.change)
+            previous = section
+    return tuple(files)
 
 
 def _with_plain_line_ends(data: bytes) -> bytes:
     """The diff as it was made: without the mark, and without the CRs, that a tool put in on its way here."""
-    if data.startswith(_UTF16_MARKS):
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DiffSyntaxError(
             "line 1: this text is UTF-16, and a diff is bytes as git wrote them",
             hint="let git write the file itself: git diff --output=change.diff",
         )
-    data = data.removeprefix(_UTF8_MARK)
+    data = data.removeprefix(b"\xef\xbb\xbf")
     first_end = data.find(b"\n")
     # git ends its own lines with LF; if each line ends with CRLF, a tool has put the CRs in.
     if data[max(first_end - 1, 0) : first_end] == b"\r" and data.count(b"\r\n") == data.count(b"\n"):
@@ -64,116 +148,8 @@ def _with_plain_line_ends(data: bytes) -> bytes:
     return data
 
 
-def _no_diff(data: bytes) -> DiffSyntaxError:
-    hint = "give the output of `git diff`, `git show`, `git format-patch` or `diff -u`"
-    if b"\x1b[" in data:
-        hint = _NO_COLOR
-    message = "line 1: this is no diff: expected a `diff --git` line, or a `---` and a `+++` line, and found neither"
-    return DiffSyntaxError(message, hint=hint)
-
-
-def _read_sections(text: DiffText) -> Iterator[Section]:
-    position: int | None = _next_notable(text, 0)
-    previous: Section | None = None
-    plain = b"\n" + GIT_HEADER not in text.data and not text.data.startswith(GIT_HEADER)
-    while position is not None:
-        section = _read_notable(text, position, plain=plain)
-        if section is None:
-            position = _next_notable(text, position + 1)
-            continue
-        if previous is not None:
-            _refuse_split_section(text, section, previous=previous)
-        if section.change.hunks:
-            _refuse_uncounted_lines(text, section.end)
-        yield section
-        previous = section
-        position = _next_notable(text, section.end)
-
-
-def _next_notable(text: DiffText, position: int) -> int | None:
-    """The next line at or behind `position` that may begin something."""
-    if position == 0 and _NOTABLE.match(b"\n" + text.data[:_LONGEST_NOTABLE]):
-        return 0
-    match = _NOTABLE.search(text.data, max(position - 1, 0))
-    return match.end() if match else None
-
-
-def _read_notable(text: DiffText, position: int, *, plain: bool) -> Section | None:
-    """The section that begins here, or None where it is but text. `plain`: no section of git is in the whole text."""
-    data = text.data
-    if data.startswith(GIT_HEADER, position):
-        return read_git_section(text, position)
-    if data.startswith(_COMBINED, position):
-        raise text.refusal(
-            position,
-            "this is a combined diff of a merge, whose lines have no single old side",
-            hint="review the merge against its first parent: git diff MERGE^1 MERGE",
-        )
-    if data.startswith(b"@@ -", position):
-        raise text.refusal(position, "this hunk does not follow the header of a file or another hunk")
-    if data.startswith(b"* Unmerged path ", position):
-        raise text.refusal(
-            position, "this file has unresolved conflicts", hint="resolve and add it, then make the diff again"
-        )
-    if data.startswith(b"\x1b", position):
-        raise text.refusal(position, "this line begins with a colour code, so the files cannot be read", hint=_NO_COLOR)
-    if _CODED_MAIL.match(data, position):
-        raise text.refusal(
-            position,
-            "this mail is coded, so its lines are not those of the diff",
-            hint="save the patch as plain text, as `git format-patch` writes it",
-        )
-    if begins_name_lines(text, position):
-        return read_plain_section(text, position)
-    if plain and (unshown := unshown_change(text, position)):
-        raise unshown
-    return (read_binary_note(text, position) if plain else None) or read_submodule_note(text, position)
-
-
-def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
-    """Refuse a line behind a hunk that looks like its own: its header counts too few, and it would be lost.
-
-    So is a line without an end, which may be the beginning of another header.
-    """
-    while text.data.startswith(b"\n", position):
-        position += 1
-    if position < text.size:
-        text.line_end(position)
-    looks_counted = text.data.startswith((b"+", b"-", b" ", b"\\"), position)
-    if looks_counted and not begins_name_lines(text, position) and not _ends_mail(text, position):
-        raise text.refusal(position, "this line comes after the last one that the hunk header counts")
-
-
-def _ends_mail(text: DiffText, position: int) -> bool:
-    """Whether a mail's signature begins here, or the line stands here by which its parts are told apart."""
-    if _MAIL_SIGNATURE.match(text.data, position):
-        return True
-    return text.data[position : text.line_end(position)].removesuffix(b"--") in text.mail_boundaries
-
-
-def _refuse_split_section(text: DiffText, section: Section, *, previous: Section) -> None:
-    """Refuse name lines that belong to a git section above, but are parted from it by a line nobody knows."""
-    orphaned = previous.from_git and not previous.change.hunks and not section.from_git
-    if orphaned and section.change.hunks and section.change.path == previous.change.path:
-        raise text.refusal(previous.end, "expected a header line that git writes")
-
-
-def _merge_type_changes(sections: list[Section]) -> Iterator[FileChange]:
-    """One file for each pair of sections in which git deletes a file and creates one of another type in its place."""
-    waiting: Section | None = None
-    for section in sections:
-        if waiting is not None and _is_type_change(waiting, section):
-            yield _merged(waiting.change, section.change)
-            waiting = None
-            continue
-        if waiting is not None:
-            yield waiting.change
-        waiting = section
-    if waiting is not None:
-        yield waiting.change
-
-
-def _is_type_change(first: Section, second: Section) -> bool:
+def _is_type_change(first: _Section, second: _Section) -> bool:
+    """Whether git deletes a file in one section and creates one of another type in its place in the next."""
     old, new = first.change, second.change
     return (
         first.from_git
@@ -187,13 +163,410 @@ def _is_type_change(first: Section, second: Section) -> bool:
     )
 
 
-def _merged(old: FileChange, new: FileChange) -> FileChange:
-    return replace(
-        new,
-        old_path=old.old_path,
-        status=FileStatus.TYPE_CHANGED,
-        old_mode=old.old_mode,
-        old_blob=old.old_blob,
-        binary=old.binary or new.binary,
-        hunks=old.hunks + new.hunks,
+def _read_sections(text: DiffText) -> Iterator[_Section]:
+    data = text.data
+    position = 0 if _NOTABLE.match(b"\n" + data[:_LONGEST_NOTABLE]) else _next_notable(data, 0)
+    previous: _Section | None = None
+    plain = b"\n" + _GIT_HEADER not in data and not data.startswith(_GIT_HEADER)
+    while position is not None:
+        section = _read_notable(text, position, plain=plain)
+        if section is None:
+            position = _next_notable(data, position + 1)
+            continue
+        change = section.change
+        # Name lines that belong to a git section above, but are parted from it by a line nobody knows.
+        orphaned = previous is not None and previous.from_git and not previous.change.hunks and not section.from_git
+        if previous is not None and orphaned and change.hunks and change.path == previous.change.path:
+            raise text.refusal(previous.end, "expected a header line that git writes")
+        if change.hunks:
+            _refuse_uncounted_lines(text, section.end)
+        yield section
+        previous = section
+        position = _next_notable(data, section.end)
+
+
+def _next_notable(data: bytes, position: int) -> int | None:
+    """The next line at or behind `position` that may begin something."""
+    match = _NOTABLE.search(data, max(position - 1, 0))
+    return match.end() if match else None
+
+
+def _read_notable(text: DiffText, position: int, *, plain: bool) -> _Section | None:
+    """The section that begins here, or None where it is but text. `plain`: no section of git is in the whole text."""
+    data = text.data
+    if data.startswith(_GIT_HEADER, position):
+        return _read_git_section(text, position)
+    if _begins_names(text, position):
+        return _read_plain_section(text, position)
+    sign = next((sign for sign in _REFUSED if data[position : position + len(sign)].lower() == sign), None)
+    if sign is not None:
+        raise text.refusal(position, _REFUSED[sign][0], hint=_REFUSED[sign][1])
+    if data.startswith(b"@@ -", position):
+        raise text.refusal(position, "this hunk does not follow the header of a file or another hunk")
+    if plain and _UNSHOWN.match(data, position):
+        raise text.refusal(
+            position,
+            "a file changed here and the diff does not show how",
+            hint="make the diff with `diff -ruN old new`, which shows files that are on one side only",
+        )
+    return (_read_binary_note(text, position) if plain else None) or _read_submodule_note(text, position)
+
+
+def _refuse_uncounted_lines(text: DiffText, position: int) -> None:
+    """Refuse a line behind a hunk that looks like its own: its header counts too few, and it would be lost.
+
+    So is a line without an end, which may be the beginning of another header. The signature of a mail, and the line
+    by which the parts of one are told apart, are neither.
+    """
+    data = text.data
+    while data.startswith(b"\n", position):
+        position += 1
+    if position >= text.size:
+        return
+    end = text.line_end(position)
+    if not data.startswith((b"+", b"-", b" ", b"\\"), position) or _begins_names(text, position):
+        return
+    is_mail = _MAIL_SIGNATURE.match(data, position) or data[position:end].removesuffix(b"--") in text.mail_boundaries
+    if not is_mail:
+        raise text.refusal(position, "this line comes after the last one that the hunk header counts")
+
+
+def _begins_names(text: DiffText, position: int) -> bool:
+    """Whether a `---` line begins here and a `+++` line follows it."""
+    if not text.data.startswith(b"--- ", position):
+        return False
+    end = text.data.find(b"\n", position)
+    return end >= 0 and text.data.startswith(b"+++ ", end + 1)
+
+
+def _read_names(text: DiffText, position: int) -> tuple[_Names, int]:
+    """The two name lines at `position`, and the position behind them. Raises DiffSyntaxError on anything else."""
+    if not _begins_names(text, position):
+        raise text.refusal(position, "expected a `---` line and a `+++` line")
+    middle = text.line_end(position) + 1
+    end = text.line_end(middle) + 1
+    old, old_date = _read_name(text, position, line=text.data[position + 4 : middle - 1])
+    new, new_date = _read_name(text, middle, line=text.data[middle + 4 : end - 1])
+    return _Names(old, new, old_date, new_date), end
+
+
+def _read_name(text: DiffText, position: int, *, line: bytes) -> tuple[bytes, bytes]:
+    """A name and what is behind its tab. git writes a bare tab behind a name that has a space."""
+    if line.startswith(b'"'):
+        length = quoted_length(line) or 0
+        name, rest = unquote(line[:length]), line[length:]
+        if not length or name is None or (rest and not rest.startswith(b"\t")):
+            raise text.refusal(position, "this quoted name is malformed")
+        return name, rest[1:]
+    name, _, rest = line.partition(b"\t")
+    if b"\t" in rest:
+        raise text.refusal(position, "there is more than one tab in this line, so the name of the file is not certain")
+    return name, rest
+
+
+def _shared_path(old: bytes, new: bytes) -> bytes | None:
+    """The path both names stand for: the same name twice, or the same below one leading directory each."""
+    if old == new:
+        return old
+    old_rest, new_rest = old.partition(b"/")[2], new.partition(b"/")[2]
+    return old_rest if old_rest and old_rest == new_rest else None
+
+
+def _status_of(old_path: str | None, new_path: str | None) -> FileStatus:
+    if old_path is None:
+        return FileStatus.ADDED
+    if new_path is None:
+        return FileStatus.DELETED
+    return FileStatus.MODIFIED if old_path == new_path else FileStatus.RENAMED
+
+
+def _read_plain_section(text: DiffText, position: int) -> _Section:
+    """The section whose `---` line is at `position`, made without git; counts alone say where its hunks end."""
+    names, end = _read_names(text, position)
+    old, new = _SPACED_DATE.search(names.old), _SPACED_DATE.search(names.new)
+    if old and new and not names.old_date and not names.new_date:
+        # Tabs were turned into spaces on the way.
+        names = _Names(names.old[: old.start()], names.new[: new.start()], old[1], new[1])
+    hunks, end = read_hunks(text, end)
+    change = _plain_change(text, position, names=names, hunks=hunks)
+    if (change.old_path is None and change.deleted) or (change.new_path is None and change.added):
+        raise text.refusal(position, "the names of this section contradict its hunks")
+    return _Section(change, position, end)
+
+
+def _plain_change(
+    text: DiffText, position: int, *, names: _Names, hunks: tuple[Hunk, ...] = (), binary: bool = False
+) -> FileChange:
+    old_path: str | None
+    new_path: str | None
+    if names.old == _NO_FILE and names.new == _NO_FILE:
+        raise text.refusal(position, "this section names no file")
+    # Where the other side has no name to compare with, only the prefix everybody knows is taken off.
+    if names.old == _NO_FILE:
+        old_path, new_path = None, text.path(position, names.new.removeprefix(b"b/"))
+    elif names.new == _NO_FILE:
+        old_path, new_path = text.path(position, names.old.removeprefix(b"a/")), None
+    else:
+        shared = _shared_path(names.old, names.new)
+        old_path, new_path = text.path(position, shared or names.old), text.path(position, shared or names.new)
+        if _tells_of_no_file(names.old_date) and not any(hunk.old_lines for hunk in hunks):
+            old_path = None
+        elif _tells_of_no_file(names.new_date) and not any(hunk.new_lines for hunk in hunks):
+            new_path = None
+    return FileChange(old_path, new_path, _status_of(old_path, new_path), binary=binary, hunks=hunks)
+
+
+def _tells_of_no_file(date: bytes) -> bool:
+    """Whether there was no such file: diff says so by the beginning of 1970, Subversion by words."""
+    match = _DATE.fullmatch(date)
+    if date in _NO_FILE_WORDS or match is None:
+        return date in _NO_FILE_WORDS
+    try:
+        moment = datetime.strptime(f"{match[1].decode()} {match[2].decode()}", "%Y-%m-%d %H:%M:%S %z")
+    except ValueError:
+        return False
+    return moment.timestamp() == 0
+
+
+def _read_submodule_note(text: DiffText, position: int) -> _Section | None:
+    """A `Submodule path old..new` note, which git writes in place of a section under `diff.submodule=log`."""
+    match = _SUBMODULE.match(text.data, position)
+    if match is None:
+        return None
+    path = text.path(position, match[1])
+    old_blob, new_blob = (blob.decode("ascii") if blob.strip(b"0") else None for blob in match.group(2, 3))
+    old_path, new_path = path if old_blob else None, path if new_blob else None
+    change = FileChange(
+        old_path=old_path,
+        new_path=new_path,
+        status=_status_of(old_path, new_path),
+        old_mode=SUBMODULE_MODE if old_blob else None,
+        new_mode=SUBMODULE_MODE if new_blob else None,
+        old_blob=old_blob,
+        new_blob=new_blob,
     )
+    return _Section(change, position, match.end() + 1)
+
+
+def _read_binary_note(text: DiffText, position: int) -> _Section | None:
+    """What a plain diff says of a binary file that changed. Raises DiffSyntaxError if its name is not certain."""
+    data = text.data
+    if match := _BINARY.match(data, position):
+        names = _split_at_and(match[1])
+        if names is None:
+            raise text.refusal(position, "the two names in this line cannot be told apart")
+    elif match := _BINARY_OF_MERCURIAL.match(data, position):
+        names = _Names(match[1], match[1])
+    elif match := _BINARY_OF_SUBVERSION.match(data, position):
+        # Subversion writes the name two lines above, over a line of `=`.
+        ruler = data.rfind(b"\n", 0, max(position - 1, 0)) + 1
+        start = data.rfind(b"\n", 0, max(ruler - 1, 0)) + 1
+        line = data[start : ruler - 1]
+        if not line.startswith(_SUBVERSION_NAME) or data[ruler : position - 1].strip(b"="):
+            raise text.refusal(position, "this line does not say which file it is about")
+        names = _Names(line.removeprefix(_SUBVERSION_NAME), line.removeprefix(_SUBVERSION_NAME))
+    else:
+        return None
+    return _Section(_plain_change(text, position, names=names, binary=True), position, match.end() + 1)
+
+
+def _split_at_and(line: bytes) -> _Names | None:
+    """Both names: cut at the only ` and `, or in the middle if the same name is on both sides of it."""
+    cut = line.find(_AND) if line.count(_AND) == 1 else (len(line) - len(_AND)) // 2
+    old, new = line[:cut], line[cut + len(_AND) :]
+    if line[cut : cut + len(_AND)] != _AND or (line.count(_AND) > 1 and _shared_path(old, new) is None):
+        return None
+    # Bazaar writes a date behind each name, as in a `---` line.
+    names = unquote(old.partition(b"\t")[0]), unquote(new.partition(b"\t")[0])
+    return None if names[0] is None or names[1] is None else _Names(names[0], names[1])
+
+
+class _Header(Struct, frozen=True):
+    """The `diff --git` line and what the extended header lines say."""
+
+    start: int
+    names: bytes
+    fields: Mapping[str, bytes]
+
+    def text_of(self, label: str) -> str | None:
+        value = self.fields.get(label)
+        return None if value is None else value.decode("ascii", "replace")
+
+
+class _Content(Struct, frozen=True):
+    """What follows the header."""
+
+    end: int
+    names: _Names | None = None
+    hunks: tuple[Hunk, ...] = ()
+    binary: bool = False
+
+
+def _read_git_section(text: DiffText, position: int) -> _Section:
+    """The section whose `diff --git` line is at `position`: header lines, then hunks, a binary note, or nothing.
+
+    Raises DiffSyntaxError if it is malformed or unfinished.
+    """
+    header, end = _read_header(text, position)
+    content = _read_content(text, end)
+    change = _git_change(text, header, content)
+    names, hunks = content.names, content.hunks
+    added, deleted = change.status is FileStatus.ADDED, change.status is FileStatus.DELETED
+    if (
+        (names and ((names.old == _NO_FILE) != added or (names.new == _NO_FILE) != deleted))
+        or (added and any(hunk.old_lines for hunk in hunks))
+        or (deleted and any(hunk.new_lines for hunk in hunks))
+    ):
+        raise text.refusal(position, "the header of this section contradicts its hunks")
+    if not hunks and not content.binary and not _may_be_without_hunks(header, change):
+        raise text.refusal(
+            position,
+            "this section ends before it says what changed in the file",
+            hint="make the diff again, without options that leave lines out (-w, --irreversible-delete)",
+        )
+    return _Section(change, position, content.end, from_git=True)
+
+
+def _read_header(text: DiffText, start: int) -> tuple[_Header, int]:
+    end = text.line_end(start)
+    names = text.data[start + len(_GIT_HEADER) : end]
+    if names.endswith(b"\r"):
+        raise text.refusal(
+            start,
+            "this line ends in CRLF and others do not",
+            hint="convert the whole diff to one kind of line end, or make it again with `git diff > change.diff`",
+        )
+    fields: dict[str, bytes] = {}
+    position = end + 1
+    while match := _EXTENDED.match(text.data, position):
+        label, value = match[1].decode("ascii"), match[2]
+        form = _FORMS.get("mode" if label.endswith(" mode") else label)
+        if label in fields or (form is not None and form.fullmatch(value) is None):
+            raise text.refusal(position, "this header line is malformed or is given twice")
+        fields[label] = value
+        position = match.end()
+    if position < text.size:
+        text.line_end(position)
+    incomplete = any((first in fields) != (second in fields) for first, second in _PAIRED)
+    if incomplete or sum(label in fields for label in _EXCLUSIVE) > 1:
+        raise text.refusal(start, "the header of this section is incomplete or contradicts itself")
+    return _Header(start, names, fields), position
+
+
+def _read_content(text: DiffText, position: int) -> _Content:
+    data = text.data
+    if data.startswith(b"--- ", position):
+        names, hunks_start = _read_names(text, position)
+        hunks, end = read_hunks(text, hunks_start)
+        return _Content(end, names, hunks)
+    if data.startswith((b"Binary files ", b"Binary file "), position):
+        end = text.line_end(position)
+        if data.endswith((b" differ", b" has changed"), position, end):  # git's words, and Mercurial's
+            return _Content(end + 1, binary=True)
+    if not data.startswith(b"GIT binary patch\n", position):
+        return _Content(position)
+    # One or two blocks, each of which ends with an empty line.
+    position = start = text.line_end(position) + 1
+    while match := _BINARY_BLOCK.match(data, position):
+        end = data.find(b"\n\n", match.end() - 1)
+        # The coded lines hold no space, so a space means that the block ran into something else.
+        if end < 0 or data.find(b" ", match.end(), end) >= 0:
+            raise text.refusal(position, "this binary patch is cut off: expected coded lines and then an empty line")
+        position = end + 2
+    if position == start:
+        raise text.refusal(position, "expected `literal` or `delta` and a size")
+    return _Content(position, binary=True)
+
+
+def _git_change(text: DiffText, header: _Header, content: _Content) -> FileChange:
+    fields, names = header.fields, content.names
+    move = next((kind for kind in ("rename", "copy") if f"{kind} from" in fields), None)
+    stated = _git_paths(header.names, names) if move is None else _moved_paths(fields, move, names)
+    if stated is None:
+        raise text.refusal(
+            header.start,
+            "the names in this section contradict each other or cannot be told apart",
+            hint="make the diff again with `git diff --src-prefix=a/ --dst-prefix=b/`",
+        )
+    old_path, new_path = text.path(header.start, stated[0]), text.path(header.start, stated[1])
+    if move is not None:
+        status = FileStatus.RENAMED if move == "rename" else FileStatus.COPIED
+    elif "new file mode" in fields or (names and names.old == _NO_FILE):
+        status = FileStatus.ADDED
+    elif "deleted file mode" in fields or (names and names.new == _NO_FILE):
+        status = FileStatus.DELETED
+    else:
+        status = FileStatus.MODIFIED if old_path == new_path else FileStatus.RENAMED
+    index = _FORMS["index"].fullmatch(fields.get("index", b""))
+    blobs = [blob.decode("ascii") if blob.strip(b"0") else None for blob in index.group(1, 2)] if index else [None] * 2
+    mode = index[3].decode("ascii") if index and index[3] else None
+    similarity = header.text_of("similarity index")
+    has_old, has_new = status is not FileStatus.ADDED, status is not FileStatus.DELETED
+    return FileChange(
+        old_path=old_path if has_old else None,
+        new_path=new_path if has_new else None,
+        status=status,
+        old_mode=header.text_of("old mode") or header.text_of("deleted file mode") or (mode if has_old else None),
+        new_mode=header.text_of("new mode") or header.text_of("new file mode") or (mode if has_new else None),
+        old_blob=blobs[0],
+        new_blob=blobs[1],
+        similarity=int(similarity[:-1]) if similarity else None,
+        binary=content.binary,
+        hunks=content.hunks,
+    )
+
+
+def _may_be_without_hunks(header: _Header, change: FileChange) -> bool:
+    """An empty file came or went, only the mode or only the name changed."""
+    if "index" in header.fields:
+        known = [blob for blob in (change.old_blob, change.new_blob) if blob]
+        one_sided = change.status in (FileStatus.ADDED, FileStatus.DELETED)
+        return one_sided and all(any(empty.startswith(blob) for empty in _EMPTY_BLOBS) for blob in known)
+    return change.similarity in (None, 100) and bool(header.fields)
+
+
+def _moved_paths(fields: Mapping[str, bytes], move: str, names: _Names | None) -> tuple[bytes, bytes] | None:
+    """The paths that the rename or copy lines give, unless the name lines say otherwise."""
+    old, new = unquote(fields[f"{move} from"]), unquote(fields[f"{move} to"])
+    if old is None or new is None or (names and not (names.old.endswith(old) and names.new.endswith(new))):
+        return None
+    return old, new
+
+
+def _git_paths(line: bytes, names: _Names | None) -> tuple[bytes, bytes] | None:
+    """The old and the new path of a section without rename or copy lines, from its first line and its name lines.
+
+    They differ only where two files were compared outside of a repository. None when the names contradict each
+    other or cannot be told apart.
+    """
+    written = _split_names(line)
+    if written is None and names is not None:
+        # Where the prefixes differ in length, one of the names is known from its own line.
+        if names.new != _NO_FILE and line.endswith(b" " + names.new):
+            written = line[: -len(names.new) - 1], names.new
+        elif names.old != _NO_FILE and line.startswith(names.old + b" "):
+            written = names.old, line[len(names.old) + 1 :]
+    if written is None or (
+        names and (names.old not in (written[0], _NO_FILE) or names.new not in (written[1], _NO_FILE))
+    ):
+        return None
+    old, new = written
+    shared = _shared_path(old, new)
+    if shared is not None:
+        return shared, shared
+    two_files = names and _NO_FILE not in (names.old, names.new) and old.startswith(b"a/") and new.startswith(b"b/")
+    return (old[2:], new[2:]) if two_files else None
+
+
+def _split_names(line: bytes) -> tuple[bytes, bytes] | None:
+    """Both names of a `diff --git` line. Unquoted, they are equal behind prefixes of one length: cut in the middle."""
+    is_quoted = line.startswith(b'"') or line.endswith(b'"')
+    cut = line.find(b' "') if is_quoted else len(line) // 2
+    if line.startswith(b'"'):
+        cut = quoted_length(line) or 0
+    if line[cut : cut + 1] != b" ":
+        return None
+    old, new = unquote(line[:cut]), unquote(line[cut + 1 :])
+    if old is None or new is None or (not is_quoted and _shared_path(old, new) is None):
+        return None
+    return old, new

@@ -1,28 +1,39 @@
-"""A project's words on how to review, from the revision that may be believed, and whether a change touches them.
+"""What is known about a change besides its lines: the project's guidance, the author's intent, how far a line has got.
 
-Of a trusted change they come from the reviewed tree itself; of any other from its base, since whoever wrote the change
-may have written them too. Symbolic links are never followed.
+Guidance of a trusted change comes from the reviewed tree itself, of any other from its base, since whoever wrote the
+change may have written that too. Symbolic links are never followed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from codeloupe.git.blobs import Entry, list_entries
-from codeloupe.git.command import Place, git
-from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
-from codeloupe.git.repository import Repository
+from codeloupe.errors import CodeloupeError
+from codeloupe.git.command import Place, git, try_git
+from codeloupe.git.repository import (
+    DIFF_ATTRIBUTES,
+    REGULAR_MODES,
+    Repository,
+    blob_sizes,
+    copy_index,
+    in_engine,
+    list_entries,
+    read_file_at,
+    read_head,
+    read_objects,
+    temporary_engine,
+)
 from codeloupe.git.scopes import Side, Sides
 from codeloupe.git.snapshot import place_of, read_regular_files
-from codeloupe.model.change import SYMLINK_MODE, Change
-from codeloupe.model.material import GuidanceFile
+from codeloupe.model.change import SYMLINK_MODE, Change, GuidanceFile, Intent, Moment, ScopeKind
+from codeloupe.model.ports import MomentOf
 
 GUIDANCE_NAMES = ("REVIEW.md", "AGENTS.md", "CLAUDE.md")
 # What else tells a review what to do: the configuration, and the list of findings that do not count.
 _STEERING_NAMES = frozenset((*GUIDANCE_NAMES, "codeloupe.yaml", "codeloupe.yml", "codeloupe-baseline.yaml"))
-_REGULAR_MODES = ("100644", "100755")
 # No call is told more than a part of this.
 _KEPT_BYTES = 16_000
 _MAX_BLOB_BYTES = 1_000_000
@@ -31,6 +42,11 @@ _MAX_FOLDERS = 5_000
 _MAX_FILES = 200
 _NOT_READ = "[this file could not be read]"
 _LINK = "it is a symbolic link, and those are not followed"
+_MAX_COMMITS = 20
+_MESSAGE_CHARACTERS = 2_000
+# They say who was there, not what the change does.
+_TRAILER = re.compile(r"(?:[A-Za-z-]{1,40}-by|cc|change-id|reviewed-on|git-svn-id)\s?:", re.IGNORECASE)
+_MOST_BRANCHES = 10
 
 
 async def read_guidance(
@@ -47,8 +63,20 @@ async def read_guidance(
     with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
         if tree is None:
             copy_index(repository.index, git_dir)
-        found, links = await _read_entries(in_engine(git_dir), tree, _places(paths))
-        return _texts(found) + _unused(links)
+        return await _read_tree(in_engine(git_dir), tree, _places(paths))
+
+
+async def _read_tree(place: Place, tree: str | None, places: list[str]) -> tuple[GuidanceFile, ...]:
+    # git takes a name that leaves the tree, which only a forged tree has, for a mistake of ours.
+    rank = {name: number for number, name in enumerate(places) if place_of(Path(), name) is not None}
+    listed = [entry for entry in await list_entries(place, tree, list(rank)) if entry.path in rank]
+    listed.sort(key=lambda entry: rank[entry.path])
+    chosen = [entry for entry in listed if entry.mode in REGULAR_MODES][:_MAX_FILES]
+    # Asked for first, so that an enormous one is never read.
+    sizes = await blob_sizes(place, (entry.blob for entry in chosen))
+    blobs = await read_objects(place, [name for name, size in sizes.items() if size <= _MAX_BLOB_BYTES])
+    found = {entry.path: blobs[entry.blob][:_KEPT_BYTES] if entry.blob in blobs else None for entry in chosen}
+    return _files(found, [entry.path for entry in listed if entry.mode == SYMLINK_MODE])
 
 
 async def read_working_guidance(repository: Repository, paths: Iterable[str]) -> tuple[GuidanceFile, ...]:
@@ -58,8 +86,15 @@ async def read_working_guidance(repository: Repository, paths: Iterable[str]) ->
         read_regular_files, repository.root, places, max_bytes=_KEPT_BYTES, max_files=_MAX_FILES
     )
     # A link further up the path leads to other folders, whose guidance speaks of other files.
-    links = [name for name in places if name not in found and (repository.root / name).is_symlink()]
-    return _texts(found) + _unused(links)
+    return _files(found, [name for name in places if name not in found and (repository.root / name).is_symlink()])
+
+
+def _files(found: Mapping[str, bytes | None], links: Iterable[str]) -> tuple[GuidanceFile, ...]:
+    read = (
+        GuidanceFile(path, _NOT_READ if content is None else content.decode("utf-8-sig", "replace"))
+        for path, content in found.items()
+    )
+    return (*read, *(GuidanceFile(name, "", _LINK) for name in links))
 
 
 def guidance_changed(change: Change) -> tuple[str, ...]:
@@ -73,70 +108,82 @@ def guidance_changed(change: Change) -> tuple[str, ...]:
 
 def _places(paths: Iterable[str]) -> list[str]:
     """Where guidance for some files may be, the outermost first."""
-    folders: dict[str, None] = {"": None}
+    folders = {""}
     for path in paths:
-        for folder in _folders_above(path):
-            if len(folders) >= _MAX_FOLDERS:
-                break
-            folders[folder] = None
+        end = path.find("/")
+        while end >= 0 and len(folders) < _MAX_FOLDERS:
+            folders.add(path[:end])
+            end = path.find("/", end + 1)
     ranked = sorted(folders, key=lambda folder: (folder.count("/") + bool(folder), folder))
     return [f"{folder}/{name}" if folder else name for folder in ranked for name in GUIDANCE_NAMES]
 
 
-def _folders_above(path: str) -> Iterator[str]:
-    end = path.find("/")
-    while end >= 0:
-        yield path[:end]
-        end = path.find("/", end + 1)
+async def read_intent(repository: Repository, sides: Sides, *, context: str = "") -> Intent:
+    """The messages of the commits under review, the newest first; none for what is not committed.
+
+    The title is the branch of a branch, the subject of a single commit. Raises GitFailed when git cannot read them.
+    """
+    scope, messages, title = sides.scope, list[tuple[str, str]](), ""
+    if scope.kind is ScopeKind.BRANCH:
+        head = await read_head(repository)
+        title = head.branch or ""
+        messages = [] if head.sha is None else await _messages(repository, sides.base, head.sha)
+    elif scope.head is not None and scope.kind in (ScopeKind.RANGE, ScopeKind.COMMIT, ScopeKind.PULL_REQUEST):
+        messages = await _messages(repository, None if scope.kind is ScopeKind.COMMIT else sides.base, scope.head)
+        if len(messages) == 1:
+            title, messages = messages[0][0], [("", messages[0][1])]
+    texts = ("\n\n".join(filter(None, message)) for message in messages)
+    return Intent(title=title, messages=tuple(filter(None, texts)), context=context)
 
 
-async def _read_entries(place: Place, tree: str | None, places: list[str]) -> tuple[dict[str, bytes | None], list[str]]:
-    """The first bytes of those that are regular files, and the names of those that are links."""
-    # git takes a name that leaves the tree, which only a forged tree has, for a mistake of ours.
-    rank = {name: number for number, name in enumerate(places) if place_of(Path(), name) is not None}
-    listed = await list_entries(place, tree, list(rank))
-    entries = [entry for entry in listed if entry.path in rank and entry.mode in _REGULAR_MODES]
-    chosen = sorted(entries, key=lambda entry: rank[entry.path])[:_MAX_FILES]
-    blobs = await _read_blobs(place, chosen)
-    links = [entry.path for entry in listed if entry.path in rank and entry.mode == SYMLINK_MODE]
-    return {entry.path: blobs.get(entry.blob) for entry in chosen}, sorted(links, key=lambda name: rank[name])
+async def _messages(repository: Repository, since: str | None, until: str) -> list[tuple[str, str]]:
+    """Subject and body of each commit; merges are left out, except one that was asked for alone."""
+    limits = ("--max-count=1",) if since is None else (f"--max-count={_MAX_COMMITS}", "--no-merges", f"^{since}")
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        words = ("log", "-z", "--no-show-signature", "--no-patch", "--format=tformat:%s%n%n%b")
+        output = await git(in_engine(git_dir), *words, *limits, until, "--")
+    messages: list[tuple[str, str]] = []
+    for record in output.decode("utf-8", "replace").split("\0"):
+        if record.strip():
+            subject, _, body = record.partition("\n\n")
+            lines = body.strip()[:_MESSAGE_CHARACTERS].split("\n")
+            kept = "\n".join(line for line in lines if not _TRAILER.match(line)).strip()
+            messages.append((subject.strip()[:_MESSAGE_CHARACTERS], kept))
+    return messages
 
 
-async def _read_blobs(place: Place, entries: Iterable[Entry]) -> dict[str, bytes]:
-    """The first bytes of each blob that is here and not too large."""
-    names = list(dict.fromkeys(entry.blob for entry in entries))
-    if not names:
-        return {}
-    # Asked for first, so that an enormous one is never read.
-    sizes = (await git(place, "cat-file", "--batch-check", stdin=_lines(names))).split(b"\n")
-    readable = [name for name, facts in zip(names, sizes, strict=False) if _is_readable(facts)]
-    output = await git(place, "cat-file", "--batch", stdin=_lines(readable)) if readable else b""
-    found: dict[str, bytes] = {}
-    position = 0
-    for name in readable:
-        end = output.index(b"\n", position)
-        size = int(output[position:end].rsplit(b" ", 1)[1])
-        found[name] = output[end + 1 : end + 1 + min(size, _KEPT_BYTES)]
-        position = end + 1 + size + 1
-    return found
+def moments_in(repository: Repository, sides: Sides) -> MomentOf:
+    """Tells how far a line of the new side has got. UNKNOWN where git does not say; never raises for that."""
+
+    async def moment_of(file: str, line: bytes) -> Moment:
+        if sides.scope.kind is ScopeKind.PULL_REQUEST:
+            return Moment.PUSHED
+        try:
+            return await _moment(repository, sides, file, line)
+        except (CodeloupeError, OSError, ValueError):  # it only chooses the words of an advice
+            return Moment.UNKNOWN
+
+    return moment_of
 
 
-def _is_readable(facts: bytes) -> bool:
-    """Of a line `name type size`, or `name missing`."""
-    words = facts.split(b" ")
-    return words[1:2] == [b"blob"] and int(words[2]) <= _MAX_BLOB_BYTES
+async def _moment(repository: Repository, sides: Sides, file: str, line: bytes) -> Moment:
+    async def holds(commit: str) -> bool:
+        content = await read_file_at(repository, commit, file)
+        return content is not None and line.rstrip(b"\r") in (row.rstrip(b"\r") for row in content.split(b"\n"))
 
+    async def remote_branches(*words: str) -> list[str]:
+        form = ("for-each-ref", "--sort=-committerdate", "--format=%(objectname)")
+        return (
+            (await try_git(repository.place, *form, *words, "refs/remotes")).stdout.decode("ascii", "replace").split()
+        )
 
-def _lines(names: Iterable[str]) -> bytes:
-    return b"".join(name.encode("ascii") + b"\n" for name in names)
-
-
-def _unused(links: Iterable[str]) -> tuple[GuidanceFile, ...]:
-    return tuple(GuidanceFile(name, "", _LINK) for name in links)
-
-
-def _texts(found: Mapping[str, bytes | None]) -> tuple[GuidanceFile, ...]:
-    return tuple(
-        GuidanceFile(path, _NOT_READ if content is None else content.decode("utf-8-sig", "replace"))
-        for path, content in found.items()
-    )
+    if sides.side is not Side.COMMIT:
+        head = (await read_head(repository)).sha
+        if head is None or not await holds(head):
+            return Moment.STAGED if sides.side is Side.INDEX else Moment.UNCOMMITTED
+    if sides.head is not None and await remote_branches("--count=1", "--contains", sides.head):
+        return Moment.PUSHED
+    for branch in await remote_branches(f"--count={_MOST_BRANCHES}"):
+        if await holds(branch):
+            return Moment.PUSHED
+    return Moment.COMMITTED

@@ -1,43 +1,68 @@
-"""Finding a repository and resolving names in it to object names. Everything after that speaks in object names."""
+"""Opening a repository, resolving names in it to object names, and reading its objects.
+
+Names are looked up in the reviewed repository itself. Content is read through an engine: a repository of our own in
+a temporary directory that borrows the objects (as an alternate) and the list of shallow commits, and nothing else: no
+configuration, no hooks, no filter, diff or merge drivers, no refs. Attributes that name drivers or hide content are
+overruled.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
 import re
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from codeloupe.errors import NotARepository, RevisionError
-from codeloupe.git.command import MINIMUM_VERSION, Place, ask_git, both, failure, git, git_for_user, try_git
-from codeloupe.git.engine import Sources
-from codeloupe.system.command import Completed
+from codeloupe.errors import NotARepository, RevisionError, UsageError
+from codeloupe.git.command import MINIMUM_VERSION, Place, failure, git, git_for_user, try_git
+from codeloupe.model.change import SUBMODULE_MODE
+from codeloupe.system.directories import temporary_directory
+from codeloupe.system.process import Completed
 
-_REMOTE_HEAD = "refs/remotes/origin/HEAD"
-_USUAL_BASES = tuple(
-    f"refs/{where}/{name}" for name in ("main", "master", "develop") for where in ("heads", "remotes/origin")
+# For reading diffs: drivers off; text and eol stay, or a CRLF checkout would differ in every line.
+DIFF_ATTRIBUTES = "* !filter !diff !merge !ident\n"
+# For exports: every file byte for byte as in its blob.
+EXPORT_ATTRIBUTES = "* !filter !diff !merge !ident !text !eol !working-tree-encoding !export-ignore !export-subst\n"
+OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+REGULAR_MODES = ("100644", "100755")
+
+_USUAL_NAMES = ("main", "master", "develop")
+_USUAL_BASES = (
+    "refs/remotes/origin/HEAD",
+    *(f"refs/{where}/{name}" for name in _USUAL_NAMES for where in ("heads", "remotes/origin")),
 )
 # Values that change how a working tree is compared; each is harmless, and anything else is left out. What tells git
 # to trust a file's times and size is not among them: it would only save reading the file.
-_COMPARISON_KEYS = "autocrlf|eol|filemode|precomposeunicode|symlinks"
+_COMPARISON_KEYS = frozenset(f"core.{key}" for key in ("autocrlf", "eol", "filemode", "precomposeunicode", "symlinks"))
 _COMPARISON_VALUES = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", "input", "lf", "crlf", "native"})
-_OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+# The system limits how much may stand on a command line; beyond this the whole list is read instead.
+_MAX_ARGUMENT_BYTES = 64_000
+
+# What git is asked about a repository, all at once. A pattern with brackets is one name that need not exist.
+_GLOBS = tuple("--glob=" + re.sub(r"/(\w)(\w+)$", r"/[\1]\2", ref) for ref in _USUAL_BASES)
+_FACTS = (
+    *("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--git-path", "index"),
+    *("--git-path", "objects", "--git-path", "shallow", "--show-object-format", "--is-shallow-repository"),
+)
+_FACT_LINES = 7
+_NAMES = (*_GLOBS, "HEAD^{commit}", "--symbolic-full-name", *_GLOBS, "HEAD")
 
 
-class Repository(Struct, frozen=True):
-    """A git work tree. `root` is the directory that holds `.git`, whatever core.worktree claims."""
+class Sources(Struct, frozen=True):
+    """The parts of the reviewed repository that an engine borrows."""
 
-    root: Path
-    git_dir: Path
-    common_dir: Path
-    index: Path
-    sources: Sources
-    shallow: bool
-
-    @property
-    def place(self) -> Place:
-        """For commands that only look up names; content is read through an engine."""
-        return Place(self.git_dir, work_tree=self.root)
+    objects: Path
+    shallow: Path
+    object_format: str
 
 
 class Head(Struct, frozen=True):
@@ -55,74 +80,137 @@ class BaseBranch(Struct, frozen=True):
     checked_out: bool
 
 
-# What git is asked about a repository, and how many lines its answer has.
-_FACTS = (
-    *("rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir", "--git-path", "index"),
-    *("--git-path", "objects", "--git-path", "shallow", "--show-object-format", "--is-shallow-repository"),
-)
-_FACT_LINES = 7
+class Entry(NamedTuple):
+    """One file of a tree or an index: a regular file or a symbolic link."""
+
+    mode: str
+    blob: str
+    path: str
+
+
+class _Known(Struct):
+    """What git has said about a repository already; it is not asked twice.
+
+    `entries` are the changed files of a commit or the index, by the sides of the change.
+    """
+
+    head: Head | None = None
+    bases: tuple[tuple[str, str], ...] | None = None
+    config: tuple[tuple[str, str, str | None], ...] | None = None
+    entries: dict[object, dict[str, Entry]] = field(default_factory=dict)
+
+
+class Repository(Struct, frozen=True):
+    """A git work tree. `root` is the directory that holds `.git`, whatever core.worktree claims.
+
+    One that `remembers` tells HEAD, the usual base branches and the configuration as they were when git was first
+    asked. Others ask again each time.
+    """
+
+    root: Path
+    git_dir: Path
+    common_dir: Path
+    index: Path
+    sources: Sources
+    shallow: bool
+    remembers: bool = False
+    known: _Known = field(default_factory=_Known)
+
+    @property
+    def place(self) -> Place:
+        """For commands that only look up names; content is read through an engine."""
+        return Place(self.git_dir, work_tree=self.root)
+
+
+_opened: ContextVar[dict[Path, Repository] | None] = ContextVar("opened", default=None)
+
+
+@contextmanager
+def opening_once() -> Iterator[None]:
+    """Within this context each repository is opened once and remembers: all who ask see one HEAD, git answers once."""
+    token = _opened.set({})
+    try:
+        yield
+    finally:
+        _opened.reset(token)
 
 
 async def open_repository(start: Path) -> Repository:
-    """The repository that holds `start`; raises NotARepository in words."""
+    """The repository that holds `start`; raises NotARepository."""
     root = find_root(start)
+    opened = _opened.get()
+    if opened is not None and root in opened:
+        return opened[root]
     # The work tree is named, or git would go to where the repository's configuration says it is.
-    return _opened(root, await try_git(Place(root / ".git", work_tree=root), *_FACTS))
-
-
-def open_repository_now(start: Path) -> Repository:
-    """As `open_repository`, where there is no event loop."""
-    root = find_root(start)
-    return _opened(root, ask_git(Place(root / ".git", work_tree=root), *_FACTS))
-
-
-def _opened(root: Path, completed: Completed) -> Repository:
-    if completed.exit_code != 0:
+    completed = await try_git(Place(root / ".git", work_tree=root), *_FACTS, *_NAMES)
+    lines = os.fsdecode(completed.stdout).split("\n")[:-1]
+    if completed.exit_code != 0 and len(lines) < _FACT_LINES:
         reason = failure("rev-parse", completed)
         raise NotARepository(
             f"{root} has a .git that git cannot read: {reason.message}", hint="run git status there to see why"
         ) from reason
-    lines = os.fsdecode(completed.stdout).split("\n")[:-1]
-    if len(lines) != _FACT_LINES:
-        raise _not_understood(root, lines)
-    git_dir, common_dir, index, objects, shallow, object_format, is_shallow = lines
-    return Repository(
+    git_dir, common_dir, index, objects, shallow, object_format, is_shallow = _facts(root, lines)
+    repository = Repository(
         root=root,
         git_dir=Path(git_dir),
         common_dir=Path(common_dir),
         index=_current_index(Path(index), Path(git_dir), root),
         sources=Sources(Path(objects), Path(shallow), object_format),
         shallow=is_shallow == "true",
+        remembers=opened is not None,
+        known=_Known() if opened is None else _known(completed, lines[_FACT_LINES:]),
     )
+    if opened is not None:
+        opened[root] = repository
+    return repository
 
 
-def _not_understood(root: Path, lines: list[str]) -> NotARepository:
+def open_repository_now(start: Path) -> Repository:
+    """As `open_repository`, where no event loop runs."""
+    return asyncio.run(open_repository(start))
+
+
+def _facts(root: Path, lines: list[str]) -> list[str]:
     # An option that git does not know yet is printed as it is.
-    if not lines or lines[0].startswith("--"):
+    if not lines or any(line.startswith("--") for line in lines[:_FACT_LINES]):
         wanted = ".".join(map(str, MINIMUM_VERSION))
-        return NotARepository(
+        raise NotARepository(
             f"git does not answer what codeloupe asks about {root}",
             hint=f"install git {wanted} or newer; `git --version` shows which one is installed",
         )
-    return NotARepository(f"the path of the repository {str(root)!r} contains a line break", hint="move it elsewhere")
+    if len(lines) < _FACT_LINES or lines[_FACT_LINES - 1] not in ("true", "false"):
+        raise NotARepository(
+            f"the path of the repository {str(root)!r} contains a line break", hint="move it elsewhere"
+        )
+    return lines[:_FACT_LINES]
+
+
+def _known(completed: Completed, lines: list[str]) -> _Known:
+    """HEAD and the usual bases, the likeliest first; nothing where git did not say all of it."""
+    count = len(lines) // 2 - 1
+    objects, names = lines[: count + 1], lines[count + 1 :]
+    if completed.exit_code or len(objects) != len(names) or not all(map(OBJECT_NAME.fullmatch, objects)):
+        return _Known()
+    branch = names[-1].removeprefix("refs/heads/") if names[-1].startswith("refs/heads/") else None
+    return _Known(Head(objects[-1], branch), tuple(zip(names[:-1], objects[:-1], strict=True)))
 
 
 def find_root(start: Path) -> Path:
-    """The directory of the repository that holds `start`; raises NotARepository in words. Git is not asked."""
-    if not os.path.isdir(start):  # noqa: PTH112 - Path.is_dir raises below a folder that may not be entered
-        hint = "give --repo a directory inside a git repository"
-        raise NotARepository(f"{start} {_why_no_directory(start)}", hint=hint)
+    """The directory of the repository that holds `start`; raises NotARepository. Git is not asked."""
     try:
+        if not os.path.isdir(start):  # noqa: PTH112 - Path.is_dir raises below a folder that may not be entered
+            raise NotARepository(
+                f"{start} {_why_no_directory(start)}", hint="give --repo a directory inside a git repository"
+            )
         here = start.resolve()
     except OSError as error:
         raise NotARepository(
-            f"{start} cannot be looked at: {error.strerror or error}",
-            hint="go to a directory that is there",
+            f"{start} cannot be looked at: {error.strerror or error}", hint="go to a directory that is there"
         ) from error
     for directory in (here, *here.parents):
         if os.path.lexists(directory / ".git"):
             return directory
-        if _looks_bare(directory):
+        if all(os.path.exists(directory / name) for name in ("HEAD", "objects", "refs")):  # noqa: PTH110 - as above
             raise NotARepository(
                 f"{directory} is a bare repository or the inside of one: there is no working tree to review",
                 hint="clone it, and run codeloupe in the clone",
@@ -143,14 +231,9 @@ def _why_no_directory(start: Path) -> str:
     return "is not a directory"
 
 
-def _looks_bare(directory: Path) -> bool:
-    return all(os.path.exists(directory / name) for name in ("HEAD", "objects", "refs"))  # noqa: PTH110 - as above
-
-
 def _current_index(index: Path, git_dir: Path, root: Path) -> Path:
     """Inside a commit hook git names a temporary index; it is honoured when it lies in the repository's own folder."""
-    named = os.environ.get("GIT_INDEX_FILE")
-    if named:
+    if named := os.environ.get("GIT_INDEX_FILE"):
         # git starts its hooks at the root, and a hook may have gone elsewhere before it came here.
         path = (root / named).resolve()
         if path.is_file() and path.is_relative_to(git_dir.resolve()):
@@ -160,26 +243,43 @@ def _current_index(index: Path, git_dir: Path, root: Path) -> Path:
 
 async def resolve(repository: Repository, revision: str) -> str:
     """The commit a revision names; raises RevisionError when there is none or more than one."""
-    if revision.startswith("-"):
-        raise RevisionError(
-            f"{revision!r} is not a revision: it begins with a dash",
-            hint="give a branch, a tag or a commit; options go before it",
-        )
-    if not revision or "\0" in revision:
-        raise RevisionError(f"{revision!r} is not a revision", hint="give a branch, a tag or a commit")
-    completed = await try_git(repository.place, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
-    if "is ambiguous" in completed.stderr and revision != "HEAD":
-        raise RevisionError(
+    return (await resolve_all(repository, (revision,)))[0]
+
+
+async def resolve_all(repository: Repository, revisions: Sequence[str]) -> list[str]:
+    """The commits that some revisions name, with one question to git. Raises RevisionError for the first wrong one."""
+    for revision in revisions:
+        if revision.startswith("-"):
+            raise RevisionError(
+                f"{revision!r} is not a revision: it begins with a dash",
+                hint="give a branch, a tag or a commit; options go before it",
+            )
+        if not revision or "\0" in revision:
+            raise RevisionError(f"{revision!r} is not a revision", hint="give a branch, a tag or a commit")
+    if repository.known.head and repository.known.head.sha and set(revisions) == {"HEAD"}:
+        return [repository.known.head.sha] * len(revisions)
+    names = [f"{revision}^{{commit}}" for revision in revisions]
+    verify = ("--verify",) if len(names) == 1 else ()
+    completed = await try_git(repository.place, "rev-parse", *verify, "--end-of-options", *names)
+    # Without --verify git repeats that option.
+    found = [line for line in completed.stdout.decode("utf-8", "replace").splitlines() if line != "--end-of-options"]
+    is_ambiguous = "is ambiguous" in completed.stderr and tuple(revisions) != ("HEAD",)
+    is_sound = completed.exit_code == 0 and not is_ambiguous and len(found) == len(names)
+    if is_sound and all(map(OBJECT_NAME.fullmatch, found)):
+        return found
+    if len(revisions) > 1:
+        return [await resolve(repository, revision) for revision in revisions]
+    raise await _not_resolved(repository, revisions[0], completed.stderr, is_ambiguous=is_ambiguous)
+
+
+async def _not_resolved(
+    repository: Repository, revision: str, words: str, *, is_ambiguous: bool
+) -> RevisionError | NotARepository:
+    if is_ambiguous:
+        return RevisionError(
             f"the revision {revision!r} is ambiguous: more than one object or ref has that name",
             hint="give more digits, or the full ref such as refs/heads/NAME or refs/tags/NAME",
         )
-    name = completed.stdout.decode("ascii", "replace").strip()
-    if completed.exit_code != 0 or not _OBJECT_NAME.fullmatch(name):
-        raise await _unknown(repository, revision, completed.stderr)
-    return name
-
-
-async def _unknown(repository: Repository, revision: str, words: str) -> RevisionError | NotARepository:
     if revision == "HEAD" and (await read_head(repository)).sha is None:
         return no_commits(repository)
     if other := re.search(r"dereferences to (\w+) type", words):
@@ -199,15 +299,20 @@ def no_commits(repository: Repository) -> NotARepository:
 
 
 async def read_head(repository: Repository) -> Head:
-    """What is checked out. Raises GitFailed when HEAD names a commit that is not there."""
+    """What is checked out. Raises GitFailed when HEAD names a missing commit."""
+    if repository.known.head is not None:
+        return repository.known.head
     completed = await try_git(repository.place, "rev-parse", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
     if completed.exit_code == 0:
         sha, _, ref = os.fsdecode(completed.stdout).rstrip("\n").partition("\n")
-        return Head(sha, ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None)
-    named = await try_git(repository.place, "rev-parse", "--verify", "--quiet", "HEAD")
-    if named.exit_code == 0:
+        head = Head(sha, ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else None)
+    elif (await try_git(repository.place, "rev-parse", "--verify", "--quiet", "HEAD")).exit_code == 0:
         raise failure("rev-parse", completed)
-    return Head(None, None)
+    else:
+        head = Head(None, None)
+    if repository.remembers:
+        repository.known.head = head
+    return head
 
 
 async def find_base_branch(repository: Repository, configured: str | None) -> BaseBranch | None:
@@ -215,50 +320,45 @@ async def find_base_branch(repository: Repository, configured: str | None) -> Ba
 
     Raises RevisionError when the configured one does not exist, here or at origin.
     """
-    _, base = await find_head_and_base(repository, configured)
-    return base
+    return (await find_head_and_base(repository, configured))[1]
 
 
 async def find_head_and_base(repository: Repository, configured: str | None) -> tuple[Head, BaseBranch | None]:
     """What is checked out, and the base branch as `find_base_branch` finds it; none before the first commit."""
-    names = (_REMOTE_HEAD, *_USUAL_BASES) if configured is None else _homes_of(configured)
-    head, refs = await both(read_head(repository), _list_refs(repository, names))
+    head = await read_head(repository)
     if head.sha is None:
         return head, None
     if configured is not None:
         # A CI checkout has the branch of the change alone, and the others as origin's.
-        name = f"origin/{configured}" if list(refs) == [names[-1]] else configured
-        base = name, await resolve(repository, name)
-    elif refs:
-        base = next(refs[name] for name in names if name in refs)
+        homes = tuple(f"refs/{where}/{configured}" for where in ("heads", "tags", "remotes/origin"))
+        refs = await _list_refs(repository, homes)
+        name = f"origin/{configured}" if [ref for ref, _ in refs] == [homes[-1]] else configured
+        sha = await resolve(repository, name)
     else:
-        return head, None
-    return head, BaseBranch(
-        *base, checked_out=head.branch is not None and head.branch == base[0].removeprefix("origin/")
-    )
+        bases = repository.known.bases
+        bases = await _list_refs(repository, _USUAL_BASES) if bases is None else bases
+        if not bases:
+            return head, None
+        ref, sha = bases[0]
+        name = ref.removeprefix("refs/heads/").removeprefix("refs/remotes/")
+    return head, BaseBranch(name, sha, head.branch is not None and head.branch == name.removeprefix("origin/"))
 
 
 async def pushed_commit(repository: Repository, branch: str) -> str | None:
     """What a branch was at origin when git last talked to it; None where origin is not known to have it."""
     ref = f"refs/remotes/origin/{branch}"
-    return (await _list_refs(repository, (ref,))).get(ref, ("", None))[1]
+    bases = repository.known.bases
+    found = bases if bases is not None and branch in _USUAL_NAMES else await _list_refs(repository, (ref,))
+    return dict(found).get(ref)
 
 
-def _homes_of(name: str) -> tuple[str, ...]:
-    return f"refs/heads/{name}", f"refs/tags/{name}", f"refs/remotes/origin/{name}"
-
-
-async def _list_refs(repository: Repository, names: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-    """Those of some refs that exist, each with the short name of what it stands for and its object."""
-    form = "--format=%(refname)%00%(objectname)%00%(symref)"
-    output = await git(repository.place, "for-each-ref", form, *names)
-    rows = (os.fsdecode(line).split("\0") for line in output.split(b"\n") if line)
+async def _list_refs(repository: Repository, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Those of some refs that exist, in that order: each as what it stands for, and its object."""
+    output = await git(repository.place, "for-each-ref", "--format=%(refname)%00%(objectname)%00%(symref)", *names)
+    rows = [os.fsdecode(line).split("\0") for line in output.split(b"\n") if line]
     # A pattern of for-each-ref names whole folders too.
-    return {name: (_short(target or name), sha) for name, sha, target in rows if name in names}
-
-
-def _short(ref: str) -> str:
-    return ref.removeprefix("refs/heads/").removeprefix("refs/remotes/")
+    found = {name: (target or name, sha) for name, sha, target in rows if name in names}
+    return tuple(found[name] for name in names if name in found)
 
 
 async def merge_base(repository: Repository, one: str, other: str) -> str:
@@ -288,25 +388,185 @@ async def is_lonely_branch(repository: Repository, head: Head) -> bool:
     return head.branch is not None and len((await git(repository.place, *words)).splitlines()) == 1
 
 
+async def read_config(repository: Repository) -> tuple[tuple[str, str, str | None], ...]:
+    """The configuration of the user and the repository: scope, key in lower case, value; None where `=` is missing."""
+    if repository.known.config is not None:
+        return repository.known.config
+    completed = await git_for_user(repository.place, "config", "--null", "--show-scope", "--list")
+    fields = os.fsdecode(completed.stdout).split("\0")
+    pairs = ((scope, entry.partition("\n")) for scope, entry in zip(fields[::2], fields[1::2], strict=False))
+    config = tuple((scope, key, value if sign else None) for scope, (key, sign, value) in pairs)
+    if repository.remembers:
+        repository.known.config = config
+    return config
+
+
+async def origin_url(repository: Repository) -> str | None:
+    """The address of the remote `origin` as the repository's own configuration has it."""
+    rows = await read_config(repository)
+    own = [value for scope, key, value in rows if key == "remote.origin.url" and scope in ("local", "worktree")]
+    return own[-1] if own else None
+
+
 async def comparison_settings(repository: Repository) -> tuple[str, ...]:
     """How this user's git compares a working tree: line ends and file modes as checked `core.*` values, own ignores.
 
     The ignore file is taken from the user's configuration alone, since the repository's could name any file.
     """
-    pattern = f"^core\\.({_COMPARISON_KEYS}|excludesfile)$"
-    completed = await git_for_user(repository.place, "config", "--null", "--show-scope", "--get-regexp", pattern)
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - Path's raises for an unknown user
     # The file system itself tells whether it ignores case; a setting that lies would hide files.
     values = {"core.ignorecase": str((repository.common_dir / "CoNfIg").exists()).lower()}
-    values["core.excludesfile"] = _usual_ignore_file()
-    fields = os.fsdecode(completed.stdout).split("\0")
-    for scope, entry in zip(fields[::2], fields[1::2], strict=False):
-        key, has_value, value = entry.partition("\n")
+    values["core.excludesfile"] = f"{home}/git/ignore"
+    for scope, key, value in await read_config(repository):
         if key == "core.excludesfile" and scope in ("system", "global"):
-            values[key] = os.path.expanduser(value)  # noqa: PTH111 - Path.expanduser raises for an unknown user
-        elif (word := value.lower() if has_value else "true") in _COMPARISON_VALUES and key != "core.excludesfile":
+            values[key] = os.path.expanduser(value or "")  # noqa: PTH111 - as above
+        elif key in _COMPARISON_KEYS and (word := "true" if value is None else value.lower()) in _COMPARISON_VALUES:
             values[key] = word
     return tuple(f"{key}={value}" for key, value in values.items())
 
 
-def _usual_ignore_file() -> str:
-    return os.path.join(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"), "git", "ignore")  # noqa: PTH111, PTH118 - as above
+@contextmanager
+def private_directory() -> Iterator[Path]:
+    """A directory for this user alone, removed at the end, after an error too. Raises UsageError without a place."""
+    with ExitStack() as stack:
+        try:
+            directory = stack.enter_context(temporary_directory())
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UsageError(
+                f"no temporary directory can be made: {reason}", hint="set TMPDIR to a directory that can be written"
+            ) from error
+        yield directory
+
+
+@contextmanager
+def temporary_engine(sources: Sources, attributes: str) -> Iterator[Path]:
+    """A fresh engine repository as a context; it is removed at the end, after an error too."""
+    with private_directory() as directory:
+        git_dir = directory / "engine"
+        # Untracked files are in the engine's index as empty ones, so that object has to exist.
+        empty = object_name("blob", b"", sources.object_format)
+        for folder in ("objects/info", f"objects/{empty[:2]}", "refs", "info"):
+            (git_dir / folder).mkdir(parents=True)
+        (git_dir / "objects" / empty[:2] / empty[2:]).write_bytes(zlib.compress(b"blob 0\0"))
+        (git_dir / "HEAD").write_text("ref: refs/heads/none\n", encoding="ascii")
+        extension = f"[extensions]\n\tobjectFormat = {sources.object_format}\n"
+        config = "[core]\n\trepositoryformatversion = 1\n\tbare = false\n"
+        config += extension if sources.object_format != "sha1" else ""
+        (git_dir / "config").write_text(config, encoding="ascii")
+        (git_dir / "info" / "attributes").write_text(attributes, encoding="ascii")
+        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(sources.objects) + b"\n")
+        borrow(sources.shallow, git_dir / "shallow")
+        yield git_dir
+
+
+def borrow(file: Path, target: Path) -> None:
+    """Copy one file of the reviewed repository into an engine, if it is there. Raises NotARepository.
+
+    The modification time is kept: git compares the index's with those of files, to notice an edit made in the
+    same moment.
+    """
+    try:
+        if file.is_file():
+            shutil.copyfile(file, target)
+            times = file.stat()
+            os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise NotARepository(
+            f"{file}, a part of the repository, cannot be read: {reason}",
+            hint="run codeloupe as a user who may read the whole repository",
+        ) from error
+
+
+def copy_index(index: Path, git_dir: Path) -> Path:
+    """Copy an index, and the shared part of a split one, into the engine. Raises NotARepository."""
+    target = git_dir / "index"
+    borrow(index, target)
+    for shared in index.parent.glob("sharedindex.*"):
+        borrow(shared, git_dir / shared.name)
+    return target
+
+
+def in_engine(git_dir: Path, *settings: str, work_tree: Path | None = None) -> Place:
+    """The place for commands that read through the engine."""
+    return Place(git_dir, work_tree=work_tree, index_file=git_dir / "index", settings=settings)
+
+
+def object_name(kind: str, content: bytes, object_format: str) -> str:
+    """The name git gives to an object."""
+    framed = f"{kind} {len(content)}".encode("ascii") + b"\0" + content
+    return hashlib.new(object_format, framed, usedforsecurity=False).hexdigest()
+
+
+async def list_entries(place: Place, tree: str | None, paths: Sequence[str] | None) -> list[Entry]:
+    """The files of a tree, or of the index when `tree` is None; of submodules nothing.
+
+    With `paths` at least those of them that are there. No path is checked: a hostile tree may hold any name.
+    """
+    verb = ("ls-files", "--stage", "-z") if tree is None else ("ls-tree", "-r", "-z", "--full-tree", tree)
+    if paths is not None and not paths:
+        return []
+    few = paths is not None and sum(len(os.fsencode(path)) + 1 for path in paths) < _MAX_ARGUMENT_BYTES
+    output = await git(place, *verb, "--", *(paths if paths and few else ()))
+    entries: list[Entry] = []
+    for record in filter(None, output.split(b"\0")):
+        # `mode blob stage` of an index, or `mode type blob` of a tree, then a tab and the path.
+        facts, _, path = record.partition(b"\t")
+        mode, first, second = facts.decode("ascii").split(" ")
+        if mode != SUBMODULE_MODE:
+            entries.append(Entry(mode, first if tree is None else second, os.fsdecode(path)))
+    return entries
+
+
+async def read_file_at(repository: Repository, revision: str, path: str) -> bytes | None:
+    """A regular file's content in a revision, or None; a symbolic link is not followed and counts as none."""
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        place = in_engine(git_dir)
+        for entry in await list_entries(place, revision, [path]):
+            if entry.path == path and entry.mode in REGULAR_MODES:
+                return await git(place, "cat-file", "blob", entry.blob)
+    return None
+
+
+async def blob_sizes(place: Place, names: Iterable[str]) -> dict[str, int]:
+    """The sizes of those blobs that are here. Raises GitFailed when git cannot tell."""
+    asked = b"".join(name.encode("ascii") + b"\n" for name in dict.fromkeys(names))
+    output = await git(place, "cat-file", "--batch-check", stdin=asked) if asked else b""
+    facts = (line.decode("ascii").split(" ") for line in output.split(b"\n"))
+    return {words[0]: int(words[2]) for words in facts if words[1:2] == ["blob"]}
+
+
+async def read_blobs(repository: Repository, names: Iterable[str], *, max_bytes: int) -> dict[str, bytes]:
+    """The content of those blobs that are here, in order, as many as have room in the limit. Raises GitFailed."""
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        wanted: list[str] = []
+        left = max_bytes
+        # Asked for first, so that an enormous one is never read.
+        for name, size in (await blob_sizes(in_engine(git_dir), names)).items():
+            if size <= left:
+                wanted.append(name)
+                left -= size
+        return await read_objects(in_engine(git_dir), wanted)
+
+
+async def read_objects(place: Place, names: Sequence[str], *, max_bytes: int | None = None) -> dict[str, bytes]:
+    """The content of those objects that are here and blobs, by the names they were asked for by.
+
+    Raises GitFailed, and OutputTooLarge beyond `max_bytes`.
+    """
+    asked = b"".join(os.fsencode(name) + b"\n" for name in names)
+    output = await git(place, "cat-file", "--batch", stdin=asked, max_bytes=max_bytes) if asked else b""
+    found: dict[str, bytes] = {}
+    position = 0
+    for name in names:
+        # The line `name type size`, the content and a line end; or a line that says it is missing.
+        end = output.index(b"\n", position)
+        facts = output[position:end].rsplit(b" ", 2)
+        position = end + 1
+        if facts[-1].isdigit():
+            size = int(facts[-1])
+            if facts[-2] == b"blob":
+                found[name] = output[position : position + size]
+            position += size + 1
+    return found

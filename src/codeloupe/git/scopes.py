@@ -9,8 +9,7 @@ from typing import assert_never
 from msgspec import Struct
 
 from codeloupe.errors import NotARepository, RevisionError
-from codeloupe.git.command import Place, both, git
-from codeloupe.git.engine import object_name
+from codeloupe.git.command import Place, git
 from codeloupe.git.repository import (
     Head,
     Repository,
@@ -18,10 +17,12 @@ from codeloupe.git.repository import (
     is_lonely_branch,
     merge_base,
     no_commits,
+    object_name,
     open_repository,
     pushed_commit,
     read_head,
     resolve,
+    resolve_all,
 )
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.scope import (
@@ -60,7 +61,7 @@ class Sides(Struct, frozen=True):
 
 
 async def resolve_scope(repository: Repository, request: ScopeRequest, *, base_branch: str | None) -> Sides:
-    """Resolve every name once. Raises RevisionError or NotARepository in words."""
+    """Resolve every name once. Raises RevisionError or NotARepository."""
     match request:
         case DefaultScope():
             return await _default(repository, base_branch)
@@ -70,8 +71,8 @@ async def resolve_scope(repository: Repository, request: ScopeRequest, *, base_b
         case StagedScope():
             return _against_head(repository, await read_head(repository), Side.INDEX, "staged changes")
         case BaseScope(revision):
-            sha, head = await both(resolve(repository, revision), read_head(repository))
-            return await _branch(repository, head, revision, sha)
+            sha = await resolve(repository, revision)
+            return await _branch(repository, await read_head(repository), revision, sha)
         case RangeScope(text):
             return await _range(repository, text)
         case CommitScope(revision):
@@ -112,15 +113,13 @@ async def believed_base(
             return sides.scope.base if named else None
         pushed = await pushed_commit(repository, head.branch) if base.checked_out and head.branch else None
         tip = pushed or base.sha
-        if sides.scope.base is None or (sides.head is not None and await _is_part_of(repository, sides.head, tip)):
+        if sides.scope.base is None:
+            return None
+        if sides.head is not None and await merge_base(repository, sides.head, tip) == sides.head:
             return None
         return await merge_base(repository, tip, sides.scope.base)
     except RevisionError:  # no such branch, or no common history: nothing is known
         return None
-
-
-async def _is_part_of(repository: Repository, commit: str, tip: str) -> bool:
-    return await merge_base(repository, commit, tip) == commit
 
 
 async def _default(repository: Repository, base_branch: str | None) -> Sides:
@@ -169,7 +168,7 @@ async def _range(repository: Repository, text: str) -> Sides:
         return Sides(
             Scope(ScopeKind.RANGE, None, end, f"everything up to {end[:12]}"), _empty_tree(repository), Side.COMMIT
         )
-    start, end = await both(resolve(repository, left), resolve(repository, right))
+    start, end = await resolve_all(repository, (left, right))
     base = await merge_base(repository, start, end) if separator == "..." else start
     scope = Scope(ScopeKind.RANGE, base, end, f"{left}{separator}{right} ({base[:12]} to {end[:12]})")
     return Sides(scope, base, Side.COMMIT)
@@ -202,7 +201,7 @@ async def _commit(repository: Repository, revision: str) -> Sides:
             f"{revision!r} is a range, not one commit", hint=f"give it without --commit: codeloupe review {revision}"
         )
     sha = await resolve(repository, revision)
-    if repository.shallow and sha in _boundary(repository):
+    if sha in shallow_edge(repository):
         raise RevisionError(
             f"the parent of {sha[:12]} is not in this shallow clone, so its change is unknown",
             hint="deepen it: git fetch --deepen=1 (in GitHub Actions: fetch-depth: 2)",
@@ -214,8 +213,10 @@ async def _commit(repository: Repository, revision: str) -> Sides:
     return Sides(scope, base, Side.COMMIT)
 
 
-def _boundary(repository: Repository) -> frozenset[str]:
-    """The commits of a shallow clone whose parents were left out."""
+def shallow_edge(repository: Repository) -> frozenset[str]:
+    """The commits of a shallow clone whose parents are not here: to git each of them adds every file."""
+    if not repository.shallow:
+        return frozenset()
     return frozenset(repository.sources.shallow.read_text(encoding="ascii", errors="replace").split())
 
 

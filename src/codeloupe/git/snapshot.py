@@ -2,35 +2,44 @@
 
 A commit or an index is exported by git from an engine of our own, with filters off, and only under names that stay
 inside. A working tree is copied by us, opening each component of a path without following links, so that no file
-outside of the tree gets in.
+outside of the tree gets in. Of a change of which only a diff is known, the new content is rebuilt from what the
+repository still has: when the old blob (or the file at HEAD) is here and every context and deleted line of the diff
+agrees with it, applying the hunks gives the new content exactly. What cannot be rebuilt for certain is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from codeloupe.git.blobs import Entry, list_entries
+from codeloupe.errors import GitFailed, OutputTooLarge
 from codeloupe.git.command import Place, failure, git, try_git
-from codeloupe.git.engine import (
+from codeloupe.git.repository import (
     DIFF_ATTRIBUTES,
     EXPORT_ATTRIBUTES,
+    Entry,
+    Repository,
     borrow,
+    comparison_settings,
     copy_index,
     in_engine,
+    list_entries,
     object_name,
     private_directory,
+    read_head,
+    read_objects,
     temporary_engine,
 )
-from codeloupe.git.nearness import Nearness
-from codeloupe.git.repository import Repository, comparison_settings, read_head
 from codeloupe.git.scopes import Side, Sides
+from codeloupe.model.change import FileChange, FileStatus
 
 _FORBIDDEN_PARTS = frozenset({"", ".", "..", ".git"})
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,6 +55,11 @@ _MAX_PARTS = 200
 # What file systems hold. git stops at the first name that is longer, and would leave all files behind it out.
 _MAX_NAME_BYTES = 255
 _MAX_PATH_BYTES = 3_500
+# An agent reads a few files around a change, and to write tens of thousands would take longer than the review.
+_MOST_NEAR_FILES = 1_000
+_MOST_READ_BYTES = 1_000_000
+_MOST_AT_ONCE_BYTES = 64 * 1024**2
+_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_-]{2,60}")
 
 
 class Snapshot(Struct, frozen=True):
@@ -95,8 +109,9 @@ async def exported_tree(
             missing = await _copy_working_files(repository, sides, root, wanted)
             await _copy_files(repository.root, root, others, max_file_bytes=_MAX_OTHER_FILE_BYTES)
         else:
-            missing = await _check_out(repository, sides, root, None, choose=lambda names: [*wanted, *choose(names)])
-            missing = _missing_among(wanted, Snapshot(root, missing))
+            absent = await _check_out(repository, sides, root, None, choose=lambda names: [*wanted, *choose(names)])
+            here = {name for name in wanted if (place := place_of(root, name)) is not None and place.is_file()}
+            missing = {name: absent.get(name, "not in the reviewed tree") for name in wanted if name not in here}
         yield Snapshot(root, missing, is_partial)
 
 
@@ -111,8 +126,7 @@ def empty_directory() -> Iterator[Path]:
 
 def write_file(root: Path, name: str, content: bytes) -> None:
     """Write one file below `root`, which must be a directory of ours; raises ValueError for a path that leaves it."""
-    parts = _checked_parts(name)
-    target = root.joinpath(*parts)
+    target = root.joinpath(*_checked_parts(name))
     target.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(target, _CREATE, 0o600), "wb") as sink:
         sink.write(content)
@@ -130,7 +144,8 @@ def read_regular_files(root: Path, names: Iterable[str], *, max_bytes: int, max_
             if len(found) >= max_files:
                 break
             try:
-                found[name] = _read_regular_beneath(top, _checked_parts(name), max_bytes)
+                with _folder_beneath(top, _checked_parts(name)) as (folder, last, facts):
+                    found[name] = _read_regular(folder, last, facts, max_bytes)
             except (FileNotFoundError, NotADirectoryError, ValueError):
                 continue
             except OSError:
@@ -160,24 +175,25 @@ async def _check_out(
     if paths == []:
         return {}
     with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
-        if sides.head is None:
-            copy_index(repository.index, git_dir)
-        safe = None if paths is None else [name for name in paths if place_of(root, name)]
-        listed = {entry.path: entry for entry in await list_entries(in_engine(git_dir), sides.head, safe)}
-        (git_dir / "index").unlink(missing_ok=True)
-        wanted = dict.fromkeys(choose(listed) if paths is None else paths)
-        missing = {name: why for name in wanted if (why := _why_not(name, listed)) is not None}
-        chosen = [listed[name] for name in wanted if name not in missing]
+        listed = repository.known.entries.get(sides) if paths is not None else None
+        if listed is None or not listed.keys() >= set(paths or ()):
+            if sides.head is None:
+                copy_index(repository.index, git_dir)
+            safe = None if paths is None else [name for name in paths if place_of(root, name)]
+            listed = {entry.path: entry for entry in await list_entries(in_engine(git_dir), sides.head, safe)}
+            (git_dir / "index").unlink(missing_ok=True)
+        missing: dict[str, str] = {}
+        chosen: list[Entry] = []
+        for name in dict.fromkeys(choose(listed) if paths is None else paths):
+            try:
+                _checked_parts(name)
+                chosen.append(listed[name])
+            except ValueError as error:
+                missing[name] = str(error)
+            except KeyError:
+                missing[name] = "not in the reviewed tree"
         place = in_engine(git_dir, *_EXPORT_SETTINGS, work_tree=root)
         return missing | await _write_entries(place, root, chosen, repository.sources.object_format)
-
-
-def _why_not(name: str, listed: Mapping[str, Entry]) -> str | None:
-    try:
-        _checked_parts(name)
-    except ValueError as error:
-        return str(error)
-    return None if name in listed else "not in the reviewed tree"
 
 
 async def _write_entries(place: Place, root: Path, entries: list[Entry], object_format: str) -> dict[str, str]:
@@ -187,25 +203,33 @@ async def _write_entries(place: Place, root: Path, entries: list[Entry], object_
     """
     if not entries:
         return {}
+    try:
+        blobs = await read_objects(place, list({entry.blob: None for entry in entries}), max_bytes=_MOST_AT_ONCE_BYTES)
+    except (OutputTooLarge, GitFailed):
+        blobs = {}
+    if all(entry.blob in blobs for entry in entries):
+        twice: dict[str, str] = {}
+        for entry in entries:
+            try:
+                write_file(root, entry.path, blobs[entry.blob])
+            except (FileExistsError, IsADirectoryError, NotADirectoryError):
+                twice[entry.path] = "a file and a folder at once"
+        return twice
+    # Too much to be held, or something is missing: git writes what it can, and says why not the rest.
     records = (b"100644 %s\t%s\0" % (entry.blob.encode("ascii"), os.fsencode(entry.path)) for entry in entries)
     await git(place, "update-index", "-z", "--index-info", stdin=b"".join(records))
     completed = await try_git(place, "checkout-index", "--all", "--force", "--quiet")
     if completed.exit_code == 0:
         return {entry.path: "a file and a folder at once" for entry in entries if not (root / entry.path).is_file()}
     reason = f"cannot be exported: {failure('checkout-index', completed).message}"
-    return {entry.path: reason for entry in entries if not _is_whole(root / entry.path, entry.blob, object_format)}
 
+    def is_whole(entry: Entry) -> bool:
+        try:
+            return object_name("blob", (root / entry.path).read_bytes(), object_format) == entry.blob
+        except OSError:  # not there, or a name that this file system cannot hold
+            return False
 
-def _is_whole(file: Path, blob: str, object_format: str) -> bool:
-    try:
-        return object_name("blob", file.read_bytes(), object_format) == blob
-    except OSError:  # not there, or a name that this file system cannot hold
-        return False
-
-
-def _missing_among(names: list[str], snapshot: Snapshot) -> dict[str, str]:
-    here = {name for name in names if (place := place_of(snapshot.root, name)) is not None and place.is_file()}
-    return {name: snapshot.missing.get(name, "not in the reviewed tree") for name in names if name not in here}
+    return {entry.path: reason for entry in entries if not is_whole(entry)}
 
 
 async def list_files(repository: Repository, sides: Sides | None) -> list[str]:
@@ -243,19 +267,15 @@ async def _copy_working_files(repository: Repository, sides: Sides, root: Path, 
     """Copy files of the working tree; those that a sparse checkout leaves out are as the index has them."""
     missing = await _copy_files(repository.root, root, names)
     absent = [name for name in missing if not os.path.lexists(repository.root / name)]
-    sparse = await _list_sparse(repository) if absent else frozenset()
-    if left_out := [name for name in absent if name in sparse]:
-        kept = {name: why for name, why in missing.items() if name not in left_out}
-        return kept | await _check_out(repository, sides, root, left_out)
-    return missing
-
-
-async def _list_sparse(repository: Repository) -> frozenset[str]:
-    """Files of the index that need not be in the working tree."""
+    if not absent:
+        return missing
     with temporary_engine(repository.sources, EXPORT_ATTRIBUTES) as git_dir:
         copy_index(repository.index, git_dir)
         listed = await git(in_engine(git_dir), "ls-files", "-t", "-z")
-    return frozenset(os.fsdecode(entry[2:]) for entry in listed.split(b"\0") if entry.startswith(b"S "))
+    sparse = {os.fsdecode(entry[2:]) for entry in listed.split(b"\0") if entry.startswith(b"S ")}
+    left_out = [name for name in absent if name in sparse]
+    kept = {name: why for name, why in missing.items() if name not in left_out}
+    return kept | await _check_out(repository, sides, root, left_out)
 
 
 async def _copy_files(
@@ -269,7 +289,13 @@ async def _copy_files(
             if number % _FILES_BETWEEN_BREATHS == 0:
                 await asyncio.sleep(0)  # so that a cancellation is noticed
             try:
-                write_file(target, name, _read_beneath(top, _checked_parts(name), max_file_bytes))
+                with _folder_beneath(top, _checked_parts(name)) as (folder, last, facts):
+                    if stat.S_ISLNK(facts.st_mode):
+                        write_file(target, name, os.fsencode(os.readlink(last, dir_fd=folder)))
+                    elif max_file_bytes is not None and facts.st_size > max_file_bytes:
+                        missing[name] = f"more than {max_file_bytes:,} bytes"
+                    else:
+                        write_file(target, name, _read_regular(folder, last, facts))
             except (OSError, ValueError) as error:
                 missing[name] = (getattr(error, "strerror", None) or str(error)).lower()
     finally:
@@ -277,32 +303,16 @@ async def _copy_files(
     return missing
 
 
-def _read_beneath(top: int, parts: tuple[str, ...], max_bytes: int | None) -> bytes:
-    """The content of a file below an open directory; no component may be a link, and a link itself is its target."""
-    with _folder_beneath(top, parts[:-1]) as folder:
-        facts = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
-        if stat.S_ISLNK(facts.st_mode):
-            return os.fsencode(os.readlink(parts[-1], dir_fd=folder))
-        if max_bytes is not None and facts.st_size > max_bytes:
-            raise ValueError(f"more than {max_bytes:,} bytes")
-        return _read_regular(folder, parts[-1], facts)
-
-
-def _read_regular_beneath(top: int, parts: tuple[str, ...], max_bytes: int) -> bytes:
-    with _folder_beneath(top, parts[:-1]) as folder:
-        return _read_regular(folder, parts[-1], os.stat(parts[-1], dir_fd=folder, follow_symlinks=False), max_bytes)
-
-
 @contextmanager
-def _folder_beneath(top: int, parts: tuple[str, ...]) -> Iterator[int]:
-    """A folder below an open directory, itself opened without following a link."""
+def _folder_beneath(top: int, parts: tuple[str, ...]) -> Iterator[tuple[int, str, os.stat_result]]:
+    """The folder of a file below an open directory, opened without following a link; the file's name and facts."""
     folder = os.dup(top)
     try:
-        for part in parts:
+        for part in parts[:-1]:
             inner = os.open(part, _DIRECTORY, dir_fd=folder)
             os.close(folder)
             folder = inner
-        yield folder
+        yield folder, parts[-1], os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
     finally:
         os.close(folder)
 
@@ -311,7 +321,7 @@ def _read_regular(folder: int, name: str, facts: os.stat_result, max_bytes: int 
     """The first bytes of a file, by default all. Raises ValueError for what is no regular file."""
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError("not a regular file")
-    # Not blocking: between the look and the opening a file may have become a pipe.
+    # Not blocking: between the check and the opening a file may have become a pipe.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as stream:
         return stream.read(max_bytes)
@@ -326,3 +336,137 @@ def _checked_parts(name: str) -> tuple[str, ...]:
     if any(len(os.fsencode(part)) > _MAX_NAME_BYTES for part in parts) or len(os.fsencode(name)) > _MAX_PATH_BYTES:
         raise ValueError("a name longer than a file can have")
     return parts
+
+
+class Nearness(Struct, frozen=True, kw_only=True):
+    """How much of a large tree is exported: so many files, the nearest to the needed ones first.
+
+    Names and folders alone decide, so that nothing has to be read. `names` are words of the change, in lower case: a
+    file that is called like one of them is near.
+    """
+
+    most_files: int
+    names: frozenset[str] = frozenset()
+
+    def nearest(self, files: Sequence[str], needed: Sequence[str]) -> list[str]:
+        """The nearest of some files: of the same folder, named in the change, of a folder above, then by folder."""
+        if len(files) <= self.most_files:
+            return list(files)
+        own = {name.rpartition("/")[0] for name in needed}
+        ends = {folder: (0, *(end for end, sign in enumerate(folder) if sign == "/")) for folder in own}
+        related = own | {folder[:end] for folder in own for end in ends[folder]}
+        ranks: dict[str, tuple[int, int]] = {}
+
+        def folder_rank(folder: str) -> tuple[int, int]:
+            """0 for a folder of needed files, 3 for one above, 4 for others; and how far the nearest relative is."""
+            if folder in own:
+                return 0, 0
+            if folder in related:
+                return 3, -folder.count("/")
+            distance, outer = 0, folder
+            while outer and outer not in related:
+                outer = outer.rpartition("/")[0]
+                distance += 1
+            return 4, distance - 2 * (outer.count("/") + bool(outer))
+
+        def rank(name: str) -> tuple[int, int, str, str]:
+            folder, _, base = name.rpartition("/")
+            if folder not in ranks:
+                ranks[folder] = folder_rank(folder)
+            is_named = base.partition(".")[0].lower() in self.names
+            kind, distance = ranks[folder]
+            return (0 if is_named else 1) if kind == 0 else 2 if is_named else kind, distance, folder, base
+
+        return sorted(sorted(files, key=rank)[: self.most_files])
+
+
+def near_to(files: Sequence[FileChange]) -> Nearness:
+    """What is near to the changes of some files: their words may be names of others."""
+    bodies = b"\n".join(hunk.body for file in files for hunk in file.hunks)[:_MOST_READ_BYTES]
+    names = frozenset(word.decode("ascii").lower() for word in set(_NAME.findall(bodies)))
+    return Nearness(most_files=_MOST_NEAR_FILES, names=names)
+
+
+async def rebuild(repository: Repository | None, files: Sequence[FileChange]) -> list[bytes | None]:
+    """The whole new content of each file of a diff, or None where it cannot be known."""
+    contents: list[bytes | None] = []
+    for file in files:
+        is_whole = file.status in (FileStatus.ADDED, FileStatus.TYPE_CHANGED) and not (file.binary and not file.hunks)
+        # A type change deletes the one file whole and adds the other whole.
+        added = tuple(hunk for hunk in file.hunks if not hunk.old_lines)
+        contents.append(apply_hunks(b"", replace(file, hunks=added)) if is_whole else None)
+    if repository is None or None not in contents:
+        return contents
+    try:
+        top = (await read_head(repository)).sha
+    except GitFailed:
+        top = None
+    with temporary_engine(repository.sources, DIFF_ATTRIBUTES) as git_dir:
+        for by_path in (False, True):
+            unknown = [known is None for known in contents]
+            names = [_old_name(file, top, by_path=by_path) for file in files]
+            names = [name if wanted else "" for name, wanted in zip(names, unknown, strict=True)]
+            blobs = await _read_known(in_engine(git_dir), names)
+            for number, (name, file) in enumerate(zip(names, files, strict=True)):
+                if name in blobs and not (file.binary and not file.hunks):
+                    content = apply_hunks(blobs[name], file)
+                    made = object_name("blob", content or b"", repository.sources.object_format)
+                    # Only what the diff says it leads to: lines that the diff does not show may be others.
+                    if content is not None and made.startswith(file.new_blob or ""):
+                        contents[number] = content
+    return contents
+
+
+def _old_name(file: FileChange, top: str | None, *, by_path: bool) -> str:
+    if by_path:
+        return f"{top}:{file.old_path}" if top and file.old_path else ""
+    return file.old_blob if file.old_blob and file.old_blob.strip("0") else ""
+
+
+async def _read_known(place: Place, names: Iterable[str]) -> dict[str, bytes]:
+    """Those of some blobs that are here. They are handed over line by line."""
+    try:
+        return await read_objects(place, [name for name in dict.fromkeys(names) if name and "\n" not in name])
+    except GitFailed:
+        return {}
+
+
+async def write_rebuilt(repository: Repository | None, files: Sequence[FileChange], root: Path) -> frozenset[str]:
+    """Write each file whose new content can be known below `root`; returns the paths of those that were written."""
+    written: set[str] = set()
+    for file, content in zip(files, await rebuild(repository, files), strict=True):
+        if content is not None:
+            try:
+                write_file(root, file.path, content)
+                written.add(file.path)
+            except (OSError, ValueError):  # a path that leaves the tree, or is file and folder at once
+                continue
+    return frozenset(written)
+
+
+def apply_hunks(old: bytes, file: FileChange) -> bytes | None:
+    """The old content with the hunks applied, or None when it is not what they were made from."""
+    # Only LF ends a line.
+    source = [line + b"\n" for line in old.split(b"\n")]
+    if last := source.pop()[:-1]:
+        source.append(last)
+    result: list[bytes] = []
+    position = 0
+    for hunk in file.hunks:
+        start = hunk.old_start - 1 if hunk.old_lines else hunk.old_start
+        if not position <= start <= len(source):
+            return None
+        result += source[position:start]
+        position = start
+        for line in hunk.lines():
+            text = line.text + b"\n" if line.ends_with_newline else line.text
+            if line.kind != "added":
+                if position >= len(source) or source[position] != text:
+                    return None
+                position += 1
+            if line.kind != "deleted":
+                result.append(text)
+    result += source[position:]
+    if any(not line.endswith(b"\n") for line in result[:-1]):
+        return None
+    return b"".join(result)

@@ -10,10 +10,16 @@ import hashlib
 import os
 from collections.abc import Mapping
 
+from codeloupe.git.changes import check_index
 from codeloupe.git.command import both, git
-from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
-from codeloupe.git.index_check import check_index
-from codeloupe.git.repository import Repository, comparison_settings
+from codeloupe.git.repository import (
+    DIFF_ATTRIBUTES,
+    Repository,
+    comparison_settings,
+    copy_index,
+    in_engine,
+    temporary_engine,
+)
 
 TreeState = Mapping[str, str]
 

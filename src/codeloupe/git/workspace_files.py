@@ -19,9 +19,9 @@ from typing import NoReturn
 from msgspec import Struct, field
 
 from codeloupe.errors import WorkspaceError
-from codeloupe.git.engine import object_name
+from codeloupe.git.repository import object_name
 from codeloupe.model.change import SUBMODULE_MODE
-from codeloupe.system.removal import emptying, move_up, removing
+from codeloupe.system.directories import emptying, move_up, removing
 
 LINK_MODE, PLAIN_MODE, PROGRAM_MODE = "120000", "100644", "100755"
 _DEEPEST_FOLDER = 200

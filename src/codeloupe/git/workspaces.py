@@ -24,10 +24,17 @@ from typing import Any
 from msgspec import Struct, field
 
 from codeloupe.errors import CodeloupeError, GitFailed, WorkspaceError
-from codeloupe.git.blob_contents import blob_sizes
 from codeloupe.git.command import Place, failure, git, try_git
-from codeloupe.git.engine import EXPORT_ATTRIBUTES, borrow, object_name, private_directory
-from codeloupe.git.repository import Repository, comparison_settings, read_head
+from codeloupe.git.repository import (
+    EXPORT_ATTRIBUTES,
+    Repository,
+    blob_sizes,
+    borrow,
+    comparison_settings,
+    object_name,
+    private_directory,
+    read_head,
+)
 from codeloupe.git.workspace_files import (
     LINK_MODE,
     Entries,
@@ -49,7 +56,7 @@ from codeloupe.git.workspace_files import (
 )
 from codeloupe.model.change import SUBMODULE_MODE
 from codeloupe.model.scope import RangeScope
-from codeloupe.system.removal import remove_tree
+from codeloupe.system.directories import remove_tree
 
 # No other process works in a run's store, and git's guards for other systems' names must not stop it.
 _SETTINGS = (

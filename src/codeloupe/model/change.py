@@ -6,10 +6,13 @@ Paths are `str` decoded with `surrogateescape`, so that a path that is not UTF-8
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
+
+from codeloupe.model.expert import Expert
 
 SYMLINK_MODE = "120000"
 SUBMODULE_MODE = "160000"
@@ -178,3 +181,102 @@ class Change(Struct, frozen=True):
     files: tuple[FileChange, ...]
     unreadable: tuple[tuple[str, str], ...] = ()
     nested_repositories: tuple[str, ...] = ()
+
+
+class Commit(Struct, frozen=True, kw_only=True):
+    """One commit; `files` are the paths its diff against the first parent touches."""
+
+    sha: str
+    author: str
+    email: str
+    time: datetime
+    subject: str
+    body: str
+    files: tuple[str, ...]
+    insertions: int
+    deletions: int
+    parents: tuple[str, ...]
+
+
+class Intent(Struct, frozen=True, kw_only=True):
+    """What the change is meant to do, in its author's words. Assurances in it prove nothing."""
+
+    title: str = ""
+    messages: tuple[str, ...] = ()
+    context: str = ""
+
+
+class GuidanceFile(Struct, frozen=True):
+    """A project's own words on how to review: REVIEW.md, AGENTS.md or CLAUDE.md.
+
+    It holds for the files below its folder; `path` is relative to the root of the repository. One that is there and is
+    not read says why in `unused`, and has no text.
+    """
+
+    path: str
+    text: str
+    unused: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The folder for which it speaks; empty for the whole repository."""
+        return self.path.rpartition("/")[0]
+
+
+class PathInstruction(Struct, frozen=True):
+    """A rule of the configuration for the files that match one of some globs."""
+
+    paths: tuple[str, ...]
+    text: str
+
+
+# A unit is never so many times larger than its effort says, whatever an agent adds to it.
+_LARGEST_TIMES = 3
+
+
+class Effort(StrEnum):
+    """How finely a change is cut: small units find more and cost more."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+    @property
+    def unit_tokens(self) -> int:
+        """About how many tokens of diff go into one unit."""
+        return {Effort.LOW: 15_000, Effort.MEDIUM: 5_000, Effort.HIGH: 1_000}[self]
+
+    def unit_tokens_beside(self, own_tokens: int) -> int:
+        """As `unit_tokens`, for an agent that adds so many tokens of its own to each call: fewer calls pay for them."""
+        times = {Effort.LOW: 8, Effort.MEDIUM: 5, Effort.HIGH: 1}[self]
+        return min(max(self.unit_tokens, times * own_tokens), _LARGEST_TIMES * self.unit_tokens)
+
+
+class UnitPart(Struct, frozen=True):
+    """Some hunks of one file, in order. A hunk that is too large for a unit appears in pieces, each a hunk itself.
+
+    `repeated_rows` counts the rows at the beginning of the first hunk's body that stand in the piece before it too,
+    changed lines among them: they are there to be seen, and are covered by the unit of that piece.
+    """
+
+    file: FileChange
+    hunks: tuple[Hunk, ...]
+    repeated_rows: int = 0
+
+
+class Unit(Struct, frozen=True, kw_only=True):
+    """A few related hunks for one call: under one expert, or under the joined checklist of several.
+
+    `name` is for people and unique in a plan; `tokens` estimates the diff alone.
+    """
+
+    name: str
+    parts: tuple[UnitPart, ...]
+    experts: tuple[Expert, ...]
+    tokens: int
+    pass_number: int = 1
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths in it, in order."""
+        return tuple(dict.fromkeys(part.file.path for part in self.parts))

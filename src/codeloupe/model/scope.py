@@ -1,6 +1,10 @@
-"""What a caller may ask to have reviewed; the git room resolves a request to a Scope."""
+"""What a caller may ask to have reviewed, which the git room resolves to a Scope; and patterns of paths."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
 
 from msgspec import Struct
 
@@ -106,3 +110,67 @@ class PushedRange(Struct, frozen=True):
     range: str | None
     why: str = ""
     commits: tuple[str, ...] = ()
+
+
+class Wildcard(Enum):
+    """What stands for a run of characters, or for one."""
+
+    FOLDERS = "**/"
+    ANYTHING = "**"
+    WITHIN = "*"
+    ONE = "?"
+
+
+class OneOf(Struct, frozen=True):
+    """One character out of some ranges, both ends included, or with `negated` one outside of them; never a slash."""
+
+    ranges: tuple[tuple[str, str], ...]
+    negated: bool = False
+
+
+Piece = str | Wildcard | OneOf
+# Right behind the opening bracket, a closing one is a character like others.
+_PIECE = re.compile(r"(?:\A|(?<=/))\*\*/|\*\*|[*?]|\[[!^]?+[^/][^/\]]*+\]|.", re.DOTALL)
+
+
+class PathPattern(Struct, frozen=True):
+    """A pattern as in .gitignore: its pieces, and whether it is tied to the root; one that is not fits at any depth.
+
+    `*` and `?` stay within a folder, `**` does not, `[ab]` is one of some characters, and `**/` where a folder could
+    begin is any number of folders. There is no escape: a backslash is itself, and so is a bracket that is not closed
+    before the next slash.
+    """
+
+    pieces: tuple[Piece, ...]
+    anchored: bool
+
+
+def parse_pattern(text: str) -> PathPattern:
+    """The pattern that a text means; every text means one. Takes time linear in the text."""
+    body = text.rstrip("/")
+    return PathPattern(tuple(_pieces(body.removeprefix("/"))), anchored="/" in body)
+
+
+def check_pattern(text: str) -> str | None:
+    """Why a pattern cannot fit what it seems to say, in words about "it"; None when it can."""
+    folders = text.rstrip("/").removeprefix("/").split("/")
+    if folders == [""]:
+        return "it names no file"
+    wrong = next((folder for folder in folders if folder in ("", ".", "..")), None)
+    if wrong is not None:
+        return f"it has {f'`{wrong}`' if wrong else 'nothing'} where a path has the name of a folder or file"
+    ranges = (ends for piece in parse_pattern(text).pieces if isinstance(piece, OneOf) for ends in piece.ranges)
+    backward = next((f"{low!r} to {high!r}" for low, high in ranges if low > high), None)
+    return None if backward is None else f"its range from {backward} runs backwards"
+
+
+def _pieces(body: str) -> Iterator[Piece]:
+    for match in _PIECE.finditer(body):
+        piece = match[0]
+        if len(piece) > 1 and piece.startswith("["):
+            negated = piece[1] in "!^"
+            # Two ends with a dash between them, or one character.
+            members = re.findall(r"(.)(?:-(.))?", piece[2 if negated else 1 : -1], re.DOTALL)
+            yield OneOf(tuple((low, high or low) for low, high in members), negated)
+        else:
+            yield Wildcard(piece) if piece[0] in "*?" else piece

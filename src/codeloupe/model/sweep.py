@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.usage import Usage
 

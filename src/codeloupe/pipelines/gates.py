@@ -26,8 +26,7 @@ from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefi
 from codeloupe.model.review import Review, claim_in_words
 from codeloupe.model.spending import spent, usage_of
 from codeloupe.model.usage import Usage
-from codeloupe.system.command import Command, find_program
-from codeloupe.system.environment import program_environment
+from codeloupe.system.process import Command, find_program, program_environment
 from codeloupe.system.redaction import redact
 from codeloupe.system.streaming import StreamTimedOut, stream
 

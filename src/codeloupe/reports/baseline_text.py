@@ -10,7 +10,7 @@ from typing import Any
 from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry, EntryStanding, EntryState
 from codeloupe.reports.plain_table import Cell, Column, Sheet, finished
 from codeloupe.reports.wording import counted
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 _COLUMNS = (
     Column("FINGERPRINT"),

@@ -18,8 +18,7 @@ from codeloupe.reports.wording import (
     short_id,
     worst_first,
 )
-from codeloupe.system.sanitise import in_ascii, without_log_commands
-from codeloupe.system.sanitise_plain import plain_line, plain_path
+from codeloupe.system.untrusted import in_ascii, plain_line, plain_path, without_log_commands
 
 _LONGEST = 500
 

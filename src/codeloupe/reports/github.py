@@ -27,8 +27,7 @@ from codeloupe.reports.wording import (
     outcome_of,
     standing_so,
 )
-from codeloupe.system.sanitise_github import command
-from codeloupe.system.sanitise_plain import is_inside
+from codeloupe.system.untrusted import command, is_inside
 
 _MOST = 10
 _LONGEST_TITLE = 200

@@ -16,8 +16,7 @@ from typing import TypedDict
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
 from codeloupe.reports.wording import Gap, GapKind, Standing, check_name, gaps_of, standing_of
-from codeloupe.system.sanitise import json_document
-from codeloupe.system.sanitise_plain import is_inside, plain_line, plain_path
+from codeloupe.system.untrusted import is_inside, json_document, plain_line, plain_path
 
 _SEVERITIES = {
     Severity.CRITICAL: "blocker",

@@ -27,7 +27,7 @@ from codeloupe.model.history import (
 from codeloupe.model.sweep import CommitReview
 from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
 from codeloupe.reports.wording import counted, dollars, duration, place_in_words
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 SEVERITY_STYLES = {Severity.CRITICAL: "red", Severity.HIGH: "red", Severity.MEDIUM: "yellow", Severity.LOW: "blue"}
 SHORT_ID = 8

@@ -48,7 +48,7 @@ from codeloupe.reports.wording import (
     why_not_counted,
     worst_first,
 )
-from codeloupe.system.sanitise_plain import is_masked
+from codeloupe.system.untrusted import is_masked
 
 _LONGEST_TITLE = 600
 _LONGEST_TAG = 200

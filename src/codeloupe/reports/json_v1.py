@@ -19,7 +19,7 @@ from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity, Source, SuppressionKind
 from codeloupe.model.review import Review
 from codeloupe.model.usage import Usage
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}

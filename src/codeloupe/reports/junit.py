@@ -33,7 +33,7 @@ from codeloupe.reports.wording import (
     why_not_counted,
     worst_first,
 )
-from codeloupe.system.sanitise_plain import is_inside, plain_code, plain_line, plain_path, plain_text
+from codeloupe.system.untrusted import is_inside, plain_code, plain_line, plain_path, plain_text
 
 _LONGEST_LINE = 500
 _LONGEST_TEXT = 8_000

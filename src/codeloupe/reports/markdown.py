@@ -32,7 +32,7 @@ from codeloupe.reports.wording import (
     standing_so,
     why_not_counted,
 )
-from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
+from codeloupe.system.untrusted import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 
 SEVERITY_SIGNS = {Severity.CRITICAL: "🟥", Severity.HIGH: "🟧", Severity.MEDIUM: "🟨", Severity.LOW: "🟦"}
 _LONGEST_TITLE = 300

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 from msgspec import Struct
 
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 _VOID = frozenset({"meta", "link", "br", "input"})
 

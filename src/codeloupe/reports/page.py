@@ -14,7 +14,7 @@ from msgspec import Struct
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from codeloupe.system.sanitise import in_ascii, terminal, without_log_commands
+from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
 
 if TYPE_CHECKING:
     from rich.console import Console

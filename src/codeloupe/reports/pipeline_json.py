@@ -18,7 +18,7 @@ from codeloupe.model.pipeline import AttemptRecord, Critique, FailedTry, RunReco
 from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import UsageV1, schema_of, usage_v1
 from codeloupe.reports.pipeline import Places, counted_attempt, exit_code_of, run_seconds, stage_seconds
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 State = Annotated[str, {"enum": [state.value for state in StageState]}]
 _MOMENT = {"format": "date-time", "description": "a moment in UTC, in the form of ISO 8601"}

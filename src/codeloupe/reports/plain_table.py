@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from codeloupe.system.sanitise import in_ascii, terminal, without_log_commands
+from codeloupe.system.untrusted import in_ascii, terminal, without_log_commands
 
 _STYLES = {
     "bold": "1",

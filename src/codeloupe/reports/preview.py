@@ -11,7 +11,7 @@ from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.review import Preview, PreviewFile, SkippedFile, SkipReason
 from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
 from codeloupe.reports.wording import counted
-from codeloupe.system.sanitise import json_document
+from codeloupe.system.untrusted import json_document
 
 
 def render_preview_json(preview: Preview) -> str:

@@ -14,9 +14,14 @@ from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Review
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.wording import Gap, GapKind, Standing, check_name, gaps_of, standing_of, worst_first
-from codeloupe.system.sanitise import json_document
-from codeloupe.system.sanitise_markdown import markdown_code, markdown_line, markdown_prose
-from codeloupe.system.sanitise_plain import is_inside, plain_path
+from codeloupe.system.untrusted import (
+    is_inside,
+    json_document,
+    markdown_code,
+    markdown_line,
+    markdown_prose,
+    plain_path,
+)
 
 _SOURCE = {"name": "codeloupe"}
 _SEVERITIES = {Severity.CRITICAL: "ERROR", Severity.HIGH: "ERROR", Severity.MEDIUM: "WARNING", Severity.LOW: "INFO"}

@@ -12,8 +12,7 @@ from collections import Counter
 from msgspec import Struct
 
 from codeloupe.model.finding import Finding
-from codeloupe.system.sanitise import terminal
-from codeloupe.system.sanitise_plain import is_masked
+from codeloupe.system.untrusted import is_masked, terminal
 
 _LONGEST = 20_000
 _WORD = re.compile(r"\w+")

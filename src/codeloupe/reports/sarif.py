@@ -27,8 +27,7 @@ from codeloupe.reports.wording import (
     standing_of,
     why_not_counted,
 )
-from codeloupe.system.sanitise import json_document
-from codeloupe.system.sanitise_plain import is_inside, plain_code, plain_line, plain_path, plain_text
+from codeloupe.system.untrusted import is_inside, json_document, plain_code, plain_line, plain_path, plain_text
 
 SOURCE_ROOT = "%SRCROOT%"
 _LONGEST_SNIPPET = 8_000

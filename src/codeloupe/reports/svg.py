@@ -12,7 +12,7 @@ from rich.text import Text
 from codeloupe.model.review import Review
 from codeloupe.reports.page import Page, console_for
 from codeloupe.reports.text import report_lines
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 _UNIQUE_ID = "codeloupe"
 _ASPECT = 0.6

@@ -8,7 +8,7 @@ from textwrap import indent
 from msgspec.structs import replace
 from rich.text import Text
 
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Verdict
 from codeloupe.model.sweep import CommitReview, CommitSweep, CommitVerdict
@@ -17,8 +17,14 @@ from codeloupe.reports.page import BOLD, DIM, NARROWEST, Page, print_lines
 from codeloupe.reports.replacement import fenced, fix_of
 from codeloupe.reports.text import code_lines, finding_in_short, finding_lines
 from codeloupe.reports.wording import counted, duration, place_in_words, reviewer_in_words, spent_in_words, worst_first
-from codeloupe.system.sanitise import without_log_commands
-from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
+from codeloupe.system.untrusted import (
+    code_span,
+    markdown_cell,
+    markdown_code,
+    markdown_line,
+    markdown_prose,
+    without_log_commands,
+)
 
 SHORT_SHA = 10
 INCOMPLETE = Verdict.INCOMPLETE.value

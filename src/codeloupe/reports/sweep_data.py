@@ -14,8 +14,14 @@ from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import ReviewV1, UsageV1, document
 from codeloupe.reports.replacement import fix_of
 from codeloupe.reports.sweep import description_of, evidence_of, expert_of, findings_of, verdict_in_words
-from codeloupe.system.sanitise import json_document, without_log_commands
-from codeloupe.system.sanitise_plain import plain_code, plain_line, plain_path, plain_text
+from codeloupe.system.untrusted import (
+    json_document,
+    plain_code,
+    plain_line,
+    plain_path,
+    plain_text,
+    without_log_commands,
+)
 
 
 def render_sweep_json(sweep: CommitSweep) -> str:

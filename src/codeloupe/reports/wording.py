@@ -22,7 +22,7 @@ from codeloupe.model.review import (
     claim_in_words,
 )
 from codeloupe.model.usage import Usage
-from codeloupe.system.sanitise_plain import plain_line
+from codeloupe.system.untrusted import plain_line
 
 # Every agent call loads this module for its durations, and needs none of these.
 

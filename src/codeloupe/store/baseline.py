@@ -34,10 +34,17 @@ from codeloupe.config.yaml import (
     repetitions,
 )
 from codeloupe.errors import OutputError
-from codeloupe.git.blobs import list_entries, read_file_at
 from codeloupe.git.command import git
-from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, temporary_engine
-from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.repository import (
+    DIFF_ATTRIBUTES,
+    Repository,
+    copy_index,
+    in_engine,
+    list_entries,
+    open_repository,
+    read_file_at,
+    temporary_engine,
+)
 from codeloupe.model.baseline import BASELINE_NAME, Baseline, BaselineEntry
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Severity

@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord
-from codeloupe.system.removal import remove_tree
+from codeloupe.system.directories import remove_tree
 
 # Below the state directory.
 RUNS_DIRECTORY = "pipelines"

@@ -40,13 +40,9 @@ _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _CALL_FILES = 4
 
 
-class _Program:
-    """What a supervisor starts. No dataclass, since those would double the time the guardian takes to start."""
-
-    def __init__(self, cwd: bytes, arguments: list[bytes], variables: dict[bytes, bytes]) -> None:
-        self.cwd = cwd
-        self.arguments = arguments
-        self.variables = variables
+# What a supervisor starts: the working directory, the arguments and the variables. No class for it, since to load
+# dataclasses would double the time the guardian takes to start.
+_Program = tuple[bytes, list[bytes], dict[bytes, bytes]]
 
 
 def main() -> None:
@@ -82,7 +78,13 @@ def _serve(requests: socket.socket, parent: int) -> bool:
     if not data:
         return False
     _keep_from_programs(*files)
-    if len(files) == _CALL_FILES and _fork_supervisor(files[-1]) == 0:
+    pid: int | None = None
+    if len(files) == _CALL_FILES:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _tell(files[-1], f"failed {error.errno}")
+    if pid == 0:
         # Whatever goes wrong in a supervisor ends there: it must never fall back into the guardian's loop.
         try:
             requests.close()
@@ -98,14 +100,6 @@ def _keep_from_programs(*files: int) -> None:
     for file in files:
         if file >= 0:
             os.set_inheritable(file, False)  # noqa: FBT003 - the signature is Python's
-
-
-def _fork_supervisor(line: int) -> int | None:
-    try:
-        return os.fork()
-    except OSError as error:
-        _tell(line, f"failed {error.errno}")
-        return None
 
 
 def _supervise(files: list[int], parent: int) -> None:
@@ -132,7 +126,7 @@ def _read_program(line: int) -> _Program | None:
     count, cwd, *fields = text.split(b"\0")
     arguments, variables = fields[: int(count)], fields[int(count) :]
     pairs = (variable.partition(b"=") for variable in variables)
-    return _Program(cwd, arguments, {name: value for name, _, value in pairs})
+    return cwd, arguments, {name: value for name, _, value in pairs}
 
 
 def _read_exactly(file: int, size: int) -> bytes:
@@ -175,8 +169,9 @@ def _become(program: _Program, streams: list[int], supervisor: int) -> None:
     # Python ignores these, and what is ignored stays ignored in the program.
     for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored, signal.SIG_DFL)
-    os.chdir(program.cwd)
-    os.execvpe(program.arguments[0], program.arguments, program.variables)  # noqa: S606 - no shell is wanted
+    cwd, arguments, variables = program
+    os.chdir(cwd)
+    os.execvpe(arguments[0], arguments, variables)  # noqa: S606 - no shell is wanted
 
 
 class _Supervisor:

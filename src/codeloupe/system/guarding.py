@@ -20,8 +20,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from codeloupe.system.cancellation import uninterrupted
-from codeloupe.system.environment import inherited_environment
+from codeloupe.system.process import inherited_environment, uninterrupted
 
 _PROGRAM = Path(__file__).with_name("guardian.py")
 # As a module and not as a script: that is compiled once, and not at every start.
@@ -35,10 +34,6 @@ _LOADER_NAMES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 class _Guardian(Struct, frozen=True):
     process: subprocess.Popen[bytes]
     requests: socket.socket
-
-    def hand_over(self, files: tuple[int, int, int, int]) -> None:
-        """Ask for a supervisor that gets these files. BlockingIOError when the guardian cannot keep up."""
-        socket.send_fds(self.requests, [b"+"], files)
 
     def let_go(self) -> None:
         """Tell it that there will be no further call."""
@@ -73,13 +68,14 @@ class _Shared:
         with self._lock:
             if self._guardian is not None:
                 try:
-                    return self._guardian.hand_over(files)
+                    socket.send_fds(self._guardian.requests, [b"+"], files)
+                    return
                 except (BrokenPipeError, ConnectionResetError):
                     lost, self._guardian = self._guardian, None
                     lost.let_go()
                     lost.process.wait()
             self._guardian = _start()
-            return self._guardian.hand_over(files)
+            socket.send_fds(self._guardian.requests, [b"+"], files)
 
     def forget(self) -> None:
         """In a process that was forked off: the guardian is the parent's, and a thread of it may hold the lock."""
@@ -137,7 +133,8 @@ def _start() -> _Guardian:
         words = (str(theirs.fileno()), str(-1 if parent is None else parent), str(_PROGRAM.parent))
         loader = {name: os.environ[name] for name in _LOADER_NAMES if name in os.environ}
         process = subprocess.Popen(  # noqa: S603 - our own program, in isolated mode
-            (sys.executable, "-I", "-S", *_keeping_no_bytecode(), "-c", _START, *words),
+            # Isolated, it would not hear of the variable by which a user asked for no bytecode.
+            (sys.executable, "-I", "-S", *(("-B",) if sys.dont_write_bytecode else ()), "-c", _START, *words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -148,11 +145,6 @@ def _start() -> _Guardian:
         )
         undo.pop_all()
     return _Guardian(process, ours)
-
-
-def _keeping_no_bytecode() -> tuple[str, ...]:
-    # Isolated, it would not hear of the variable by which a user asked for this.
-    return ("-B",) if sys.dont_write_bytecode else ()
 
 
 def _own_process_file() -> int | None:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 import os
 import re
-import string
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 from itertools import islice
 from typing import Any
+from urllib.parse import quote_from_bytes
 
 from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
 
 _MASK = "[redacted]"
 _SHORTEST_SECRET = 8
-_UNRESERVED = frozenset((string.ascii_letters + string.digits + "-._~").encode())
 _SECRET_NAME = re.compile(
     r"KEYS?(?![A-Z])|TOKENS?(?![A-Z])|SECRET|PASSW|PASSPHRASE|_PWD$|CREDENTIAL|AUTH$|AUTHORIZATION|AUTH_CONFIG",
     re.IGNORECASE,
@@ -123,24 +122,17 @@ def _secrets(text: str) -> list[_Span]:
 
 def _without(text: str, spans: list[_Span]) -> str:
     """The text with one mask for each part that some spans cover."""
-    if not spans:
-        return text
     parts: list[str] = []
     done = 0
-    for start, end in _joined(sorted(spans)):
-        parts += (text[done:start], _MASK)
-        done = end
-    return "".join((*parts, text[done:]))
-
-
-def _joined(spans: list[_Span]) -> Iterator[_Span]:
-    first, last = spans[0]
-    for start, end in spans[1:]:
+    first = last = -1
+    for start, end in [*sorted(spans), (len(text) + 1, 0)]:
         if start > last:
-            yield first, last
+            if last >= 0:
+                parts += (text[done:first], _MASK)
+                done = last
             first = start
         last = max(last, end)
-    yield first, last
+    return "".join((*parts, text[done:]))
 
 
 def _private_keys(text: str) -> Iterator[_Span]:
@@ -193,19 +185,13 @@ def _rows(text: str, position: int) -> Iterator[_Span]:
 
 
 def _end_of_row(text: str, start: int, end: int) -> int:
-    """The end of what stands on the row: its last letter, digit or sign of padding."""
-    return (
-        max((match.end() for match in re.finditer(r"[A-Za-z0-9+/=]+", _without_end(text[start:end]))), default=0)
-        + start
-    )
-
-
-def _without_end(row: str) -> str:
-    return _LINE_END.sub("", row)
+    """The end of what is on the row: its last letter, digit or sign of padding."""
+    ends = (match.end() for match in re.finditer(r"[A-Za-z0-9+/=]+", _LINE_END.sub("", text[start:end])))
+    return max(ends, default=0) + start
 
 
 def _kind_of_row(row: str) -> _Row:
-    row = _without_end(row).replace("\\/", "/")  # as some writers of JSON have it
+    row = _LINE_END.sub("", row).replace("\\/", "/")  # as some writers of JSON have it
     if _HEADER.search(row):
         return _Row.HEADER
     size = sum(len(run) for run in _RUN.findall(row) if _is_mixed(run))
@@ -233,8 +219,11 @@ def _bare_rows(text: str) -> Iterator[_Span]:
         if not _is_body(run[0].replace("\\/", "/")) or _DIGEST.search(text, max(0, start - _WIDEST_MARGIN), start):
             continue
         gap = text[group[-1][1] : start][: _WIDEST_FRAME + 1] if group else ""
-        frame = _frame(gap)
-        is_next = bool(group) and (_is_margin(gap) or bool(frame and frame == (framed or frame)))
+        # What each row of a key may have around it, such as a command or the name of its file.
+        frame = _NUMBER.sub("0", gap) if len(gap) <= _WIDEST_FRAME and gap.count("\n") == 1 else ""
+        # Between two rows may be: a line end, also as `&#xA;` or `<br>`, quotes, the number of a line.
+        is_margin = len(gap) <= _WIDEST_MARGIN and sum(map(str.isalpha, gap)) <= _MOST_LETTERS_OF_MARGIN
+        is_next = bool(group) and (is_margin or bool(frame and frame == (framed or frame)))
         framed = frame if is_next else ""
         if not is_next:
             yield from _masked_of_group(text, group)
@@ -244,26 +233,14 @@ def _bare_rows(text: str) -> Iterator[_Span]:
     yield from _masked_of_group(text, group)
 
 
-def _is_margin(text: str) -> bool:
-    """Whether it may stand between two rows: a line end, also as `&#xA;` or `<br>`, quotes, the number of a line."""
-    return len(text) <= _WIDEST_MARGIN and sum(map(str.isalpha, text)) <= _MOST_LETTERS_OF_MARGIN
-
-
-def _frame(gap: str) -> str:
-    """What each row of a key may have around it, such as a command or the name of its file; nothing if it cannot be."""
-    return _NUMBER.sub("0", gap) if len(gap) <= _WIDEST_FRAME and gap.count("\n") == 1 else ""
-
-
 def _masked_of_group(text: str, group: list[_Span]) -> Iterator[_Span]:
-    """All of several rows close to each other; of a few those that stand alone."""
+    """All of several rows close to each other; of a few those that are alone."""
     many = sum(end - start in _FULL_ROW for start, end in group) >= _MANY_ROWS
-    return (span for span in group if many or _is_alone(text, *span))
-
-
-def _is_alone(text: str, start: int, end: int) -> bool:
-    """Whether a run has a row for itself, but for the margin of a diff or a listing and the quotes of a string."""
-    before, after = text[max(0, start - _WIDEST_MARGIN) : start], text[end : end + _WIDEST_MARGIN]
-    return _BEFORE_ROW.search(before) is not None and _AFTER_ROW.match(after) is not None
+    for start, end in group:
+        # It has a row for itself, but for the margin of a diff or a listing and the quotes of a string.
+        before, after = text[max(0, start - _WIDEST_MARGIN) : start], text[end : end + _WIDEST_MARGIN]
+        if many or (_BEFORE_ROW.search(before) and _AFTER_ROW.match(after)):
+            yield start, end
 
 
 def _is_body(run: str) -> bool:
@@ -282,21 +259,12 @@ class _OwnSecrets:
         """Longest first, so that no tail is left of one that begins with another."""
         # As the system has it; the public view decodes every variable each time, which takes far longer.
         present: Any = getattr(os.environ, "_data", os.environ)
-        seen, secrets = self._known
-        if present != seen:
-            seen, secrets = dict(present), _secrets_in(os.environ)
-            self._known = seen, secrets
-        return secrets
+        if present != self._known[0]:
+            values = {value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+            long = [value for value in values if len(value) >= _SHORTEST_SECRET]
+            forms = {*long, *(quote_from_bytes(os.fsencode(value), safe="") for value in long)}
+            self._known = dict(present), tuple(sorted(forms, key=len, reverse=True))
+        return self._known[1]
 
 
 _own = _OwnSecrets()
-
-
-def _secrets_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    values = {value.strip() for name, value in environment.items() if _SECRET_NAME.search(name)}
-    forms = {form for value in values if len(value) >= _SHORTEST_SECRET for form in (value, _percent_encoded(value))}
-    return tuple(sorted(forms, key=len, reverse=True))
-
-
-def _percent_encoded(value: str) -> str:
-    return "".join(chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in os.fsencode(value))

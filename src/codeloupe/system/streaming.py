@@ -7,20 +7,22 @@ when we say so, and when we are killed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from codeloupe.errors import ProcessError, ProcessTimedOut
-from codeloupe.system.cancellation import settle, uninterrupted
-from codeloupe.system.command import EXHAUSTED, Command, Completed, start_failure
-from codeloupe.system.guarding import guarded
-from codeloupe.system.output import HeadAndTail, Lines
-from codeloupe.system.supervised import Call
+from codeloupe.system.guarding import guarded, hand_over
+from codeloupe.system.process import EXHAUSTED, Command, Completed, settle, start_failure, uninterrupted
 
+# Much longer than a supervisor takes, which ends by itself after its grace and its last wait: machines stand still too.
+END_SECONDS = 20.0
+_DRAIN_SECONDS = 1.0
+_CHUNK_BYTES = 256 * 1024
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 _STDERR_BYTES = 128 * 1024
 # The slowest program that is known takes half of it between its last word and its end.
@@ -60,12 +62,29 @@ async def stream(
     Raises ProgramNotFound or another ProcessError when it cannot be started or is lost, StreamTimedOut when it did
     not finish in time or wrote nothing to either output for `idle_timeout_seconds`; it is gone in every case.
     """
-    kept = command.max_output_bytes if keep_bytes is None else keep_bytes
-    listener = _Listener(on_line, is_over, keep_bytes=kept, max_line_bytes=max_line_bytes)
+    listener = _Listener(
+        on_line,
+        is_over,
+        keep_bytes=command.max_output_bytes if keep_bytes is None else keep_bytes,
+        max_line_bytes=max_line_bytes,
+    )
     async with guarded():
-        call = _prepare(command, listener)
         try:
-            await _begin(call, command)
+            call = _Call(command, listener.take_stdout, listener.take_stderr)
+        except (OSError, ValueError) as error:
+            raise start_failure(command, error) from error
+        try:
+            try:
+                await call.begin()
+            except OSError as error:
+                if error.errno in EXHAUSTED:
+                    raise start_failure(command, error) from error
+                why = f"{sys.executable} does not run, which is to watch over it ({error})"
+                raise ProcessError(
+                    f"cannot start {command.program}: {why}",
+                    program=command.program,
+                    hint="check the installation of Python",
+                ) from error
             passed = await _watch(call, listener, command.timeout_seconds, idle_timeout_seconds)
         finally:
             await uninterrupted(call.end())
@@ -73,7 +92,125 @@ async def stream(
         raise listener.error
     if passed is not None:
         raise _timed_out(command, listener, passed)
-    return listener.completed(_exit_code(call, command))
+    if call.start_error is not None:
+        raise start_failure(command, call.start_error) from call.start_error
+    if call.exit_code is None:
+        raise ProcessError(
+            f"{command.program} was lost: the process that watched over it did not run, or was ended from outside",
+            program=command.program,
+            hint=f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here",
+        )
+    return listener.completed(call.exit_code)
+
+
+async def _watch(
+    call: _Call, listener: _Listener, timeout_seconds: float, idle_seconds: float | None
+) -> tuple[float, bool] | None:
+    """Wait for the program's end, or for the first limit that passes: its seconds, and whether it is one of silence."""
+    idle = math.inf if idle_seconds is None else idle_seconds
+    ends = (call.exited, listener.failed)
+    while not any(end.done() for end in ends):
+        now = time.monotonic()
+        left = min(listener.started + timeout_seconds, listener.ends_by) - now
+        idle_left = listener.heard_at + idle - now
+        if left <= 0:
+            return timeout_seconds, False
+        if idle_left <= 0:
+            return idle, True
+        awaited = ends if listener.over.done() else (*ends, listener.over)
+        await asyncio.wait(awaited, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
+    return None
+
+
+def _timed_out(command: Command, listener: _Listener, passed: tuple[float, bool]) -> StreamTimedOut:
+    stdout, stderr = listener.kept()
+    seconds, silent = round(passed[0], 2), passed[1]
+    if silent:
+        what, hint = f"wrote nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
+    else:
+        what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
+    message = f"{command.program} {what} and was ended"
+    return StreamTimedOut(message, program=command.program, hint=hint, stdout=stdout, stderr=stderr, silent=silent)
+
+
+class HeadAndTail:
+    """Keeps the first and the last bytes of what is added, at most `limit_bytes` of it, in bounded memory."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._head_bytes = (limit_bytes + 1) // 2
+        self._tail_bytes = limit_bytes // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._total_bytes += len(data)
+        room = self._head_bytes - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data
+        # Cut rarely, so that each byte is moved a bounded number of times however small the pieces are.
+        if len(self._tail) > 2 * self._tail_bytes + 65536:
+            self._cut()
+
+    @property
+    def omitted_bytes(self) -> int:
+        """How much of the middle is not kept."""
+        return max(0, self._total_bytes - self._head_bytes - self._tail_bytes)
+
+    def kept(self) -> bytes:
+        """All of it, or head and tail with a line between them that tells how much is left out."""
+        self._cut()
+        gap = f"\n[... {self.omitted_bytes:,} bytes left out ...]\n".encode() if self.omitted_bytes else b""
+        return bytes(self._head + gap + self._tail)
+
+    def _cut(self) -> None:
+        del self._tail[: max(0, len(self._tail) - self._tail_bytes)]
+
+
+class Lines:
+    """Hands over each line without its line feed and the carriage return before it.
+
+    A line longer than `limit_bytes` is skipped and counted, so that memory stays bounded.
+    """
+
+    def __init__(self, hand_over: Callable[[bytes], None], limit_bytes: int) -> None:
+        self.skipped = 0
+        self._hand_over = hand_over
+        self._limit_bytes = limit_bytes
+        self._line = bytearray()
+        self._length = 0
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes and hand over the lines that they complete."""
+        *ended, rest = data.split(b"\n")
+        for part in ended:
+            self._extend(part)
+            self._end_line()
+        self._extend(rest)
+
+    def finish(self) -> None:
+        """Hand over a last line that no line feed has ended."""
+        if self._length:
+            self._end_line()
+
+    def _end_line(self) -> None:
+        line, length = bytes(self._line), self._length
+        self._line.clear()
+        self._length = 0
+        if length > self._limit_bytes:
+            self.skipped += 1
+        else:
+            self._hand_over(line.removesuffix(b"\r"))
+
+    def _extend(self, part: bytes) -> None:
+        self._length += len(part)
+        if self._length > self._limit_bytes:
+            self._line.clear()
+        else:
+            self._line += part
 
 
 class _Listener:
@@ -127,83 +264,167 @@ class _Listener:
         seconds = time.monotonic() - self.started
         if self._lines is not None:
             self._lines.finish()
-        return Completed(
-            exit_code,
-            *self.kept(),
-            seconds,
-            omitted_bytes=self._stdout.omitted_bytes,
-            skipped_lines=self._lines.skipped if self._lines else 0,
+        skipped = self._lines.skipped if self._lines else 0
+        omitted = self._stdout.omitted_bytes
+        return Completed(exit_code, *self.kept(), seconds, omitted_bytes=omitted, skipped_lines=skipped)
+
+
+class _Source:
+    """Reads a file as data comes, until its end; then, or when closed, it is closed."""
+
+    def __init__(self, file: int, take: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._file: int | None = file
+        self._take = take
+        self._ended = ended
+        os.set_blocking(file, False)
+        self._loop.add_reader(file, self._read, file)
+
+    def _read(self, file: int) -> None:
+        try:
+            data = os.read(file, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:  # a line that was cut is at its end
+            data = b""
+        if data:
+            self._take(data)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._loop.remove_reader(self._file)
+            os.close(self._file)
+            self._file = None
+            self._ended()
+
+
+class _Sink:
+    """Writes data to a file as fast as it is taken; then, when it is refused, or when closed, it is closed."""
+
+    def __init__(self, file: int, data: bytes) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._file: int | None = file
+        self._rest = memoryview(data)
+        os.set_blocking(file, False)
+        self._write(file)
+        if self._file is not None:
+            self._loop.add_writer(file, self._write, file)
+
+    def _write(self, file: int) -> None:
+        try:
+            self._rest = self._rest[os.write(file, self._rest) :]
+        except BlockingIOError:
+            return
+        except OSError:  # a program may rightly end before it has read all of its input
+            self._rest = self._rest[:0]
+        if not self._rest:
+            self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._loop.remove_writer(self._file)
+            os.close(self._file)
+            self._file = None
+            self._rest.release()
+
+
+class _Call:
+    """A program under a supervisor of the guardian: to be started, running, or ended.
+
+    `exited` is done when the program itself is gone or could not be started; then `exit_code` or `start_error` is set,
+    or neither when its supervisor was lost. Making one opens files: OSError when there is no room, ValueError when an
+    argument or a variable cannot be handed over. `end` closes them in any state.
+    """
+
+    def __init__(
+        self, command: Command, take_stdout: Callable[[bytes], None], take_stderr: Callable[[bytes], None]
+    ) -> None:
+        request = _request(command)
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.exit_code: int | None = None
+        self.start_error: OSError | None = None
+        self._gone: asyncio.Future[None] = loop.create_future()
+        self._drained: asyncio.Future[None] = loop.create_future()
+        self._told = b""
+        self._open_outputs = 2
+        with contextlib.ExitStack() as undo:
+
+            def opened(*files: int) -> tuple[int, ...]:
+                for file in files:
+                    undo.callback(os.close, file)
+                return files
+
+            (stdin, feed), (stdout, wrote), (stderr, warned) = (opened(*os.pipe()) for _ in range(3))
+            ours, theirs = opened(*(end.detach() for end in socket.socketpair()))
+            copy = os.dup(ours)
+            undo.pop_all()
+        self._line = ours
+        self._theirs = (stdin, wrote, warned, theirs)
+        self._sinks = (_Sink(copy, request), _Sink(feed, command.stdin))
+        self._outputs = (
+            _Source(stdout, take_stdout, self._output_ended),
+            _Source(stderr, take_stderr, self._output_ended),
         )
+        self._ending = _Source(ours, self._hear, self._line_ended)
+
+    async def begin(self) -> None:
+        """Have the program started. OSError when there is no guardian to do it."""
+        try:
+            await hand_over(self._theirs)
+        finally:
+            # Ours must not keep the streams open when the program's are closed.
+            for file in self._theirs:
+                os.close(file)
+
+    async def end(self) -> None:
+        """Have everything ended that is left, and wait until it is, but not for ever.
+
+        The supervisor needs nothing of us for that: when this wait is cut short, the ending goes on.
+        """
+        try:
+            if not self._gone.done():
+                # Closing would not do: a process that was forked off us may hold the same line.
+                line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, self._line)
+                with contextlib.suppress(OSError):
+                    line.shutdown(socket.SHUT_WR)
+                line.detach()
+                await asyncio.wait((self._gone,), timeout=END_SECONDS)
+            # What was written last is still in the pipes. A stranger may hold them open.
+            await asyncio.wait((self._drained,), timeout=_DRAIN_SECONDS)
+        finally:
+            for file in (*self._sinks, *self._outputs, self._ending):
+                file.close()
+
+    def _hear(self, data: bytes) -> None:
+        *sentences, self._told = (self._told + data).split(b"\n")
+        for what, number in (sentence.split() for sentence in sentences):
+            if what == b"exited":
+                self.exit_code = int(number)
+            else:
+                self.start_error = OSError(int(number), os.strerror(int(number)))
+            settle(self.exited)
+
+    def _line_ended(self) -> None:
+        settle(self.exited)
+        settle(self._gone)
+
+    def _output_ended(self) -> None:
+        self._open_outputs -= 1
+        if not self._open_outputs:
+            settle(self._drained)
 
 
-def _prepare(command: Command, listener: _Listener) -> Call:
-    try:
-        return Call(command, listener.take_stdout, listener.take_stderr)
-    except (OSError, ValueError) as error:
-        raise start_failure(command, error) from error
-
-
-async def _begin(call: Call, command: Command) -> None:
-    try:
-        await call.begin()
-    except OSError as error:
-        if error.errno in EXHAUSTED:
-            raise start_failure(command, error) from error
-        raise ProcessError(
-            f"cannot start {command.program}: {sys.executable} does not run, which is to watch over it ({error})",
-            program=command.program,
-            hint="check the installation of Python",
-        ) from error
-
-
-async def _watch(call: Call, listener: _Listener, timeout_seconds: float, idle_seconds: float | None) -> _Passed | None:
-    """Wait for the program's end, or for the first limit that passes."""
-    idle = math.inf if idle_seconds is None else idle_seconds
-    ends = (call.exited, listener.failed)
-    while not any(end.done() for end in ends):
-        now = time.monotonic()
-        ends_by = min(listener.started + timeout_seconds, listener.ends_by)
-        left, idle_left = ends_by - now, listener.heard_at + idle - now
-        if left <= 0:
-            return _Passed(timeout_seconds, silent=False)
-        if idle_left <= 0:
-            return _Passed(idle, silent=True)
-        awaited = ends if listener.over.done() else (*ends, listener.over)
-        await asyncio.wait(awaited, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
-    return None
-
-
-class _Passed(Struct, frozen=True):
-    """A limit that passed: of the whole run, or of silence."""
-
-    seconds: float
-    silent: bool
-
-
-def _timed_out(command: Command, listener: _Listener, passed: _Passed) -> StreamTimedOut:
-    stdout, stderr = listener.kept()
-    seconds = round(passed.seconds, 2)
-    if passed.silent:
-        what, hint = f"wrote nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
-    else:
-        what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
-    return StreamTimedOut(
-        f"{command.program} {what} and was ended",
-        program=command.program,
-        hint=hint,
-        stdout=stdout,
-        stderr=stderr,
-        silent=passed.silent,
-    )
-
-
-def _exit_code(call: Call, command: Command) -> int:
-    if call.start_error is not None:
-        raise start_failure(command, call.start_error) from call.start_error
-    if call.exit_code is None:
-        raise ProcessError(
-            f"{command.program} was lost: the process that watched over it did not run, or was ended from outside",
-            program=command.program,
-            hint=f"check that {sys.executable} runs, and whether a limit of memory or processes ends programs here",
-        )
-    return call.exit_code
+def _request(command: Command) -> bytes:
+    """What the supervisor is told to start; see guardian.py."""
+    if any(not name or "=" in name for name in command.environment):
+        raise ValueError("illegal environment variable name")
+    variables = (f"{name}={value}" for name, value in command.environment.items())
+    fields = (str(len(command.argv)), str(command.cwd.absolute()), *command.argv, *variables)
+    encoded = [os.fsencode(text) for text in fields]
+    if any(b"\0" in field for field in encoded):
+        raise ValueError("embedded null byte")
+    text = b"\0".join(encoded)
+    return len(text).to_bytes(4, "big") + text

@@ -13,7 +13,7 @@ from codeloupe.agents.codex.output import CodexProgress
 from codeloupe.agents.gemini.output import GeminiProgress
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.agent_events import AgentEvent
-from codeloupe.system.command import Completed
+from codeloupe.system.process import Completed
 
 FOLDER = Path(__file__).parents[2] / "captures"
 NOW = datetime(2026, 11, 15, 14, 30, 20)  # noqa: DTZ001 - local time, as the program tells it

@@ -8,7 +8,7 @@ import pytest
 from codeloupe.agents.calls.environment import Places, agent_environment, throw_away_places, user_home
 from codeloupe.agents.calls.prompt_text import full_prompt
 from codeloupe.agents.claude.environment import ClaudeSettings, claude_environment
-from codeloupe.system.environment import NETWORK_NAMES
+from codeloupe.system.process import NETWORK_NAMES
 from tests.unit.agents.call_samples import request
 
 PLACES = Places(Path("/away"), Path("/away/home"), Path("/away/tmp"))

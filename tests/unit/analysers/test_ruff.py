@@ -12,9 +12,7 @@ from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.ruff_rules import ruff_rules
 from codeloupe.errors import ProcessTimedOut
 from codeloupe.model.finding import Severity
-from codeloupe.system.command import Command
-from codeloupe.system.environment import inherited_environment
-from codeloupe.system.running import run
+from codeloupe.system.process import Command, inherited_environment, run
 from tests.endings import with_enough_time
 from tests.rows import each
 

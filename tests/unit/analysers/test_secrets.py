@@ -16,9 +16,7 @@ from codeloupe.analysers import secrets
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
 from codeloupe.analysers.secrets import _TITLES, _WORKER, SecretsAnalyser
 from codeloupe.model.finding import Severity
-from codeloupe.system.command import Command, Completed
-from codeloupe.system.environment import inherited_environment
-from codeloupe.system.running import run
+from codeloupe.system.process import Command, Completed, inherited_environment, run
 from tests.endings import with_enough_time
 
 HEX = "0123456789abcdef"

@@ -12,7 +12,7 @@ from codeloupe.cli.parser import Parser
 from codeloupe.cli.review import MAX_CONTEXT_BYTES, configure, context_of, flags_of
 from codeloupe.config.schema import KEYS, Settings
 from codeloupe.errors import UsageError
-from codeloupe.model.unit import Effort
+from codeloupe.model.change import Effort
 from tests.rows import each
 from tests.unit.config.inputs import load
 

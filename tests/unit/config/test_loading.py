@@ -16,10 +16,9 @@ from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_se
 from codeloupe.config.schema import KEYS, USER_KEYS, Settings, kind_of, plain_values
 from codeloupe.engine.experts.loading import load_experts
 from codeloupe.errors import ConfigError
+from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
-from codeloupe.model.material import PathInstruction
 from codeloupe.model.sweep import CommitCategory
-from codeloupe.model.unit import Effort
 from tests.rows import each
 from tests.unit.config.inputs import load, refusal
 

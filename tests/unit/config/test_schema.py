@@ -22,9 +22,8 @@ from codeloupe.config.schema import (
     value_text,
 )
 from codeloupe.errors import ConfigError
+from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
-from codeloupe.model.material import PathInstruction
-from codeloupe.model.unit import Effort
 from tests.rows import each
 from tests.unit.config.inputs import load
 

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from codeloupe.engine.plan import most_unit_tokens
 from codeloupe.engine.plan_experts import ExpertChoice
 from codeloupe.engine.tokens import header_tokens, hunk_tokens
-from codeloupe.model.change import DiffLine, FileChange, FileStatus, Hunk
+from codeloupe.model.change import DiffLine, Effort, FileChange, FileStatus, Hunk, Unit, UnitPart
 from codeloupe.model.expert import Expert
-from codeloupe.model.unit import Effort, Unit, UnitPart
 
 LINE = b"    total = compute(first_value, second_value)\n"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from codeloupe.engine.prompt import PromptMaterial
 from codeloupe.git.diff import parse_diff
-from codeloupe.model.change import FileChange
+from codeloupe.model.change import FileChange, Unit, UnitPart
 from codeloupe.model.expert import Expert
-from codeloupe.model.unit import Unit, UnitPart
 
 FENCE = "data-0123abcd"
 CORRECTNESS = Expert(name="correctness", description="Wrong results.", focus=("wrong conditions", "lost errors"))

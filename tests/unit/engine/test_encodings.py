@@ -6,7 +6,7 @@ import pytest
 
 from codeloupe.engine.encodings import Encoding, encoding_of, hides_text, in_utf8, with_compared_texts
 from codeloupe.engine.selection import decoded_file
-from codeloupe.git.patched import apply_hunks
+from codeloupe.git.snapshot import apply_hunks
 from tests.unit.engine.samples import changed
 
 CODE = "def run(x):\n    return x\n" * 3

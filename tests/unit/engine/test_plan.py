@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.plan import most_unit_tokens, plan_units
 from codeloupe.errors import ConfigError
-from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.model.unit import Effort, Unit
+from codeloupe.model.change import Effort, FileChange, FileStatus, Unit
 from tests.unit.engine.plan_samples import (
     LINE,
     added_file,

@@ -21,9 +21,9 @@ from codeloupe.engine.prompt import (
     verify_prompt,
 )
 from codeloupe.engine.tokens import tokens_of
+from codeloupe.model.change import GuidanceFile, Intent
 from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Severity
-from codeloupe.model.material import GuidanceFile, Intent
 from tests.unit.engine.prompt_samples import CORRECTNESS, FENCE, SECURITY, file_from, material, modified, unit_of
 from tests.unit.engine.samples import finding
 

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.prompt_material import guidance_for, material_blocks
+from codeloupe.model.change import GuidanceFile, Intent, PathInstruction
 from codeloupe.model.finding import FindingStatus, Severity
-from codeloupe.model.material import GuidanceFile, Intent, PathInstruction
 from tests.unit.engine.prompt_samples import FENCE, material
 from tests.unit.engine.samples import finding
 

@@ -14,9 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
+from codeloupe.model.change import Intent
 from codeloupe.model.events import Event, LaneFinished, Warned
 from codeloupe.model.finding import Severity
-from codeloupe.model.material import Intent
 from codeloupe.model.ports import ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope

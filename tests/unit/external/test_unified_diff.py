@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.external.unified_diff import quoted, unified_diff
+from codeloupe.git.changes import parse_list, reconcile
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.quoting import unquote
-from codeloupe.git.raw import parse_raw_numstat, reconcile
+from codeloupe.git.diff_text import unquote
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from tests.diff_checks import lists_of, patch_of
 from tests.git_edge_cases import EDGE_CASES, EdgeCase
@@ -21,7 +21,7 @@ def test_every_edge_case_is_written_as_git_writes_it(case: EdgeCase, tmp_path: P
     commits = case.build(tmp_path / "r")
     repository = GitRepository(tmp_path / "r")
     patch = patch_of(repository, commits)
-    files = reconcile(parse_diff(patch), parse_raw_numstat(lists_of(repository, commits)))
+    files = reconcile(parse_diff(patch), parse_list(lists_of(repository, commits))[0])
     rendered = unified_diff(files)
     assert _without_sections(rendered) == _without_sections(patch)
     assert parse_diff(rendered) == parse_diff(patch)

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from codeloupe.git.blob_contents import read_blobs
-from codeloupe.git.repository import open_repository
+from codeloupe.git.repository import open_repository, read_blobs
 from tests.repository import GitRepository
 
 

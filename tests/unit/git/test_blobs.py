@@ -7,10 +7,19 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import GitFailed
-from codeloupe.git.blobs import Entry, list_entries, read_file_at
-from codeloupe.git.engine import DIFF_ATTRIBUTES, copy_index, in_engine, object_name, temporary_engine
-from codeloupe.git.repository import open_repository
+from codeloupe.git.repository import (
+    DIFF_ATTRIBUTES,
+    Entry,
+    copy_index,
+    in_engine,
+    list_entries,
+    object_name,
+    open_repository,
+    read_file_at,
+    temporary_engine,
+)
 from tests.repository import GitRepository
+from tests.rows import each
 
 
 def _read(path: Path, revision: str, name: str) -> bytes | None:
@@ -43,7 +52,7 @@ def test_a_file_is_read_as_it_was_in_a_revision(repository: GitRepository) -> No
     assert _read(repository.path, first, "folder/run.sh") == b"\0\xff\n"
 
 
-@pytest.mark.parametrize("name", ["gone.yaml", "folder", "link.yaml", "module", "*.yaml", "code", "CODELOUPE.YAML"])
+@each("name", ["gone.yaml", "folder", "link.yaml", "module", "*.yaml", "code", "CODELOUPE.YAML"])
 def test_what_is_no_regular_file_of_that_name_counts_as_none(repository: GitRepository, name: str) -> None:
     sha = repository.commit()
     repository.write("codeloupe.yaml", "a: 1\n")
@@ -52,11 +61,6 @@ def test_what_is_no_regular_file_of_that_name_counts_as_none(repository: GitRepo
     repository.git("add", "--all")
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{sha},module")
     assert _read(repository.path, repository.commit_staged(), name) is None
-
-
-def test_nothing_has_no_files(repository: GitRepository) -> None:
-    repository.commit()
-    assert _read(repository.path, object_name("tree", b"", "sha1"), "codeloupe.yaml") is None
 
 
 def test_a_revision_that_is_not_there_is_an_error_and_not_a_missing_file(repository: GitRepository) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import GitFailed, ProgramNotFound
-from codeloupe.git.command import MINIMUM_VERSION, Place, both, failure, git, git_for_user, git_version, try_git
-from codeloupe.system.command import Completed
+from codeloupe.git.command import Place, both, failure, git, git_for_user, git_version, try_git
+from codeloupe.system.process import Completed
 from tests.repository import GitRepository
+from tests.rows import each
 
 _OF_THE_USER = {
     "GIT_DIR": "/elsewhere",
@@ -128,7 +129,7 @@ def test_a_missing_object_gets_a_hint_that_helps(repository: GitRepository) -> N
     assert "git fetch" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "message", "hint"),
     [
         ("", "no message", "git fsck"),
@@ -153,12 +154,6 @@ def test_without_git_the_error_says_what_to_install(tmp_path: Path, monkeypatch:
     assert "install git" in caught.value.hint
 
 
-def test_the_version_is_gits_own(repository: GitRepository) -> None:
-    version = asyncio.run(git_version())
-    assert repository.git("version").decode().strip() == f"git version {version}"
-    assert tuple(int(part) for part in version.split(".")[:2]) >= MINIMUM_VERSION
-
-
 def test_a_git_that_lies_in_the_reviewed_tree_is_not_started(
     repository: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,15 +167,7 @@ def test_a_git_that_lies_in_the_reviewed_tree_is_not_started(
     assert not (repository.path / "sprung").exists()
 
 
-def test_two_things_at_once_give_both_results() -> None:
-    async def answer(value: str) -> str:
-        await asyncio.sleep(0)
-        return value
-
-    assert asyncio.run(both(answer("a"), answer("b"))) == ("a", "b")
-
-
-@pytest.mark.parametrize("slow_first", [True, False])
+@each("slow_first", [True, False])
 def test_when_one_of_two_things_fails_the_other_has_ended_before_the_error_is_raised(*, slow_first: bool) -> None:
     ended: list[str] = []
 

@@ -8,18 +8,17 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import DiffSyntaxError
-from codeloupe.git.commit_changes import CommitChange, read_commit_changes
-from codeloupe.git.commits import CommitQuery, list_commits
-from codeloupe.git.merge_changes import only_own, parse_combined
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
+from codeloupe.git.commits import CommitChange, list_commits, only_own, parse_combined, read_commit_changes
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.scope import CommitScope
-from codeloupe.system.command import Command, Completed
-from codeloupe.system.running import run
+from codeloupe.model.sweep import CommitQuery
+from codeloupe.system.process import Command, Completed, run
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
+from tests.rows import each
 
 
 def read(path: Path, *, query: CommitQuery | None = None) -> list[CommitChange]:
@@ -93,9 +92,9 @@ def test_many_commits_cost_a_few_processes(repository: GitRepository, monkeypatc
         started.append(" ".join(what.argv))
         return await run(what)
 
-    monkeypatch.setattr("codeloupe.system.running.run", counting)
+    monkeypatch.setattr("codeloupe.git.command.run_program", counting)
     assert len(read(repository.path)) == 60
-    assert len([words for words in started if " log " in words]) == 1 + 2 * 2
+    assert len([words for words in started if " log " in words]) == 1 + 2
 
 
 def test_text_that_imitates_the_marks_and_odd_names_is_content(repository: GitRepository) -> None:
@@ -200,7 +199,7 @@ def test_a_merge_is_one_change_by_default_and_what_it_brought_in_is_not_there_ag
     assert (changes["merge"].commit.insertions, changes["merge"].commit.deletions) == (4, 3)
 
 
-@pytest.mark.parametrize("query", [CommitQuery(merges=True), CommitQuery(author="example.invalid")])
+@each("query", [CommitQuery(merges=True), CommitQuery(author="example.invalid")])
 def test_with_merges_each_commit_is_there_and_a_merge_is_what_it_changed_itself(
     merged: GitRepository, query: CommitQuery
 ) -> None:
@@ -252,7 +251,7 @@ def test_a_combined_diff_is_read_by_its_headers_alone() -> None:
     assert parse_combined(b"") == {}
 
 
-@pytest.mark.parametrize("output", [b"@@@ -1 -1 +1 @@@\n", b"diff --cc a\n@@@ nonsense @@@\n", b'diff --cc "a\n'])
+@each("output", [b"@@@ -1 -1 +1 @@@\n", b"diff --cc a\n@@@ nonsense @@@\n", b'diff --cc "a\n'])
 def test_what_is_no_combined_diff_is_refused(output: bytes) -> None:
     with pytest.raises(DiffSyntaxError):
         parse_combined(output)

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.errors import NotARepository, RevisionError
-from codeloupe.git.commits import CommitQuery, list_commits
+from codeloupe.errors import RevisionError
+from codeloupe.git.commits import list_commits
 from codeloupe.git.repository import open_repository
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
+from codeloupe.model.sweep import CommitQuery
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
+from tests.rows import each
 
 _PERSON = "A <a@example.invalid> 1700000000 +0000"
 
@@ -82,15 +84,6 @@ def test_a_message_and_a_path_that_imitate_records_are_text(repository: GitRepos
     assert commit.files == (f"{'0' * 32}{other}",)
 
 
-@pytest.mark.parametrize("message", ["", "\n", "   \n", "subject only", "two\nline subject\n\nbody"])
-def test_short_and_empty_messages_are_read(repository: GitRepository, message: str) -> None:
-    sha = repository.commit(message)
-    (commit,) = _list(repository.path)
-    assert commit.sha == sha
-    assert commit.subject == " ".join(message.split("\n\n", maxsplit=1)[0].split())
-    assert commit.body == ("body" if "body" in message else "")
-
-
 def test_text_in_another_encoding_is_read_as_what_it_is(repository: GitRepository) -> None:
     words, author = "Grüße\n\nvon Zoë", "Zoë <zoë@example.invalid>"
     repository.git("config", "i18n.commitEncoding", "ISO-8859-1")
@@ -114,7 +107,7 @@ def test_bytes_that_are_no_text_at_all_do_not_stop_the_list(repository: GitRepos
         assert len(commit.author) == len("José")
 
 
-@pytest.mark.parametrize(
+@each(
     ("date", "expected"),
     [
         (b"0 +0000", datetime(1970, 1, 1, tzinfo=UTC)),
@@ -137,7 +130,7 @@ def test_any_date_that_a_commit_may_state_is_read(
     assert expected is None or commit.time == expected
 
 
-@pytest.mark.parametrize("author", [b"", b"<>", b" <> 1 +0000", b"no brackets 1 +0000", b"A <a <b> c> 1 +0000"])
+@each("author", [b"", b"<>", b" <> 1 +0000", b"no brackets 1 +0000", b"A <a <b> c> 1 +0000"])
 def test_a_malformed_author_does_not_stop_the_list(repository: GitRepository, author: bytes) -> None:
     sha = _raw_commit(repository, author=author, message=b"x\n")
     assert [commit.sha for commit in _list(repository.path)] == [sha]
@@ -214,7 +207,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     return repository
 
 
-@pytest.mark.parametrize(
+@each(
     ("limits", "expected"),
     [
         ({}, "c4 c3 c2 c1 c0"),
@@ -239,15 +232,15 @@ def test_a_query_chooses_the_commits(history: GitRepository, limits: dict[str, o
     assert [commit.subject for commit in _list(history.path, **limits)] == expected.split()
 
 
-@pytest.mark.parametrize("date", ["yesterdya", "2 dayz ago", "", "  ", "last mnday", "today\0", "--all", "x"])
-@pytest.mark.parametrize("end", ["since", "until"])
+@each("date", ["yesterdya", "2 dayz ago", "", "  ", "last mnday", "today\0", "--all", "x"])
+@each("end", ["since", "until"])
 def test_a_misspelt_date_is_refused_and_not_taken_for_now(history: GitRepository, date: str, end: str) -> None:
     with pytest.raises(RevisionError, match="is not a date that git understands") as caught:
         _list(history.path, **{end: date})
     assert "2 days ago" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@each(
     "date",
     [
         "yesterday", "last Monday", "2 weeks ago", "2.weeks.ago", "1 year 3 months ago", "2023-01-02",
@@ -259,16 +252,11 @@ def test_every_usual_way_to_write_a_date_is_taken(history: GitRepository, date: 
     assert isinstance(_list(history.path, since=date), tuple)
 
 
-@pytest.mark.parametrize("revision", ["gone", "-x", "--all", "gone..main", "main..--output=sprung", ""])
+@each("revision", ["gone", "-x", "--all", "gone..main", "main..--output=sprung", ""])
 def test_an_unknown_revision_is_refused(history: GitRepository, revision: str) -> None:
     with pytest.raises(RevisionError):
         _list(history.path, revision=revision)
     assert not list(history.path.rglob("sprung"))
-
-
-def test_a_repository_without_commits_says_so(repository: GitRepository) -> None:
-    with pytest.raises(NotARepository, match="no commits yet"):
-        _list(repository.path)
 
 
 def test_replaced_and_grafted_history_is_listed_as_it_is(history: GitRepository, tmp_path: Path) -> None:

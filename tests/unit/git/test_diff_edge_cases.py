@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from codeloupe.git.changes import parse_list, reconcile
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.engine import object_name
-from codeloupe.git.raw import parse_raw_numstat, reconcile
+from codeloupe.git.repository import object_name
 from tests.diff_checks import Style, check_lines, check_list, listed, many_lists_of, patches_of
 from tests.git_edge_cases import EDGE_CASES, TYPE_CHANGE_WITH_SHARED_LINES, EdgeCase, commit_cases
 from tests.repository import GitRepository
+from tests.rows import each
 
 _STYLES = (
     Style(),
@@ -48,7 +49,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[_Written
     return {case.name: list(of_case) for case, of_case in zip(EDGE_CASES, zip(*styles, strict=True), strict=True)}
 
 
-@pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case.name)
+@each("case", EDGE_CASES, ids=lambda case: case.name)
 def test_every_line_of_every_edge_case_is_where_git_has_it(case: EdgeCase, written: dict[str, list[_Written]]) -> None:
     for one in written[case.name]:
         files = parse_diff(one.patch)
@@ -60,7 +61,7 @@ def test_every_line_of_every_edge_case_is_where_git_has_it(case: EdgeCase, writt
 
 def _check_reconciled(one: _Written) -> None:
     """Put together with the lists, each file has its modes, its blobs and its counts."""
-    files = reconcile(parse_diff(one.patch), parse_raw_numstat(one.lists))
+    files = reconcile(parse_diff(one.patch), parse_list(one.lists)[0])
     check_list(files, listed(one.lists))
     for file, entry in zip(files, listed(one.lists), strict=True):
         assert (file.old_mode or "000000", file.new_mode or "000000") == (entry.old_mode, entry.new_mode)
@@ -74,7 +75,7 @@ def test_a_type_change_that_keeps_lines_is_counted_as_git_counts_it_and_keeps_it
 ) -> None:
     one = written[TYPE_CHANGE_WITH_SHARED_LINES.name][0]
     (parsed,) = parse_diff(one.patch)
-    (reconciled,) = reconcile((parsed,), parse_raw_numstat(one.lists))
+    (reconciled,) = reconcile((parsed,), parse_list(one.lists)[0])
     assert (parsed.added, parsed.deleted) == (1, 2)
     assert (reconciled.added, reconciled.deleted) == (0, 1)
     assert reconciled.hunks == parsed.hunks

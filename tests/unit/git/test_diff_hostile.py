@@ -12,6 +12,7 @@ import pytest
 
 from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff import parse_diff
+from tests.rows import each
 
 pytestmark = pytest.mark.no_cover  # to count the lines would take several times as long
 
@@ -49,7 +50,7 @@ _REFUSED: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", _REFUSED)
+@each("name", _REFUSED)
 def test_a_hostile_text_is_refused_in_a_moment(name: str) -> None:
     with pytest.raises(DiffSyntaxError):
         parse_diff(_REFUSED[name]())

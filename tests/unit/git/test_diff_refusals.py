@@ -10,6 +10,7 @@ from codeloupe.errors import DiffSyntaxError
 from codeloupe.git.diff import parse_diff
 from tests.diff_checks import patch_of
 from tests.repository import GitRepository
+from tests.rows import each
 
 _NAMES = b"--- a/x.py\n+++ b/x.py\n"
 _FIRST = b"diff --git a/x.py b/x.py\n"
@@ -28,7 +29,7 @@ def _refusal(data: bytes) -> DiffSyntaxError:
     return caught.value
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"hello\n",
@@ -59,7 +60,7 @@ def test_a_coloured_diff_is_refused_also_where_it_has_lines_without_colour(repos
     assert "--no-color" in _refusal(coloured).hint
 
 
-@pytest.mark.parametrize("coding", [b"quoted-printable", b"base64", b"Quoted-Printable"])
+@each("coding", [b"quoted-printable", b"base64", b"Quoted-Printable"])
 def test_a_mail_whose_lines_are_coded_is_refused(coding: bytes) -> None:
     mail = b"From: a\nContent-Transfer-Encoding: " + coding + b"\n\n" + _GIT + _HUNK
     assert "coded" in _refusal(mail).message
@@ -116,7 +117,7 @@ def test_an_unmerged_path_is_refused(repository: GitRepository) -> None:
     assert "conflicts" in _refusal(repository.git("diff", "--cached")).message
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "data", "words"),
     [
         (5, _GIT, "expected a hunk header"),
@@ -150,7 +151,7 @@ def test_a_hunk_that_is_not_certain_is_refused(line: int, data: bytes, words: st
     assert words in message
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"@@ -1,2 +1,2 @@\n" + _NO_NEWLINE + b" one\n-two\n+2\n",
@@ -166,7 +167,7 @@ def test_a_marker_in_a_place_where_no_file_can_end_is_refused(body: bytes) -> No
     _refusal(_GIT + body)
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "words"),
     [
         (_FIRST, "ends before"),
@@ -207,7 +208,7 @@ def test_a_git_section_that_is_cut_off_or_contradicts_itself_is_refused(data: by
     assert words in _refusal(data).message
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "words"),
     [
         (_NAMES, "expected a hunk header"),

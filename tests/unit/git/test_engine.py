@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -10,17 +9,17 @@ import pytest
 
 from codeloupe.errors import UsageError
 from codeloupe.git.command import git
-from codeloupe.git.engine import (
+from codeloupe.git.repository import (
     DIFF_ATTRIBUTES,
     EXPORT_ATTRIBUTES,
     Sources,
     copy_index,
     in_engine,
-    object_name,
     private_directory,
     temporary_engine,
 )
 from tests.repository import GitRepository
+from tests.rows import each
 
 
 def _sources(repository: GitRepository, object_format: str = "sha1") -> Sources:
@@ -48,33 +47,7 @@ def test_objects_are_read_and_nothing_of_the_configuration_is(repository: GitRep
     assert _ask(_sources(repository), "for-each-ref") == b""
 
 
-@pytest.mark.parametrize("object_format", ["sha1", "sha256"])
-def test_both_kinds_of_object_names_are_known(tmp_path: Path, object_format: str) -> None:
-    repository = GitRepository(tmp_path / "start")
-    shutil.rmtree(repository.path / ".git")
-    repository.git("init", "--quiet", "--template=", "--initial-branch=main", f"--object-format={object_format}")
-    repository.write("a.txt", "content\n")
-    sha = repository.commit()
-
-    blob = _ask(_sources(repository, object_format), "rev-parse", f"{sha}:a.txt").decode().strip()
-    assert blob == object_name("blob", b"content\n", object_format)
-    empty = object_name("blob", b"", object_format)
-    assert _ask(_sources(repository, object_format), "cat-file", "-t", empty) == b"blob\n"
-    tree = object_name("tree", b"", object_format)
-    assert _ask(_sources(repository, object_format), "ls-tree", tree) == b""
-
-
-@pytest.mark.parametrize(
-    "name", ["with space", "with'quote", 'with"quote', "#hash", "back\\slash", "ünï", os.fsdecode(b"caf\xe9"), "a:b;c"]
-)
-def test_the_repository_may_lie_in_a_path_with_any_characters(tmp_path: Path, name: str) -> None:
-    repository = GitRepository(tmp_path / name)
-    repository.write("a.txt", "content\n")
-    sha = repository.commit()
-    assert _ask(_sources(repository), "cat-file", "blob", f"{sha}:a.txt") == b"content\n"
-
-
-@pytest.mark.parametrize("relative", [True, False])
+@each("relative", [True, False])
 def test_objects_that_the_repository_borrows_itself_are_found(tmp_path: Path, *, relative: bool) -> None:
     lender = GitRepository(tmp_path / "lender")
     lender.write("a.txt", "content\n")
@@ -87,16 +60,7 @@ def test_objects_that_the_repository_borrows_itself_are_found(tmp_path: Path, *,
     assert _ask(_sources(borrower), "cat-file", "blob", f"{sha}:a.txt") == b"content\n"
 
 
-def test_a_shallow_clone_stays_one(tmp_path: Path, repository: GitRepository) -> None:
-    for number in range(3):
-        repository.commit(f"commit {number}")
-    clone = GitRepository(tmp_path / "clone")
-    clone.git("fetch", "--quiet", "--depth=2", repository.path.as_uri(), "main")
-    tip = clone.git("rev-parse", "FETCH_HEAD").decode().strip()
-    assert _ask(_sources(clone), "rev-list", "--count", tip) == b"2\n"
-
-
-@pytest.mark.parametrize(
+@each(
     ("attributes", "overruled", "kept"),
     [
         (DIFF_ATTRIBUTES, {"filter", "diff", "merge", "ident"}, {"text", "eol", "working-tree-encoding"}),
@@ -155,10 +119,6 @@ def test_both_parts_of_a_split_index_are_copied(repository: GitRepository) -> No
     assert _ask(_sources(repository), "ls-files", index=git_dir / "index") == b"a\nb\nc\nd\n"
 
 
-def test_a_repository_without_an_index_has_an_empty_one(repository: GitRepository) -> None:
-    assert _ask(_sources(repository), "ls-files", index=repository.path / ".git" / "index") == b""
-
-
 def test_the_engine_is_gone_after_an_error(repository: GitRepository) -> None:
     places: list[Path] = []
 
@@ -170,11 +130,6 @@ def test_the_engine_is_gone_after_an_error(repository: GitRepository) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupt()
     assert not places[0].parent.exists()
-
-
-def test_a_private_directory_is_closed_to_others() -> None:
-    with private_directory() as directory:
-        assert directory.stat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_place_for_temporary_files_the_error_names_the_variable(

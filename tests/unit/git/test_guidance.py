@@ -9,10 +9,10 @@ import pytest
 from codeloupe.git.guidance import guidance_changed, read_guidance, read_working_guidance
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
-from codeloupe.model.change import Change, FileChange, FileStatus, Scope, ScopeKind
-from codeloupe.model.material import GuidanceFile
+from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Scope, ScopeKind
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
+from tests.rows import each
 
 LINK = "it is a symbolic link, and those are not followed"
 
@@ -41,7 +41,7 @@ def guided(repository: GitRepository) -> GitRepository:
     return repository
 
 
-@pytest.mark.parametrize(
+@each(
     ("request_", "trusted", "text"),
     [
         (CommitScope("HEAD"), True, "commit\n"),
@@ -58,7 +58,7 @@ def test_guidance_comes_from_the_reviewed_tree_or_for_an_untrusted_change_from_i
     assert _read(guided, request_, "a.py", trusted=trusted) == (GuidanceFile("AGENTS.md", text),)
 
 
-@pytest.mark.parametrize("request_", [CommitScope("HEAD"), UncommittedScope()])
+@each("request_", [CommitScope("HEAD"), UncommittedScope()])
 def test_it_is_read_at_the_root_and_on_the_way_down_to_a_file(
     repository: GitRepository, request_: ScopeRequest
 ) -> None:
@@ -78,7 +78,7 @@ def test_it_is_read_at_the_root_and_on_the_way_down_to_a_file(
     assert all(one.text == one.path for one in found)
 
 
-@pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
+@each("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
 def test_links_and_folders_and_other_spellings_are_not_guidance(
     repository: GitRepository, tmp_path: Path, request_: ScopeRequest
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_pipe_in_the_working_tree_does_not_hold_us(repository: GitRepository) 
     assert _read(repository, UncommittedScope(), "a.py") == ()
 
 
-@pytest.mark.parametrize("request_", [CommitScope("HEAD"), UncommittedScope()])
+@each("request_", [CommitScope("HEAD"), UncommittedScope()])
 def test_of_an_enormous_file_little_or_nothing_is_read(repository: GitRepository, request_: ScopeRequest) -> None:
     repository.write("AGENTS.md", "a" * 2_000_000)
     repository.write("CLAUDE.md", "c" * 20_000)
@@ -137,14 +137,7 @@ def test_a_root_commit_has_no_guidance_to_believe(repository: GitRepository) -> 
     assert _read(repository, CommitScope("HEAD"), "a.py", trusted=False) == ()
 
 
-def test_the_same_content_twice_is_read_for_both_names(repository: GitRepository) -> None:
-    for name in ("AGENTS.md", "CLAUDE.md"):
-        repository.write(name, "same")
-    repository.commit()
-    assert [one.text for one in _read(repository, CommitScope("HEAD"), "a.py")] == ["same", "same"]
-
-
-@pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
+@each("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
 def test_odd_paths_do_no_harm(repository: GitRepository, request_: ScopeRequest) -> None:
     repository.write("AGENTS.md", "x")
     repository.commit()
@@ -195,7 +188,3 @@ def test_a_change_to_what_steers_a_review_is_noticed_on_both_sides_of_a_rename()
         FileChange("AGENTS.md.txt", "AGENTS.md.txt", FileStatus.MODIFIED),
     )
     assert guidance_changed(change) == ("sub/CLAUDE.md", "REVIEW.md", "codeloupe.yaml", "codeloupe-baseline.yaml")
-
-
-def test_any_other_change_steers_nothing() -> None:
-    assert guidance_changed(_change(FileChange("a.py", "a.py", FileStatus.MODIFIED))) == ()

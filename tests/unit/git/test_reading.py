@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import RepositoryBusy
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change
@@ -28,10 +28,11 @@ from codeloupe.model.scope import (
 )
 from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
+from tests.rows import each
 
 _HOOK = """{header}import asyncio, json, os
 from pathlib import Path
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.scope import StagedScope
@@ -154,7 +155,7 @@ def test_a_file_that_was_only_announced_is_not_staged_but_uncommitted(committed:
     assert _statuses(_read(committed.path, UncommittedScope())) == {"new.py": "added"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "expected", "start", "split"),
     [
         (("-m", "x"), _STAGED, ".", False),
@@ -204,7 +205,7 @@ def test_before_the_first_commit_everything_is_added(repository: GitRepository) 
     assert _statuses(_read(repository.path, UncommittedScope())) == everything
 
 
-@pytest.mark.parametrize("option", ["sha256", "index-v4", "split-index", "stat-less"])
+@each("option", ["sha256", "index-v4", "split-index", "stat-less"])
 def test_every_kind_of_repository_and_index_is_read(tmp_path: Path, option: str) -> None:
     repository = GitRepository(tmp_path / "repository")
     if option == "sha256":
@@ -232,7 +233,7 @@ def test_every_kind_of_repository_and_index_is_read(tmp_path: Path, option: str)
     assert len(_read(repository.path, CommitScope("main")).files) == 30
 
 
-@pytest.mark.parametrize("sparse_index", ["--sparse-index", "--no-sparse-index"])
+@each("sparse_index", ["--sparse-index", "--no-sparse-index"])
 def test_in_a_sparse_checkout_only_what_is_there_and_changed_is_shown(
     committed: GitRepository, sparse_index: str
 ) -> None:
@@ -369,7 +370,7 @@ def test_an_edit_is_seen_though_size_and_time_are_unchanged_and_the_configuratio
     assert _added(_read(committed.path, UncommittedScope()), "a.py") == [b"A.PY"]
 
 
-@pytest.mark.parametrize("way", ["autocrlf of the repository", "autocrlf of the user", "attribute"])
+@each("way", ["autocrlf of the repository", "autocrlf of the user", "attribute"])
 def test_a_checkout_with_crlf_shows_only_what_changed(tmp_path: Path, way: str) -> None:
     repository = GitRepository(tmp_path / "repository")
     repository.write("a.txt", "one\ntwo\nthree\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import shutil
 import struct
 import tempfile
 from functools import partial
@@ -15,7 +14,7 @@ import pytest
 
 from codeloupe.errors import GitFailed, NotARepository
 from codeloupe.git import command
-from codeloupe.git.reading import read_change
+from codeloupe.git.changes import read_change
 from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import resolve_scope
 from codeloupe.git.snapshot import exported, exported_tree
@@ -30,6 +29,7 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from tests.repository import GitRepository
+from tests.rows import each
 
 _EVERY_SCOPE = (
     DefaultScope(),
@@ -139,7 +139,7 @@ def _see(place: Path) -> dict[str, bytes]:
 _SEEN = {"a.py": b"a = 2\n", "folder/b.py": b"b = 2\n", "new.py": b"n = 1\n", "staged.py": b"s = 1\n"}
 
 
-@pytest.mark.parametrize(
+@each(
     "name", ["with space", "with'quote", 'with"quote', "$HOME", "-dash", "ünï", os.fsdecode(b"caf\xe9"), "*[x]?", "a:b"]
 )
 def test_a_change_is_read_wherever_the_repository_lies(committed: GitRepository, tmp_path: Path, name: str) -> None:
@@ -172,32 +172,6 @@ def test_a_change_is_read_in_a_repository_of_another_user(committed: GitReposito
     assert _see(committed.path) == _SEEN
 
 
-@pytest.mark.parametrize(
-    ("request_", "limit"),
-    [
-        (DefaultScope(), 11),
-        (UncommittedScope(), 9),
-        (StagedScope(), 5),
-        (RangeScope("main..HEAD"), 5),
-        (CommitScope("HEAD"), 5),
-    ],
-)
-def test_a_small_change_is_read_with_few_programs(
-    committed: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: ScopeRequest, limit: int
-) -> None:
-    committed.checkout("feature", new=True)
-    committed.commit()
-    committed.write("new.py", "n = 1\n")
-    log = tmp_path / "log"
-    counting = tmp_path / "bin" / "git"
-    counting.parent.mkdir()
-    counting.write_text(f'#!/bin/sh\necho "$@" >> {log}\nexec {shutil.which("git")} "$@"\n')
-    counting.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{counting.parent}:{os.environ['PATH']}")
-    _read(committed.path, request_)
-    assert 0 < len(log.read_text().splitlines()) <= limit
-
-
 def test_a_file_in_the_place_of_a_folder_and_a_folder_in_the_place_of_a_file(committed: GitRepository) -> None:
     committed.remove("folder/b.py")
     (committed.path / "folder").rmdir()
@@ -227,7 +201,7 @@ def test_a_folder_that_was_replaced_by_a_link_shows_the_link_and_nothing_behind_
     assert not any(b"secret" in hunk.body for file in change.files for hunk in file.hunks)
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [b"../outside.py", b"/outside.py", b"folder/../../outside.py", b".git/config", b"folder/.GIT/x", b"./x", b"a//b"],
 )
@@ -283,7 +257,7 @@ def test_a_file_too_large_to_compare_is_named_and_the_others_are_reviewed(commit
     assert change.unreadable == (("image.bin", "314,572,800 bytes, more than can be compared"),)
 
 
-@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
+@each("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
 def test_when_the_whole_text_would_be_too_much_binary_files_are_named_instead_of_shown(
     committed: GitRepository, monkeypatch: pytest.MonkeyPatch, request_: ScopeRequest
 ) -> None:

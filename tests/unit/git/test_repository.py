@@ -21,6 +21,7 @@ from codeloupe.git.repository import (
     resolve,
 )
 from tests.repository import GitRepository
+from tests.rows import each
 
 
 def _open(path: Path) -> Repository:
@@ -49,16 +50,6 @@ def test_it_is_found_from_its_root_from_below_and_through_a_link(committed: GitR
     assert roots == {committed.path}
 
 
-@pytest.mark.parametrize(
-    "name", ["with space", "with'quote", 'with"quote', "$HOME", "-dash", "ünï", os.fsdecode(b"caf\xe9"), "*[x]?"]
-)
-def test_it_is_found_in_a_path_with_any_characters(tmp_path: Path, name: str) -> None:
-    repository = GitRepository(tmp_path / name)
-    sha = repository.commit()
-    assert _open(repository.path).git_dir == repository.path / ".git"
-    assert _resolve(repository, "main") == sha
-
-
 def test_a_path_with_a_line_break_is_refused_in_words(tmp_path: Path) -> None:
     repository = GitRepository(tmp_path / "two\nlines")
     with pytest.raises(NotARepository, match="contains a line break"):
@@ -74,14 +65,6 @@ def test_a_linked_worktree_has_its_own_index_and_the_common_objects(committed: G
     assert asyncio.run(read_head(opened)) == Head(committed.head(), "other")
 
 
-def test_a_submodule_is_a_repository_of_its_own(committed: GitRepository, tmp_path: Path) -> None:
-    outer = GitRepository(tmp_path / "outer")
-    outer.git("submodule", "--quiet", "add", str(committed.path), "inner")
-    opened = _open(outer.path / "inner" / "folder")
-    assert opened.root == outer.path / "inner"
-    assert opened.git_dir == outer.path / ".git" / "modules" / "inner"
-
-
 def test_a_bare_repository_is_refused_with_a_way_out(tmp_path: Path) -> None:
     bare = tmp_path / "bare"
     bare.mkdir()
@@ -92,7 +75,7 @@ def test_a_bare_repository_is_refused_with_a_way_out(tmp_path: Path) -> None:
         assert "clone it" in caught.value.hint
 
 
-@pytest.mark.parametrize("below", [".git", ".git/objects", ".git/refs/heads"])
+@each("below", [".git", ".git/objects", ".git/refs/heads"])
 def test_the_inside_of_git_is_no_working_tree(committed: GitRepository, below: str) -> None:
     with pytest.raises(NotARepository, match="the inside of one"):
         _open(committed.path / below)
@@ -110,7 +93,7 @@ def test_a_start_that_is_no_directory_is_refused(committed: GitRepository) -> No
             _open(committed.path / start)
 
 
-@pytest.mark.parametrize("content", ["", "gitdir: nowhere\n", "gitdir: ../start/.git/objects\n", "\0\n"])
+@each("content", ["", "gitdir: nowhere\n", "gitdir: ../start/.git/objects\n", "\0\n"])
 def test_a_git_file_that_leads_nowhere_is_refused_in_gits_words(tmp_path: Path, content: str) -> None:
     GitRepository(tmp_path / "start")
     broken = tmp_path / "broken"
@@ -127,7 +110,7 @@ def test_a_repository_that_this_git_does_not_know_is_refused_in_its_words(commit
         _open(committed.path)
 
 
-@pytest.mark.parametrize("elsewhere", ["/", "../../elsewhere", "../not-there"])
+@each("elsewhere", ["/", "../../elsewhere", "../not-there"])
 def test_another_work_tree_in_the_configuration_is_ignored(
     committed: GitRepository, tmp_path: Path, elsewhere: str
 ) -> None:
@@ -140,18 +123,7 @@ def test_another_work_tree_in_the_configuration_is_ignored(
     assert asyncio.run(resolve(opened, "main")) == head.sha
 
 
-def test_a_repository_of_another_user_is_opened(committed: GitRepository) -> None:
-    if os.geteuid() == 0:
-        for place in (committed.path, *committed.path.rglob("*")):
-            os.chown(place, 12345, 12345)
-        # Plain git refuses it.
-        assert committed.git("rev-parse", "HEAD", may_fail=True) == b""
-    assert asyncio.run(read_head(_open(committed.path))).branch == "main"
-
-
-@pytest.mark.parametrize(
-    "revision", ["main", "HEAD", "@", "refs/heads/main", "annotated", "annotated^{}", "light", "HEAD^0", "@{0}"]
-)
+@each("revision", ["main", "HEAD", "@", "refs/heads/main", "annotated", "annotated^{}", "light", "HEAD^0", "@{0}"])
 def test_every_usual_name_gives_the_commit(committed: GitRepository, revision: str) -> None:
     committed.git("tag", "-a", "-m", "a tag", "annotated")
     committed.git("tag", "light")
@@ -159,7 +131,7 @@ def test_every_usual_name_gives_the_commit(committed: GitRepository, revision: s
     assert _resolve(committed, committed.head()[:7]) == committed.head()
 
 
-@pytest.mark.parametrize(
+@each(
     ("revision", "words"),
     [
         ("no-such-name", "unknown"),
@@ -184,7 +156,7 @@ def test_what_is_no_commit_is_refused_in_words(committed: GitRepository, revisio
     assert not list(committed.path.rglob("sprung"))
 
 
-@pytest.mark.parametrize(("name", "kind"), [("HEAD^{tree}", "tree"), ("HEAD:folder/a.txt", "blob")])
+@each(("name", "kind"), [("HEAD^{tree}", "tree"), ("HEAD:folder/a.txt", "blob")])
 def test_an_object_that_is_no_commit_is_named_as_what_it_is(committed: GitRepository, name: str, kind: str) -> None:
     sha = committed.git("rev-parse", name).decode().strip()
     with pytest.raises(RevisionError, match=f"is a {kind}, not a commit"):
@@ -281,14 +253,14 @@ def test_the_base_branch_is_the_one_that_origin_names(committed: GitRepository) 
     assert _base(committed) == BaseBranch("origin/trunk", sha, checked_out=True)
 
 
-@pytest.mark.parametrize("target", ["refs/remotes/origin/gone", "refs/heads/gone"])
+@each("target", ["refs/remotes/origin/gone", "refs/heads/gone"])
 def test_an_origin_head_that_leads_nowhere_is_passed_over(committed: GitRepository, target: str) -> None:
     committed.git("symbolic-ref", "refs/remotes/origin/HEAD", target)
     (committed.path / ".git" / "refs" / "heads" / "develop").write_text("damaged\n")
     assert _base(committed) == BaseBranch("main", committed.head(), checked_out=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("refs", "expected"),
     [
         (["heads/develop", "heads/master", "heads/main"], "main"),
@@ -321,7 +293,7 @@ def test_a_configured_base_branch_comes_first_and_may_be_origins_alone(committed
     assert _base(committed, "origin/release/1.0") == BaseBranch("origin/release/1.0", sha, checked_out=False)
 
 
-@pytest.mark.parametrize("configured", ["not-there", "-x", "", "a b", "ma*"])
+@each("configured", ["not-there", "-x", "", "a b", "ma*"])
 def test_a_configured_base_branch_that_does_not_exist_is_an_error(committed: GitRepository, configured: str) -> None:
     with pytest.raises(RevisionError):
         _base(committed, configured)

@@ -14,13 +14,13 @@ from codeloupe.model.scope import (
     BaseScope,
     CommitScope,
     DefaultScope,
-    DiffScope,
     RangeScope,
     ScopeRequest,
     StagedScope,
     UncommittedScope,
 )
 from tests.repository import GitRepository
+from tests.rows import each
 
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
@@ -102,7 +102,7 @@ def test_a_branch_without_company_is_its_own_base(tmp_path: Path) -> None:
     assert sides.scope.description == "uncommitted changes on trunk"
 
 
-@pytest.mark.parametrize("company", ["heads/other", "remotes/upstream/trunk", "detached"])
+@each("company", ["heads/other", "remotes/upstream/trunk", "detached"])
 def test_without_a_base_branch_nothing_is_reviewed_silently(tmp_path: Path, company: str) -> None:
     repository = GitRepository(tmp_path / "repository", branch="trunk")
     sha = repository.commit()
@@ -115,7 +115,7 @@ def test_without_a_base_branch_nothing_is_reviewed_silently(tmp_path: Path, comp
     assert "BaseScope(REF)" in caught.value.hint
 
 
-@pytest.mark.parametrize(
+@each(
     ("request_", "kind", "side"),
     [
         (UncommittedScope(), ScopeKind.UNCOMMITTED, Side.WORKING_TREE),
@@ -129,7 +129,7 @@ def test_what_is_not_committed_is_compared_with_head(
     assert (sides.scope.kind, sides.side, sides.base, sides.head) == (kind, side, forked.head(), None)
 
 
-@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope()])
+@each("request_", [UncommittedScope(), StagedScope()])
 def test_before_the_first_commit_everything_is_compared_with_nothing(
     repository: GitRepository, request_: ScopeRequest
 ) -> None:
@@ -138,10 +138,8 @@ def test_before_the_first_commit_everything_is_compared_with_nothing(
     assert "no commits yet" in sides.scope.description
 
 
-@pytest.mark.parametrize(
-    "request_", [DefaultScope(), BaseScope("HEAD"), RangeScope("..HEAD"), RangeScope("HEAD..."), CommitScope("HEAD")]
-)
-@pytest.mark.parametrize("base_branch", [None, "main"])
+@each("request_", [DefaultScope(), BaseScope("HEAD"), RangeScope("..HEAD"), RangeScope("HEAD..."), CommitScope("HEAD")])
+@each("base_branch", [None, "main"])
 def test_before_the_first_commit_the_other_scopes_say_so(
     repository: GitRepository, request_: ScopeRequest, base_branch: str | None
 ) -> None:
@@ -163,7 +161,7 @@ def test_a_given_base_is_compared_from_where_it_was_left(forked: GitRepository) 
     assert _resolve(forked.path, BaseScope("HEAD~1")).base == _sha(forked, "HEAD~1")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "base", "head"),
     [
         ("main..feature", "main", "feature"),
@@ -182,7 +180,7 @@ def test_a_range_has_two_fixed_sides(forked: GitRepository, text: str, base: str
     assert (sides.base, sides.head) == (_sha(forked, base), _sha(forked, head))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ("main", "is one revision, not a range"),
@@ -251,12 +249,6 @@ def test_a_range_is_not_one_commit(forked: GitRepository) -> None:
         _resolve(forked.path, CommitScope("main..feature"))
 
 
-def test_an_annotated_tag_stands_for_its_commit(forked: GitRepository) -> None:
-    forked.git("tag", "-a", "-m", "a tag", "v1", "feature~1")
-    assert _resolve(forked.path, CommitScope("v1")).head == _sha(forked, "feature~1")
-    assert _resolve(forked.path, RangeScope("v1..feature")).base == _sha(forked, "feature~1")
-
-
 def test_a_shallow_clone_without_the_merge_base_says_how_to_deepen(forked: GitRepository, tmp_path: Path) -> None:
     clone = _shallow_clone(forked, tmp_path / "clone", "--depth=1", "--no-single-branch")
     for request in (DefaultScope(), BaseScope("origin/main"), RangeScope("origin/main...HEAD")):
@@ -290,8 +282,3 @@ def test_an_unknown_revision_in_a_shallow_clone_can_be_fetched(forked: GitReposi
     with pytest.raises(RevisionError, match="unknown") as caught:
         _resolve(clone, BaseScope(_sha(forked, "fork")))
     assert "git fetch --unshallow" in caught.value.hint
-
-
-def test_a_diff_file_has_nothing_to_resolve(forked: GitRepository) -> None:
-    with pytest.raises(RevisionError, match="no revisions"):
-        _resolve(forked.path, DiffScope("change.diff", b""))

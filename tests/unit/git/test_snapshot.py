@@ -11,8 +11,9 @@ from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Sides, resolve_scope
 from codeloupe.git.snapshot import empty_directory, exported, place_of, write_file
-from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
+from codeloupe.model.scope import CommitScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
+from tests.rows import each
 
 _ATTRIBUTES = (
     "* text eol=crlf ident filter=evil export-subst working-tree-encoding=UTF-16\n"
@@ -80,8 +81,8 @@ def _files(root: Path) -> Iterator[tuple[str, bytes]]:
                 yield str(place.relative_to(root)), place.read_bytes()
 
 
-@pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope()])
-@pytest.mark.parametrize("by_name", [True, False])
+@each("request_", [CommitScope("HEAD"), StagedScope()])
+@each("by_name", [True, False])
 def test_every_file_is_byte_for_byte_its_blob(
     repository: GitRepository, request_: ScopeRequest, *, by_name: bool
 ) -> None:
@@ -127,15 +128,6 @@ def test_the_index_is_exported_and_not_the_working_tree(repository: GitRepositor
     assert _export(repository.path, StagedScope(), ["a.py"]) == ({"a.py": b"staged\n"}, {})
 
 
-def test_the_commit_is_exported_and_not_what_came_after(repository: GitRepository) -> None:
-    repository.write("a.py", "one\n")
-    repository.commit()
-    repository.write("a.py", "two\n")
-    repository.commit()
-    assert _export(repository.path, CommitScope("HEAD~1"), None) == ({"a.py": b"one\n"}, {})
-    assert _export(repository.path, RangeScope("HEAD~1..HEAD"), None) == ({"a.py": b"two\n"}, {})
-
-
 def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -160,7 +152,7 @@ def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository
     assert (seen, list(missing)) == ({}, ["folder/secret"])
 
 
-@pytest.mark.parametrize("sparse_index", ["--sparse-index", "--no-sparse-index"])
+@each("sparse_index", ["--sparse-index", "--no-sparse-index"])
 def test_what_a_sparse_checkout_leaves_out_is_as_the_index_has_it(repository: GitRepository, sparse_index: str) -> None:
     for name in ("in/a.py", "out/b.py", "out/c.py", "in/gone.py"):
         repository.write(name, f"{name}\n")
@@ -173,7 +165,7 @@ def test_what_a_sparse_checkout_leaves_out_is_as_the_index_has_it(repository: Gi
     assert missing == {"in/gone.py": "no such file or directory"}
 
 
-@pytest.mark.parametrize("name", ["n" * 256, "\u00fc" * 128, "/".join(["folder" * 20] * 40)])
+@each("name", ["n" * 256, "\u00fc" * 128, "/".join(["folder" * 20] * 40)])
 def test_a_name_too_long_for_a_file_is_named_and_does_not_stop_the_others(repository: GitRepository, name: str) -> None:
     _commit_exactly(repository, {name: b"x\n", "a.py": b"y\n"})
     seen, missing = _export(repository.path, CommitScope("HEAD"), None)
@@ -257,16 +249,7 @@ def test_a_blob_that_is_missing_is_named_and_the_others_are_exported(repository:
     assert "cannot be exported" in missing["a.py"]
 
 
-def test_submodules_are_left_out(repository: GitRepository) -> None:
-    sha = repository.commit()
-    repository.write("a.py", "a\n")
-    repository.git("add", "--all")
-    repository.git("update-index", "--add", "--cacheinfo", f"160000,{sha},module")
-    repository.commit_staged()
-    assert _export(repository.path, CommitScope("HEAD"), None) == ({"a.py": b"a\n"}, {})
-
-
-@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
+@each("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
 def test_a_snapshot_is_gone_after_an_error_and_after_a_cancellation(
     repository: GitRepository, request_: ScopeRequest
 ) -> None:
@@ -302,9 +285,7 @@ def test_a_snapshot_is_gone_after_an_error_and_after_a_cancellation(
         assert not list(Path(os.environ["TMPDIR"]).iterdir())
 
 
-@pytest.mark.parametrize(
-    "name", ["", "/", "/etc/x", "../x", "a/../x", "a/./x", "a//x", ".git/x", "a/.Git", "a/", "n\0ul"]
-)
+@each("name", ["", "/", "/etc/x", "../x", "a/../x", "a/./x", "a//x", ".git/x", "a/.Git", "a/", "n\0ul"])
 def test_no_path_leads_out_of_a_directory_of_ours(name: str) -> None:
     with empty_directory() as root:
         with pytest.raises(ValueError, match="leaves the tree"):

@@ -20,7 +20,7 @@ from codeloupe.errors import WorkspaceError
 from codeloupe.git import workspaces
 from codeloupe.git.workspace_files import make_empty
 from codeloupe.git.workspaces import GitWorkspaceStore, _key
-from codeloupe.system.command import Completed
+from codeloupe.system.process import Completed
 from tests.endings import comes_to_pass
 from tests.stage_workspaces import fill, held, make_deep, make_socket, run_bound
 

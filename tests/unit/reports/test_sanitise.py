@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.system.sanitise import json_document, log_line, terminal, without_log_commands
+from codeloupe.system.untrusted import json_document, log_line, terminal, without_log_commands
 from tests.rows import each
 
 FORMAT_SIGNS_THAT_ARE_SEEN = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}

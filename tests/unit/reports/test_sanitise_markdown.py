@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.system.sanitise_markdown import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
+from codeloupe.system.untrusted import code_span, markdown_cell, markdown_code, markdown_line, markdown_prose
 from tests.markdown_page import ACTIVE, code, kinds, shown_text, tokens
 from tests.rows import each
 

@@ -20,7 +20,7 @@ from codeloupe.model.review import (
 )
 from codeloupe.reports.svg import svg
 from codeloupe.reports.text import render_text
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 from tests.unit.reports.examples import ESCAPE, finding, review
 
 HOSTILE = st.text(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import fields
 
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Review, ReviewerInfo

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from codeloupe.commits.dispatching import Assignment
 from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
-from codeloupe.model.change import Change, Scope, ScopeKind
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Change, Commit, Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.model.sweep import CommitCategory, CommitReview, CommitSweep

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.commits.categories import categorise
-from codeloupe.model.commit import Commit
+from codeloupe.model.change import Commit
 from codeloupe.model.sweep import CommitCategory
 from tests.rows import each
 from tests.unit.sweep.commit_messages import MESSAGES, Message

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.system import guarding, supervised
+from codeloupe.system import guarding
+from codeloupe.system import streaming as supervised
 from tests.children import changed_guardian
 
 SHORT_GRACE_SECONDS = 0.3
@@ -27,4 +28,4 @@ def _set_grace(seconds: float, tmp_path_factory: pytest.TempPathFactory, monkeyp
     folder = tmp_path_factory.mktemp("guardian")
     monkeypatch.setattr(guarding, "_PROGRAM", changed_guardian(folder, f"module.GRACE_SECONDS = {seconds}"))
     monkeypatch.setattr(supervised, "END_SECONDS", seconds + supervised.END_SECONDS)
-    monkeypatch.setattr("codeloupe.system.running._TERMINATE_GRACE_SECONDS", seconds)
+    monkeypatch.setattr("codeloupe.system.process._TERMINATE_GRACE_SECONDS", seconds)

@@ -16,7 +16,7 @@ import pytest
 
 from codeloupe.errors import ProcessError
 from codeloupe.system import guarding
-from codeloupe.system.command import Completed
+from codeloupe.system.process import Completed
 from codeloupe.system.streaming import StreamTimedOut, stream
 from tests.children import assert_all_gone, assert_no_child_left, changed_guardian, recorded_pids, shell, until_recorded
 from tests.endings import PATIENCE_SECONDS, timed_out
@@ -34,8 +34,8 @@ PARENT = """
 import asyncio, os, sys, time
 from pathlib import Path
 from codeloupe.system import guarding
-from codeloupe.system.command import Command
-from codeloupe.system.environment import inherited_environment
+from codeloupe.system.process import Command
+from codeloupe.system.process import inherited_environment
 from codeloupe.system.streaming import stream
 
 async def main():
@@ -192,7 +192,8 @@ class TestOnASystemThatAdoptsNoOrphans:
 
 def test_a_process_forked_off_us_has_a_guardian_of_its_own(tmp_path: Path) -> None:
     program = (
-        "import asyncio, os, sys, threading; from pathlib import Path; from codeloupe.system import *\n"
+        "import asyncio, os, sys, threading; from pathlib import Path\n"
+        "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
         "def call(script):\n"
         "    return stream(Command(argv=('sh', '-c', script), cwd=Path(sys.argv[1]), timeout_seconds=40,\n"
         "        environment=inherited_environment(), max_output_bytes=100))\n"

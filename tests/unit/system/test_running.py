@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from codeloupe.errors import OutputTooLarge, ProcessError, ProcessTimedOut, ProgramNotFound
-from codeloupe.system.command import find_program
-from codeloupe.system.environment import inherited_environment
+from codeloupe.system.process import find_program, inherited_environment
 from tests.children import MEBIBYTE, assert_all_gone, command, python, recorded_pids, run_now, shell
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS
+from tests.rows import each
 
 
 class TestOutcome:
@@ -21,12 +20,6 @@ class TestOutcome:
         completed = run_now(shell("echo out; echo err >&2; exit 3", tmp_path))
         assert (completed.exit_code, completed.stdout, completed.stderr) == (3, b"out\n", "err\n")
         assert completed.seconds > 0
-
-    def test_a_child_ended_by_a_signal_has_its_negative_number(self, tmp_path: Path) -> None:
-        assert run_now(shell("kill -SEGV $$", tmp_path)).exit_code == -signal.SIGSEGV
-
-    def test_the_child_runs_in_its_working_directory(self, tmp_path: Path) -> None:
-        assert run_now(command("pwd", "-P", cwd=tmp_path)).stdout == os.fsencode(tmp_path.resolve()) + b"\n"
 
     def test_arguments_reach_the_child_unchanged(self, tmp_path: Path) -> None:
         odd = ("a b", "$HOME", "*", "", "é", "\udcff")
@@ -77,9 +70,6 @@ class TestPipes:
         completed = run_now(shell("echo before; exec >&- 2>&-; sleep 0.2; exit 5", tmp_path))
         assert (completed.exit_code, completed.stdout) == (5, b"before\n")
 
-    def test_without_input_the_child_reads_end_of_file_at_once(self, tmp_path: Path) -> None:
-        assert run_now(command("cat", cwd=tmp_path)).stdout == b""
-
     def test_output_up_to_the_cap_is_whole(self, tmp_path: Path) -> None:
         assert (
             len(run_now(command("head", "-c", "1000", "/dev/zero", cwd=tmp_path, max_output_bytes=1000)).stdout) == 1000
@@ -102,19 +92,10 @@ class TestStart:
         assert caught.value.program == "no-such-program"
         assert caught.value.hint == "install no-such-program and try again"
 
-    def test_a_directory_is_no_program(self, tmp_path: Path) -> None:
-        with pytest.raises(ProgramNotFound, match="not installed or not executable"):
-            run_now(command(str(tmp_path), cwd=tmp_path))
-
     def test_a_file_that_is_not_executable_is_no_program(self, tmp_path: Path) -> None:
         (tmp_path / "tool").write_text("#!/bin/sh\n")
         with pytest.raises(ProgramNotFound, match="not installed or not executable"):
             run_now(command(str(tmp_path / "tool"), cwd=tmp_path))
-
-    def test_a_path_through_a_file_is_no_program(self, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
-        with pytest.raises(ProgramNotFound):
-            run_now(command(str(tmp_path / "file" / "tool"), cwd=tmp_path))
 
     def test_a_file_in_no_known_format_is_no_program(self, tmp_path: Path) -> None:
         tool = tmp_path / "tool"
@@ -133,7 +114,7 @@ class TestStart:
             run_now(command("true", "x" * 4 * MEBIBYTE, cwd=tmp_path))
         assert caught.value.hint == "review a smaller change"
 
-    @pytest.mark.parametrize("argument", ["a\0b", "\ud800"])
+    @each("argument", ["a\0b", "\ud800"])
     def test_an_argument_no_program_can_get_is_explained(self, tmp_path: Path, argument: str) -> None:
         with pytest.raises(ProcessError, match="cannot be handed over"):
             run_now(command("true", argument, cwd=tmp_path))
@@ -144,7 +125,8 @@ class TestStart:
 
     def test_a_system_without_room_is_explained(self, tmp_path: Path) -> None:
         program = (
-            "import asyncio, os, resource, sys; from pathlib import Path; from codeloupe.system import *\n"
+            "import asyncio, os, resource, sys; from pathlib import Path\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
             "async def main():\n"
             "    what = Command(argv=('true',), cwd=Path(sys.argv[1]), environment=inherited_environment(),\n"
             "        timeout_seconds=40, max_output_bytes=1)\n"
@@ -182,7 +164,7 @@ class TestEnvironment:
         assert find_program("planted-tool") is None
         assert not (tmp_path / "executed").exists()
 
-    @pytest.mark.parametrize("path", ["", ".", ":"])
+    @each("path", ["", ".", ":"])
     def test_a_path_without_a_usable_entry_falls_back_to_the_system_one(
         self, monkeypatch: pytest.MonkeyPatch, path: str
     ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe.errors import ProcessError, ProgramNotFound
-from codeloupe.system.command import Command, Completed
-from codeloupe.system.environment import inherited_environment
+from codeloupe.errors import ProcessError
+from codeloupe.system.process import Command, Completed, inherited_environment
 from codeloupe.system.streaming import StreamTimedOut, stream
 from tests.children import (
     MEBIBYTE,
@@ -27,6 +25,7 @@ from tests.children import (
     shell,
 )
 from tests.endings import timed_out
+from tests.rows import each
 
 
 def stream_now(what: Command, on_line: Callable[[bytes], None] | None = None, **limits: Any) -> Completed:
@@ -46,14 +45,6 @@ class TestOutcome:
         assert (completed.exit_code, completed.stdout, completed.stderr) == (3, b"out\n", "err\n")
         assert (completed.omitted_bytes, completed.stdout_truncated, completed.skipped_lines) == (0, False, 0)
         assert completed.seconds > 0
-
-    def test_a_program_ended_by_a_signal_has_its_negative_number(self, tmp_path: Path) -> None:
-        assert stream_now(shell("kill -SEGV $$", tmp_path)).exit_code == -signal.SIGSEGV
-
-    def test_arguments_reach_the_program_unchanged(self, tmp_path: Path) -> None:
-        odd = ("a b", "$HOME", "*", "", "é", "\udcff", "\n")
-        completed = stream_now(command("printf", r"%s\n", *odd, cwd=tmp_path))
-        assert completed.stdout == b"".join(os.fsencode(argument) + b"\n" for argument in odd)
 
     def test_arguments_and_variables_of_a_megabyte_reach_the_program(self, tmp_path: Path) -> None:
         many = tuple("x" * 100_000 for _ in range(8))
@@ -147,19 +138,11 @@ class TestCaps:
         assert completed.omitted_bytes == 1_000_011 - 1000
         assert len(completed.stdout) < 1100
 
-    def test_the_cap_of_the_command_counts_when_none_is_given(self, tmp_path: Path) -> None:
-        completed = stream_now(command("head", "-c", "1001", "/dev/zero", cwd=tmp_path, max_output_bytes=1000))
-        assert completed.omitted_bytes == 1
-
-    def test_output_up_to_the_cap_is_whole(self, tmp_path: Path) -> None:
-        completed = stream_now(command("head", "-c", "1000", "/dev/zero", cwd=tmp_path), keep_bytes=1000)
-        assert completed.stdout == bytes(1000)
-        assert not completed.stdout_truncated
-
-    @pytest.mark.parametrize("flood", ["head -c 60000000 /dev/zero", f"yes {'x' * 999} | head -c 60000000"])
+    @each("flood", ["head -c 60000000 /dev/zero", f"yes {'x' * 999} | head -c 60000000"])
     def test_a_flood_of_60_megabytes_costs_little_memory(self, tmp_path: Path, flood: str) -> None:
         program = (
-            "import asyncio, resource, sys; from pathlib import Path; from codeloupe.system import *\n"
+            "import asyncio, resource, sys; from pathlib import Path\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
             "what = Command(argv=('sh', '-c', sys.argv[1]), cwd=Path(sys.argv[2]), timeout_seconds=50,\n"
             "    environment=inherited_environment(), max_output_bytes=1)\n"
             "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
@@ -191,13 +174,6 @@ class TestInput:
         assert (completed.exit_code, completed.stdout) == (0, b"done\n")
         assert caplog.records == []
 
-    def test_a_program_that_closes_its_input_is_no_failure(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        completed = stream_now(shell("exec <&-; sleep 0.1; echo done", tmp_path, stdin=b"x" * MEBIBYTE))
-        assert (completed.exit_code, completed.stdout) == (0, b"done\n")
-        assert caplog.records == []
-
     def test_a_program_that_never_reads_its_input_is_ended_at_its_deadline(self, tmp_path: Path) -> None:
         with pytest.raises(StreamTimedOut):
             stream_now(command("sleep", "30", cwd=tmp_path, stdin=b"x" * 12 * MEBIBYTE, timeout_seconds=0.3))
@@ -216,10 +192,6 @@ class TestSurroundings:
         script = "env; cat /proc/$PPID/environ"
         assert b"tell-nobody" not in stream_now(shell(script, tmp_path)).stdout
 
-    def test_the_program_has_a_session_of_its_own(self, tmp_path: Path) -> None:
-        completed = stream_now(python("import os; print(os.getsid(0) == os.getpid() == os.getpgrp())", tmp_path))
-        assert completed.stdout == b"True\n"
-
     def test_a_relative_working_directory_is_below_ours(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "below").mkdir()
         monkeypatch.chdir(tmp_path)
@@ -228,7 +200,7 @@ class TestSurroundings:
 
 
 class TestStart:
-    @pytest.mark.parametrize(
+    @each(
         "argv",
         [
             ("no-such-program",),
@@ -255,24 +227,10 @@ class TestStart:
         assert (str(streamed.value), streamed.value.hint) == (str(ran.value), ran.value.hint)
         assert_no_child_left()
 
-    def test_a_missing_program_is_named_with_a_hint(self, tmp_path: Path) -> None:
-        with pytest.raises(ProgramNotFound, match="cannot start no-such-program: it is not installed") as caught:
-            stream_now(command("no-such-program", cwd=tmp_path))
-        assert caught.value.hint == "install no-such-program and try again"
-
-    def test_a_missing_working_directory_is_named_and_not_taken_for_a_missing_program(self, tmp_path: Path) -> None:
-        with pytest.raises(ProcessError, match=r"its working directory .*gone does not exist") as caught:
-            stream_now(command("true", cwd=tmp_path / "gone"))
-        assert not isinstance(caught.value, ProgramNotFound)
-
-    @pytest.mark.parametrize("name", ["", "A=B", "A\0"])
-    def test_a_variable_no_program_can_get_is_explained(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(ProcessError, match="cannot be handed over"):
-            stream_now(command("true", cwd=tmp_path, environment={**inherited_environment(), name: "x"}))
-
     def test_a_system_without_room_is_explained(self, tmp_path: Path) -> None:
         program = (
-            "import asyncio, os, resource, sys; from pathlib import Path; from codeloupe.system import *\n"
+            "import asyncio, os, resource, sys; from pathlib import Path\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
             "limits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
             "async def main(room):\n"
             "    what = Command(argv=('true',), cwd=Path(sys.argv[1]), environment=inherited_environment(),\n"

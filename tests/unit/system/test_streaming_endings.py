@@ -18,10 +18,9 @@ import pytest
 
 from codeloupe.errors import ProcessError, ProcessTimedOut
 from codeloupe.system import guarding
-from codeloupe.system.command import Completed
 from codeloupe.system.guardian import GRACE_SECONDS, LAST_WAIT_SECONDS
-from codeloupe.system.streaming import StreamTimedOut, stream
-from codeloupe.system.supervised import END_SECONDS
+from codeloupe.system.process import Completed
+from codeloupe.system.streaming import END_SECONDS, StreamTimedOut, stream
 from tests.children import (
     MEBIBYTE,
     assert_all_gone,
@@ -35,6 +34,7 @@ from tests.children import (
     until_recorded,
 )
 from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, before_its_limit, comes_to_pass, ends_soon, timed_out
+from tests.rows import each
 
 STUBBORN = "trap '' TERM; echo $$ >stubborn.pid; while :; do sleep 0.05; done"
 # Forked twice, in a session of its own, without any variable of ours, and deaf to the polite signal.
@@ -84,16 +84,6 @@ class TestDeadline:
         )
         assert error.stdout == b"bye\n"
 
-    def test_of_a_flood_head_and_tail_are_on_the_error(self, tmp_path: Path) -> None:
-        script = "echo head; yes | head -c 1000000; echo tail; exec sleep 1000"
-        error = timed_out(
-            StreamTimedOut,
-            lambda seconds: now(stream(shell(script, tmp_path, timeout_seconds=seconds), keep_bytes=100)),
-            ready=lambda error: error.stdout.endswith(b"tail\n"),
-        )
-        assert error.stdout.startswith(b"head\n")
-        assert b"bytes left out" in error.stdout
-
     def test_a_program_that_ignores_the_polite_signal_is_killed_after_the_grace(self, tmp_path: Path) -> None:
         waited: list[float] = []
 
@@ -138,7 +128,7 @@ class TestSilence:
         assert "silence" in error.hint
         assert_no_child_left()
 
-    @pytest.mark.parametrize("output", [1, 2])
+    @each("output", [1, 2])
     def test_every_byte_on_either_output_starts_the_silence_anew(self, tmp_path: Path, output: int) -> None:
         def heard(silence_seconds: float) -> Completed:
             pause = f"time.sleep({silence_seconds / 4})"
@@ -150,11 +140,6 @@ class TestSilence:
         completed = before_its_limit(StreamTimedOut, heard)
         assert completed.exit_code == 0
         assert len(completed.stdout) + len(completed.stderr) == 6
-
-    def test_a_program_that_is_heard_is_still_ended_at_its_deadline(self, tmp_path: Path) -> None:
-        script = "while :; do echo x; sleep 0.05; done"
-        with pytest.raises(StreamTimedOut, match="did not finish within 0.5 s"):
-            now(stream(shell(script, tmp_path, timeout_seconds=0.5), idle_timeout_seconds=FAR_TOO_LONG_SECONDS))
 
 
 class TestDescendants:
@@ -168,15 +153,6 @@ class TestDescendants:
         )
         assert_all_gone(recorded_pids(tmp_path))
 
-    def test_a_timeout_ends_a_child_in_a_session_of_its_own(self, tmp_path: Path) -> None:
-        script = "setsid sh -c 'echo $$ >escaped.pid; exec sleep 1000' & exec sleep 1000"
-        timed_out(
-            StreamTimedOut,
-            lambda seconds: now(stream(shell(script, tmp_path, timeout_seconds=seconds))),
-            ready=lambda _: len(recorded_pids(tmp_path)) == 1,
-        )
-        assert_all_gone(recorded_pids(tmp_path))
-
     @pytest.mark.usefixtures("short_grace")
     def test_a_timeout_ends_a_daemon_that_hides_and_will_not_hear(self, tmp_path: Path) -> None:
         timed_out(
@@ -187,7 +163,7 @@ class TestDescendants:
         assert_all_gone(recorded_pids(tmp_path))
 
     # The second: a machine that stood still for so long that no time is left to signal anybody.
-    @pytest.mark.parametrize("seconds", [(0.2, 2.0), (-1.0, -1.0)])
+    @each("seconds", [(0.2, 2.0), (-1.0, -1.0)])
     def test_a_daemon_does_not_outlive_a_good_run(
         self,
         tmp_path: Path,
@@ -253,9 +229,7 @@ class TestDescendants:
 
 
 class TestCancellation:
-    @pytest.mark.parametrize(
-        "moments", [range(16), [number / 1000 for number in range(4, 80, 8)]], ids=["turns of the loop", "seconds"]
-    )
+    @each("moments", [range(16), [number / 1000 for number in range(4, 80, 8)]], ids=["turns of the loop", "seconds"])
     def test_cancelled_at_any_moment_of_the_start_nothing_is_left(
         self, tmp_path: Path, moments: Sequence[float]
     ) -> None:
@@ -293,7 +267,7 @@ class TestCancellation:
         assert_no_child_left()
 
     @pytest.mark.usefixtures("short_grace")
-    @pytest.mark.parametrize("cancellations", [2, 50])
+    @each("cancellations", [2, 50])
     def test_further_cancellations_during_the_clean_up_leave_nothing(self, tmp_path: Path, cancellations: int) -> None:
         async def scenario() -> None:
             (tmp_path / "other").mkdir()
@@ -339,7 +313,8 @@ class TestCancellation:
 
     def test_two_interrupts_end_even_a_stubborn_program(self, tmp_path: Path) -> None:
         program = (
-            "import asyncio, sys; from pathlib import Path; from codeloupe.system import *\n"
+            "import asyncio, sys; from pathlib import Path\n"
+            "from codeloupe.system.process import *\nfrom codeloupe.system.streaming import *\n"
             "asyncio.run(stream(Command(argv=('sh', '-c', sys.argv[2]), cwd=Path(sys.argv[1]), timeout_seconds=60,\n"
             "    environment=inherited_environment(), max_output_bytes=1)))"
         )

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.system.temporary import remove_abandoned, temporary_directory
+from codeloupe.system.directories import remove_abandoned, temporary_directory
+from tests.rows import each
 from tests.stage_workspaces import make_deep
 
 MAKER = """
 import sys
-from codeloupe.system.temporary import temporary_directory
+from codeloupe.system.directories import temporary_directory
 with temporary_directory() as directory:
     (directory / "half").write_text("done")
     print(directory, flush=True)
@@ -81,7 +82,7 @@ def test_a_directory_in_which_somebody_works_stays() -> None:
     assert maker.returncode == 0
 
 
-@pytest.mark.parametrize("owner", [None, "", "somebody else's words\n", "link", "pipe", "folder"])
+@each("owner", [None, "", "somebody else's words\n", "link", "pipe", "folder"])
 def test_what_only_looks_like_ours_stays(tmp_path: Path, owner: str | None) -> None:
     theirs = tmp_path / "codeloupe-checkout"
     (theirs / "work").mkdir(parents=True)

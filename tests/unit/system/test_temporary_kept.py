@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.system.temporary import remove_abandoned, temporary_directory
+from codeloupe.system.directories import remove_abandoned, temporary_directory
 
 KILLED = """
 import os
-from codeloupe.system.temporary import temporary_directory
+from codeloupe.system.directories import temporary_directory
 with temporary_directory() as directory:
     (directory / "half").write_text("done")
     print(directory.parent, flush=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from codeloupe.system.environment import NETWORK_NAMES, inherited_environment
-from codeloupe.system.temporary import temporary_directory
+from codeloupe.system.directories import temporary_directory
+from codeloupe.system.process import NETWORK_NAMES, inherited_environment
 
 PERSON_NAMES = ("USER", "LOGNAME")
 """Who the user is: some programs look their login up by it. Only for a program that runs in the user's home."""

@@ -23,8 +23,7 @@ from codeloupe.errors import (
     TimedOut,
 )
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
-from codeloupe.system.command import Command, Completed, find_program
-from codeloupe.system.running import run
+from codeloupe.system.process import Command, Completed, find_program, run
 from codeloupe.system.streaming import StreamTimedOut, stream
 
 KEPT_OUTPUT_BYTES = 256 * 1024

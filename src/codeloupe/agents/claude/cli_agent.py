@@ -26,7 +26,7 @@ from codeloupe.agents.claude.program import CLAUDE_CLI, cli_availability, find_c
 from codeloupe.agents.claude.progress import Progress
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.system.command import Command, Completed
+from codeloupe.system.process import Command, Completed
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from codeloupe.agents.calls.program import Program, found_program, version_of
 from codeloupe.agents.claude.environment import KEY_NAMES, has_cloud, user_folder
 from codeloupe.errors import NotInstalled, install_command
 from codeloupe.model.agent import Availability
-from codeloupe.system.command import find_program
+from codeloupe.system.process import find_program
 
 _LOG_IN = "set ANTHROPIC_API_KEY, or start {program} in a terminal and log in with /login"
 _INSTALL = install_command("claude")

@@ -24,7 +24,7 @@ from codeloupe.agents.codex.program import (
 )
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.system.command import Command
+from codeloupe.system.process import Command
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from codeloupe.errors import AgentError, InvalidRequest
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.system.command import Completed
+from codeloupe.system.process import Completed
 
 _MAX_NOTES = 5
 _PATCH = "apply_patch"

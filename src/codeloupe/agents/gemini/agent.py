@@ -23,7 +23,7 @@ from codeloupe.agents.gemini.settings import (
 )
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.system.command import Command
+from codeloupe.system.process import Command
 
 _FLAGS = ("--output-format=stream-json",)
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from codeloupe.errors import AgentError
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.system.command import Completed
+from codeloupe.system.process import Completed
 
 # A tool that was not given to it, and one that a rule keeps from it. The others have no type of their own.
 _DENIED = ("tool_not_registered", "policy_violation")

@@ -16,9 +16,7 @@ from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
 from codeloupe.analysers.paths import is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
-from codeloupe.system.command import Command, Completed
-from codeloupe.system.environment import inherited_environment
-from codeloupe.system.running import run
+from codeloupe.system.process import Command, Completed, inherited_environment, run
 
 _NAME = "dataflow"
 _WORKER = "codeloupe.analysers.dataflow.worker"

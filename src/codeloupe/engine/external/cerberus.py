@@ -34,8 +34,8 @@ from codeloupe.model.finding import Finding, ReviewAnswer
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
-from codeloupe.system.command import find_program
-from codeloupe.system.temporary import temporary_directory
+from codeloupe.system.directories import temporary_directory
+from codeloupe.system.process import find_program
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 2

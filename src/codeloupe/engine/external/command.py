@@ -19,10 +19,9 @@ from codeloupe.model.finding import ReviewAnswer
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
-from codeloupe.system.command import Command, Completed, find_program
-from codeloupe.system.environment import program_environment
+from codeloupe.system.directories import temporary_directory
+from codeloupe.system.process import Command, Completed, find_program, program_environment
 from codeloupe.system.streaming import stream
-from codeloupe.system.temporary import temporary_directory
 
 _log = logging.getLogger(__name__)
 _MAX_OUTPUT_BYTES = 16 * 1024 * 1024

@@ -16,9 +16,7 @@ from msgspec import Struct
 from codeloupe.engine.external.reply import tail
 from codeloupe.errors import ProcessFailed, ProcessTimedOut
 from codeloupe.model.review import Verdict
-from codeloupe.system.command import Command, Completed
-from codeloupe.system.environment import program_environment
-from codeloupe.system.running import run
+from codeloupe.system.process import Command, Completed, program_environment, run
 
 PROGRAM = "review-gate"
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

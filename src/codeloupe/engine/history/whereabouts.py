@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from codeloupe.errors import NotARepository, StoreError
 from codeloupe.git.command import ask_git, both, try_git
-from codeloupe.git.repository import Repository, open_repository, open_repository_now, read_head
+from codeloupe.git.repository import Repository, open_repository, open_repository_now, origin_url, read_head
 from codeloupe.model.change import Scope
 from codeloupe.model.history import RepositoryIdentity
 
@@ -92,8 +92,8 @@ async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
 
 
 async def _identity_of(repository: Repository, memory: RootMemory) -> RepositoryIdentity:
-    root, origin = await both(_root(repository, memory), _asked(repository, *_ORIGIN))
-    return _identity(repository, root, origin)
+    root, origin = await both(_root(repository, memory), origin_url(repository))
+    return _identity(repository, root, None if origin is None else os.fsencode(origin))
 
 
 def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from codeloupe.errors import ForgeError, ForgeRefused
 from codeloupe.forges.forge import GONE
 from codeloupe.system.redaction import redact
-from codeloupe.system.sanitise import terminal
+from codeloupe.system.untrusted import terminal
 
 _LONGEST_WORDS = 400
 

@@ -1,0 +1,400 @@
+"""Remotes: from what a person types, or what a remote is set to, to one call of git that may talk to it.
+
+The protocols are few: https and ssh, plain http to this machine alone, and files only as a remote that the user set
+up. No address holds a password. A call has the user's own login, nobody to ask, and a limit of time and size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+from urllib.parse import SplitResult, urlsplit
+
+from msgspec import Struct
+
+from codeloupe.errors import CodeloupeError, GitFailed, ProcessTimedOut, RevisionError, UsageError
+from codeloupe.git.command import Line, Place, failure, git_for_user, git_to_remote
+from codeloupe.system.process import Completed
+
+Protocol = Literal["https", "ssh", "http", "file"]
+RefFamily = Literal["pull", "merge-requests"]
+
+_NUMBER = re.compile(r"[#!]?([0-9]{1,10})")
+_SHORT = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(?:/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){1,9})[#!]([0-9]{1,10})")
+_USUAL_HOST = "https://github.com"
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
+_SCP = re.compile(r"(?:([A-Za-z0-9_][A-Za-z0-9_.-]{0,60})@)?([A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):([^:].*)")
+_SSH_SCHEMES = ("ssh", "git+ssh", "ssh+git")
+_MARKS: dict[str, RefFamily] = {"pull": "pull", "pulls": "pull", "merge_requests": "merge-requests"}
+_LONGEST = 2_000
+
+TIMEOUT_SECONDS = 900.0
+MAX_RECEIVED_BYTES = 4 * 1024**3
+_SECONDS_BETWEEN_LOOKS = 0.5
+# A user's own settings for ssh hold, but for what would wait for a person or outlive the call.
+_SSH_SETTINGS = (
+    *("BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=30", "ServerAliveInterval=30"),
+    *("ControlMaster=no", "ControlPath=none", "ClearAllForwardings=yes", "ForwardAgent=no", "PermitLocalCommand=no"),
+)
+_SSH = " ".join(("ssh", *(f"-o {setting}" for setting in _SSH_SETTINGS)))
+_SSH_NAMES = ("SSH_AUTH_SOCK", "USER", "LOGNAME")
+_HTTP_NAMES = (
+    *("HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "all_proxy", "no_proxy"),
+    *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+)
+# What credential helpers such as `store`, `cache`, `libsecret` and that of gh look at.
+_HELPER_NAMES = (
+    *("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "USER", "LOGNAME"),
+    *("DBUS_SESSION_BUS_ADDRESS", "GNUPGHOME", "PASSWORD_STORE_DIR"),
+    *("GH_TOKEN", "GITHUB_TOKEN", "GH_HOST", "GH_CONFIG_DIR", "GITLAB_TOKEN", "GLAB_CONFIG_DIR"),
+)
+# All that comes is kept in packs, whose size is watched.
+_KEEP_PACKS = "fetch.unpackLimit=1"
+
+_CHECK_OUT = "check the pull request out with your own git, and review it there: --untrusted --base REF"
+# git's words for what went wrong.
+_SSH_LOGIN = ("Permission denied (", "Too many authentication failures")
+_LOGIN = (
+    *("could not read Username", "could not read Password", "Authentication failed"),
+    *("returned error: 401", "returned error: 403"),
+)
+_HOST_KEY = ("Host key verification failed",)
+_CERTIFICATE = ("SSL certificate problem", "certificate verify failed", "server certificate verification failed")
+_NO_COMMIT = ("not our ref", "unadvertised object")
+_NOT_THERE = ("not found", "returned error: 404", "does not appear to be a git repository")
+_MOVED = ("returned error: 30", "disabled in libcurl")
+_NOT_REACHED = (
+    *("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out", "Couldn't connect"),
+    *("Network is unreachable", "No route to host", "Operation timed out", "Name or service not known"),
+    *("Operation too slow", "Connection reset", "Empty reply from server", "Temporary failure in name resolution"),
+    *("early EOF", "unexpected disconnect", "hung up", "returned error: 5", "returned error: 429", "Could not connect"),
+)
+
+
+class RemoteAddress(Struct, frozen=True):
+    """Where a repository is: the URL for git, the one protocol that may be spoken, and a name without either.
+
+    `page` is the address of its web page, where it can be told from the URL.
+    """
+
+    url: str
+    protocol: Protocol
+    name: str
+    page: str | None = None
+
+    def is_same(self, other: RemoteAddress) -> bool:
+        """Whether both lead to one repository, perhaps by different protocols."""
+        return self.name.casefold() == other.name.casefold()
+
+
+class PullRequestName(Struct, frozen=True):
+    """A pull request as it was named: by a number alone, or with its repository and its kind of ref.
+
+    `repository` is its OWNER/NAME where that was given without a host.
+    """
+
+    number: int
+    address: RemoteAddress | None = None
+    family: RefFamily | None = None
+    repository: str | None = None
+
+
+def parse_pull_request(text: str) -> PullRequestName:
+    """What `--pr` names. Raises UsageError."""
+    if number := _NUMBER.fullmatch(text):
+        return PullRequestName(_positive(number[1], text))
+    if short := _SHORT.fullmatch(text):
+        return PullRequestName(_positive(short[2], text), repository=short[1])
+    if not text.isprintable() or " " in text or len(text) > _LONGEST:
+        raise _not_understood(text)
+    try:
+        url = urlsplit(text)
+        _ = url.port  # raises for what is no number
+    except ValueError:
+        raise _not_understood(text) from None
+    if url.scheme not in ("https", "http") or not url.hostname:
+        raise _not_understood(text)
+    if url.username is not None or url.password is not None:
+        raise UsageError(
+            "the URL of the pull request holds a user name or a password",
+            hint="leave that out: a review holds no login; a repository that needs one is fetched over ssh",
+        )
+    parts = [part for part in url.path.split("/") if part]
+    for place in range(2, len(parts) - 1):
+        family = _MARKS.get(parts[place])
+        if family is not None and parts[place + 1].isascii() and parts[place + 1].isdigit():
+            repository = parts[: place - 1] if parts[place - 1] == "-" and place > 2 else parts[:place]
+            address = _of_web(url, "/".join(repository), text)
+            return PullRequestName(_positive(parts[place + 1][:11], text), address, family)
+    raise _not_understood(text)
+
+
+def parse_remote(text: str, root: Path) -> RemoteAddress:
+    """The address of a remote of the user's own repository at `root`. Raises UsageError for one that is not safe."""
+    if not text.isprintable() or not text or len(text) > _LONGEST or text.startswith("-"):
+        raise _refused_remote("cannot be used")
+    if re.match(r"[A-Za-z0-9+.-]+::", text):
+        raise _refused_remote("names its own program")
+    if "://" in text:
+        return _of_remote_url(text)
+    head, colon, _ = text.partition(":")
+    if not colon or "/" in head:
+        return _of_file(root / text)
+    found = _SCP.fullmatch(text)
+    if found is None:
+        raise _refused_remote("cannot be understood")
+    name = _name(found[2], found[3].strip("/"))
+    return RemoteAddress(text, "ssh", name, f"https://{name}")
+
+
+def address_beside(repository: str, remotes: Iterable[RemoteAddress]) -> RemoteAddress:
+    """Where OWNER/NAME is: one of the remotes at hand, else on the host of the first that has pages, else on GitHub."""
+    known = tuple(remotes)
+    for remote in known:
+        if remote.name.casefold().removesuffix(".git").endswith(f"/{repository.casefold()}"):
+            return remote
+    pages = (urlsplit(remote.page) for remote in known if remote.page)
+    host = next((f"{page.scheme}://{page.netloc}" for page in pages), _USUAL_HOST)
+    return _of_web(urlsplit(f"{host}/{repository}"), repository, repository)
+
+
+def page_of(address: RemoteAddress, number: int, family: RefFamily) -> str:
+    """How a report names the pull request: by the URL of its page, or by its number in a folder."""
+    if address.page is None:
+        return f"{number} of {address.name}"
+    return f"{address.page}/{'pull' if family == 'pull' else '-/merge_requests'}/{number}"
+
+
+def _positive(digits: str, text: str) -> int:
+    if not 0 < int(digits) < 10**10:
+        raise _not_understood(text)
+    return int(digits)
+
+
+def _of_web(url: SplitResult, path: str, text: str) -> RemoteAddress:
+    if any(part in (".", "..") for part in path.split("/")):
+        raise _not_understood(text)
+    name = _name(_host(url, text), path)
+    page = f"{url.scheme}://{name}"
+    return RemoteAddress(f"{page}.git", _checked_protocol(url), name, page)
+
+
+def _of_remote_url(text: str) -> RemoteAddress:
+    try:
+        url = urlsplit(text)
+        port = url.port
+    except ValueError:
+        raise _refused_remote("cannot be understood") from None
+    if url.scheme == "file" and url.netloc in ("", "localhost"):
+        return _of_file(Path(url.path))
+    if url.scheme not in ("https", "http", *_SSH_SCHEMES) or not url.hostname:
+        raise _refused_remote(f"begins with {url.scheme[:20]}://, and only https, ssh and files are used")
+    path, host = url.path.strip("/"), _host(url, text)
+    if url.scheme in _SSH_SCHEMES:
+        user = f"{url.username}@" if url.username and _HOST.fullmatch(url.username) else ""
+        plain = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+        name, place = _name(plain, path), f"{plain}:{port}" if port else plain
+        return RemoteAddress(f"ssh://{user}{place}{url.path}", "ssh", name, f"https://{name}")
+    name = _name(host, path)
+    # Whatever is before the host is a login, and goes no further.
+    return RemoteAddress(f"{url.scheme}://{host}/{path}", _checked_protocol(url), name, f"{url.scheme}://{name}")
+
+
+def _of_file(path: Path) -> RemoteAddress:
+    place = str(path.resolve())
+    if not place.isprintable():
+        raise _refused_remote("has a path with characters that cannot be shown")
+    return RemoteAddress(place, "file", place)
+
+
+def _host(url: SplitResult, text: str) -> str:
+    """Host and port, fit to be in a URL."""
+    host = url.hostname or ""
+    if ":" in host:
+        try:
+            host = f"[{ipaddress.IPv6Address(host)}]"
+        except ValueError:
+            raise _not_understood(text) from None
+    elif not _HOST.fullmatch(host):
+        raise _not_understood(text)
+    return host if url.port is None else f"{host}:{url.port}"
+
+
+def _checked_protocol(url: SplitResult) -> Protocol:
+    """https, or http to this machine."""
+    if url.scheme == "https":
+        return "https"
+    try:
+        is_loopback = url.hostname == "localhost" or ipaddress.ip_address(url.hostname or "").is_loopback
+    except ValueError:
+        is_loopback = False
+    if not is_loopback:
+        raise UsageError(
+            f"{url.hostname} would be asked over plain http, where others can read and change what comes back",
+            hint="use https or ssh",
+        )
+    return "http"
+
+
+def _name(host: str, path: str) -> str:
+    return f"{host}/{path.removesuffix('.git')}"
+
+
+def _not_understood(text: str) -> UsageError:
+    # What is before an @ may be a password.
+    shown = re.sub(r"//[^/]*@", "//…@", text[:200]) + ("…" if len(text) > 200 else "")
+    hint = "give a number, OWNER/NAME#NUMBER, or a URL such as https://HOST/OWNER/NAME/pull/7"
+    return UsageError(f"{shown!r} does not name a pull request", hint=hint)
+
+
+def _refused_remote(why: str) -> UsageError:
+    # The address itself is not shown: it may hold a password.
+    hint = "check the pull request out, and review it there with --untrusted --base REF"
+    return UsageError(f"the address of the remote {why}", hint=f"give the URL of the pull request, or {hint}")
+
+
+class RemoteRepository(Struct, frozen=True):
+    """A remote, and the repository of ours into which it is fetched. `limit_bytes` is what it may send at most."""
+
+    address: RemoteAddress
+    git_dir: Path
+    limit_bytes: int = MAX_RECEIVED_BYTES
+    timeout_seconds: float = TIMEOUT_SECONDS
+
+    async def call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> bytes:
+        """What git prints. Raises UsageError or ProcessError."""
+        completed = await self.try_call(*arguments, stdin=stdin, settings=settings)
+        if completed.exit_code != 0:
+            raise remote_failure(self.address, arguments[0], completed)
+        return completed.stdout
+
+    async def try_call(self, *arguments: str, stdin: bytes = b"", settings: tuple[str, ...] = ()) -> Completed:
+        """How git ended. Raises ProcessError when it took too long or got too much."""
+        login = await user_login(self.git_dir) if self.address.protocol in ("http", "https") else ()
+        place = Place(self.git_dir, settings=(_KEEP_PACKS, *settings_of(self.address), *login, *settings))
+        line = line_to(self.address, os.environ, self.timeout_seconds, with_helper=bool(login))
+        call = asyncio.ensure_future(git_to_remote(place, line, *arguments, stdin=stdin))
+        hint = f"run it in a clone of the repository, of which only what is new is fetched, or {_CHECK_OUT}"
+        try:
+            done = False
+            while not done:
+                done = bool((await asyncio.wait((call,), timeout=_SECONDS_BETWEEN_LOOKS))[0])
+                # Also at the end: it may have got all of it between two looks.
+                if self._received_bytes() > self.limit_bytes:
+                    message = f"{self.address.name} sent more than {self.limit_bytes:,} bytes"
+                    raise GitFailed(message, program="git", exit_code=-1, hint=hint)
+            return call.result()
+        except ProcessTimedOut as error:
+            message = f"{self.address.name} did not send everything within {self.timeout_seconds:g} s"
+            raise ProcessTimedOut(message, program="git", hint=hint) from error
+        finally:
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+
+    def _received_bytes(self) -> int:
+        total = 0
+        for file in (self.git_dir / "objects" / "pack").glob("*"):
+            try:
+                total += file.stat().st_size
+            except OSError:  # renamed meanwhile
+                continue
+        return total
+
+
+async def user_login(git_dir: Path) -> tuple[str, ...]:
+    """The credential helpers that the user or the machine has set up, as settings; never those of a repository.
+
+    `git_dir` is the repository of ours, whose configuration has none, so that all it sees is the user's.
+    """
+    pattern = r"^credential\.(.*\.)?(helper|username|usehttppath)$"
+    completed = await git_for_user(Place(git_dir), "config", "-z", "--show-scope", "--get-regexp", pattern)
+    fields = os.fsdecode(completed.stdout).split("\0")
+    rows = (
+        row.partition("\n")
+        for scope, row in zip(fields[::2], fields[1::2], strict=False)
+        if scope in ("global", "system")
+    )
+    return tuple(f"{name}={value}" for name, _, value in rows)
+
+
+def line_to(
+    address: RemoteAddress, environment: Mapping[str, str], timeout_seconds: float, *, with_helper: bool = False
+) -> Line:
+    """How git may talk to an address: for http, if the user has a credential helper, with what that looks at."""
+    if address.protocol == "ssh":
+        kept = {name: environment[name] for name in _SSH_NAMES if name in environment}
+        return Line("ssh", timeout_seconds, {**kept, "GIT_SSH_COMMAND": _SSH, "GIT_SSH_VARIANT": "ssh"})
+    if address.protocol == "file":
+        return Line("file", timeout_seconds)
+    names = (*_HTTP_NAMES, *_HELPER_NAMES) if with_helper else _HTTP_NAMES
+    return Line(address.protocol, timeout_seconds, {name: environment[name] for name in names if name in environment})
+
+
+def settings_of(address: RemoteAddress) -> tuple[str, ...]:
+    """What holds for a protocol. A renamed repository redirects; plain http must not lead away from this machine."""
+    if address.protocol not in ("https", "http"):
+        return ()
+    redirects = "initial" if address.protocol == "https" else "false"
+    return "http.lowSpeedLimit=1000", "http.lowSpeedTime=60", f"http.followRedirects={redirects}"
+
+
+def remote_failure(address: RemoteAddress, verb: str, completed: Completed) -> CodeloupeError:
+    """Why a remote gave nothing, from git's words to ours: what the caller can mend, and what not."""
+    said, name, host = completed.stderr, address.name, address.name.partition("/")[0]
+    # Of an ssh server that cannot be reached git also says that it hung up, and that there may be no such repository.
+    known: tuple[tuple[tuple[str, ...], type[UsageError], str, str], ...] = (
+        (
+            _SSH_LOGIN if address.protocol == "ssh" else (),
+            UsageError,
+            f"{host} refused the ssh login: it accepts none of this user's ssh keys",
+            f"load a key (ssh-add), or {_CHECK_OUT}",
+        ),
+        (
+            _LOGIN,
+            UsageError,
+            f"{name} wants a login that your git does not have, or does not exist",
+            f"set up a credential helper (`git ls-remote` shows whether it works), use ssh, or {_CHECK_OUT}",
+        ),
+        (
+            _HOST_KEY,
+            UsageError,
+            f"the host key of {host} is not known here, or has changed",
+            "connect once with ssh by hand, and compare the key",
+        ),
+        (
+            _CERTIFICATE,
+            UsageError,
+            f"the certificate of {host} cannot be trusted",
+            "set SSL_CERT_FILE to the certificates of the house",
+        ),
+        (
+            _NO_COMMIT,
+            RevisionError,
+            f"{name} does not offer a commit that was requested",
+            "the pull request may have moved just now: try again; --base must be a commit that the remote has",
+        ),
+        (_NOT_THERE, UsageError, f"there is no repository at {name}", f"check the address, or {_CHECK_OUT}"),
+        (_MOVED, UsageError, f"{name} leads to another place, which was not followed", "give its new address"),
+    )
+    for signs, kind, message, hint in known:
+        if any(sign in said for sign in signs):
+            return kind(message, hint=hint)
+    # The line of git's words that says why.
+    line = next((line for line in said.splitlines() if any(sign in line for sign in _NOT_REACHED)), None)
+    if line is not None:
+        reason = line.rpartition("': ")[2].removeprefix("fatal: ").removeprefix("error: ").strip()[:200]
+        return GitFailed(
+            f"{name} could not be reached: {reason}",
+            program="git",
+            exit_code=completed.exit_code,
+            stderr=said,
+            hint="check the network and the address, and try again",
+        )
+    unknown = failure(verb, completed)
+    unknown.hint = f"try again, or {_CHECK_OUT}"
+    return unknown

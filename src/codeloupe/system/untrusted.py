@@ -1,0 +1,307 @@
+"""Text that nobody vouches for, fit for a terminal, a log, a JSON document, a machine format or a Markdown page.
+
+Escaped are control characters (so no escape sequence survives), bidirectional controls, invisible and zero-width
+characters, line and paragraph separators and lone surrogates. Ordinary text of any script and emoji stay as they
+are: a zero-width joiner or a variation selector is kept only inside an emoji. A backslash that was in the text is
+not doubled, so the result is for reading, not for decoding.
+
+In Markdown, paragraphs, lists, emphasis and code stay. Images, links, HTML, references, footnotes and headings are
+shown as the text that they are; `@names` and `#numbers` that would call or link somebody are set as code, as are all
+addresses. The forge's own commands (`/close` at the start of a line) are broken. Code is set anew with fences of ours.
+Each line is treated by itself and a code span ends within it, so no construct can reach over what is around it.
+
+Everything here is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+_EMOJI = (
+    r"\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u2460-\u24ff\u25a0-\u27bf"
+    r"\u2900-\u297f\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+_ALWAYS_ESCAPED = (
+    r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f"
+    r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_FORBIDDEN = (
+    rf"[{_ALWAYS_ESCAPED}]"
+    rf"|(?<![{_EMOJI}0-9#*])[\ufe0e\ufe0f]"
+    rf"|(?<![{_EMOJI}])(?<![{_EMOJI}]\ufe0f)\u200d"
+    rf"|\u200d(?![{_EMOJI}])"
+)
+_FORBIDDEN_OUTSIDE_ASCII = rf"\x7f|(?![\x00-\x7f])(?:{_FORBIDDEN})"
+_LOG_COMMAND = r"(?m)^([^\S\n]*):(?=:)|##(?=\w*\[)"
+_IN_ASCII = str.maketrans(
+    {"—": "-", "–": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "…": "...", "·": "-", "×": "x", "→": "->", "\xa0": " "}
+)
+_CUT = "…"
+# What stands where a secret was, in evidence and in what agents are shown.
+_MASKS = ("[redacted]", "********")
+_IN_MESSAGE = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_PROPERTY = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A", ":": "%3A", ",": "%2C"})
+_LONGEST_PROPERTY = 5_000
+_SHORTEST_FENCE = 3
+_MOST_ROWS = 400
+_DEEPEST_INDENT = 3
+_BACKTICKS = r"`+"
+# What becomes code: addresses, then names and numbers that forges turn into links and notices.
+_ACTIVE = (
+    r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s`<>]{1,2000}"
+    r"|(?:www\.|mailto:|xmpp:)[^\s`<>]{1,2000}"
+    r"|[A-Za-z0-9._%+-]{0,100}@[A-Za-z0-9_][A-Za-z0-9_./-]{0,200}"
+    r"|[#!][0-9]{1,12}"
+    r"|(?<![A-Za-z0-9])GH-[0-9]{1,12}"
+)
+_REFERENCES = r"(?:GH-[0-9]{1,12})+"
+_SPECIAL = r"[\\`\[\]$|~#_]"
+# An underline that makes a heading or a table of the row above, a rule, a command of the forge.
+_LINE_START = r"([ 0-9.)]*+)[-*=:](?=[-*=: ]*\Z)|([ ]*+)(?:/(?=[A-Za-z])|:)"
+
+
+def plain_signs(text: str) -> str:
+    """The text with the nearest sign of ASCII in the place of dashes, quotes and the like."""
+    return text.translate(_IN_ASCII)
+
+
+def in_ascii(text: str) -> str:
+    """The text without anything outside of ASCII: plain signs, and escapes for what has none."""
+    return plain_signs(text).encode("ascii", "backslashreplace").decode("ascii")
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    """Compiled on first use: that takes milliseconds, and every start of the program loads this module."""
+    return re.compile(text)
+
+
+def terminal(text: str, *, keep_newlines: bool = False) -> str:
+    """The text with nothing in it that a terminal would obey or hide: `\\x1b`, `\\u202e`; a tab becomes a space.
+
+    A byte of a path that is not UTF-8 (a surrogate escape) is shown as that byte, `\\xff`. Without
+    `keep_newlines` the result is one line; with it, `\\r\\n` counts as a newline.
+    """
+    text = text.replace("\t", " ")
+    if text.isascii() and text.isprintable():
+        return text
+    if not keep_newlines:
+        return _pattern(_FORBIDDEN).sub(_visible, text)
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(_pattern(_FORBIDDEN).sub(_visible, line) for line in lines)
+
+
+def log_line(text: str) -> str:
+    """One line for a CI log: as `terminal`, and nothing in it is a command to the CI system (`::`, `##[`)."""
+    return without_log_commands(terminal(text))
+
+
+def without_log_commands(lines: str) -> str:
+    """Break what CI systems would obey: `::` at the start of a line, and `##[` or `##name[` anywhere in it."""
+    return _pattern(_LOG_COMMAND).sub(lambda match: f"{match[1]}: " if match[1] is not None else "## ", lines)
+
+
+def for_ci_log(text: str) -> str:
+    """A whole result that is printed into the log of a CI job, without a command to the CI system.
+
+    A document keeps its value: in XML and HTML the first character is written as a reference, and JSON has escaped it
+    already. In other text the command is broken by a space.
+    """
+    if text.startswith(("{", "[")):
+        return text
+    if text.startswith("<"):
+        return _pattern(_LOG_COMMAND).sub(lambda match: f"{match[1]}&#58;" if match[1] is not None else "&#35;#", text)
+    return without_log_commands(text)
+
+
+def json_document(document: str) -> str:
+    """A JSON document of the same value that is safe to print: forbidden characters as `\\u` escapes.
+
+    Lone surrogates become `\\udcXX`, so a path that is not UTF-8 survives and the document can be encoded.
+    The document must be one that `json.dumps` made: characters outside ASCII stand only inside its strings.
+    """
+    escaped = _pattern(_FORBIDDEN_OUTSIDE_ASCII).sub(_json_escape, document)
+    return _pattern(r"##(?=\w*\[)").sub(r"#\\u0023", escaped) if "##" in escaped else escaped
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def plain_line(text: str, *, longest: int) -> str:
+    """One line without control, bidirectional and invisible characters; of a long text, the beginning."""
+    return terminal(" ".join(_capped(text, longest).split()))
+
+
+def plain_text(text: str, *, longest: int) -> str:
+    """As `plain_line`, with its line ends."""
+    return terminal(_capped(text, longest).strip("\n").rstrip(), keep_newlines=True)
+
+
+def plain_code(code: str, *, longest: int) -> str:
+    """Code with its tabs and line ends; what cannot be seen in it is shown escaped."""
+    rows = _capped(code, longest).replace("\r\n", "\n").split("\n")
+    return "\n".join("\t".join(terminal(part) for part in row.split("\t")) for row in rows)
+
+
+def plain_path(path: str) -> str:
+    """A path as text. One that is not UTF-8, or holds what cannot be shown, no longer names the file."""
+    return terminal(path)
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path names something below the root: a finding without a place may have any text as its path."""
+    parts = path.split("/")
+    return bool(path) and ".." not in parts and parts[0] != "" and "\0" not in path
+
+
+def is_masked(text: str) -> bool:
+    """Whether a secret was taken out of this text."""
+    return any(mask in text for mask in _MASKS)
+
+
+def _capped(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[:longest] + _CUT
+
+
+def command(name: str, properties: Mapping[str, str], message: str, *, longest: int) -> str:
+    """`::name key=value,key=value::message`, on one line; of a long message, the beginning. `name` must be ours."""
+    values = {key: without_log_commands(terminal(value[:_LONGEST_PROPERTY])) for key, value in properties.items()}
+    told = ",".join(f"{key}={value.translate(_IN_PROPERTY)}" for key, value in values.items())
+    shown = without_log_commands(plain_text(message, longest=longest))
+    while "::" in shown:
+        shown = shown.replace("::", ": :")
+    return f"::{name}{f' {told}' if told else ''}::{shown.translate(_IN_MESSAGE)}"
+
+
+def markdown_line(text: str, *, longest: int) -> str:
+    """One line of Markdown that shows the text, code spans kept; of a long text, the beginning."""
+    return _line(plain_line(text, longest=longest))
+
+
+def markdown_cell(text: str, *, longest: int) -> str:
+    """As `markdown_line`, for a cell of a table: there, even inside code, a bar would end it."""
+    return markdown_line(text, longest=longest).replace("\\|", "|").replace("|", "\\|")
+
+
+def markdown_prose(text: str, *, longest: int) -> str:
+    """Paragraphs of Markdown that show the text, code blocks kept; of a long text, the beginning."""
+    rows = plain_text(text, longest=longest).split("\n")
+    pieces: list[str] = []
+    index = 0
+    while index < len(rows) and len(pieces) < _MOST_ROWS:
+        fence = _opening_fence(rows[index])
+        if fence:
+            # An open block runs to the end.
+            marks = ((number, rows[number].strip()) for number in range(index + 1, len(rows)))
+            closing = (number for number, mark in marks if len(mark) >= len(fence) and not mark.strip(fence[0]))
+            end = next(closing, len(rows))
+            pieces.append(markdown_code("\n".join(rows[index + 1 : end])))
+            index = end + 1
+        else:
+            pieces.append(_line(rows[index]))
+            index += 1
+    return "\n".join([*pieces, *([_CUT] if index < len(rows) else [])])
+
+
+def markdown_code(code: str, *, language: str = "") -> str:
+    """A block of code, with a fence that is longer than any inside. `language` must come from us."""
+    shown = "\n".join(terminal(row.expandtabs(4)) for row in code.split("\n"))
+    runs = _pattern(_BACKTICKS).findall(shown)
+    fence = "`" * max(_SHORTEST_FENCE, max(map(len, runs), default=0) + 1)
+    return f"{fence}{language}\n{shown}\n{fence}"
+
+
+def code_span(text: str) -> str:
+    """Inline code that shows the text as it is; nothing for an empty one."""
+    shown = terminal(text)
+    if not shown.strip():
+        return ""
+    runs = {len(run) for run in _pattern(_BACKTICKS).findall(shown)}
+    fence = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
+    # A backtick at an edge would lengthen the fence; one space on both sides is not shown.
+    padding = " " if shown[0] in "` " or shown[-1] in "` " else ""
+    return f"{fence}{padding}{shown}{padding}{fence}"
+
+
+def _opening_fence(row: str) -> str:
+    mark = row.strip()
+    for character in "`~":
+        length = len(mark) - len(mark.lstrip(character))
+        if length >= _SHORTEST_FENCE and not (character == "`" and "`" in mark[length:]):
+            return mark[:length]
+    return ""
+
+
+def _line(row: str) -> str:
+    """One row: its code spans as code, all else as text that cannot act."""
+    text = row.lstrip(" ")
+    # Deeper rows would be code to Markdown, and show what is escaped here.
+    indent = min(len(row) - len(text), _DEEPEST_INDENT)
+    shown = " " * indent + _joined(_spans(text.rstrip()))
+    start = _pattern(_LINE_START).match(shown)
+    return f"{shown[: start.end() - 1]}\\{shown[start.end() - 1 :]}" if start else shown
+
+
+def _spans(row: str) -> list[str]:
+    runs = [(match.start(), match.end()) for match in _pattern(_BACKTICKS).finditer(row)]
+    following: dict[int, list[int]] = {}
+    for position in range(len(runs) - 1, -1, -1):
+        following.setdefault(runs[position][1] - runs[position][0], []).append(position)
+    shown: list[str] = []
+    at = position = 0
+    while position < len(runs):
+        start, end = runs[position]
+        later = following[end - start]
+        while later and later[-1] <= position:
+            later.pop()
+        if later:
+            close = later.pop()
+            shown += [_text(row[at:start]), code_span(row[end : runs[close][0]].strip() or " ")]
+            at, position = runs[close][1], close + 1
+        else:
+            shown += [_text(row[at:start]), "\\`" * (end - start)]
+            at, position = end, position + 1
+    return [*shown, _text(row[at:])]
+
+
+def _text(text: str) -> str:
+    shown: list[str] = []
+    at = 0
+    for match in _pattern(_ACTIVE).finditer(text):
+        active = match[0].rstrip(".,;:!?)'\"")
+        shown += [*_between(text[at : match.start()]), code_span(active)]
+        at = match.start() + len(active)
+    return _joined([*shown, *_between(text[at:])])
+
+
+def _between(text: str) -> tuple[str, str]:
+    """The text between what became code. A `GH-3` that was the end of a word is one by itself behind code."""
+    start = _pattern(_REFERENCES).match(text)
+    rest = _pattern(_SPECIAL).sub(r"\\\g<0>", text[start.end() :] if start else text)
+    return code_span(start[0]) if start else "", rest.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _joined(pieces: list[str]) -> str:
+    """The pieces one after the other. Two code spans that touch would be read as one, or as none."""
+    shown: list[str] = []
+    for piece in filter(None, pieces):
+        touching = shown and shown[-1][-1] == "`" and piece[0] == "`"
+        shown += [" ", piece] if touching else [piece]
+    return "".join(shown)
