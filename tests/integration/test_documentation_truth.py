@@ -13,7 +13,7 @@ from msgspec.structs import fields
 import codeloupe
 from codeloupe.cli.main import INTERRUPTED, build_parser
 from codeloupe.config.schema import KEYS
-from codeloupe.engine.experts.loading import builtin_names
+from codeloupe.engine.experts import builtin_names
 from codeloupe.errors import CodeloupeError
 from codeloupe.reports.format_names import FORMAT_NAMES
 from codeloupe.switchboard import AGENT_NAMES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +9,8 @@ from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.parse.verification import read_verification
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.severity import Severity
-from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES
+from tests.rows import each
+from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES
 
 FINDINGS = tuple(
     ClaimedFinding(
@@ -71,7 +71,7 @@ def test_a_changed_verification_never_refutes_what_was_confirmed(data: st.DataOb
     assert shown.proof != "refuted"
 
 
-@pytest.mark.parametrize("shape", JSON_SHAPES)
+@each("shape", JSON_SHAPES)
 def test_one_character_less_costs_at_most_what_it_stood_in(shape: str) -> None:
     """Between the items a character may cost more; within one it costs that one, unless a bracket is gone."""
     form = JSON_SHAPES[shape]

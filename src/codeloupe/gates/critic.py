@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
-from codeloupe.engine.parse.reasons import TRUNCATED_JSON
+from codeloupe.engine.parse.items import TRUNCATED_JSON
 from codeloupe.errors import AgentError, OutputInvalid, PipelineError
 from codeloupe.gates.critic_prompt import (
     CRITIC_VERSION,

@@ -8,7 +8,7 @@ import pytest
 
 from codeloupe.config.provenance import Origin, OriginKind
 from codeloupe.config.schema import Settings
-from codeloupe.engine.experts.loading import load_experts
+from codeloupe.engine.experts import load_experts
 from codeloupe.model.material import PathInstruction
 from codeloupe.model.sweep import CommitCategory
 from tests.unit.config.inputs import load, refusal

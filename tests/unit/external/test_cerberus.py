@@ -23,6 +23,7 @@ from codeloupe.model.severity import Severity
 from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.unit.external.fake_gate import FakeGate, ending
 from tests.unit.external.review_tasks import review_now, reviewed, taken_in
 
@@ -125,7 +126,7 @@ def test_every_review_has_a_session_of_its_own(committed: Committed, tmp_path: P
     assert len({call["environment"]["CLAUDE_SESSION_ID"] for call in gate.calls}) == 2
 
 
-@pytest.mark.parametrize("session", ["", "../../x", "-x", "a b", "a\0", "x" * 200])
+@each("session", ["", "../../x", "-x", "a b", "a\0", "x" * 200])
 def test_a_session_that_is_no_plain_name_is_refused(session: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a session id"):
         GatePlace(repo=tmp_path, state_directory=tmp_path, session_id=session)
@@ -146,8 +147,8 @@ def test_a_lesser_finding_explains_needs_work_but_not_a_failure(committed: Commi
     assert "its verdict is FAIL" in failure(review(gate, committed))
 
 
-@pytest.mark.parametrize("verdict", ["FAIL", "NEEDS_WORK"])
-@pytest.mark.parametrize("changes", [None, {"file_path": None}, {"file_path": "elsewhere.py"}, {"line_start": 900}])
+@each("verdict", ["FAIL", "NEEDS_WORK"])
+@each("changes", [None, {"file_path": None}, {"file_path": "elsewhere.py"}, {"line_start": 900}])
 def test_a_bad_verdict_without_a_finding_on_the_change_is_never_clean(
     committed: Committed, tmp_path: Path, verdict: str, changes: dict[str, Any] | None
 ) -> None:
@@ -160,7 +161,7 @@ def test_a_bad_verdict_without_a_finding_on_the_change_is_never_clean(
     assert len(outcome.findings) == len(findings)
 
 
-@pytest.mark.parametrize(
+@each(
     ("exit_code", "verdict", "status"),
     [
         (0, "FAIL", "complete"),
@@ -181,8 +182,8 @@ def test_an_exit_code_and_a_verdict_that_do_not_agree_are_a_failure(
     assert gate.verbs == ["spawn-code-review", "wait"]
 
 
-@pytest.mark.parametrize("stdout", ["", "no json", "[]", "{", "[" * 100_000])
-@pytest.mark.parametrize("exit_code", [0, 1])
+@each("stdout", ["", "no json", "[]", "{", "[" * 100_000])
+@each("exit_code", [0, 1])
 def test_no_document_is_a_failure_and_what_was_printed_is_kept(
     committed: Committed, tmp_path: Path, exit_code: int, stdout: str
 ) -> None:
@@ -219,7 +220,7 @@ def test_a_gate_that_ran_out_of_time_is_waited_for_once_more(committed: Committe
     assert outcome.errors[-1].kind == "timeout"
 
 
-@pytest.mark.parametrize(("exit_code", "words"), [(4, "no reviewers"), (5, "internal error")])
+@each(("exit_code", "words"), [(4, "no reviewers"), (5, "internal error")])
 def test_what_trying_again_does_not_mend_is_fatal(
     committed: Committed, tmp_path: Path, exit_code: int, words: str
 ) -> None:
@@ -310,9 +311,7 @@ def test_it_finds_its_own_login_and_no_other_secret(
     assert "GITHUB_TOKEN" not in environment
 
 
-@pytest.mark.parametrize(
-    "scope", [UncommittedScope(), StagedScope(), DefaultScope()], ids=lambda one: type(one).__name__
-)
+@each("scope", [UncommittedScope(), StagedScope(), DefaultScope()])
 def test_what_is_not_committed_is_refused_in_words(committed: Committed, tmp_path: Path, scope: ScopeRequest) -> None:
     committed.write("a.py", "x = 2\n")
     committed.git("add", "a.py")

@@ -6,15 +6,14 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 from codeloupe.engine.external.command import CommandReviewer
 from codeloupe.model.scope import UncommittedScope
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.unit.external.review_tasks import INFO, review_now
 
 
-@pytest.mark.parametrize("severity", ["low", "medium", "high"])
+@each("severity", ["low", "medium", "high"])
 def test_a_finding_that_cannot_be_read_is_a_gap(repository: GitRepository, tmp_path: Path, severity: str) -> None:
     repository.write("a.py", "x = 1\n")
     repository.commit()

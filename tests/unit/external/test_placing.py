@@ -11,6 +11,7 @@ from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, 
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import ReviewTask
 from codeloupe.model.severity import Severity
+from tests.rows import each
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
 BODY = b" five\n+six\r\n+seven\n eight\n"
@@ -36,14 +37,14 @@ def placed(task: ReviewTask, **claim: Any) -> Finding:
     return finding
 
 
-@pytest.mark.parametrize("file", ["src/a.py", "./src/a.py", "a.py", "b/src/a.py", "/checkout/src/a.py"])
+@each("file", ["src/a.py", "./src/a.py", "a.py", "b/src/a.py", "/checkout/src/a.py"])
 def test_a_line_that_is_named_becomes_the_evidence(task: ReviewTask, file: str) -> None:
     finding = placed(task, file=file, line_start=6)
     assert (finding.file, finding.line_start, finding.line_end, finding.evidence) == ("src/a.py", 6, 6, "six")
     assert (finding.anchored, finding.outside_change, finding.reviewer) == (True, False, "linter")
 
 
-@pytest.mark.parametrize(
+@each(
     ("start", "end", "place_of_it", "evidence"),
     [
         (6, 7, (6, 7), "six\nseven"),
@@ -65,7 +66,7 @@ def test_a_line_that_the_change_does_not_show_is_outside_of_it(task: ReviewTask)
     assert (other.anchored, other.outside_change, other.evidence) == (True, True, "y")
 
 
-@pytest.mark.parametrize(
+@each(
     "claim",
     [
         {"file": "src/a.py"},

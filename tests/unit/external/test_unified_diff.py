@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.external.unified_diff import quoted, unified_diff
@@ -14,9 +13,10 @@ from codeloupe.model.change import FileChange, FileStatus, Hunk
 from tests.diff_checks import lists_of, patch_of
 from tests.git_edge_cases import EDGE_CASES, EdgeCase
 from tests.repository import GitRepository
+from tests.rows import each
 
 
-@pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case.name)
+@each("case", EDGE_CASES)
 def test_every_edge_case_is_written_as_git_writes_it(case: EdgeCase, tmp_path: Path) -> None:
     commits = case.build(tmp_path / "r")
     repository = GitRepository(tmp_path / "r")
@@ -69,7 +69,7 @@ def test_no_files_are_an_empty_diff() -> None:
     assert unified_diff([]) == b""
 
 
-@pytest.mark.parametrize("name", [b"plain.py", b"a b", b'q"uote', b"back\\slash", b"tab\t", b"\xff\x01", "é".encode()])
+@each("name", [b"plain.py", b"a b", b'q"uote', b"back\\slash", b"tab\t", b"\xff\x01", "é".encode()])
 def test_a_quoted_name_stands_for_itself(name: bytes) -> None:
     assert unquote(quoted(name)) == name
 

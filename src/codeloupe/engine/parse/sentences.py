@@ -1,14 +1,15 @@
-"""Sentences that tell of a grave defect, or that not everything was said: no clean answer has one."""
+"""What sentences say: that nothing was found, that there is a grave defect, or that not everything was said."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from codeloupe.engine.parse.fields import folded
-from codeloupe.engine.parse.patterns import late
+from codeloupe.engine.parse.items import folded
+from codeloupe.system.json_text import late
 
 _MAX_CHARACTERS = 20_000
+_MAX_CLEAN_CHARACTERS = 500
 _GRAVE = r"(?:critical|severe|serious|blocking|high[- ](?:severity|priority|risk|impact)|grave|p0|p1|major|dangerous)"
 _DEFECT = (
     r"(?:issues?|bugs?|vulnerabilit(?:y|ies)|findings?|problems?|flaws?|defects?|errors?|injections?|weakness(?:es)?|"
@@ -113,6 +114,46 @@ _UNFINISHED = late(
 )
 # Also where a sentence turns: "no bugs, but …" denies only what stands before.
 _CLAUSE_END = late(r"[!?;\n。]|\.(?=\s|\Z)|\b(?:but|however|although|though|nevertheless|except)\b", re.IGNORECASE)
+_NAMED = r"(?:issues?|problems?|findings?|bugs?|defects?|concerns?)"
+_NO_DEFECT = rf"no {_NAMED}(?:(?: or |, | and ){_NAMED}){{0,3}}"
+_SEEN = r"(?: (?:(?:were|was|have been) )?(?:found|detected|identified|spotted|reported))?"
+_WHERE = (
+    r"(?: (?:in|with|for) (?:(?:the|this|these) (?:(?:provided|given|reviewed|code|whole) ){0,2}"
+    r"(?:changes?|diffs?|code|commits?|patch|pull request|files?|hunks?)|\d{1,9} (?:source )?files?))?"
+)
+_CLEAN = late(
+    rf"(?:(?:there (?:are|were) )?{_NO_DEFECT}{_SEEN}(?: to report)?{_WHERE}"
+    rf"|(?:i|we) (?:have )?(?:found|see|saw|identified|detected|spotted) {_NO_DEFECT}{_WHERE}"
+    rf"|(?:i|we) (?:did not|didn't|could not|couldn't) (?:find|identify|detect|spot) any {_NAMED}{_WHERE}"
+    rf"|nothing (?:was found|found|to report){_WHERE}|all checks passed)"
+)
+_PRAISE = late(
+    r"(?:lgtm|all good|(?:it |this |everything |(?:the|these) (?:changes?|code|diff|patch) )?"
+    r"(?:looks?|seems?) (?:good|fine|correct|ok|okay|sound|clean)(?: to me)?)"
+)
+_LABEL = late(
+    r"(?:code )?(?:review|results?|summary|verdict|findings|issues|conclusion|success)(?: results?| summary)?\s?: "
+)
+_SENTENCE_END = late(r"[.!\n]")
+_EDGES = "\"'`~*_#>-–—•✅👍🎉✔\ufe0f\ufeff \t\r\n"
+
+
+def says_clean(text: str) -> bool:
+    """Whether each sentence says that nothing was found, or praises, and at least one does the former.
+
+    A text with anything else in it is no clean answer: "no critical issues found" leaves room for others.
+    """
+    if len(text) > _MAX_CLEAN_CHARACTERS:
+        return False
+    clean = []
+    for part in _SENTENCE_END.split(text.replace("’", "'")):
+        words = " ".join(part.strip(_EDGES).lower().split())
+        words = words[label.end() :] if (label := _LABEL.match(words)) else words
+        if words:
+            clean.append(bool(_CLEAN.fullmatch(words)))
+            if not clean[-1] and not _PRAISE.fullmatch(words):
+                return False
+    return any(clean)
 
 
 def is_alarming(text: str) -> bool:
@@ -129,8 +170,7 @@ def is_doubtful(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    shown = _COLOUR.sub("", folded(text[:_MAX_CHARACTERS]).replace("’", "'"))
-    return _NONE_BELOW.sub(": ", shown)
+    return _NONE_BELOW.sub(": ", _COLOUR.sub("", folded(text[:_MAX_CHARACTERS]).replace("’", "'")))
 
 
 def _telling(words: re.Pattern[str], text: str) -> Iterator[tuple[str, bool]]:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.finding_item import MAX_FINDINGS
-from codeloupe.engine.parse.reasons import EMPTY_OUTPUT, NO_JSON, TRUNCATED_JSON
+from codeloupe.engine.parse.items import EMPTY_OUTPUT, MAX_FINDINGS, NO_JSON, TRUNCATED_JSON
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
-from tests.unit.extraction.review_shapes import ENVELOPES, FINDINGS, JSON_SHAPES, dumped, gate_item, own_item
+from tests.rows import each
+from tests.unit.engine.parse.review_shapes import ENVELOPES, FINDINGS, JSON_SHAPES, dumped, gate_item, own_item
 
 ITEM = {"file": "a.py", "line": 3, "severity": "high", "title": "It fails", "body": "Always."}
 FINDING = ClaimedFinding(severity=Severity.HIGH, title="It fails", body="Always.", file="a.py", line_start=3)
@@ -34,15 +34,15 @@ def only_finding(item: dict[str, Any]) -> ClaimedFinding:
 @pytest.mark.requirement("D4")
 @pytest.mark.requirement("V6")
 @pytest.mark.requirement("C6")
-@pytest.mark.parametrize("shape", JSON_SHAPES)
-@pytest.mark.parametrize("envelope", ENVELOPES)
+@each("shape", JSON_SHAPES)
+@each("envelope", ENVELOPES)
 def test_every_shape_is_read_from_every_envelope(shape: str, envelope: str) -> None:
     answer = read_review_answer(ENVELOPES[envelope](JSON_SHAPES[shape].value(FINDINGS)))
     assert answer.findings == JSON_SHAPES[shape].expected(FINDINGS)
     assert (answer.problem, answer.dropped, answer.repaired) == (None, (), False)
 
 
-@pytest.mark.parametrize("shape", JSON_SHAPES)
+@each("shape", JSON_SHAPES)
 def test_every_shape_is_read_from_the_structured_value(shape: str) -> None:
     answer = read_review_answer("It is done.", JSON_SHAPES[shape].value(FINDINGS))
     assert answer.findings == JSON_SHAPES[shape].expected(FINDINGS)
@@ -50,7 +50,7 @@ def test_every_shape_is_read_from_the_structured_value(shape: str) -> None:
 
 
 @pytest.mark.requirement("V6")
-@pytest.mark.parametrize("stated", ["PASS", "fail", "Needs Work", "NEEDS_WORK", " needs-work "])
+@each("stated", ["PASS", "fail", "Needs Work", "NEEDS_WORK", " needs-work "])
 def test_the_verdict_is_told_as_it_was_stated(stated: str) -> None:
     answer = read({"verdict": stated, "findings": [gate_item(FINDINGS[0])]})
     assert answer.verdict in {"PASS", "FAIL", "NEEDS_WORK"}
@@ -61,7 +61,7 @@ def test_the_verdict_is_told_as_it_was_stated(stated: str) -> None:
 
 
 @pytest.mark.requirement("V8")
-@pytest.mark.parametrize(
+@each(
     ("output", "problem"),
     [
         ("", EMPTY_OUTPUT),
@@ -110,22 +110,20 @@ def test_what_is_no_answer_has_a_named_problem(output: str, problem: str) -> Non
 
 
 @pytest.mark.requirement("C7")
-@pytest.mark.parametrize(
-    "output", ["", "I could not do it.", "text {", "} text", "[1] and (2)", "{", "}", "a {", "x = [] # y"]
-)
+@each("output", ["", "I could not do it.", "text {", "} text", "[1] and (2)", "{", "}", "a {", "x = [] # y"])
 def test_an_output_without_json_has_no_structure(output: str) -> None:
     assert read_review_answer(output).problem in NOTHING_TO_READ
 
 
 @pytest.mark.requirement("C7")
-@pytest.mark.parametrize("output", ["{broken}", '{"passed": tru}', '{"passed": true', '{"a": 1}', '{"verdict": "x"}'])
+@each("output", ["{broken}", '{"passed": tru}', '{"passed": true', '{"a": 1}', '{"verdict": "x"}'])
 def test_an_output_with_json_that_cannot_be_read_has_some(output: str) -> None:
     problem = read_review_answer(output).problem
     assert problem
     assert problem not in NOTHING_TO_READ
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         {"verdict": "FAIL", "findings": []},
@@ -140,7 +138,7 @@ def test_a_bad_verdict_without_findings_is_not_clean(value: object) -> None:
     assert "without findings" in str(read(value).problem)
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         {"findings": []},
@@ -161,7 +159,7 @@ def test_an_empty_list_is_clean(value: object) -> None:
     assert read_review_answer("done", value) == answer
 
 
-@pytest.mark.parametrize(
+@each(
     ("stated", "severity"),
     [
         ("P0", Severity.CRITICAL),
@@ -176,7 +174,7 @@ def test_an_empty_list_is_clean(value: object) -> None:
         ("info", Severity.LOW),
     ],
 )
-@pytest.mark.parametrize("name", ["severity", "priority"])
+@each("name", ["severity", "priority"])
 def test_severities_are_read_in_every_spelling(name: str, stated: object, severity: Severity) -> None:
     assert only_finding({"title": "x", name: stated}).severity is severity
 
@@ -219,7 +217,7 @@ def test_an_item_with_a_key_twice_has_the_gravest_severity_and_the_answer_is_in_
     assert answer.lost
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "file", "start", "end"),
     [
         ({"file": "a.py", "line": 3}, "a.py", 3, None),
@@ -256,7 +254,7 @@ def test_places_are_read_in_every_spelling(
     assert (finding.file, finding.line_start, finding.line_end) == (file, start, end)
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "evidence"),
     [
         ({"evidence": "a.py:3 - x = 1"}, "x = 1"),
@@ -275,7 +273,7 @@ def test_the_evidence_is_the_quote_without_its_place(fields: dict[str, Any], evi
     assert only_finding({"title": "x", "severity": "low", **fields}).evidence == evidence
 
 
-@pytest.mark.parametrize(
+@each(
     ("stated", "confidence"),
     [
         (0.8, 0.8),
@@ -432,9 +430,7 @@ class TestStructured:
         assert read_review_answer(json.dumps([ITEM]), {"findings": []}).findings == (FINDING,)
         assert read_review_answer("A critical bug remains in a.py.", {"findings": []}).problem
 
-    @pytest.mark.parametrize(
-        "structured", [{}, {"a": 1}, 5, "x", "", [1], True, {"findings": [{"title": "x"}]}, object()]
-    )
+    @each("structured", [{}, {"a": 1}, 5, "x", "", [1], True, {"findings": [{"title": "x"}]}, object()])
     def test_one_that_is_no_answer_gives_way_to_the_text(self, structured: object) -> None:
         assert read_review_answer(json.dumps({"findings": [ITEM]}), structured).findings == (FINDING,)
         assert read_review_answer("nothing here", structured).problem is not None
@@ -463,7 +459,7 @@ class TestStructured:
 
 
 class TestRepaired:
-    @pytest.mark.parametrize(
+    @each(
         "text",
         [
             repr({"findings": [own_item(FINDINGS[2])]}),
@@ -501,7 +497,7 @@ class TestRepaired:
         assert answer.dropped == (f"invalid json: stray text at character {len(json.dumps(ITEM)) + 17} (finding 2)",)
 
 
-@pytest.mark.parametrize(
+@each(
     "stated",
     [
         '"passed": "not a boolean"',
@@ -524,13 +520,13 @@ def test_a_verdict_that_cannot_be_understood_never_reads_as_clean(stated: str) -
     assert read_review_answer(f"{{{stated}}}").problem is not None
 
 
-@pytest.mark.parametrize("passed", ["true", '"yes"', '"True"', "1"])
+@each("passed", ["true", '"yes"', '"True"', "1"])
 def test_that_it_passed_may_be_said_in_several_ways(passed: str) -> None:
     answer = read_review_answer(f'{{"passed": {passed}, "issues": []}}')
     assert (answer.verdict, answer.problem) == ("PASS", None)
 
 
-@pytest.mark.parametrize("stated", ['"passed": "no"', '"passed": 0', '"verdict": "PASS", "passed": false'])
+@each("stated", ['"passed": "no"', '"passed": 0', '"verdict": "PASS", "passed": false'])
 def test_that_it_did_not_pass_is_never_lost_without_findings(stated: str) -> None:
     assert read_review_answer(f'{{{stated}, "issues": []}}').problem == "verdict FAIL without findings"
 
@@ -540,7 +536,7 @@ def test_the_count_of_passed_tests_beside_an_answer_is_no_verdict() -> None:
     assert answer.problem is None
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         [{"file": "a.py", "findings": [{"line": 3, "severity": "high", "message": "x"}]}],
@@ -558,7 +554,7 @@ def test_a_finding_that_names_its_own_file_keeps_it() -> None:
     assert finding.file == FINDING.file
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         {"name": "report", "arguments": json.dumps({"findings": [ITEM]})},
@@ -573,7 +569,7 @@ CLEAN = json.dumps({"verdict": "PASS", "findings": []})
 FOUND = json.dumps({"verdict": "FAIL", "findings": [ITEM]})
 
 
-@pytest.mark.parametrize("tag", ["think", "thinking", "Reasoning", "thought"])
+@each("tag", ["think", "thinking", "Reasoning", "thought"])
 def test_what_was_thought_is_not_what_was_said(tag: str) -> None:
     answer = read_review_answer(f"\n<{tag}>It may be {FOUND}, but no.</{tag}>\n{CLEAN}")
     assert (answer.findings, answer.problem) == ((), None)
@@ -581,7 +577,7 @@ def test_what_was_thought_is_not_what_was_said(tag: str) -> None:
     assert (answer.findings, answer.problem) == ((FINDING,), None)
 
 
-@pytest.mark.parametrize("text", [f"<think>Is it {CLEAN}", f"<think>{CLEAN}</think>", "<think>hm</think> \n"])
+@each("text", [f"<think>Is it {CLEAN}", f"<think>{CLEAN}</think>", "<think>hm</think> \n"])
 def test_nothing_but_reasoning_is_never_clean(text: str) -> None:
     assert read_review_answer(text).problem == "invalid json: nothing but reasoning"
 

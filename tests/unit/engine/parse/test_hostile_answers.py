@@ -8,56 +8,18 @@ import pytest
 
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.parse.verification import read_verification
-from tests.unit.extraction.review_shapes import FINDINGS, own_item
+from tests.rows import each
+from tests.unit.engine.parse.review_shapes import FINDINGS, own_item
 
 # Counting lines would take several times as long as running them, and other tests show the same lines.
-pytestmark = pytest.mark.no_cover
+pytestmark = [pytest.mark.no_cover, pytest.mark.timeout(300)]
 
 PIECES = [
-    "[",
-    "{",
-    '{"',
-    '"',
-    "'",
-    " ",
-    "\n",
-    "`",
-    "~",
-    "```json\n",
-    "```\n```json\n[",
-    '\\"',
-    '"\\',
-    "\\",
-    "[]",
-    "{}",
-    "{]",
-    "[{",
-    "{/*",
-    "{//",
-    '{"a":',
-    '{"a":[',
-    '{"a":1 ',
-    '{"a":1,/*',
-    '{"a": "x" j, ',
-    '{"a":"b"c',
-    '{"a":1}\n',
-    '["a",',
-    "[1],",
-    "**Severity:** ",
-    "**Severity:** high\n**Title:** x\n",
-    "Severity: high\nFile: ",
-    "- [P1] x — a:1\n",
-    "- [P1] ",
-    "a:1: error: x\n",
-    "a:1: x\n",
-    "a:1",
-    "no issues found. ",
-    "\ud800",
-    "\0",
-    '{"findings":[',
-    '{"findings":[]}',
-    '{"result":"',
-    "“",
+    *("[", "{", '{"', '"', "'", "`", "~", '\\"', '"\\', "\\", "[]", "{}", "{]", "[{", "{/*", "{//", '{"a":', '{"a":['),
+    *('{"a":"b"c', '["a",', "[1],", "“"),
+    *(" ", "\n", "\ud800", "\0", "```json\n", "```\n```json\n[", '{"a":1 ', '{"a":1,/*', '{"a": "x" j, ', '{"a":1}\n'),
+    *("**Severity:** ", "**Severity:** high\n**Title:** x\n", "Severity: high\nFile: ", "- [P1] x — a:1\n", "- [P1] "),
+    *("a:1: error: x\n", "a:1: x\n", "a:1", "no issues found. ", '{"findings":[', '{"findings":[]}', '{"result":"'),
     "{'a': 'it's",
 ]
 # One finding, told over and over.
@@ -65,8 +27,8 @@ FINDING_PIECES = ["**Severity:** high\n**Title:** x\n", "- [P1] x — a:1\n", "a
 CHARACTERS = 200_000
 
 
-@pytest.mark.parametrize("before", ["", '{"findings": [{"title": "', '{"a": 1, "findings": [{"a": 1}, '])
-@pytest.mark.parametrize("piece", PIECES)
+@each("before", ["", '{"findings": [{"title": "', '{"a": 1, "findings": [{"a": 1}, '])
+@each("piece", PIECES)
 def test_a_great_text_of_anything_ends_with_a_problem_or_its_one_finding(piece: str, before: str) -> None:
     characters = CHARACTERS // 3 if before else CHARACTERS
     answer = read_review_answer(before + piece * (characters // len(piece)), from_program=True)
@@ -75,7 +37,7 @@ def test_a_great_text_of_anything_ends_with_a_problem_or_its_one_finding(piece: 
     assert (answer.problem is None) is is_finding
 
 
-@pytest.mark.parametrize("piece", PIECES)
+@each("piece", PIECES)
 def test_a_great_text_of_anything_verifies_nothing(piece: str) -> None:
     assert read_verification(piece * (CHARACTERS // 3 // len(piece))).problem
 

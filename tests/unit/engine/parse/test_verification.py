@@ -3,23 +3,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from codeloupe.engine.parse.verification import read_verification
 from codeloupe.model.answer import Proof, Verification
-from tests.unit.extraction.review_shapes import ENVELOPES
+from tests.rows import each
+from tests.unit.engine.parse.review_shapes import ENVELOPES
 
 REFUTED = {"reason": "It is checked in {line 3}.", "proof": "refuted"}
 
 
-@pytest.mark.parametrize("envelope", ENVELOPES)
-@pytest.mark.parametrize("proof", list(Proof))
+@each("envelope", ENVELOPES)
+@each("proof", list(Proof))
 def test_the_proof_is_read_from_every_envelope(proof: Proof, envelope: str) -> None:
     text = ENVELOPES[envelope]({"reason": "so", "proof": str(proof)})
     assert read_verification(text) == Verification(proof=proof, reason="so")
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "proof"),
     [
         ({"proof": "REFUTED"}, Proof.REFUTED),
@@ -45,7 +44,7 @@ def test_other_spellings_are_read(value: Any, proof: Proof) -> None:
     assert read_verification("see there", value) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "proof", "reason"),
     [
         ("REFUTED", Proof.REFUTED, ""),
@@ -59,7 +58,7 @@ def test_a_first_line_that_is_the_proof_counts(text: str, proof: Proof, reason: 
     assert read_verification(text) == Verification(proof=proof, reason=reason)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "problem"),
     [
         ("", "empty output"),
@@ -100,7 +99,7 @@ def test_broken_json_is_mended() -> None:
     )
 
 
-@pytest.mark.parametrize("envelope", ["bare", "fence", "string", "claude", "gemini"])
+@each("envelope", ["bare", "fence", "string", "claude", "gemini"])
 def test_an_answer_cut_anywhere_before_its_end_refutes_nothing(envelope: str) -> None:
     text = ENVELOPES[envelope](REFUTED)
     end = max(text.rfind("}"), text.rfind('"', 0, text.rfind("}")))
@@ -127,7 +126,7 @@ def test_what_was_thought_proves_nothing() -> None:
     assert read_verification(thought).problem == "invalid json: nothing but reasoning"
 
 
-@pytest.mark.parametrize(
+@each(
     "answer",
     [
         '{"proof": "refuted", "reason": "The finding is confirmed: eval runs user input."}',

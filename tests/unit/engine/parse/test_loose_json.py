@@ -1,11 +1,25 @@
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import Any
 
 import pytest
 
-from codeloupe.engine.parse.flaws import CutList, CutText, flaw_of
-from codeloupe.engine.parse.json_values import MAX_CHARACTERS, JsonValue, scan_json
+import codeloupe.engine.parse
+from codeloupe.engine.parse.loose_json import MAX_CHARACTERS, CutList, CutText, JsonValue, flaw_of, scan_json
+from codeloupe.system import json_text
+from tests.rows import each
+
+
+def test_every_pattern_of_the_room_that_is_compiled_late_can_be_compiled() -> None:
+    modules = [module.name for module in pkgutil.iter_modules(codeloupe.engine.parse.__path__)]
+    rooms = [json_text, *(importlib.import_module(f"codeloupe.engine.parse.{name}") for name in modules)]
+    values = [value for room in rooms for value in vars(room).values()]
+    patterns = [each for value in values for each in (value.values() if isinstance(value, dict) else [value])]
+    late = [pattern for pattern in patterns if isinstance(pattern, json_text.LatePattern)]
+    assert len(late) > 30
+    assert all(pattern.groups >= 0 for pattern in late)
 
 
 def only_value(text: str) -> JsonValue:
@@ -13,7 +27,7 @@ def only_value(text: str) -> JsonValue:
     return found
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ('{"a": 1}', {"a": 1}),
@@ -31,7 +45,7 @@ def test_strict_json_is_read_as_it_is(text: str, value: object) -> None:
     assert text[found.start] in "{["
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ('{"a": [1, 2,], "b": 3,}', {"a": [1, 2], "b": 3}),
@@ -64,7 +78,7 @@ def test_broken_json_is_mended(text: str, value: object) -> None:
     assert flaw_of(found.value) == ""
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value", "flaw"),
     [
         ('{"a": 1, "a": 2}', {"a": 1}, "duplicate key: a"),
@@ -109,7 +123,7 @@ def test_a_text_that_ends_too_early_keeps_what_was_whole() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ['{"a": 12', '{"a": tru', '{"a": -', '{"a": ', '{"a":'])
+@each("text", ['{"a": 12', '{"a": tru', '{"a": -', '{"a": ', '{"a":'])
 def test_a_number_or_a_word_at_the_very_end_may_be_cut_and_does_not_count(text: str) -> None:
     found = only_value(text)
     assert (found.value, found.truncated) == ({}, True)
@@ -121,7 +135,7 @@ def test_the_fence_around_a_value_ends_it() -> None:
     assert other.value == {"c": 3}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "value"),
     [
         ('{"a": [{"x": 1}, {"x": 2}}', {"a": [{"x": 1}, {"x": 2}]}),
@@ -135,7 +149,7 @@ def test_where_another_bracket_closes_something_is_missing(text: str, value: dic
     assert "truncated" in (flaw_of(found.value["a"]), flaw_of(found.value["a"][-1]))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -159,7 +173,7 @@ def test_prose_and_code_hold_no_json(text: str) -> None:
     assert scan_json(text).values == ()
 
 
-@pytest.mark.parametrize(
+@each(
     "prose",
     [
         "An open { and an open [ here",
@@ -207,7 +221,7 @@ def test_more_objects_in_a_broken_value_than_the_cap_end_the_search_and_say_so()
     assert scan.stopped == "more than 200,000 objects and lists"
 
 
-@pytest.mark.parametrize("text", ['{"a": 1, /* "b": 2}', '{"a": 1, /* "b": /* 2}'])
+@each("text", ['{"a": 1, /* "b": 2}', '{"a": 1, /* "b": /* 2}'])
 def test_a_comment_without_an_end_is_none(text: str) -> None:
     found = only_value(text)
     assert isinstance(found.value, dict)
@@ -226,8 +240,6 @@ def test_many_broken_values_do_not_make_sound_ones_broken() -> None:
     assert scan_json(text).values[-1] == JsonValue({"b": 2}, len(text) - 8, len(text))
 
 
-@pytest.mark.parametrize(
-    ("text", "dangling"), [("x {", "{"), ('x {"fin', '{"fin'), ('{"fin"\n', '{"fin"'), ("{} x", "")]
-)
+@each(("text", "dangling"), [("x {", "{"), ('x {"fin', '{"fin'), ('{"fin"\n', '{"fin"'), ("{} x", "")])
 def test_the_beginning_of_an_object_at_the_end_of_a_text_is_told(text: str, dangling: str) -> None:
     assert scan_json(text).dangling == dangling

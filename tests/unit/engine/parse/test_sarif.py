@@ -3,11 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
+from tests.rows import each
 
 RULES = [{"id": "R1", "defaultConfiguration": {"level": "error"}}, {"id": "R2"}]
 
@@ -45,7 +44,7 @@ def test_a_result_is_a_finding() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("more", "severity"),
     [
         ({"level": "error"}, Severity.HIGH),
@@ -76,7 +75,7 @@ def test_results_that_passed_are_none_and_suppressed_ones_are_counted() -> None:
     assert read(document()) == ReviewAnswer()
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "problem"),
     [
         ({"version": "2.1.0", "runs": []}, "missing field: runs"),

@@ -3,11 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
 from codeloupe.model.pipeline import CriticVerdict
-from tests.unit.extraction.review_shapes import ENVELOPES
+from tests.rows import each
+from tests.unit.engine.parse.review_shapes import ENVELOPES
 
 PASS, REWORK, FAIL = CriticVerdict.PASS, CriticVerdict.REWORK, CriticVerdict.FAIL
 VALUE = {
@@ -28,12 +27,12 @@ ANSWER = CritiqueAnswer(
 )
 
 
-@pytest.mark.parametrize("envelope", ENVELOPES)
+@each("envelope", ENVELOPES)
 def test_a_critique_is_read_from_every_envelope(envelope: str) -> None:
     assert read_critique(ENVELOPES[envelope](VALUE)) == ANSWER
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "expected"),
     [
         ({"verdict": "pass", "score": "90/100"}, CritiqueAnswer(verdict=PASS, score=90)),
@@ -63,7 +62,7 @@ def test_other_spellings_are_read(value: Any, expected: CritiqueAnswer) -> None:
     assert read_critique("see there", value) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "**Verdict:** REWORK\n**Score:** 62/100\n\n**Blockers:**\n- one\n- two\n\n**Fixes:**\n1. do it\n",
@@ -84,7 +83,7 @@ def test_a_fail_stays_one_whatever_blockers_it_has() -> None:
     assert read_critique('{"verdict": "FAIL", "score": 5, "blockers": ["a"]}').verdict is FAIL
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "problem"),
     [
         ("", "empty output"),
@@ -133,7 +132,7 @@ def test_what_says_nothing_for_certain_is_a_problem_and_never_a_pass(text: str, 
     assert read_critique(text) == CritiqueAnswer(problem=problem)
 
 
-@pytest.mark.parametrize("envelope", ["bare", "fence", "string", "claude", "gemini"])
+@each("envelope", ["bare", "fence", "string", "claude", "gemini"])
 def test_an_answer_cut_anywhere_before_its_end_passes_nothing(envelope: str) -> None:
     passing = {"verdict": "PASS", "score": 90, "summary": "s", "blockers": ["none of it runs"], "fixes": []}
     text = ENVELOPES[envelope](passing)
@@ -170,7 +169,7 @@ def test_lists_and_texts_are_capped_and_say_so() -> None:
     assert max(map(len, answer.blockers)) <= 2000
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "Verdict: " * (1_000_000 // 9),
@@ -179,7 +178,6 @@ def test_lists_and_texts_are_capped_and_say_so() -> None:
         '{"verdict": "PASS", "score": 90, "blockers": ["' + "x" * 1_000_000,
         " " * 1_000_000 + "-",
     ],
-    ids=["labels", "labelled lines", "openers", "long string", "spaces"],
 )
 def test_a_megabyte_without_an_answer_is_none(text: str) -> None:
     answer = read_critique(text)
@@ -192,7 +190,7 @@ def test_a_megabyte_of_answers_is_no_answer() -> None:
     assert (read_critique(text).problem or "").startswith("invalid json: more than")
 
 
-@pytest.mark.parametrize(
+@each(
     "beside",
     [
         {"Blockers": ["It is broken"], "blockers": []},
@@ -212,9 +210,7 @@ def test_a_pass_that_something_beside_it_speaks_against_is_none(beside: dict[str
     assert read_critique(json.dumps({"verdict": "PASS", "score": 95, **beside})).problem
 
 
-@pytest.mark.parametrize(
-    "around", ["Verdict: FAIL\n{}", "{}\nWait, this is wrong: the artifact is empty.", "I could not open it.\n{}"]
-)
+@each("around", ["Verdict: FAIL\n{}", "{}\nWait, this is wrong: the artifact is empty.", "I could not open it.\n{}"])
 def test_a_pass_that_the_words_around_it_speak_against_is_none(around: str) -> None:
     passed = json.dumps({"verdict": "PASS", "score": 95})
     assert read_critique(around.replace("{}", passed)).problem

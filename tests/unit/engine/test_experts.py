@@ -1,16 +1,119 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from codeloupe.engine.experts.loading import default_experts, load_experts
-from codeloupe.engine.experts.reading import MAX_FILE_BYTES
+from codeloupe.engine.experts import CHECKLISTS, builtin_names, default_experts, load_experts, read_shipped
+from codeloupe.engine.plan_experts import ExpertChoice
+from codeloupe.engine.prompt_checklist import checklist
+from codeloupe.engine.tokens import tokens_of
 from codeloupe.errors import ConfigError
 from codeloupe.model.expert import Expert
+from codeloupe.model.severity import Severity
+from tests.rows import each
+
+LABELS = [severity.label for severity in Severity]
+
+
+def for_file(path: str) -> tuple[Expert, ...]:
+    choice = ExpertChoice(default_experts())
+    return choice.at(choice.matching(path))
+
+
+def names(experts: tuple[Expert, ...]) -> set[str]:
+    return {expert.name for expert in experts}
+
+
+def test_the_names_are_those_of_the_files() -> None:
+    assert sorted(builtin_names()) == sorted(path.stem for path in CHECKLISTS.glob("*.yaml"))
+    assert {"correctness", "security", "reliability", "performance", "concurrency", "api_compatibility"} < set(
+        builtin_names()
+    )
+    assert {"tests", "documentation", "architecture", "code_quality", "general"} < set(builtin_names())
+
+
+@each("name", builtin_names())
+def test_a_built_in_expert_is_whole_and_short(name: str) -> None:
+    (expert,) = load_experts([name])
+    assert expert.name == name
+    assert 20 < len(expert.description) < 130
+    assert 5 <= len(expert.focus) <= 9
+    assert len(expert.sceptical_of) >= 2
+    assert len(expert.do_not_flag) >= 2
+    guide = list(expert.severity_guide)
+    assert guide == [label for label in LABELS if label in guide]
+    assert len(guide) >= 3
+    points = (*expert.focus, *expert.sceptical_of, *expert.do_not_flag, *expert.severity_guide.values())
+    assert max(map(len, points)) < 130
+    assert len(set(points)) == len(points)
+    assert tokens_of(checklist([expert])) < 330
+
+
+@each("name", builtin_names())
+def test_a_checklist_is_no_character(name: str) -> None:
+    text = (CHECKLISTS / f"{name}.yaml").read_text().lower()
+    assert not any(word in text for word in ("you are", "expert", "senior", "experienced", "act as", "imagine"))
+
+
+def test_the_default_checklist_of_a_code_file_is_cheap_and_covers_the_usual_defects() -> None:
+    experts = for_file("src/app.py")
+    assert names(experts) == {
+        "correctness",
+        "security",
+        "reliability",
+        "concurrency",
+        "performance",
+        "api_compatibility",
+    }
+    text = checklist(experts)
+    assert tokens_of(text) <= 225
+    # Nothing of a short checklist falls to the prompt's limit on joined ones.
+    assert all(expert.focus[0].rstrip(".;") in text for expert in experts)
+
+
+@each(
+    ("path", "there", "not_there"),
+    [
+        ("tests/test_app.py", "tests", "performance"),
+        ("web/app.spec.ts", "tests", "api_compatibility"),
+        ("src/OrderTest.java", "tests", "documentation"),
+        ("README.md", "documentation", "correctness"),
+        ("docs/guide/start.rst", "documentation", "concurrency"),
+        ("deploy/values.yaml", "security", "concurrency"),
+        ("src/latest.py", "correctness", "tests"),
+        ("LICENSE", "security", "documentation"),
+    ],
+)
+def test_the_default_checklist_fits_the_file(path: str, there: str, not_there: str) -> None:
+    assert there in names(for_file(path))
+    assert not_there not in names(for_file(path))
+
+
+def test_the_default_checklist_says_one_line_each() -> None:
+    for expert in default_experts():
+        assert len(expert.focus) == 1
+        assert (expert.sceptical_of, expert.do_not_flag, dict(expert.severity_guide)) == ((), (), {})
+
+
+@each("name", builtin_names())
+def test_a_built_in_file_is_read_as_a_parser_of_yaml_reads_it(name: str) -> None:
+    path = CHECKLISTS / f"{name}.yaml"
+    assert read_shipped(path) == yaml.safe_load(path.read_text())
+
+
+def test_the_experts_of_an_ordinary_review_load_no_parser() -> None:
+    loading = "from codeloupe.engine.experts import default_experts"
+    program = f"import sys; {loading}; default_experts(); print(*sys.modules)"
+    ended = subprocess.run((sys.executable, "-I", "-c", program), capture_output=True, text=True, check=True)
+    assert "yaml" not in ended.stdout.split()
+
 
 SQL = {"description": "database", "focus": ["queries without an index"]}
 
@@ -35,7 +138,7 @@ class TestNames:
         assert [expert.name for expert in load_experts(asked)] == ["tests", "security"]
         assert load_experts([]) == ()
 
-    @pytest.mark.parametrize(
+    @each(
         ("asked", "meant"),
         [("secruity", "security"), ("Api-Compatibility", "api_compatibility"), ("test", "tests"), ("sq", "sql")],
     )
@@ -45,14 +148,14 @@ class TestNames:
         assert f"did you mean `{meant}`?" in words
         assert "sql, correctness, security, " in words
 
-    @pytest.mark.parametrize("name", ["", "../etc/passwd", "x" * 100_000, "\x1b[2J", "a\udcff"])
+    @each("name", ["", "../etc/passwd", "x" * 100_000, "\x1b[2J", "a\udcff"])
     def test_a_name_that_resembles_nothing_is_refused_too(self, name: str, folder: Path) -> None:
         words = refusal(name, folder=folder)
         assert "did you mean" not in words
         assert len(words) < 500
         assert words.isprintable()
 
-    @pytest.mark.parametrize("name", ["default", "two words", "../x", "", "-x"])
+    @each("name", ["default", "two words", "../x", "", "-x"])
     def test_an_expert_of_ones_own_needs_a_plain_name(self, name: str) -> None:
         assert "cannot be the name of an expert" in refusal("security", own={name: SQL})
 
@@ -117,7 +220,7 @@ class TestDefinitions:
         (expert,) = load_experts(["big_data"], own={"big_data": {"focus": "one thing", "paths": None}})
         assert (expert.description, expert.focus, expert.paths) == ("big data", ("one thing",), ())
 
-    @pytest.mark.parametrize(
+    @each(
         ("definition", "words"),
         [
             ({}, "focus: expected at least one thing"),
@@ -148,23 +251,22 @@ class TestDefinitions:
 
 
 class TestFiles:
-    @pytest.mark.parametrize(
+    @each(
         ("text", "words"),
         [
-            (b"", "expected lines of `key: value`"),
+            (b"", "focus: expected at least one thing"),
             (b"- focus\n", "expected lines of `key: value`"),
-            (b"focus: [\n", "experts/x.yaml:2: not valid YAML"),
-            (b"focus: a\n\tb: c\n", "not valid YAML"),
+            (b"focus: [\n", "experts/x.yaml:2:1: a value is missing here"),
+            (b"focus: a\n\tb: c\n", "experts/x.yaml:2:1: a tab is used for indentation"),
             (b"focus: [a]\nfocus: [b]\n", "the key 'focus' is given twice"),
-            (b"focus: &a [x]\npaths: *a\n", "experts/x.yaml:2: aliases"),
-            (b"focus: !!python/object/apply:os.system [id]\n", "tags"),
-            (b"focus: [[[[a]]]]\n", "too deeply nested"),
-            (b"focus: [" + b"a, " * 2_000 + b"]\n", "too many"),
-            (b"? [a]\n: b\n", "a key here is not a word"),
+            (b"focus: !!python/object/apply:os.system [id]\n", "the tag '!!python/object/apply:os.system' is not"),
+            (b"focus: [[[[a]]]]\n", "nested more than 3 levels deep"),
+            (b"focus: [" + b"a, " * 2_000 + b"]\n", "more than 40 entries"),
+            (b"? [a]\n: b\n", "a list cannot be a key"),
             (b"focus: [a]\n---\nfocus: [b]\n", "a second document"),
             (b"focus: [\xff]\n", "not UTF-8"),
-            (b"focus: ['\x00']\n", "not valid YAML"),
-            (b"#" * (MAX_FILE_BYTES + 1), "larger than 65,536 bytes"),
+            (b"focus: ['\x00']\n", "experts/x.yaml:1:10: the character"),
+            (b"#" * 1_000_001, "larger than 1,000,000 bytes"),
             (b"focus: [a]\nfoucs: b\n", "did you mean `focus`?"),
         ],
     )
@@ -207,7 +309,7 @@ class TestFiles:
         assert "cannot be read: no such file or directory" in refusal("security", folder=tmp_path / "none")
         assert "cannot be read: not a directory" in refusal("security", folder=tmp_path / "file")
 
-    @pytest.mark.parametrize("text", [b"[" * 60_000, b"%TAG !a! b\n" * 5_000, b"? " * 30_000, b"a: &b " * 9_000])
+    @each("text", [b"[" * 60_000, b"%TAG !a! b\n" * 5_000, b"? " * 30_000, b"a: &b " * 9_000])
     def test_hostile_yaml_is_refused(self, folder: Path, text: bytes) -> None:
         (folder / "x.yaml").write_bytes(text)
         assert "x.yaml" in refusal("x", folder=folder)

@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from codeloupe.engine.parse.clean_words import says_clean
-from codeloupe.engine.parse.reasons import NO_JSON, TRUNCATED_JSON
+from codeloupe.engine.parse.items import NO_JSON, TRUNCATED_JSON
 from codeloupe.engine.parse.review_answer import read_review_answer
+from codeloupe.engine.parse.sentences import says_clean
 from codeloupe.model.answer import ClaimedFinding, ReviewAnswer
 from codeloupe.model.severity import Severity
 from tests.grave_answers import CLEAN_WORDS, WORDED_ANSWERS
+from tests.rows import each
 
 INJECTION = ClaimedFinding(
     severity=Severity.HIGH,
@@ -61,7 +62,7 @@ BOTH = [
 
 
 @pytest.mark.requirement("D4")
-@pytest.mark.parametrize("text", BOTH)
+@each("text", BOTH)
 def test_bullets_are_findings(text: str) -> None:
     answer = read_review_answer(text)
     assert answer.findings == (INJECTION, LOOP)
@@ -124,7 +125,7 @@ def test_prose_that_names_fields_is_no_finding() -> None:
     assert read_review_answer("Description: it is a parser.\nFile: a.py\nIts severity is high.").problem == NO_JSON
 
 
-@pytest.mark.parametrize("shown", [BULLETS[:-40], BULLETS[: BULLETS.rindex("- **Evidence")].rstrip()])
+@each("shown", [BULLETS[:-40], BULLETS[: BULLETS.rindex("- **Evidence")].rstrip()])
 def test_a_last_bullet_without_its_evidence_is_cut(shown: str) -> None:
     answer = read_review_answer(shown)
     assert (answer.findings, answer.problem) == ((INJECTION,), TRUNCATED_JSON)
@@ -176,9 +177,7 @@ class TestMessageLines:
         ClaimedFinding(severity=Severity.HIGH, title="it's bad", file="c.rs", line_start=1),
     )
 
-    @pytest.mark.parametrize(
-        "text", [TEXT, TEXT.strip(), f"```\n{TEXT}```", TEXT.replace("\n", "\n\n"), TEXT.replace("\n", "\r\n")]
-    )
+    @each("text", [TEXT, TEXT.strip(), f"```\n{TEXT}```", TEXT.replace("\n", "\n\n"), TEXT.replace("\n", "\r\n")])
     def test_lines_with_a_severity_are_findings(self, text: str) -> None:
         for from_program in (False, True):
             answer = read_review_answer(text, from_program=from_program)
@@ -209,7 +208,7 @@ class TestMessageLines:
 
 
 @pytest.mark.requirement("D9")
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "No issues found",
@@ -236,7 +235,7 @@ def test_words_that_say_nothing_was_found_are_an_empty_list(text: str) -> None:
 
 
 @pytest.mark.requirement("D9")
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "No critical issues found.",

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from codeloupe.engine.parse.reasons import TRUNCATED_JSON
+from codeloupe.engine.parse.items import TRUNCATED_JSON
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.severity import Severity
-from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES, dumped
+from tests.rows import each
+from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES, dumped
 
 # Counting lines would take several times as long as running them, and other tests show the same lines.
-pytestmark = pytest.mark.no_cover
+pytestmark = [pytest.mark.no_cover, pytest.mark.timeout(300)]
 
 # Short, so that every place can be tried; with what looks like the end of something.
 FINDINGS = tuple(
@@ -80,7 +81,7 @@ def ends_of(text: str, pieces: list[str]) -> list[int]:
     return [text.index(piece) + len(piece) for piece in pieces]
 
 
-@pytest.mark.parametrize("shape", JSON_SHAPES)
+@each("shape", JSON_SHAPES)
 def test_every_shape_cut_anywhere_keeps_its_complete_findings(shape: str) -> None:
     form = JSON_SHAPES[shape]
     text = dumped(form.value(FINDINGS))
@@ -88,7 +89,7 @@ def test_every_shape_cut_anywhere_keeps_its_complete_findings(shape: str) -> Non
     check_every_cut(text, ends, form.expected(FINDINGS), whole=len(text))
 
 
-@pytest.mark.parametrize("envelope", ENVELOPES)
+@each("envelope", ENVELOPES)
 def test_every_envelope_cut_anywhere_keeps_its_complete_findings(envelope: str) -> None:
     form = JSON_SHAPES["codex"]
     text = ENVELOPES[envelope](form.value(FINDINGS))
@@ -96,7 +97,7 @@ def test_every_envelope_cut_anywhere_keeps_its_complete_findings(envelope: str) 
     check_every_cut(text, ends, form.expected(FINDINGS), whole=ends[-1])
 
 
-@pytest.mark.parametrize("indent", [1, 4])
+@each("indent", [1, 4])
 def test_indented_json_cut_anywhere_keeps_its_complete_findings(indent: int) -> None:
     form = JSON_SHAPES["verdict last"]
     text = dumped(form.value(FINDINGS), indent=indent)
@@ -167,8 +168,8 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("from_program", [False, True])
-@pytest.mark.parametrize("form", TEXTS)
+@each("from_program", [False, True])
+@each("form", TEXTS)
 def test_plain_text_cut_anywhere_keeps_what_was_whole_and_shortens_at_most_the_last(
     form: str, from_program: bool
 ) -> None:

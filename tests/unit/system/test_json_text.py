@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.engine.parse.json_text import MAX_DEPTH, MAX_TEXT_CHARACTERS, candidates, parsed, refuse_unsound
+from codeloupe.system.json_text import MAX_DEPTH, MAX_TEXT_CHARACTERS, candidates, parsed, refuse_unsound
+from tests.rows import each
 
 VALUE = {"findings": [{"file": "a[1].py", "title": 'says "{" and \\'}], "summary": "two\nlines"}
 TEXT = json.dumps(VALUE)
@@ -23,7 +24,7 @@ def found(text: str) -> list[object]:
     return values
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         TEXT,
@@ -49,7 +50,7 @@ def test_a_long_list_in_prose_is_found_whole() -> None:
     assert found(f"The lines: {json.dumps(many)}.")[0] == many
 
 
-@pytest.mark.parametrize("text", ["", "no json here", "{", "}", "[}", '{"a": 1', '"unclosed', "{'a': 1}", "[1,]"])
+@each("text", ["", "no json here", "{", "}", "[}", '{"a": 1', '"unclosed', "{'a': 1}", "[1,]"])
 def test_what_is_no_json_is_not_found(text: str) -> None:
     assert found(text) == []
 
@@ -59,7 +60,7 @@ def test_the_longest_part_is_tried_first_and_parts_do_not_overlap() -> None:
     assert list(candidates(text)) == [text, TEXT, '{"a": [2, 3]}', "[4, 5]", "[1]"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "words"),
     [
         ('{"a": 1, "a": 2}', "'a' occurs more than once in one object"),
@@ -96,7 +97,7 @@ def test_a_text_beyond_the_cap_is_refused() -> None:
 
 
 @pytest.mark.no_cover
-@pytest.mark.parametrize(
+@each(
     ("piece", "count"),
     [
         (" ", 0),
@@ -115,7 +116,7 @@ def test_of_very_many_values_a_thousand_are_read(piece: str, count: int) -> None
     assert len(found(piece * (300_000 // len(piece)))) == count
 
 
-@pytest.mark.parametrize("piece", ["[", "{", '{"'])
+@each("piece", ["[", "{", '{"'])
 def test_a_text_of_nothing_but_beginnings_is_too_deep(piece: str) -> None:
     with pytest.raises(ValueError, match="nested more than 100 levels deep"):
         found(piece * (300_000 // len(piece)))

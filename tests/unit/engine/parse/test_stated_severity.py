@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.parse.stated_severity import stated_severity
+from codeloupe.engine.parse.items import stated_severity
 from codeloupe.model.severity import Severity
+from tests.rows import each
 
 
 @pytest.mark.requirement("V7")
-@pytest.mark.parametrize(
+@each(
     ("stated", "severity"),
     [
         ("blocker", Severity.CRITICAL),
@@ -35,7 +36,7 @@ def test_other_names_and_decoration_are_understood(stated: object, severity: Sev
     assert stated_severity(stated) is severity
 
 
-@pytest.mark.parametrize(
+@each(
     "stated",
     [
         "banana",

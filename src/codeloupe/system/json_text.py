@@ -1,31 +1,51 @@
-"""JSON in the answer of a model: strict when it stands alone, found when prose or a fence stands around it.
+"""JSON in text that a model wrote: strict where it stands alone, found where prose or a fence stands around it.
 
-One pass over the text, whatever the text is; sizes and depths are capped.
+One pass over the text, whatever it holds; sizes and depths are capped.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from heapq import nlargest
 from math import isfinite
-from typing import Any
-
-from codeloupe.engine.parse.patterns import late
+from typing import Any, cast
 
 MAX_TEXT_CHARACTERS = 4 * 1024 * 1024
 MAX_DEPTH = 100
 _MAX_CANDIDATES = 1000
 _MAX_NAME_CHARACTERS = 100
-_OPENER = late(r"[{\[]")
-_BRACKET_OR_QUOTE = late(r'[{}\[\]"]')
-_STRING_STOP = late(r'["\n]|\\.?')
 _CLOSES = {"}": "{", "]": "["}
 
 
+class LatePattern:
+    """A pattern that is compiled with its first use: most answers are sound and need hardly any."""
+
+    def __init__(self, text: str, flags: int) -> None:
+        self._text = text
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(re.compile(self._text, self._flags), name)
+        setattr(self, name, value)  # From now on the method is found at once.
+        return value
+
+
+def late(text: str, flags: int = 0) -> re.Pattern[str]:
+    """A pattern that is compiled with its first use; a mistake in it shows only then, so each needs a test."""
+    return cast("re.Pattern[str]", LatePattern(text, flags))
+
+
+_OPENER = late(r"[{\[]")
+_BRACKET_OR_QUOTE = late(r'[{}\[\]"]')
+_STRING_STOP = late(r'["\n]|\\.?')
+_REASONING = late(r"[\s\ufeff]*+<(think|thinking|thoughts?|reasoning)>", re.IGNORECASE)
+
+
 def candidates(text: str) -> Iterator[str]:
-    """What may be JSON: the whole text, then its bracketed parts, longest first. Those do not overlap.
+    """What may be JSON: the whole text, then its bracketed parts, longest first; those do not overlap.
 
     Raises ValueError for a text beyond the caps.
     """
@@ -33,16 +53,13 @@ def candidates(text: str) -> Iterator[str]:
         raise ValueError(f"it has {len(text):,} characters, more than {MAX_TEXT_CHARACTERS:,}")
     yield text
     spans = _spans(text)
-    for start, end in nlargest(_MAX_CANDIDATES, zip(spans[::2], spans[1::2], strict=True), key=_length):
+    pairs = zip(spans[::2], spans[1::2], strict=True)
+    for start, end in nlargest(_MAX_CANDIDATES, pairs, key=lambda span: span[1] - span[0]):
         yield text[start:end]
 
 
-def _length(span: tuple[int, int]) -> int:
-    return span[1] - span[0]
-
-
 def _spans(text: str) -> array[int]:
-    """Start and end, in turns, of each part between matching brackets that stands in no other such part.
+    """Start and end, in turns, of each part between matching brackets that is in no other such part.
 
     A bracket that is never closed, as prose has them, takes nothing with it. Raises ValueError beyond the depth cap.
     """
@@ -58,15 +75,18 @@ def _spans(text: str) -> array[int]:
             opened.append(token.start())
             if len(opened) > MAX_DEPTH:
                 raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
-        elif bracket in _CLOSES and text[opened[-1]] == _CLOSES[bracket]:
-            _keep_outermost(spans, opened.pop(), position)
-        elif bracket in _CLOSES:
+        elif text[opened[-1]] != _CLOSES[bracket]:
             opened.clear()
+        else:
+            start = opened.pop()
+            while spans and spans[-2] > start:
+                del spans[-2:]
+            spans.extend((start, position))
     return spans
 
 
 def string_end(text: str, position: int) -> int:
-    """The end of the string whose quote stands before this position.
+    """The end of the string whose quote is before this position.
 
     A string of JSON holds no line end, so a stray quote in prose spoils at most its own line.
     """
@@ -75,12 +95,6 @@ def string_end(text: str, position: int) -> int:
         if stop[0] in '"\n':
             return position
     return len(text)
-
-
-def _keep_outermost(spans: array[int], start: int, end: int) -> None:
-    while spans and spans[-2] > start:
-        del spans[-2:]
-    spans.extend((start, end))
 
 
 def parsed(text: str) -> Any:
@@ -105,23 +119,37 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def refuse_constant(name: str) -> Any:
-    """Raises ValueError for NaN and its like."""
+    """Raise ValueError for NaN and its like."""
     raise ValueError(f"{name} is not a JSON number")
 
 
 def refuse_unsound(value: Any) -> None:
-    """Raises ValueError for a value that is nested deeper than the cap or holds a number without end."""
+    """Raise ValueError for a value that is nested deeper than the cap or holds a number that is not finite."""
     level, depth = [value], 0
     while level:
         if any(isinstance(item, float) and not isfinite(item) for item in level):
             raise ValueError("it holds a number that is not finite")
-        depth += any(isinstance(item, dict | list) for item in level)
+        containers = [item for item in level if isinstance(item, dict | list)]
+        depth += bool(containers)
         if depth > MAX_DEPTH:
             raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
-        level = [child for item in level for child in _children(item)]
+        level = [part for item in containers for part in (item.values() if isinstance(item, dict) else item)]
 
 
-def _children(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
+def behind_reasoning(text: str) -> str | None:
+    """The text after the reasoning it begins with (all of it without any); None where nothing comes after it.
+
+    Drafts are in what a model thought aloud, and a draft is not the answer. The first closing tag counts, so that none
+    which is quoted later can hide what was said.
+    """
+    position, lowered = 0, ""
+    while opening := _REASONING.match(text, position):
+        lowered = lowered or text.lower()
+        closing = f"</{opening[1].lower()}>"
+        end = lowered.find(closing, opening.end())
+        if end < 0:
+            return None
+        position = end + len(closing)
+    if not position:
+        return text
+    return text[position:] if text[position:].strip().strip("\ufeff") else None
