@@ -20,7 +20,7 @@ from codeloupe.model.severity import Severity
 from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import with_enough_time
 from tests.repository import GitRepository
-from tests.unit.external.review_tasks import INFO, review_now, reviewed
+from tests.unit.engine.external.review_tasks import INFO, review_now, reviewed
 
 ANSWER = {
     "verdict": "FAIL",

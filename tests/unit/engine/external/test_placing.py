@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.engine.external.placing import place
+from codeloupe.engine.external.command import place
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.finding import Finding

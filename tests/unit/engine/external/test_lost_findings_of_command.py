@@ -10,7 +10,7 @@ from codeloupe.engine.external.command import CommandReviewer
 from codeloupe.model.scope import UncommittedScope
 from tests.repository import GitRepository
 from tests.rows import each
-from tests.unit.external.review_tasks import INFO, review_now
+from tests.unit.engine.external.review_tasks import INFO, review_now
 
 
 @each("severity", ["low", "medium", "high"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe.engine.external.unified_diff import quoted, unified_diff
+from codeloupe.engine.external.command import quoted, unified_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.git.quoting import unquote
 from codeloupe.git.raw import parse_raw_numstat, reconcile

@@ -24,8 +24,8 @@ from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 from tests.repository import GitRepository
 from tests.rows import each
-from tests.unit.external.fake_gate import FakeGate, ending
-from tests.unit.external.review_tasks import review_now, reviewed, taken_in
+from tests.unit.engine.external.fake_gate import FakeGate, ending
+from tests.unit.engine.external.review_tasks import review_now, reviewed, taken_in
 
 INFO = ReviewerInfo(type="cerberus", why="as requested")
 FINDING = {
