@@ -56,9 +56,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from codeloupe.testing.connections import Connections
-from codeloupe.testing.delivery import send_whole
-from codeloupe.testing.http_reading import HttpRequest
+from codeloupe.testing.http import Connections, HttpRequest, send_whole
 from tests import github_server_faults as faults
 from tests.github_server_answering import Desk, Question
 from tests.github_server_calls import Answer

@@ -18,7 +18,7 @@ from codeloupe.errors import Crashed, NotLoggedIn, UsageError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.pipelines import RunOptions
 from codeloupe.testing import ScriptedAgent, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 
 
 class Ended(NamedTuple):

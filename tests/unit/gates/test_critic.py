@@ -16,7 +16,7 @@ from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.ports import GateTask
 from codeloupe.testing import Json, ScriptedAgent, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 
 GATE = GateDefinition(kind=GateKind.CRITIC)
 ANSWER: dict[str, Any] = {"summary": "so", "verdict": "PASS", "score": 80, "blockers": [], "fixes": []}

@@ -17,7 +17,7 @@ from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRec
 from codeloupe.model.ports import KeptTree
 from codeloupe.pipelines import open_run_store
 from codeloupe.testing import Json, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, resume, run, write_pipeline, writing
 from tests.repository import GitRepository
 

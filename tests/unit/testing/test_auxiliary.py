@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codeloupe.testing import RecordedRequest, StandInServer, Text
-from codeloupe.testing.auxiliary import is_auxiliary, sample_of
+from codeloupe.testing.recording import is_auxiliary, sample_of
 from tests.unit.testing.wire import PATHS, STREAMED_GEMINI, send
 
 CLAUDE = {"user-agent": "claude-cli/2.1.325 (external, sdk-py, agent-sdk/0.2.182)"}

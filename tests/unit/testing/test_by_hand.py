@@ -15,7 +15,7 @@ import pytest
 
 from codeloupe.testing import Delay, StandInServer, Status, Text
 from codeloupe.testing.__main__ import main
-from codeloupe.testing.script_file import read_script
+from codeloupe.testing.replies import read_script
 from tests.endings import PATIENCE_SECONDS
 from tests.unit.testing.wire import ask, port_of
 

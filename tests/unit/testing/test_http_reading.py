@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from codeloupe.testing import StandInServer, Text
-from codeloupe.testing.http_reading import MAX_BODY_BYTES, MAX_HEAD_BYTES, UnreadableRequest, _unpack
+from codeloupe.testing.http import MAX_BODY_BYTES, MAX_HEAD_BYTES, UnreadableRequest, _unpack
 from tests.unit.testing.wire import ask, raw_connection, read_to_end, send
 
 BODY = json.dumps({"model": "m", "messages": ["wörds"]}).encode()
