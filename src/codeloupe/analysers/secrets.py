@@ -1,4 +1,7 @@
-"""detect-secrets on the added lines of every text file, in a child process that cannot reach a network.
+"""detect-secrets on the added lines of every text file.
+
+Files with short lines alone are searched in this process, within a second or two. Long lines, for which some of the
+patterns take quadratic time, and what is left then go to a child process that cannot reach a network.
 
 The repository's own baselines are not read: they are configuration of the change's author. `pragma: allowlist secret`
 is honoured when the change is trusted.
@@ -6,23 +9,43 @@ is honoured when the change is trusted.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import sys
+import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.paths import is_prose_file, is_test_file, read_regular_file
-from codeloupe.analysers.secret_detectors import AWS_SECRET, BASIC_AUTH, ENTROPY, KEYWORD, PRIVATE_KEY, WEB_TOKEN
-from codeloupe.analysers.secret_values import looks_random
-from codeloupe.errors import AnalyserFailed, ProgramNotFound
-from codeloupe.model.change import Moment
+from codeloupe.analysers.interface import (
+    AnalyserReport,
+    AnalysisTarget,
+    Issue,
+    is_prose_file,
+    is_test_file,
+    read_regular_file,
+)
+from codeloupe.analysers.offline import Report, finding, in_order, quoted_lines
+from codeloupe.analysers.secret_detectors import (
+    AWS_SECRET,
+    BASIC_AUTH,
+    ENTROPY,
+    KEYWORD,
+    PRIVATE_KEY,
+    WEB_TOKEN,
+    load_detectors,
+    looks_random,
+    search_file,
+)
+from codeloupe.errors import AnalyserFailed, CodeloupeError, ProgramNotFound
+from codeloupe.model.change import Change, FileChange, Moment
+from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
 from codeloupe.system.command import Command, Completed
 from codeloupe.system.environment import inherited_environment
@@ -35,6 +58,9 @@ _VERSION_SCRIPT = f"from importlib.metadata import version; print(version('{_NAM
 _VERSION_TIMEOUT_SECONDS = 20.0
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 _LINE_SECONDS = 1.0
+# On a line of this length the patterns take at most a few hundredths of a second, whatever the line holds.
+_LONGEST_LINE_HERE = 300
+_HERE_SECONDS = 2.0
 # Kept for starting the child and for reading its answer, but never more than half of the time.
 _RESERVED_SECONDS = 10.0
 
@@ -146,15 +172,23 @@ class SecretsAnalyser:
         lines, failed = _added_lines(target)
         if not any(lines.values()):
             return AnalyserReport((), failed)
-        request = {
-            "budget_seconds": max(target.timeout_seconds - _RESERVED_SECONDS, target.timeout_seconds / 2),
-            "line_seconds": _LINE_SECONDS,
-            "files": [{"file": file, "lines": rows} for file, rows in lines.items() if rows],
-        }
-        completed = await run(
-            self._command(("-m", _WORKER), target.timeout_seconds, json.dumps(request).encode("ascii"))
-        )
-        reply = _reply(completed)
+        waiting = {file: rows for file, rows in lines.items() if rows}
+        answer: dict[str, Any] = {"hits": [], "slow": [], "unfinished": []}
+        if self._program is None:
+            answer["hits"] = await asyncio.to_thread(_search_here, waiting)
+        if waiting:
+            request = {
+                "budget_seconds": max(target.timeout_seconds - _RESERVED_SECONDS, target.timeout_seconds / 2),
+                "line_seconds": _LINE_SECONDS,
+                "files": [{"file": file, "lines": rows} for file, rows in waiting.items()],
+            }
+            stdin = json.dumps(request).encode("ascii")
+            completed = await run(self._command(("-m", _WORKER), target.timeout_seconds, stdin))
+            told = _read(completed)
+            order = list(lines)
+            hits = sorted([*answer["hits"], *told["hits"]], key=lambda hit: order.index(hit["file"]))
+            answer = {**told, "hits": hits}
+        reply = _reply(answer)
         return _report(reply, failed, await _moments(target, reply, lines))
 
     async def version(self) -> str:
@@ -226,17 +260,40 @@ class _Reply(Struct, frozen=True):
     failed: Mapping[str, str]
 
 
-def _reply(completed: Completed) -> _Reply:
+def _search_here(waiting: dict[str, _Lines]) -> list[dict[str, Any]]:
+    """Search the files that take little time, and take them from those that wait. Raises AnalyserFailed."""
+    try:
+        detectors = load_detectors()
+    except (ImportError, AttributeError) as error:
+        raise _failure("cannot be loaded", str(error)) from error
+    deadline = time.monotonic() + _HERE_SECONDS
+    hits: list[dict[str, Any]] = []
+    for file, rows in list(waiting.items()):
+        if max(len(text) for _, text in rows) <= _LONGEST_LINE_HERE:
+            found = search_file(detectors, file, rows, deadline=deadline)
+            if found.is_finished:
+                hits += found.hits
+                del waiting[file]
+    return hits
+
+
+def _read(completed: Completed) -> dict[str, Any]:
     if completed.exit_code != 0:
         raise _failure(f"ended with exit code {completed.exit_code}", completed.stderr)
     try:
-        answer: Mapping[str, Any] = json.loads(completed.stdout)
-        hits = tuple(_Hit(row["file"], int(row["line"]), row["kind"], tuple(row["values"])) for row in answer["hits"])
-        failed = {file: f"line {line} took too long to search for secrets" for file, line in answer["slow"]}
-        for file in answer["unfinished"]:
-            failed[file] = "the time ran out before all its added lines were searched for secrets"
+        answer: dict[str, Any] = json.loads(completed.stdout)
+        # What is missing or of another kind shows here.
+        _reply(answer)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise _failure("wrote something that is not its JSON", completed.stderr) from error
+    return answer
+
+
+def _reply(answer: Mapping[str, Any]) -> _Reply:
+    hits = tuple(_Hit(row["file"], int(row["line"]), row["kind"], tuple(row["values"])) for row in answer["hits"])
+    failed = {file: f"line {line} took too long to search for secrets" for file, line in answer["slow"]}
+    for file in answer["unfinished"]:
+        failed[file] = "the time ran out before all its added lines were searched for secrets"
     if unknown := {hit.kind for hit in hits} - {"", *_TITLES}:
         raise _failure(f"found kinds of secrets that are not known here: {', '.join(sorted(unknown))}", "")
     return _Reply(hits, failed)
@@ -310,3 +367,67 @@ def _severity(hit: _Hit) -> Severity | None:
     if hit.kind in (KEYWORD, BASIC_AUTH) and not random:
         return Severity.MEDIUM
     return severity
+
+
+_HistorySecretsLines = dict[int, bytes]
+
+
+class HistorySearch(Struct, frozen=True):
+    """What was found in the commits, and what of them could not be searched: files and reasons."""
+
+    findings: tuple[Finding, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+async def search_commits(
+    commits: Sequence[tuple[str, Change]], shown: Iterable[FileChange], *, trusted: bool, timeout_seconds: float
+) -> HistorySearch:
+    """Search the lines that these commits add, the oldest commit first, but for those that `shown` adds as well."""
+    seen = {(file.path, text) for file in shown for _, text in _added(file)}
+    # The commit stands before the path like a folder, so that each file of each commit has a name of its own.
+    texts: dict[str, _HistorySecretsLines] = {}
+    for sha, change in commits:
+        for file in change.files:
+            lines = {number: text for number, text in _added(file) if (file.path, text) not in seen}
+            seen.update((file.path, text) for text in lines.values())
+            if lines:
+                texts[f"{sha}/{file.path}"] = lines
+    if not texts:
+        return HistorySearch()
+    target = AnalysisTarget(
+        root=Path(os.sep),
+        files=tuple(texts),
+        added_lines={name: frozenset(lines) for name, lines in texts.items()},
+        added_text=texts,
+        trusted=trusted,
+        timeout_seconds=timeout_seconds,
+        moment_of=_committed,
+    )
+    analyser = SecretsAnalyser()
+    try:
+        report = await analyser.analyse(target)
+    except CodeloupeError as error:
+        return HistorySearch(failed=tuple((name.partition("/")[2], error.message) for name in texts))
+    failed = tuple((name.partition("/")[2], f"in commit {name[:12]}: {why}") for name, why in report.failed.items())
+    return HistorySearch(in_order(_findings(analyser.name, report, texts)), failed)
+
+
+async def _committed(_file: str, _line: bytes) -> Moment:
+    return Moment.COMMITTED
+
+
+def _added(file: FileChange) -> Iterator[tuple[int, bytes]]:
+    """The added lines; a text in UTF-16 is readable without its NULs."""
+    for hunk in file.hunks if file.new_path and not file.is_submodule else ():
+        for line in hunk.lines() if hunk.added else ():
+            if line.kind == "added" and line.new_number is not None and line.text.strip():
+                yield line.new_number, line.text.replace(b"\0", b"")
+
+
+def _findings(name: str, report: AnalyserReport, texts: Mapping[str, _HistorySecretsLines]) -> Iterator[Finding]:
+    for issue in report.issues:
+        sha, _, path = issue.file.partition("/")
+        lines = quoted_lines(issue, texts[issue.file])
+        secrets = [value for number in lines for value in report.sensitive.get(issue.file, {}).get(number, ())]
+        found = finding(Report(name, issue, is_secret=True), agreement=1, lines=lines, secrets=secrets)
+        yield replace(found, file=path, commit_sha=sha, body=f"Commit {sha[:12]} of this push adds it. {found.body}")

@@ -110,7 +110,7 @@ def _data(document: _Document) -> bytes:
     return f"data: {json.dumps(document)}\n\n".encode()
 
 
-def _event(name: str, **fields: Any) -> bytes:
+def _event(name: str, /, **fields: Any) -> bytes:
     return f"event: {name}\n".encode() + _data({"type": name, **fields})
 
 

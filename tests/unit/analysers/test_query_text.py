@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.analysers.query_text import is_harmless_query
-from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, rows_of, rule_issues
+from codeloupe.analysers.ruff import Diagnostic, LineNumbers, is_harmless_query, rows_of, rule_issues
 from codeloupe.model.severity import Severity
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.ruff import RuffAnalyser
-from codeloupe.analysers.ruff_rules import ruff_rules
+from codeloupe.analysers.ruff import RuffAnalyser, ruff_rules
 from codeloupe.errors import ProcessTimedOut
 from codeloupe.model.severity import Severity
 from codeloupe.system.command import Command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, rule_issues
+from codeloupe.analysers.ruff import Diagnostic, LineNumbers, rule_issues
 
 
 def is_told(code: str, message: str) -> bool:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.paths import is_test_file, read_regular_file
+from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue, is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.system.command import Command, Completed
 from codeloupe.system.environment import inherited_environment

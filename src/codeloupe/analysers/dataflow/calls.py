@@ -19,7 +19,6 @@ from codeloupe.analysers.dataflow.knowledge import (
     STOPS_BY_NAME,
 )
 from codeloupe.analysers.dataflow.meanings import ALL_TEXT, Harm
-from codeloupe.analysers.dataflow.module import ClassNotes, Flow, ParameterSink, Summary
 from codeloupe.analysers.dataflow.sinks import UNSAFE_PARSER, Arguments, Sinks
 from codeloupe.analysers.dataflow.syntax import F_STRING
 from codeloupe.analysers.dataflow.values import (
@@ -27,7 +26,11 @@ from codeloupe.analysers.dataflow.values import (
     NOTHING_KNOWN,
     UNKNOWN,
     UPLOAD,
+    ClassNotes,
+    Flow,
     Origin,
+    ParameterSink,
+    Summary,
     Value,
     concatenate,
     constant,

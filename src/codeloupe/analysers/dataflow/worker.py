@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
-from codeloupe.analysers.dataflow.module import ClassNotes, Flow, Notes, OverBudget
 from codeloupe.analysers.dataflow.reading import Reader
 from codeloupe.analysers.dataflow.syntax import parse
-from codeloupe.analysers.dataflow.values import NOTHING_KNOWN
-from codeloupe.analysers.paths import read_regular_file
+from codeloupe.analysers.dataflow.values import NOTHING_KNOWN, ClassNotes, Flow, Notes, OverBudget
+from codeloupe.analysers.interface import read_regular_file
 
 _MAX_BYTES = 1_500_000
 _DEEPEST = 3000
