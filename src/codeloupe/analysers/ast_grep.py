@@ -97,12 +97,9 @@ def rule_document(languages: Iterable[str]) -> str:
     for folder, served in FOLDERS.items():
         chosen = [language for language in served if language in wanted]
         texts = [path.read_text(encoding="utf-8") for path in rule_files(folder)] if chosen else []
-        rules += [_written_for(language, text, original=served[0]) for language in chosen for text in texts]
+        written = f"\nlanguage: {served[0]}\n"
+        rules += [text.replace(written, f"\nlanguage: {name}\n", 1) for name in chosen for text in texts]
     return "---\n".join(rules)
-
-
-def _written_for(language: str, text: str, *, original: str) -> str:
-    return text.replace(f"\nlanguage: {original}\n", f"\nlanguage: {language}\n", 1)
 
 
 _OPENING = re.compile(r"<\?(?:php(?=\s|\Z)|=|(?=\s))", re.IGNORECASE)
@@ -179,13 +176,10 @@ _FLAGS = (
 class AstGrepAnalyser:
     """Runs the rule pack. `program` is the ast-grep to start; by default the one installed beside codeloupe."""
 
+    name = _NAME
+
     def __init__(self, program: str | None = None) -> None:
         self._program = program
-
-    @property
-    def name(self) -> str:
-        """Its short name in reports."""
-        return _NAME
 
     def accepts(self, path: str) -> bool:
         """Whether the pack has rules for the language this file's name speaks of."""
@@ -216,7 +210,8 @@ class AstGrepAnalyser:
         names = list(staged.files)
         for start in range(0, len(names), _FILES_A_CALL):
             await scan.run(names[start : start + _FILES_A_CALL])
-        return AnalyserReport(tuple(sorted(set(scan.issues), key=_order)), staged.failed)
+        issues = sorted(set(scan.issues), key=lambda each: (each.file, each.line_start, each.line_end, each.rule))
+        return AnalyserReport(tuple(issues), staged.failed)
 
     async def version(self) -> str:
         """The version of ast-grep, such as `0.51.0`. Raises as `analyse` does."""
@@ -431,10 +426,6 @@ def _to_issue(match: Any, paths: dict[str, str]) -> Issue | None:
         body=about["why"],
         suggestion=about["fix"],
     )
-
-
-def _order(issue: Issue) -> tuple[str, int, int, str]:
-    return issue.file, issue.line_start, issue.line_end, issue.rule
 
 
 def _failure(what: str, completed: Completed) -> AnalyserFailed:

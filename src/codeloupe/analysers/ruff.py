@@ -290,13 +290,10 @@ class RuffAnalyser:
     Notebooks are not accepted: ruff counts lines by cell, which says nothing about the lines of the file.
     """
 
+    name = "ruff"
+
     def __init__(self, program: str | None = None) -> None:
         self._program = program
-
-    @property
-    def name(self) -> str:
-        """Its short name in reports."""
-        return "ruff"
 
     def accepts(self, path: str) -> bool:
         """Whether the name is that of a Python file."""

@@ -15,8 +15,10 @@ import os
 import re
 import sys
 import time
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +35,6 @@ from codeloupe.analysers.interface import (
 )
 from codeloupe.analysers.offline import Report, finding, in_order, quoted_lines
 from codeloupe.analysers.secret_detectors import (
-    AWS_SECRET,
     BASIC_AUTH,
     ENTROPY,
     KEYWORD,
@@ -67,47 +68,6 @@ _RESERVED_SECONDS = 10.0
 _ALLOWED_LINE = re.compile(r"pragma: ?(?:allow|white)list[ -]secret")
 _ALLOWED_NEXT_LINE = re.compile(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
 
-_TITLES: Mapping[str, tuple[Severity, str]] = {
-    **{form.name: (form.severity, f"{form.name} in the code") for form in FORMS},
-    AWS_SECRET: (Severity.MEDIUM, "Value in the form of an AWS secret key in the code"),
-    PRIVATE_KEY: (Severity.CRITICAL, "Private key in the code"),
-    "Age Secret Key": (Severity.CRITICAL, "age secret key in the code"),
-    "AWS Access Key": (Severity.CRITICAL, "AWS access key in the code"),
-    "Azure Shared Access Key": (Severity.CRITICAL, "Azure shared access key in the code"),
-    "Azure Storage Account access key": (Severity.CRITICAL, "Azure storage key in the code"),
-    "DigitalOcean Token": (Severity.CRITICAL, "DigitalOcean token in the code"),
-    "HashiCorp Vault Token": (Severity.CRITICAL, "HashiCorp Vault token in the code"),
-    "IBM COS HMAC Credentials": (Severity.CRITICAL, "IBM Cloud storage credential in the code"),
-    "IBM Cloud IAM Key": (Severity.CRITICAL, "IBM Cloud key in the code"),
-    "SoftLayer Credentials": (Severity.CRITICAL, "SoftLayer credential in the code"),
-    "Anthropic API Key": (Severity.HIGH, "Anthropic API key in the code"),
-    "Artifactory Credentials": (Severity.HIGH, "Artifactory credential in the code"),
-    "Bearer Token": (Severity.HIGH, "Bearer token in the code"),
-    "Cloudant Credentials": (Severity.HIGH, "Cloudant credential in the code"),
-    "Databricks Token": (Severity.HIGH, "Databricks token in the code"),
-    "Discord Bot Token": (Severity.HIGH, "Discord bot token in the code"),
-    "GitHub Token": (Severity.HIGH, "GitHub token in the code"),
-    "GitLab Token": (Severity.HIGH, "GitLab token in the code"),
-    "Google API Key": (Severity.HIGH, "Google API key in the code"),
-    "Google OAuth Secret": (Severity.HIGH, "Google OAuth client secret in the code"),
-    "Hugging Face Token": (Severity.HIGH, "Hugging Face token in the code"),
-    "Mailchimp Access Key": (Severity.HIGH, "Mailchimp key in the code"),
-    "NPM tokens": (Severity.HIGH, "npm token in the code"),
-    "OpenAI Token": (Severity.HIGH, "OpenAI API key in the code"),
-    "PyPI Token": (Severity.HIGH, "PyPI token in the code"),
-    "SendGrid API Key": (Severity.HIGH, "SendGrid API key in the code"),
-    "Shopify Token": (Severity.HIGH, "Shopify token in the code"),
-    "Slack Token": (Severity.HIGH, "Slack token or webhook in the code"),
-    "Square OAuth Secret": (Severity.HIGH, "Square OAuth secret in the code"),
-    "Stripe Access Key": (Severity.HIGH, "Stripe live key in the code"),
-    "Stripe Webhook Secret": (Severity.HIGH, "Stripe webhook secret in the code"),
-    "Telegram Bot Token": (Severity.HIGH, "Telegram bot token in the code"),
-    "Twilio API Key": (Severity.HIGH, "Twilio key in the code"),
-    BASIC_AUTH: (Severity.HIGH, "Password in an address in the code"),
-    KEYWORD: (Severity.HIGH, "Password or key in clear text"),
-    WEB_TOKEN: (Severity.MEDIUM, "JSON web token in the code"),
-    ENTROPY: (Severity.MEDIUM, "Random value under the name of a credential in the code"),
-}
 _WHO = "Whoever can read it there, in a fork, a backup or a build log can use it."
 _WHO_KEY = "With the private key anybody can pass for its owner and read what was meant for it."
 _STAYS = "Deleting the line in a later commit does not help: the value stays in the history."
@@ -141,24 +101,25 @@ _MOST_MOMENTS = 20
 _Lines = list[tuple[int, str]]
 
 
+@cache
+def titles() -> Mapping[str, tuple[Severity, str]]:
+    """How bad each kind of secret is, and its title."""
+    table = tomllib.loads(Path(__file__).with_name("secret_kinds.toml").read_text(encoding="utf-8"))
+    own = {kind: (Severity.parse(name), title) for name, kinds in table.items() for kind, title in kinds.items()}
+    return {**{form.name: (form.severity, f"{form.name} in the code") for form in FORMS}, **own}
+
+
 class SecretsAnalyser:
     """Secrets on added lines, whatever the language. The issues never hold a value; `sensitive` of the report does.
 
     `program` is the Python interpreter of the child; None is the one that runs now.
     """
 
+    name = _NAME
+    needs_only_added_lines: Literal[True] = True
+
     def __init__(self, program: str | None = None) -> None:
         self._program = program
-
-    @property
-    def name(self) -> str:
-        """Its short name in reports."""
-        return _NAME
-
-    @property
-    def needs_only_added_lines(self) -> Literal[True]:
-        """A bare diff is enough."""
-        return True
 
     def accepts(self, path: str) -> bool:
         """Every file may hold a secret."""
@@ -294,7 +255,7 @@ def _reply(answer: Mapping[str, Any]) -> _Reply:
     failed = {file: f"line {line} took too long to search for secrets" for file, line in answer["slow"]}
     for file in answer["unfinished"]:
         failed[file] = "the time ran out before all its added lines were searched for secrets"
-    if unknown := {hit.kind for hit in hits} - {"", *_TITLES}:
+    if unknown := {hit.kind for hit in hits} - {"", *titles()}:
         raise _failure(f"found kinds of secrets that are not known here: {', '.join(sorted(unknown))}", "")
     return _Reply(hits, failed)
 
@@ -348,7 +309,7 @@ def _issue(hits: Sequence[_Hit], moment: Moment) -> Issue | None:
         rule=worst.kind.lower().replace(" ", "-"),
         severity=severity,
         category="security",
-        title=_TITLES[worst.kind][1],
+        title=titles()[worst.kind][1],
         body=f"{_WHO_KEY if worst.kind == PRIVATE_KEY else _WHO} {state}{more}",
         suggestion=advice,
     )
@@ -358,7 +319,7 @@ def _severity(hit: _Hit) -> Severity | None:
     """How bad a hit is. In tests and prose only what looks made by a generator counts, unless its form is certain."""
     if not hit.kind:
         return None
-    severity = _TITLES[hit.kind][0]
+    severity = titles()[hit.kind][0]
     random = any(looks_random(value) for value in hit.values)
     if hit.kind in (KEYWORD, BASIC_AUTH, ENTROPY, WEB_TOKEN) and (is_test_file(hit.file) or is_prose_file(hit.file)):
         return Severity.LOW if random else None

@@ -152,7 +152,7 @@ class ScriptedAgent:
 
     A request with an `output_schema` needs a `Json` step, whose value is taken as it is; `Text` fails as
     OutputInvalid. Limits of turns, money, time and prompt size are kept. Every turn costs `cost_usd`; with None the
-    cost is not told. For one event loop at a time.
+    cost is not told. For one event loop at a time. `running` calls are under way now, at most `max_seen` were.
     """
 
     def __init__(
@@ -165,41 +165,21 @@ class ScriptedAgent:
         availability: Availability = _READY,
         cost_usd: float | None = 0.0,
     ) -> None:
-        self._name = name
+        self.name = name
         exhausted = Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
         afterwards = exhausted if then == "error" else None
         self._script = Script[AgentStep](script, default=Text("This is the scripted agent."), afterwards=afterwards)
-        self._limits = limits
+        self.limits = limits
         self._availability = availability
         self._cost_usd = cost_usd
         self._requests: list[AgentRequest] = []
-        self._running = 0
-        self._max_seen = 0
-
-    @property
-    def name(self) -> str:
-        """Its name, `scripted` unless told otherwise."""
-        return self._name
-
-    @property
-    def limits(self) -> AgentLimits:
-        """What it was told that it can take and do."""
-        return self._limits
+        self.running = 0
+        self.max_seen = 0
 
     @property
     def requests(self) -> tuple[AgentRequest, ...]:
         """What it was asked so far."""
         return tuple(self._requests)
-
-    @property
-    def running(self) -> int:
-        """How many calls are under way."""
-        return self._running
-
-    @property
-    def max_seen(self) -> int:
-        """The most calls that were under way at the same time."""
-        return self._max_seen
 
     def extend(self, *steps: AgentStep) -> None:
         """Add steps to the end of the script."""
@@ -215,26 +195,26 @@ class ScriptedAgent:
         await asyncio.sleep(0)
         self._requests.append(request)
         self._check_request(request)
-        self._running += 1
-        self._max_seen = max(self._max_seen, self._running)
+        self.running += 1
+        self.max_seen = max(self.max_seen, self.running)
         try:
             return await self._play(request, emit)
         finally:
-            self._running -= 1
+            self.running -= 1
 
     def _check_request(self, request: AgentRequest) -> None:
         if not request.working_dir.is_dir():
             message = f"the working directory {request.working_dir} does not exist"
-            raise InvalidRequest(message, agent=self._name, hint="Name a directory that exists.")
-        size, most = len(request.prompt.encode("utf-8", "surrogatepass")), self._limits.max_prompt_bytes
+            raise InvalidRequest(message, agent=self.name, hint="Name a directory that exists.")
+        size, most = len(request.prompt.encode("utf-8", "surrogatepass")), self.limits.max_prompt_bytes
         if most is not None and size > most:
-            message = f"the prompt has {size} bytes, and {self._name} takes {most}"
-            raise PromptTooLong(message, agent=self._name, hint="Send less in one call.")
+            message = f"the prompt has {size} bytes, and {self.name} takes {most}"
+            raise PromptTooLong(message, agent=self.name, hint="Send less in one call.")
 
     async def _play(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
         call = _Call(
-            agent=self._name,
-            session_id=f"{self._name}-{len(self._requests)}",
+            agent=self.name,
+            session_id=f"{self.name}-{len(self._requests)}",
             request=request,
             emit=emit,
             script=self._script,
@@ -247,6 +227,6 @@ class ScriptedAgent:
             async with asyncio.timeout(seconds):
                 result = await call.play()
         except TimeoutError as error:
-            message = f"{self._name} gave no answer within {round(seconds, 2):g} s"
-            raise TimedOut(message, agent=self._name, hint="Allow more time.") from error
-        return replace(result, agent=self._name, duration_ms=round((time.monotonic() - began) * 1000))
+            message = f"{self.name} gave no answer within {round(seconds, 2):g} s"
+            raise TimedOut(message, agent=self.name, hint="Allow more time.") from error
+        return replace(result, agent=self.name, duration_ms=round((time.monotonic() - began) * 1000))

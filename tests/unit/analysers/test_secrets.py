@@ -14,7 +14,7 @@ import pytest
 
 from codeloupe.analysers import secrets
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
-from codeloupe.analysers.secrets import _TITLES, _WORKER, SecretsAnalyser
+from codeloupe.analysers.secrets import _WORKER, SecretsAnalyser, titles
 from codeloupe.model.severity import Severity
 from codeloupe.system.command import Command, Completed
 from codeloupe.system.environment import inherited_environment
@@ -455,7 +455,7 @@ def test_every_kind_that_can_be_found_has_a_title() -> None:
         "print('\\n'.join(sorted({kind for kind, _ in load_detectors().patterns})))"
     )
 
-    assert set(python("-c", script).stdout.decode().splitlines()) <= set(_TITLES)
+    assert set(python("-c", script).stdout.decode().splitlines()) <= set(titles())
 
 
 def test_the_version_is_a_number() -> None:

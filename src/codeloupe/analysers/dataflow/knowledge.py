@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from codeloupe.analysers.dataflow.meanings import ALL_TEXT, Harm
+from codeloupe.analysers.dataflow.meanings import ALL_TEXT, Harm, words
 from codeloupe.analysers.dataflow.values import Value
 
 # Where outside text comes in.
@@ -19,68 +19,15 @@ from codeloupe.analysers.dataflow.values import Value
 REQUEST_OBJECTS = frozenset(
     {"flask.request", "quart.request", "bottle.request", "flask.globals.request", "webob.request", "pyramid.request"}
 )
-REQUEST_PARTS = frozenset(
-    [
-        "args",
-        "form",
-        "values",
-        "cookies",
-        "headers",
-        "json",
-        "data",
-        "files",
-        "query_string",
-        "full_path",
-        "url",
-        "base_url",
-        "referrer",
-        "view_args",
-        "stream",
-        "GET",
-        "POST",
-        "body",
-        "META",
-        "FILES",
-        "COOKIES",
-        "REQUEST",
-        "query_params",
-        "path_params",
-        "match_info",
-        "rel_url",
-        "query",
-        "forms",
-        "params",
-        "raw_post_data",
-        "get_json",
-        "get_data",
-        "post",
-        "text",
-        "read",
-        "form_data",
-        "arguments",
-        "files_data",
-        "uri",
-        "body_arguments",
-        "getlist",
-        "query_arguments",
-        "url_rule",
-        "get_full_path",
-        "get_raw_uri",
-        "build_absolute_uri",
-        "input_stream",
-    ]
+REQUEST_PARTS = words(
+    "args form values cookies headers json data files query_string full_path url base_url referrer view_args "
+    "stream GET POST body META FILES COOKIES REQUEST query_params path_params match_info rel_url query forms "
+    "params raw_post_data get_json get_data post text read form_data arguments files_data uri body_arguments "
+    "getlist query_arguments url_rule get_full_path get_raw_uri build_absolute_uri input_stream"
 )
 ENVIRONMENT_KEYS = re.compile(r"QUERY_STRING|PATH_INFO|REQUEST_URI|RAW_URI|CONTENT_TYPE|HTTP_\w+|wsgi\.input")
-OUTSIDE_METHODS = frozenset(
-    [
-        "get_argument",
-        "get_arguments",
-        "get_query_argument",
-        "get_query_arguments",
-        "get_body_argument",
-        "get_body_arguments",
-        "get_cookie",
-    ]
+OUTSIDE_METHODS = words(
+    "get_argument get_arguments get_query_argument get_query_arguments get_body_argument get_body_arguments get_cookie"
 )
 HANDLER_PARTS = frozenset({"path", "headers", "rfile", "requestline"})
 NETWORK_METHODS = frozenset({"recv", "recvfrom", "receive_text", "receive_json", "receive_bytes"})
@@ -106,38 +53,11 @@ def is_plain(annotation: str) -> bool:
 
 # What makes outside text harmless.
 
-CLEANERS = frozenset(
-    [
-        "int",
-        "float",
-        "bool",
-        "len",
-        "abs",
-        "round",
-        "hash",
-        "ord",
-        "id",
-        "type",
-        "isinstance",
-        "issubclass",
-        "any",
-        "all",
-        "sum",
-        "callable",
-        "complex",
-        "range",
-        "uuid.UUID",
-        "decimal.Decimal",
-        "datetime.date.fromisoformat",
-        "datetime.datetime.fromisoformat",
-        "datetime.datetime.strptime",
-        "ast.literal_eval",
-        "ipaddress.ip_address",
-        "hmac.compare_digest",
-        "secrets.compare_digest",
-        "django.utils.text.slugify",
-        "slugify.slugify",
-    ]
+CLEANERS = words(
+    "int float bool len abs round hash ord id type isinstance issubclass any all sum callable complex range "
+    "uuid.UUID decimal.Decimal datetime.date.fromisoformat datetime.datetime.fromisoformat "
+    "datetime.datetime.strptime ast.literal_eval ipaddress.ip_address hmac.compare_digest secrets.compare_digest "
+    "django.utils.text.slugify slugify.slugify"
 )
 GUARDS_BY_NAME = re.compile(
     r"(?:^|_)(?:is_|_)?(?:safe|valid|allowed|permitted|trusted|whitelisted|known)|^(?:validate|check|verify)_"
@@ -246,22 +166,7 @@ SINKS: dict[str, tuple[Harm, tuple[int | str, ...]]] = {
 }  # fmt: skip
 SUBPROCESS = frozenset(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "Popen"))
 SHELLS = re.compile(r"(?:/\w+)*/?(?:sh|bash|dash|zsh|ksh|cmd|cmd\.exe|powershell|pwsh)$")
-PATH_METHODS = frozenset(
-    [
-        "open",
-        "read_text",
-        "read_bytes",
-        "write_text",
-        "write_bytes",
-        "unlink",
-        "rmdir",
-        "mkdir",
-        "touch",
-        "iterdir",
-        "rename",
-        "replace",
-    ]
-)
+PATH_METHODS = words("open read_text read_bytes write_text write_bytes unlink rmdir mkdir touch iterdir rename replace")
 DATABASE_NAMES = re.compile(
     r"(?i)(?:^|[._])(?:c|cur|cursor|curs|conn|con|connection|db|database|session|engine|sqlite|pool|tx|transaction|"
     r"objects|store)\w*(?:\(\))?$"
