@@ -20,6 +20,7 @@ from codeloupe.model.severity import Severity
 from tests.children import assert_all_gone, recorded_pids, until_recorded
 from tests.endings import with_enough_time
 from tests.repository import GitRepository
+from tests.rows import each
 from tests.unit.engine.external.review_tasks import INFO, review_now, reviewed
 
 ANSWER = {
@@ -275,3 +276,18 @@ def test_hostile_output_harms_nobody(edited: GitRepository) -> None:
 def test_a_command_has_a_program() -> None:
     with pytest.raises(ValueError, match="at least the name"):
         CommandReviewer((), info=INFO)
+
+
+@each("severity", ["low", "medium", "high"])
+def test_a_finding_that_cannot_be_read_is_a_gap(repository: GitRepository, tmp_path: Path, severity: str) -> None:
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    repository.write("a.py", "x = 1\ny = x / 0\n")
+    known = {"file": "a.py", "line": 2, "title": "known", "severity": severity}
+    report = tmp_path / "report.json"
+    report.write_text(json.dumps({"findings": [known, {**known, "title": "odd", "severity": "horrible"}]}))
+    printing = f"import sys; sys.stdout.write(open({str(report)!r}).read())"
+    reviewer = CommandReviewer((sys.executable, "-I", "-S", "-c", printing), info=INFO)
+    outcome = review_now(reviewer, UncommittedScope(), repository.path)
+    assert [found.title for found in outcome.findings] == ["known"]
+    assert outcome.units_failed
