@@ -17,7 +17,7 @@ from codeloupe.model.pipeline import PipelineEvent, RunRecord
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store, resume_run
 from codeloupe.testing import Json, ScriptedAgent, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 
 Steps = Sequence[AgentStep]
 ALL = AgentLimits(schema=True, turns=True, budget=True, resume=True, fork=True, tools=True, writes=True)

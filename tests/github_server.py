@@ -27,9 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from codeloupe.testing.connections import Connections
-from codeloupe.testing.delivery import send_whole
-from codeloupe.testing.http_reading import HttpRequest
+from codeloupe.testing.http import Connections, HttpRequest, send_whole
 from tests import github_server_graph as graphql
 from tests.github_server_description import operation
 from tests.github_server_rest import HANDLERS, Actor, Answer, Call, Identities, Identity, Refused, find

@@ -209,7 +209,7 @@ async def _with_each_commit(intake: Intake, request: ScopeRequest, wish: ReviewW
         return intake
     rules = rules_of(wish.settings)
     read = await read_pushed(await open_repository(wish.floor.repo), request.commits)
-    searched = await import_module("codeloupe.analysers.history_secrets").search_commits(
+    searched = await import_module("codeloupe.analysers.secrets").search_commits(
         [(one.commit.sha, wanted_only(one.change, rules)) for one in read if one.change is not None],
         intake.selection.files,
         trusted=not wish.settings.untrusted,

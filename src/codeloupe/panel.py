@@ -20,7 +20,7 @@ from codeloupe.agents.calls.model_choice import same_vendor
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.asking import Transcript
-from codeloupe.engine.experts.loading import DEFAULT, load_experts
+from codeloupe.engine.experts import DEFAULT, load_experts
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
@@ -268,14 +268,14 @@ class Panel:
         if seat.info.type == "offline":
             reviewer = _late("analysers.offline", "OfflineReviewer")(default_analysers(), why=seat.info.why)
         elif seat.info.type == "command":
-            reviewer = _late("external.command", "CommandReviewer")(review_command(settings), info=seat.info)
+            reviewer = _late("engine.external.command", "CommandReviewer")(review_command(settings), info=seat.info)
         else:
-            place = _late("external.cerberus", "GatePlace")(
+            place = _late("engine.external.cerberus", "GatePlace")(
                 repo=self._floor.repo,
                 state_directory=self._floor.calls.state_directory,
                 session_id=self._floor.session_id,
             )
-            gate = _late("external.cerberus", "CerberusReviewer")
+            gate = _late("engine.external.cerberus", "CerberusReviewer")
             reviewer = gate(settings.review_gate_path, settings.review_gate_arguments, info=seat.info, place=place)
         return reviewer
 

@@ -12,7 +12,7 @@ import codeloupe
 from codeloupe.cli.boundary import INTERRUPTED
 from codeloupe.cli.main import build_parser
 from codeloupe.config.schema import KEYS
-from codeloupe.engine.experts.loading import builtin_names
+from codeloupe.engine.experts import builtin_names
 from codeloupe.errors import CodeloupeError
 from codeloupe.reports import FORMATS
 from codeloupe.switchboard import AGENT_NAMES

@@ -17,7 +17,7 @@ from codeloupe.model.review import Review, Verdict
 from codeloupe.model.scope import RangeScope, ScopeRequest, UncommittedScope
 from tests.program import PYTHON_HEADER
 from tests.repository import GitRepository
-from tests.unit.external.fake_gate import FakeGate, ending
+from tests.unit.engine.external.fake_gate import FakeGate, ending
 from tests.warm_program import codeloupe
 
 RANGE = RangeScope("HEAD~1..HEAD")

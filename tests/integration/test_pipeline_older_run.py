@@ -11,7 +11,7 @@ from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Approval, Decision, StageState
 from codeloupe.pipelines.run import open_run_store
 from codeloupe.testing import Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, Ran, resume
 
 S = StageState

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.engine.experts.loading import load_experts
+from codeloupe.engine.experts import load_experts
 from codeloupe.errors import ConfigError
 
 KEYS = ("description", "brief", "focus", "sceptical_of", "do_not_flag", "paths", "severity_guide")

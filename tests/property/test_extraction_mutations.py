@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codeloupe.engine.parse.critique import read_critique
-from codeloupe.engine.parse.json_values import scan_json
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.parse.verification import read_verification
 from codeloupe.model.finding import ClaimedFinding, Severity
-from tests.kept import broken_by_kept_inputs
-from tests.unit.extraction.review_shapes import ENVELOPES, JSON_SHAPES
+from tests.rows import each
+from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES
 
 FINDINGS = tuple(
     ClaimedFinding(
@@ -75,57 +70,16 @@ def test_a_changed_verification_never_refutes_what_was_confirmed(data: st.DataOb
     assert shown.proof != "refuted"
 
 
-def test_one_character_less_costs_at_most_what_it_stood_in() -> None:
+@each("shape", JSON_SHAPES)
+def test_one_character_less_costs_at_most_what_it_stood_in(shape: str) -> None:
     """Between the items a character may cost more; within one it costs that one, unless a bracket is gone."""
-    costly = []
-    for name, form in JSON_SHAPES.items():
-        text = ENVELOPES["bare"](form.value(FINDINGS))
-        expected = form.expected(FINDINGS)
-        places = [place for place in range(len(text)) if text[place] not in "{}[]"][::6]
-        answers = [read_review_answer(text[:place] + text[place + 1 :]) for place in places]
-        kept = sum(finding in answer.findings for answer in answers for finding in expected)
-        if not all(answer.findings or answer.problem for answer in answers) or kept <= 0.6 * len(expected) * len(
-            places
-        ):
-            costly.append(name)
-    assert costly == []
-
-
-# Behind these, what is read is not what stands there.
-ESCAPES = re.compile(r"\\[ux0-9UNabfv]|&")
-CLEAN_SIGNS = ("[", "{", "no", "lgtm", "nothing", "clean", "0 ", "good", "without", "none")
-REFUTING = ("refut", "false", "wrong", "reject", "invalid", "not")
-
-
-def check_readers(data: bytes) -> None:
-    text = data.decode("utf-8", "surrogateescape")
-    for from_program in (False, True):
-        answer = read_review_answer(text, from_program=from_program)
-        assert answer.findings or answer.problem or any(sign in text.lower() for sign in CLEAN_SIGNS)
-        for finding in answer.findings:
-            assert finding.title.strip()
-            parts = (finding.title, finding.file or "", finding.evidence, finding.body, finding.suggestion or "")
-            invented = [word for part in parts for word in re.findall(r"\w+", part) if word not in text]
-            assert not invented or ESCAPES.search(text), invented
-    shown = read_verification(text)
-    assert shown.problem is None or shown.proof == "unproven"
-    if shown.proof == "refuted" and not ESCAPES.search(text):
-        assert any(word in text.lower() for word in REFUTING)
-    critique = read_critique(text)
-    assert critique.problem is None or (critique.verdict is None and critique.score is None)
-    assert critique.score is None or 0 <= critique.score <= 100
-    values = scan_json(text).values
-    places = [place for found in values for place in (found.start, found.end)]
-    assert places == sorted(places)
-    assert all(0 <= place <= len(text) for place in places)
-    for found in values:
-        json.dumps(found.value, allow_nan=False)
-
-
-def test_every_kept_answer_is_read_without_inventing_anything() -> None:
-    assert broken_by_kept_inputs("extraction", check_readers) == {}
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_read_without_inventing_anything(data: bytes) -> None:
-    check_readers(data)
+    form = JSON_SHAPES[shape]
+    text = ENVELOPES["bare"](form.value(FINDINGS))
+    expected = form.expected(FINDINGS)
+    kept = 0
+    places = [place for place in range(len(text)) if text[place] not in "{}[]"][::2]
+    for place in places:
+        answer = read_review_answer(text[:place] + text[place + 1 :])
+        assert answer.findings or answer.problem
+        kept += sum(finding in answer.findings for finding in expected)
+    assert kept > 0.6 * len(expected) * len(places)

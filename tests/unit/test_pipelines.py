@@ -16,7 +16,7 @@ from codeloupe.model.agent import AgentRequest, PermissionMode
 from codeloupe.model.pipeline import Approval, Decision, StageState
 from codeloupe.pipelines.run import Pipeline, RunOptions, open_run_store, resume_run
 from codeloupe.testing import ScriptedAgent, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, critique, options, run, write_pipeline, writing
 
 

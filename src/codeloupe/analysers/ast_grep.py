@@ -1,11 +1,7 @@
-"""ast-grep with codeloupe's own rules, on a staged copy of the files under review.
+"""ast-grep with our pack of rules, on files of every language that it has rules for.
 
-ast-grep never sees the repository. Each file is copied under a name of ours into a private directory: so no
-ignore file, configuration, odd file name, link or encoding of the repository can steer it or hide a file from it.
-ast-grep leaves out what it cannot read and still ends well; the copies are made so that it can read them all, and
-its own count of scanned files is compared with ours.
-
-What is left: a file with syntax errors is analysed as far as the parser understands it.
+A folder of `rules/` may serve several languages that share a grammar: its rules are written for the first one and
+repeated for the others, so that a rule for JavaScript is written once and holds for TypeScript too.
 """
 
 from __future__ import annotations
@@ -18,19 +14,136 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from msgspec import Struct, field
 
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.paths import is_test_file, read_regular_file
-from codeloupe.analysers.rules.pack import EXTENSIONS, language_of, rule_document
-from codeloupe.analysers.rules.php_code import only_code
+from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue, is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run
+
+FOLDERS: dict[str, tuple[str, ...]] = {
+    "bash": ("Bash",),
+    "c": ("C",),
+    "c-and-cpp": ("C", "Cpp"),
+    "cpp": ("Cpp",),
+    "go": ("Go",),
+    "java": ("Java",),
+    "javascript": ("JavaScript", "TypeScript", "Tsx"),
+    "jsx": ("JavaScript", "Tsx"),
+    "php": ("Php",),
+    "python": ("Python",),
+    "ruby": ("Ruby",),
+    "rust": ("Rust",),
+    "typescript": ("TypeScript", "Tsx"),
+}
+"""Each folder of rules and the languages, in ast-grep's spelling, that it is for."""
+
+EXTENSIONS: dict[str, str] = {
+    "Bash": "sh",
+    "C": "c",
+    "Cpp": "cpp",
+    "Go": "go",
+    "Java": "java",
+    "JavaScript": "js",
+    "Php": "php",
+    "Python": "py",
+    "Ruby": "rb",
+    "Rust": "rs",
+    "Tsx": "tsx",
+    "TypeScript": "ts",
+}
+"""The extension by which ast-grep knows each language."""
+
+_LANGUAGE_BY_SUFFIX = {
+    **{f".{extension}": language for language, extension in EXTENSIONS.items()},
+    **dict.fromkeys((".bash", ".bats", ".ksh"), "Bash"),
+    **dict.fromkeys((".cc", ".cxx", ".c++", ".hh", ".hpp", ".hxx", ".h++", ".ipp", ".inl"), "Cpp"),
+    **dict.fromkeys((".jsx", ".mjs", ".cjs"), "JavaScript"),
+    **dict.fromkeys((".mts", ".cts"), "TypeScript"),
+    **dict.fromkeys((".phtml", ".php5", ".php7", ".php8"), "Php"),
+    **dict.fromkeys((".rake", ".gemspec", ".ru", ".jbuilder"), "Ruby"),
+    ".pyw": "Python",
+    # Read as C++: its grammar also takes what is only C, while C's would stumble over classes and templates.
+    ".h": "Cpp",
+}
+_LANGUAGE_BY_NAME = {
+    **dict.fromkeys(("rakefile", "gemfile", "vagrantfile", "podfile", "fastfile", "capfile"), "Ruby"),
+    **dict.fromkeys((".bashrc", ".bash_profile", ".bash_aliases", ".profile", "pkgbuild"), "Bash"),
+}
+_ROOT = Path(__file__).parent / "rules"
+
+
+def language_of(path: str) -> str | None:
+    """The language a file's name says it is written in, or None when the pack has no rules for it."""
+    name = PurePosixPath(path).name.lower()
+    return _LANGUAGE_BY_NAME.get(name) or _LANGUAGE_BY_SUFFIX.get(PurePosixPath(name).suffix)
+
+
+def rule_files(folder: str) -> list[Path]:
+    """The rule files of one folder, in order of name."""
+    return sorted((_ROOT / folder).glob("*.yml"))
+
+
+def rule_document(languages: Iterable[str]) -> str:
+    """Every rule for these languages as one multi-document YAML text."""
+    wanted = set(languages)
+    rules: list[str] = []
+    for folder, served in FOLDERS.items():
+        chosen = [language for language in served if language in wanted]
+        texts = [path.read_text(encoding="utf-8") for path in rule_files(folder)] if chosen else []
+        written = f"\nlanguage: {served[0]}\n"
+        rules += [text.replace(written, f"\nlanguage: {name}\n", 1) for name in chosen for text in texts]
+    return "---\n".join(rules)
+
+
+_OPENING = re.compile(r"<\?(?:php(?=\s|\Z)|=|(?=\s))", re.IGNORECASE)
+# What may hold a `?>` that does not close, and the `?>` that does. Every part also ends at the end of the text, so
+# that none is tried in vain: the search stays linear on hostile input.
+_CLOSING = re.compile(
+    r"""
+    " (?: [^"\\] | \\(?:.|\Z) )* (?: " | \Z )
+    | ' (?: [^'\\] | \\(?:.|\Z) )* (?: ' | \Z )
+    | /\* .*? (?: \*/ | \Z )
+    | (?P<comment> (?: // | \#(?!\[) ) [^\n]*? ) (?= \?> | \n | \Z )
+    | <<< [ \t]* (["']?) (?P<label>\w+) \1 \r?\n .*? (?: \n [ \t]* (?P=label) \b | \Z )
+    | (?P<close> \?> )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def only_code(text: str) -> str:
+    """The same file as one run of PHP code; every line of code keeps its number."""
+    parts = ["<?php "]
+    position = 0
+    while opening := _OPENING.search(text, position):
+        code_end, closing = _end_of_code(text, opening.end())
+        parts.append("\n" * text.count("\n", position, opening.start()))
+        parts.append(" echo " if opening[0] == "<?=" else " ")
+        parts.append(text[opening.end() : code_end])
+        parts.append(";" if closing < len(text) else "")
+        position = closing
+    parts.append("\n" * text.count("\n", position))
+    return "".join(parts)
+
+
+def _end_of_code(text: str, position: int) -> tuple[int, int]:
+    """Where the code ends, and where the `?>` is.
+
+    They differ when a line comment stands before the `?>`: kept, it would hide the code that follows in its line.
+    """
+    before: re.Match[str] | None = None
+    for part in _CLOSING.finditer(text, position):
+        if part["close"]:
+            commented = before is not None and before["comment"] and before.end() == part.start()
+            return (before.start() if before and commented else part.start()), part.start()
+        before = part
+    return len(text), len(text)
+
 
 _NAME = "ast-grep"
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
@@ -61,13 +174,10 @@ _FLAGS = (
 class AstGrepAnalyser:
     """Runs the rule pack. `program` is the ast-grep to start; by default the one installed beside codeloupe."""
 
+    name = _NAME
+
     def __init__(self, program: str | None = None) -> None:
         self._program = program
-
-    @property
-    def name(self) -> str:
-        """Its short name in reports."""
-        return _NAME
 
     def accepts(self, path: str) -> bool:
         """Whether the pack has rules for the language this file's name speaks of."""
@@ -98,7 +208,8 @@ class AstGrepAnalyser:
         names = list(staged.files)
         for start in range(0, len(names), _FILES_A_CALL):
             await scan.run(names[start : start + _FILES_A_CALL])
-        return AnalyserReport(tuple(sorted(set(scan.issues), key=_order)), staged.failed)
+        issues = sorted(set(scan.issues), key=lambda each: (each.file, each.line_start, each.line_end, each.rule))
+        return AnalyserReport(tuple(issues), staged.failed)
 
     async def version(self) -> str:
         """The version of ast-grep, such as `0.51.0`. Raises as `analyse` does."""
@@ -313,10 +424,6 @@ def _to_issue(match: Any, paths: dict[str, str]) -> Issue | None:
         body=about["why"],
         suggestion=about["fix"],
     )
-
-
-def _order(issue: Issue) -> tuple[str, int, int, str]:
-    return issue.file, issue.line_start, issue.line_end, issue.rule
 
 
 def _failure(what: str, completed: Completed) -> AnalyserFailed:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from codeloupe.model import Confidential
 from codeloupe.model.finding import Severity
 from codeloupe.model.ports import MomentOf
 
@@ -44,7 +48,7 @@ class AnalysisTarget(Struct, frozen=True, kw_only=True):
     moment_of: MomentOf | None = None
 
 
-class AnalyserReport(Struct, frozen=True):
+class AnalyserReport(Confidential, frozen=True):
     """Issues, and the files that could not be analysed with the reason in words.
 
     `sensitive` holds, for a file and a line, the values that no report may show in full. `quiet` holds, for a file and
@@ -81,3 +85,36 @@ class AddedLinesAnalyser(Protocol):
     @property
     def needs_only_added_lines(self) -> Literal[True]:
         """Says that `AnalysisTarget.added_text` is read for files that are not under the root."""
+
+
+_TEST_DIRECTORIES = frozenset({"test", "tests", "testing", "testdata", "fixtures", "__tests__", "spec", "specs"})
+_PROSE_DIRECTORIES = frozenset({"doc", "docs", "example", "examples", "samples", "i18n", "locale", "locales", "lang"})
+_PROSE_SUFFIXES = (".md", ".rst", ".txt", ".adoc", ".example", ".sample", ".po")
+_TEST_NAME = re.compile(r"(test_.*|conftest|.*[._-](test|spec))\.[a-z]+")
+
+
+def is_test_file(path: str) -> bool:
+    """Whether a file is part of a test suite, by its directories or its name."""
+    *directories, name = path.lower().split("/")
+    return not _TEST_DIRECTORIES.isdisjoint(directories) or _TEST_NAME.fullmatch(name) is not None
+
+
+def is_prose_file(path: str) -> bool:
+    """Whether a file is documentation, an example or a translation, by its directories or its suffix."""
+    *directories, name = path.lower().split("/")
+    return not _PROSE_DIRECTORIES.isdisjoint(directories) or name.endswith(_PROSE_SUFFIXES)
+
+
+def read_regular_file(path: Path) -> bytes:
+    """The content of a regular file. A link, a pipe or a directory in its place is refused, not followed.
+
+    Raises OSError with a `strerror` in words.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(None, "it is not a regular file")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)

@@ -1,32 +1,56 @@
-"""The reviewer that needs no AI: all analysers at the same time on the snapshot, reported on added lines."""
+"""The reviewer that needs no AI: all analysers at the same time on the snapshot, reported on added lines.
+
+Only what touches an added line becomes a finding, one a defect, with evidence that shows no secret.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import posixpath
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from codeloupe.analysers.interface import AddedLinesAnalyser, Analyser, AnalyserReport, AnalysisTarget
-from codeloupe.analysers.links import links_outside
-from codeloupe.analysers.narrowing import AddedLines, Report, finding, in_order, merge, quoted_lines
-from codeloupe.analysers.paths import read_regular_file
+from codeloupe.analysers.interface import (
+    AddedLinesAnalyser,
+    Analyser,
+    AnalyserReport,
+    AnalysisTarget,
+    Issue,
+    read_regular_file,
+)
+from codeloupe.analysers.secret_detectors import mask_secrets
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import FileChange
 from codeloupe.model.events import LaneFinished, Warned
-from codeloupe.model.finding import Finding
+from codeloupe.model.finding import Finding, Severity, Source
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
 from codeloupe.model.usage import Usage
+from codeloupe.system.redaction import redact
 
 _ONLY_DIFF = "only the diff is known, not the whole file"
 _NOT_IN_SNAPSHOT = "it is not a regular file in the snapshot of the change"
-_FAILED = "analyser_failed"
 _NAMED_FILES = 3
+_MAX_LINK_CHARACTERS = 300
+_MAX_EVIDENCE_LINES = 5
+_MAX_EVIDENCE_CHARACTERS = 1000
+_HARD_CODED_SECRET = "hard-coded secret"  # noqa: S105 - the name of a defect
+# Rules that see one defect from two sides: where they meet on a line, one finding is enough.
+_SAME_DEFECT = {
+    **dict.fromkeys(("S105", "S106", "S107"), _HARD_CODED_SECRET),
+    **dict.fromkeys(("E722", "S110", "S112"), "swallowed error"),
+    **dict.fromkeys(("B012", "SIM107"), "jump in finally"),
+    **dict.fromkeys(("F509", "PLE1300"), "format character"),
+    **dict.fromkeys(("B005", "PLE1310"), "strip of a text"),
+}
 
 
 class OfflineReviewer:
@@ -34,28 +58,22 @@ class OfflineReviewer:
 
     def __init__(self, analysers: Sequence[Analyser], why: str) -> None:
         self._analysers = tuple(analysers)
-        self._info = ReviewerInfo(type="offline", why=why)
-
-    @property
-    def info(self) -> ReviewerInfo:
-        """Its type and why it was chosen."""
-        return self._info
+        self.info = ReviewerInfo(type="offline", why=why)
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the files that exist after the change. Failures are in the outcome; only cancellation is raised."""
         started = time.monotonic()
         material = _material(task)
-        lanes = [lane for analyser in self._analysers if (lane := _Lane.of(analyser, material)) is not None]
+        runs = [run for analyser in self._analysers if (run := _Run.of(analyser, material)) is not None]
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(lane.run(task, material, emit)) for lane in lanes]
-        results = [lane.result() for lane in running]
-        failed = (FailedUnit("snapshot", (file,), _NOT_IN_SNAPSHOT) for file in material.missing)
+            running = [group.create_task(run.run(task, material, emit)) for run in runs]
+        results = [run.result() for run in running]
+        missing = (FailedUnit("snapshot", (file,), _NOT_IN_SNAPSHOT) for file in material.missing)
+        links = links_outside(task.files, trusted=task.trusted)
         return ReviewerOutcome(
-            findings=in_order(
-                (*_findings(task.snapshot, material, results), *links_outside(task.files, trusted=task.trusted))
-            ),
-            units_total=len(lanes),
-            units_failed=(*failed, *(unit for result in results for unit in result.failed)),
+            findings=in_order((*_findings(task.snapshot, material, results), *links)),
+            units_total=len(runs),
+            units_failed=(*missing, *(unit for result in results for unit in result.failed)),
             errors=tuple(result.error for result in results if result.error is not None),
             usage=Usage(duration_seconds=time.monotonic() - started),
         )
@@ -70,7 +88,53 @@ class _Material(Struct, frozen=True):
     added: Mapping[str, frozenset[int]]
 
 
-class _LaneResult(Struct, frozen=True):
+def _material(task: ReviewTask) -> _Material:
+    whole: list[str] = []
+    diffs: dict[str, dict[int, bytes]] = {}
+    missing: list[str] = []
+    added: dict[str, frozenset[int]] = {}
+    root = os.path.realpath(task.snapshot)
+    for change in task.files:
+        file = change.new_path
+        if file is None or not change.hunks or change.is_symlink or change.is_submodule:
+            continue
+        if file in task.without_content:
+            lines = (line for hunk in change.hunks for line in hunk.lines() if line.kind == "added")
+            diffs[file] = {line.new_number: line.text for line in lines if line.new_number is not None}
+        elif _is_regular_file(task.snapshot / file, root):
+            whole.append(file)
+        else:
+            missing.append(file)
+            continue
+        added[file] = change.added_line_numbers()
+    return _Material(tuple(whole), diffs, tuple(missing), added)
+
+
+def _is_regular_file(path: Path, root: str) -> bool:
+    """Whether a regular file is there, reached without a link that leads out of the snapshot."""
+    try:
+        inside = Path(os.path.realpath(path.parent)).is_relative_to(root)
+        return inside and stat.S_ISREG(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+class Report(Struct, frozen=True):
+    """An issue, who reported it, and whether it is about a value that must not be shown."""
+
+    analyser: str
+    issue: Issue
+    is_secret: bool = False
+
+    @property
+    def defect(self) -> str:
+        """What two reports must share, beside their place, to be one finding."""
+        if self.is_secret or "hardcoded" in self.issue.rule:
+            return _HARD_CODED_SECRET
+        return _SAME_DEFECT.get(self.issue.rule, self.issue.rule)
+
+
+class _Result(Struct, frozen=True):
     reports: tuple[Report, ...] = ()
     failed: tuple[FailedUnit, ...] = ()
     error: ReviewError | None = None
@@ -78,7 +142,7 @@ class _LaneResult(Struct, frozen=True):
     quiet: Mapping[str, Mapping[int, frozenset[str]]] = field(default_factory=dict)
 
 
-class _Lane(Struct, frozen=True):
+class _Run(Struct, frozen=True):
     """One analyser with the files it gets, and those it would want whole and cannot have."""
 
     analyser: Analyser
@@ -86,34 +150,33 @@ class _Lane(Struct, frozen=True):
     refused: tuple[str, ...]
 
     @classmethod
-    def of(cls, analyser: Analyser, material: _Material) -> _Lane | None:
-        """The lane of an analyser, or None when there is nothing for it to look at."""
+    def of(cls, analyser: Analyser, material: _Material) -> _Run | None:
+        """The run of an analyser, or None when there is nothing for it to look at."""
         whole = tuple(file for file in material.whole if analyser.accepts(file))
         diffs = tuple(file for file in material.diffs if analyser.accepts(file))
         if isinstance(analyser, AddedLinesAnalyser):
             whole, diffs = (*whole, *diffs), ()
         return cls(analyser, whole, diffs) if whole or diffs else None
 
-    async def run(self, task: ReviewTask, material: _Material, emit: EventSink) -> _LaneResult:
+    async def run(self, task: ReviewTask, material: _Material, emit: EventSink) -> _Result:
         """Run the analyser and tell how it ended."""
-        started = time.monotonic()
-        refused = tuple(FailedUnit(self.analyser.name, (file,), _ONLY_DIFF) for file in self.refused)
+        started, name = time.monotonic(), self.analyser.name
+        refused = tuple(FailedUnit(name, (file,), _ONLY_DIFF) for file in self.refused)
         try:
             report = await self._analyse(task, material)
         except CodeloupeError as error:
             failure = f"{error.message} ({error.hint})" if error.hint else error.message
         except TimeoutError:
-            failure = (
-                f"it did not finish within {task.timeout_seconds:g} s (raise the time limit, or review less at once)"
-            )
-        except Exception as error:  # noqa: BLE001 - whatever an analyser trips over, it is this lane that failed
+            limit = f"{task.timeout_seconds:g} s"
+            failure = f"it did not finish within {limit} (raise the time limit, or review less at once)"
+        except Exception as error:  # noqa: BLE001 - whatever an analyser trips over, it is this one that failed
             failure = f"it crashed with {type(error).__name__}: {error}"
         else:
             return self._succeeded(report, refused, material, emit, time.monotonic() - started)
-        name = self.analyser.name
         emit(LaneFinished(name, 0, time.monotonic() - started, failure))
         unit = FailedUnit(name, self.files, failure)
-        return _LaneResult(failed=(*refused, unit), error=ReviewError(_FAILED, f"{name} could not review: {failure}"))
+        why = ReviewError("analyser_failed", f"{name} could not review: {failure}")
+        return _Result(failed=(*refused, unit), error=why)
 
     async def _analyse(self, task: ReviewTask, material: _Material) -> AnalyserReport:
         if not self.files:
@@ -137,87 +200,119 @@ class _Lane(Struct, frozen=True):
         material: _Material,
         emit: EventSink,
         seconds: float,
-    ) -> _LaneResult:
+    ) -> _Result:
         name = self.analyser.name
-        added = AddedLines({file: material.added[file] for file in self.files})
+        added = {file: sorted(material.added[file]) for file in self.files}
         reports = tuple(
             Report(name, anchored, is_secret=anchored.line_start in report.sensitive.get(anchored.file, {}))
             for issue in report.issues
-            if (anchored := added.anchor(issue)) is not None
+            if (anchored := _anchored(issue, added.get(issue.file, []))) is not None
         )
         failed = (*refused, *(FailedUnit(name, (file,), reason) for file, reason in sorted(report.failed.items())))
         if failed:
-            emit(Warned(_failed_files_in_words(name, failed)))
+            named = "; ".join(f"{unit.files[0]}: {unit.reason}" for unit in failed[:_NAMED_FILES])
+            more = f"; and {len(failed) - _NAMED_FILES} more" if len(failed) > _NAMED_FILES else ""
+            files = f"{len(failed)} file{'s' if len(failed) > 1 else ''}"
+            emit(Warned(f"{name} could not review {files}: {named}{more}"))
         emit(LaneFinished(name, len(reports), seconds))
-        return _LaneResult(reports, failed, sensitive=report.sensitive, quiet=report.quiet)
+        return _Result(reports, failed, sensitive=report.sensitive, quiet=report.quiet)
 
 
-def _failed_files_in_words(name: str, failed: Sequence[FailedUnit]) -> str:
-    named = "; ".join(f"{unit.files[0]}: {unit.reason}" for unit in failed[:_NAMED_FILES])
-    more = f"; and {len(failed) - _NAMED_FILES} more" if len(failed) > _NAMED_FILES else ""
-    return f"{name} could not review {len(failed)} file{'s' if len(failed) > 1 else ''}: {named}{more}"
+def _anchored(issue: Issue, added: Sequence[int]) -> Issue | None:
+    """The issue at the first added line that it covers, or None when it covers none."""
+    index = bisect_left(added, issue.line_start)
+    if index == len(added) or added[index] > issue.line_end:
+        return None
+    return replace(issue, line_start=added[index])
 
 
-def _material(task: ReviewTask) -> _Material:
-    whole: list[str] = []
-    diffs: dict[str, dict[int, bytes]] = {}
-    missing: list[str] = []
-    added: dict[str, frozenset[int]] = {}
-    root = os.path.realpath(task.snapshot)
-    for change in task.files:
-        file = change.new_path
-        if file is None or not change.hunks or change.is_symlink or change.is_submodule:
-            continue
-        if file in task.without_content:
-            diffs[file] = dict(_added_text(change))
-        elif _is_regular_file(task.snapshot / file, root):
-            whole.append(file)
-        else:
-            missing.append(file)
-            continue
-        added[file] = change.added_line_numbers()
-    return _Material(tuple(whole), diffs, tuple(missing), added)
-
-
-def _added_text(change: FileChange) -> Iterator[tuple[int, bytes]]:
-    for hunk in change.hunks:
-        for line in hunk.lines():
-            if line.kind == "added" and line.new_number is not None:
-                yield line.new_number, line.text
-
-
-def _is_regular_file(path: Path, root: str) -> bool:
-    """Whether a regular file stands there, reached without a link that leads out of the snapshot."""
-    try:
-        inside = Path(os.path.realpath(path.parent)).is_relative_to(root)
-        return inside and stat.S_ISREG(path.lstat().st_mode)
-    except (OSError, ValueError):
-        return False
-
-
-def _findings(snapshot: Path, material: _Material, results: Sequence[_LaneResult]) -> tuple[Finding, ...]:
-    sensitive = [result.sensitive for result in results]
-    reports = [report for result in results for report in result.reports if not _is_answered(report, results)]
+def _findings(snapshot: Path, material: _Material, results: Sequence[_Result]) -> Iterator[Finding]:
+    """One finding for each defect of a line: the most severe report, and how many analysers agree on it."""
+    groups: dict[tuple[str, int, str], list[Report]] = defaultdict(list)
+    for report in (report for result in results for report in result.reports):
+        file, line = report.issue.file, report.issue.line_start
+        # An analyser that looked closer may say that this rule has nothing to add at its line.
+        if not any(report.issue.rule in result.quiet.get(file, {}).get(line, ()) for result in results):
+            groups[file, line, report.defect].append(report)
     contents: dict[str, Mapping[int, bytes]] = dict(material.diffs)
-    found: list[Finding] = []
-    for report, agreement in merge(reports):
-        file = report.issue.file
+    for (file, _, _), group in groups.items():
+        worst = min(group, key=lambda report: report.issue.severity.priority)
         if file not in contents:
-            contents[file] = dict(enumerate(_read(snapshot / file).split(b"\n"), start=1))
-        lines = quoted_lines(report.issue, contents[file])
-        secrets = [value for known in sensitive for line in lines for value in known.get(file, {}).get(line, ())]
-        found.append(finding(report, agreement=agreement, lines=lines, secrets=secrets))
-    return tuple(found)
+            try:
+                content = read_regular_file(snapshot / file)
+            except OSError:
+                content = b""  # it vanished after the analyser read it: the finding stays, without a quote
+            contents[file] = dict(enumerate(content.split(b"\n"), start=1))
+        lines = quoted_lines(worst.issue, contents[file])
+        known = [result.sensitive.get(file, {}) for result in results]
+        secrets = [value for values in known for line in lines for value in values.get(line, ())]
+        agreement = len({report.analyser for report in group})
+        yield finding(worst, agreement=agreement, lines=lines, secrets=secrets)
 
 
-def _is_answered(report: Report, results: Sequence[_LaneResult]) -> bool:
-    """Whether an analyser that looked closer says that this rule has nothing to add at its line."""
+def finding(report: Report, *, agreement: int, lines: Mapping[int, str], secrets: Iterable[str]) -> Finding:
+    """The finding of a report; `lines` are the quoted ones, and no text of it shows a secret in full."""
     issue = report.issue
-    return any(issue.rule in result.quiet.get(issue.file, {}).get(issue.line_start, ()) for result in results)
+    hidden = sorted(set(secrets))
+    suggestion = None if issue.suggestion is None else mask_secrets(issue.suggestion, hidden)
+    return Finding(
+        file=issue.file,
+        line_start=issue.line_start,
+        line_end=issue.line_end,
+        severity=issue.severity,
+        category=issue.category,
+        title=mask_secrets(issue.title, hidden),
+        body=mask_secrets(issue.body, hidden),
+        # The analysers' own words do not agree on a capital at the start.
+        suggestion=suggestion and suggestion[:1].upper() + suggestion[1:],
+        # A quoted line may be older than the change, and hold a secret that no analyser was asked about.
+        evidence=redact(mask_secrets("\n".join(lines.values()), hidden))[:_MAX_EVIDENCE_CHARACTERS],
+        reviewer=report.analyser,
+        source=Source.ANALYSER,
+        rule=issue.rule,
+        agreement=agreement,
+    )
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return read_regular_file(path)
-    except OSError:
-        return b""  # it vanished after the analyser read it: the finding stays, without a quote
+def quoted_lines(issue: Issue, content: Mapping[int, bytes]) -> dict[int, str]:
+    """The first lines of an issue, by number; a byte that is not UTF-8 is replaced."""
+    last = min(issue.line_end, issue.line_start + _MAX_EVIDENCE_LINES - 1)
+    numbers = (number for number in range(issue.line_start, last + 1) if number in content)
+    return {number: content[number].decode("utf-8", "replace").rstrip("\r") for number in numbers}
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings by file, line and severity."""
+    return tuple(
+        sorted(findings, key=lambda item: (item.file, item.line_start, item.severity.priority, item.rule or ""))
+    )
+
+
+def links_outside(files: Iterable[FileChange], *, trusted: bool) -> Iterator[Finding]:
+    """A finding for each symbolic link of a change that leads out of the repository, or into git's own folder.
+
+    No link is followed.
+    """
+    for file in files:
+        if file.new_path is None or not file.is_symlink:
+            continue
+        added = (line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
+        target = b"\n".join(added).decode("utf-8", "replace")
+        parts = posixpath.normpath(posixpath.join(posixpath.dirname(file.path), target)).split("/")
+        leaves = target.startswith("/") or parts[0] == ".." or any(part.lower() == ".git" for part in parts)
+        if not target or not leaves:
+            continue
+        yield Finding(
+            file=file.path,
+            line_start=1,
+            line_end=1,
+            severity=Severity.MEDIUM if trusted else Severity.HIGH,
+            category="security",
+            title="A symbolic link leads out of the repository",
+            body="Whatever reads or writes this path, such as a build, gets at a file of the machine that it runs on.",
+            evidence=target[:_MAX_LINK_CHARACTERS],
+            reviewer="links",
+            source=Source.ANALYSER,
+            rule="link-outside",
+            suggestion="Link to a file of the repository by a relative path, or keep a copy here.",
+        )

@@ -1,4 +1,4 @@
-"""ruff, isolated from every configuration, on Python files.
+"""ruff, isolated from every configuration, on Python files; which rules, and what a hit means: `ruff_rules.toml`.
 
 ruff never sees the real names of the files: it gets numbered links in an empty directory. So no name can be taken
 for an option, an exclusion or an argument file, none is too long, and none is lost on its way through JSON.
@@ -6,30 +6,270 @@ for an option, an exclusion or an argument file, none is too long, and none is l
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sysconfig
 import time
+import tomllib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
+from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.paths import read_regular_file
-from codeloupe.analysers.ruff_output import (
-    Diagnostic,
-    LineNumbers,
-    broken_file,
-    parse_diagnostics,
-    rows_of,
-    rule_issues,
-)
-from codeloupe.analysers.ruff_rules import ruff_rules
+from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue, is_test_file, read_regular_file
+from codeloupe.analysers.secret_detectors import speaks_about_secrets
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
+from codeloupe.model.finding import Severity
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, find_program, inherited_environment, run
+
+_TABLE = "ruff_rules.toml"
+
+
+class RuffRule(Struct, frozen=True, kw_only=True):
+    """What one rule means: how bad, of what kind, why it matters and how to mend it.
+
+    `seems_safe` is the severity when ruff, or a look at the code, says that it seems safe. `quiet_in_tests` marks
+    what a test rightly does.
+    """
+
+    code: str
+    severity: Severity
+    category: str
+    why: str
+    fix: str | None
+    seems_safe: Severity
+    quiet_in_tests: bool
+
+
+@cache
+def ruff_rules() -> Mapping[str, RuffRule]:
+    """Every rule that is asked for, by its code.
+
+    Raises ValueError when the table names one code twice or a severity that does not exist.
+    """
+    document = tomllib.loads((files("codeloupe.analysers") / _TABLE).read_text(encoding="utf-8"))
+    rules: dict[str, RuffRule] = {}
+    for entry in document["entry"]:
+        for code in entry["rules"]:
+            if code in rules:
+                raise ValueError(f"{_TABLE} holds {code} twice")
+            rules[code] = _rule(code, entry)
+    return MappingProxyType(rules)
+
+
+def _rule(code: str, entry: Mapping[str, Any]) -> RuffRule:
+    severity = Severity.parse(entry["severity"])
+    return RuffRule(
+        code=code,
+        severity=severity,
+        category=entry["category"],
+        why=entry["why"],
+        fix=entry.get("fix"),
+        seems_safe=Severity.parse(entry.get("seems_safe", severity)),
+        quiet_in_tests=entry.get("quiet_in_tests", False),
+    )
+
+
+_MOST_ROWS = 20
+_LONGEST_ROW = 400
+# What is raised, printed or logged is read by a person, and by no database.
+_TOLD = re.compile(
+    r"\s*(?:raise\b|print\(|assert\b|warnings\.warn\(|[\w.]{0,60}log(?:ger|ging)?\.(?:debug|info|warning|error|exception)\()"
+)
+_RUNS = re.compile(r"execute|query|cursor", re.IGNORECASE)
+_F_STRING = re.compile(r"\b[rR]?[fF][rR]?[\"']")
+_HOLE = re.compile(r"\{([^{}]*)\}")
+_CONSTANT = re.compile(r"(?:\w{1,60}\.)?[A-Z][A-Z0-9_]*")
+# As many marks as there are values: `','.join('?' for _ in ids)`, `', '.join(["%s"] * len(ids))`.
+_MARKS = re.compile(
+    r"""["'], ?["']\.join\([(\[]?["'](?:\?|%s)["']\]?(?: ?\* ?len\([\w.]+\)| for \w+ in [\w.()]+)\)?\)?"""
+)
+_PLACEHOLDER = re.compile(r"%s|%\(\w{1,60}\)s")
+_OTHER_JOINING = re.compile(r"\.format\(|[\"') ] ?[+%] ?[\w\"'(]")
+
+
+def is_harmless_query(rows: Sequence[str]) -> bool:
+    """Whether the rows hold a message, or a query whose every variable part is a constant or a mark for a value."""
+    if not 0 < len(rows) <= _MOST_ROWS or max(map(len, rows)) > _LONGEST_ROW:
+        return False
+    text = "\n".join(rows)
+    if _TOLD.match(rows[0]):
+        return _RUNS.search(text) is None
+    bare = _MARKS.sub("MARKS", text)
+    if bare != text and _F_STRING.search(bare) is None:
+        return not _joins_otherwise(bare.replace("% MARKS", ""))
+    holes = _HOLE.findall(bare)
+    return bool(holes) and all(map(_CONSTANT.fullmatch, holes)) and not _joins_otherwise(bare)
+
+
+def _joins_otherwise(text: str) -> bool:
+    return _OTHER_JOINING.search(_PLACEHOLDER.sub("?", text)) is not None
+
+
+_SYNTAX_ERROR = "invalid-syntax"
+_UNREADABLE = "E902"
+# Syntax that is newer than the target version is no mistake: which Python runs the code is not known here.
+_NEWER_SYNTAX = "(syntax was "
+_MAX_TITLE_CHARACTERS = 160
+_QUERY = "S608"
+# A module that offers debugging imports a debugger; what stops the program is the call.
+_DEBUGGER_IMPORT = "Import for "
+_SECRET_BY_NAME = ("S105", "S106", "S107")
+# In a dataclass, a call that makes something shared or something of the moment; others, as a rule, make a field.
+_SHARED_DEFAULT = "RUF009"
+_MADE_ONCE = re.compile(
+    r"`(?:[\w.]*\.)?(?:now|utcnow|today|time|monotonic|uuid[14]|list|dict|set|bytearray|deque|defaultdict|Counter|"
+    r"random|randint|getpid)`"
+)
+_NAME_AT_END = re.compile(r'"([^"]*)"$')
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+
+
+class Diagnostic(Struct, frozen=True):
+    """One message of ruff, with rows as ruff counts them; `index` is the number that its file was given."""
+
+    index: int
+    code: str | None
+    message: str
+    fix: str | None
+    first_row: int
+    last_row: int
+
+
+class LineNumbers:
+    """From ruff's rows to git's lines: a lone carriage return ends a row and does not end a line."""
+
+    def __init__(self, content: bytes) -> None:
+        self._last = max(1, content.count(b"\n") + (not content.endswith(b"\n")))
+        self._by_row: list[int] | None = None
+        if content.count(b"\r") != content.count(b"\r\n"):
+            self._by_row = [1]
+            for end in _LINE_END.finditer(content):
+                self._by_row.append(self._by_row[-1] + (end[0] != b"\r"))
+
+    def of_row(self, row: int) -> int:
+        """The line that a row belongs to; a row behind the end of the file belongs to its last line."""
+        if self._by_row is not None:
+            row = self._by_row[min(row, len(self._by_row)) - 1]
+        return min(max(row, 1), self._last)
+
+
+def parse_diagnostics(output: bytes) -> list[Diagnostic]:
+    """Read ruff's JSON. Raises ValueError, LookupError, TypeError or RecursionError when it is none."""
+    return [_diagnostic(row) for row in json.loads(output)]
+
+
+def _diagnostic(row: Mapping[str, Any]) -> Diagnostic:
+    first, last = row["location"], row["end_location"]
+    ends_before_row = last["column"] == 1 and last["row"] > first["row"]
+    path = Path(row["filename"])
+    return Diagnostic(
+        index=int(path.stem if path.stem.isdigit() else path.parent.name),
+        code=row["code"],
+        message=str(row["message"]),
+        fix=row["fix"]["message"] if row["fix"] else None,
+        first_row=int(first["row"]),
+        last_row=int(last["row"]) - ends_before_row,
+    )
+
+
+def rows_of(content: bytes) -> list[bytes]:
+    """The content in rows, as ruff counts them."""
+    return _LINE_END.split(content)
+
+
+def rule_issues(
+    file: str, diagnostics: Sequence[Diagnostic], lines: LineNumbers, rows: Callable[[], Sequence[bytes]] = tuple
+) -> Iterator[Issue]:
+    """The issues of a file by the rules of the table. `rows` of the file are asked for only where they decide."""
+    in_tests = is_test_file(file)
+    rules = ruff_rules()
+    for diagnostic in diagnostics:
+        rule = rules.get(diagnostic.code or "")
+        if rule is None or rule.code == _UNREADABLE or (in_tests and rule.quiet_in_tests):
+            continue
+        if rule.code == _SHARED_DEFAULT and not _MADE_ONCE.search(diagnostic.message):
+            continue
+        if not _is_about_a_secret(diagnostic) and not diagnostic.message.startswith(_DEBUGGER_IMPORT):
+            seems_safe = "seems safe" in diagnostic.message or _is_harmless(diagnostic, rows)
+            yield _issue(file, diagnostic, lines, rule if not seems_safe else replace(rule, severity=rule.seems_safe))
+
+
+def _is_about_a_secret(diagnostic: Diagnostic) -> bool:
+    """Whether what ruff takes for a password by its name is the name, place or kind of one, as in `TOKEN_ENV`."""
+    named = _NAME_AT_END.search(diagnostic.message) if diagnostic.code in _SECRET_BY_NAME else None
+    return named is not None and speaks_about_secrets(named[1])
+
+
+def _is_harmless(diagnostic: Diagnostic, rows: Callable[[], Sequence[bytes]]) -> bool:
+    """Whether what ruff takes for a query can hold nothing from outside."""
+    if diagnostic.code != _QUERY:
+        return False
+    marked = rows()[diagnostic.first_row - 1 : diagnostic.last_row]
+    return is_harmless_query([row.decode("utf-8", "replace") for row in marked])
+
+
+def _issue(file: str, diagnostic: Diagnostic, lines: LineNumbers, rule: RuffRule) -> Issue:
+    return Issue(
+        file=file,
+        line_start=lines.of_row(diagnostic.first_row),
+        line_end=lines.of_row(diagnostic.last_row),
+        rule=rule.code,
+        severity=rule.severity,
+        category=rule.category,
+        title=_title(diagnostic.message),
+        body=rule.why,
+        suggestion=diagnostic.fix or rule.fix,
+    )
+
+
+def _title(message: str) -> str:
+    line = " ".join(message.split()).removesuffix(".")
+    return line if len(line) <= _MAX_TITLE_CHARACTERS else line[: _MAX_TITLE_CHARACTERS - 1] + "…"
+
+
+def broken_file(
+    file: str, diagnostics: Sequence[Diagnostic], lines: LineNumbers, added: frozenset[int]
+) -> Issue | str | None:
+    """What to say of a file that could not be checked whole, or None when it could.
+
+    A syntax error on an added line is an issue; anything else is a reason in words.
+    """
+    errors = [found for found in diagnostics if found.code not in ruff_rules() or found.code == _UNREADABLE]
+    for error in errors:
+        if error.code not in (None, _SYNTAX_ERROR):
+            return f"could not be checked: {_title(error.message)}"
+    syntax = [found for found in errors if _NEWER_SYNTAX not in found.message]
+    for error in syntax:
+        line = lines.of_row(error.first_row)
+        if line in added:
+            return _syntax_issue(file, line, error.message)
+    if not syntax:
+        return None
+    return f"syntax error at line {lines.of_row(syntax[0].first_row)}: the other checks could not run"
+
+
+def _syntax_issue(file: str, line: int, message: str) -> Issue:
+    return Issue(
+        file=file,
+        line_start=line,
+        line_end=line,
+        rule=_SYNTAX_ERROR,
+        severity=Severity.HIGH,
+        category="correctness",
+        title=f"The file does not parse: {_title(message)}",
+        body="Python cannot read this file, so importing it fails, and no other check could look at it.",
+        suggestion="correct the syntax here or shortly before",
+    )
+
 
 _SUFFIXES = (".py", ".pyi", ".pyw")
 # The newest version that every supported ruff knows.
@@ -48,13 +288,10 @@ class RuffAnalyser:
     Notebooks are not accepted: ruff counts lines by cell, which says nothing about the lines of the file.
     """
 
+    name = "ruff"
+
     def __init__(self, program: str | None = None) -> None:
         self._program = program
-
-    @property
-    def name(self) -> str:
-        """Its short name in reports."""
-        return "ruff"
 
     def accepts(self, path: str) -> bool:
         """Whether the name is that of a Python file."""

@@ -1,26 +1,139 @@
-"""Searches one line of text for secrets, with the detectors of detect-secrets and a few patterns of our own.
+"""Searches lines of text for secrets, with the detectors of detect-secrets and a few patterns of our own.
 
 Only the detectors' patterns are used, never their own way of running them: that can verify a secret over the network.
+What looks like a secret and cannot be one is left out: placeholders, references and ordinary names.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from codeloupe.analysers.secret_values import (
-    is_marked_placeholder,
-    is_placeholder,
-    is_reference,
-    speaks_about_secrets,
-)
 from codeloupe.system.token_forms import bits_per_character, find_aws_secrets, find_tokens
+
+_SHORTEST_VALUE = 4
+_SHORTEST_RANDOM = 12
+_RANDOM_BITS_PER_CHARACTER = 3.1
+_MASK = "********"
+
+# Words of which a made-up value consists; a value that holds one of them and no digit is no real secret.
+_PLACEHOLDER_WORDS = frozenset(
+    """
+    access admin api auth bar basic baz bearer blank client credential credentials default demo dev dummy empty env
+    example fake false field fixture foo foobar here hidden inherit insert invalid key keyring label local localhost
+    lorem mock my name new nil no none null old optional pass passphrase passwd password passwords placeholder plain
+    private prompt pwd redacted required sample secret secrets secure service shared some string stub temp template
+    test testing text todo token true undefined unknown unset user username value var variable vault wrong yes your
+    """.split()  # noqa: SIM905 - a list of words is easiest to read as text
+)
+# Alone these are common default passwords, so they count as placeholders only beside another such word.
+_DEFAULT_PASSWORDS = frozenset({"admin", "user", "default", "access", "service", "vault", "local", "demo", "dev"})
+_PLACEHOLDER_PARTS = (
+    "example", "changeme", "change_me", "change-me", "change me", "placeholder", "redacted", "dummy", "notasecret",
+    "not-a-secret", "not_a_secret", "yourpass", "your-", "your_", "yourkey", "yoursecret", "yourtoken", "replace",
+    "xxxx", "****", "....", "todo", "fixme", "lorem", "fake",
+)  # fmt: skip
+_ALPHABETS = ("abcdefghijklmnopqrstuvwxyz" * 2, "zyxwvutsrqponmlkjihgfedcba", "qwertyuiopasdfghjklzxcvbnm")
+_REFERENCE = re.compile(
+    r"""
+    \$[\w{(] .*                                  # $NAME, ${NAME}, $(command)
+    | .* (?: \$\{ | \{\{ | \}\} | <% | %\( ) .*  # a template with a hole in it
+    | \{ .* \} | < .* > | \[ .* \] | %\w* %?
+    | !(?: vault | env | ref | sub | getatt | secret | include | file )\b .*
+    | \( .* | .* (?: \benviron\b | \bgetenv\b | process\.env | \benv\. | \bsecrets\. | \bsettings\. | \bconfig\. ) .*
+    | [a-z_][\w.:>-]* (?: \( .* | \[ .* )        # a call or a look-up
+    | [a-z_]\w* (?: (?: \. | -> | :: ) [a-z_]\w* )+   # an attribute
+    """,
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+_ENVIRONMENT_NAME = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+_LOCATION = re.compile(r"(?:\.{0,2}/|~/|[a-z]:\\|[a-z][a-z0-9+.-]*://).*", re.IGNORECASE | re.DOTALL)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+# The last word of a name that speaks about a secret and does not hold one, as in `secret_name`.
+_ABOUT_A_SECRET = frozenset(
+    """
+    alias arn attribute attempts age available callback changed class column confirm confirmation config context count
+    date dir directory enabled encoding endpoint engine env error errors expired expires expiry exists field fields file
+    filename flow form format func function hash hasher hashers header headers help hint id identifier ids input invalid
+    kind label labels len length limit link list location manager mapping max message method min minlength mode model
+    module name names namespace option options page param parameter parameters params path paths pattern placeholder
+    plugin policy position prefix prompt property provider read ref reference regex regexp required requirements reset
+    resource role route rule rules schema scope screen selector size source status store storage strategy strength
+    suffix sum table template text threshold time timeout title ttl type types uri url validator validators valid
+    var variable version view visible widget
+    """.split()  # noqa: SIM905 - a list of words is easiest to read as text
+)
+
+
+def is_marked_placeholder(value: str) -> bool:
+    """Whether the value says of itself that it is none: `…EXAMPLE`, `xxxx`, an alphabet, one character repeated."""
+    lowered = value.lower()
+    return (
+        len(value) < _SHORTEST_VALUE
+        or len(set(lowered)) <= 2
+        or any(lowered in row for row in _ALPHABETS)
+        or any(part in lowered for part in _PLACEHOLDER_PARTS)
+    )
+
+
+def is_placeholder(value: str) -> bool:
+    """Whether the value stands for a secret that a reader has to fill in, or is a plain word for one."""
+    if is_marked_placeholder(value):
+        return True
+    if any(character.isdigit() for character in value):
+        return False
+    words = {word.lower() for word in _WORD.findall(value)}
+    if any(len(word) < 3 and word not in _PLACEHOLDER_WORDS for word in words):
+        return False  # capitals strewn over the text: a generator made it, and the words in it are chance
+    return not words.isdisjoint(_PLACEHOLDER_WORDS) and not (len(words) == 1 and words <= _DEFAULT_PASSWORDS)
+
+
+def is_reference(value: str) -> bool:
+    """Whether the value names where a secret comes from: a variable, a call, a template, a file, a sentence."""
+    return (
+        _REFERENCE.fullmatch(value) is not None
+        or _ENVIRONMENT_NAME.fullmatch(value) is not None
+        or _LOCATION.fullmatch(value) is not None
+        or any(character.isspace() for character in value)
+    )
+
+
+def speaks_about_secrets(name: str) -> bool:
+    """Whether a variable of that name holds something about a secret, such as its file or its length."""
+    words = _WORD.findall(name)
+    return bool(words) and words[-1].lower() in _ABOUT_A_SECRET
+
+
+def looks_random(value: str) -> bool:
+    """Whether the value is more like the output of a generator than like a word that somebody chose."""
+    return (
+        len(value) >= _SHORTEST_RANDOM
+        and not any(character.isspace() for character in value)
+        and any(character.isdigit() for character in value)
+        and any(character.isalpha() for character in value)
+        and bits_per_character(value) >= _RANDOM_BITS_PER_CHARACTER
+    )
+
+
+def mask_secrets(text: str, values: Iterable[str]) -> str:
+    """The text with every occurrence of each value hidden.
+
+    At most the first four characters of a value stay, and never more than a quarter of it.
+    """
+    for value in sorted(filter(None, values), key=len, reverse=True):
+        text = text.replace(value, value[: min(4, len(value) // 4)] + _MASK)
+    return text
+
 
 PRIVATE_KEY = "Private Key"
 KEYWORD = "Secret Keyword"
@@ -29,6 +142,11 @@ ENTROPY = "High Entropy String"
 AWS_SECRET = "AWS Secret Key"  # noqa: S105 - a name, not a key
 WEB_TOKEN = "JSON Web Token"  # noqa: S105 - a name, not a token
 
+_KEY_LOOKAHEAD_LINES = 6
+_KEY_BODY_LINES = 120
+_KEY_MATERIAL = re.compile(r"[A-Za-z0-9+/=]{32,}")
+_KEY_BODY = re.compile(r"[A-Za-z0-9+/=]{8,}")
+_OTHER_PLUGINS = ("high_entropy_strings", "keyword")
 _MAX_HITS_A_LINE = 20
 _WINDOW_CHARACTERS = 4000
 _WINDOW_OVERLAP = 1000
@@ -132,23 +250,28 @@ class Detectors(Struct, frozen=True):
 
 
 def load_detectors() -> Detectors:
-    """Load the detectors without the HTTP library that they would verify a secret with.
+    """Load the detectors, once in a process, without the HTTP library that they would verify a secret with.
 
-    It replaces `requests` for the whole process, so call it in a process of its own. Raises ImportError when
-    detect-secrets is missing, and AttributeError when it lacks a part that is named here.
+    Safe to call from any thread. Raises ImportError when detect-secrets is missing, and AttributeError when it lacks a
+    part that is named here.
     """
-    stand_in = ModuleType("requests")
-    stand_in.Response = object  # type: ignore[attr-defined]  # some detectors name it in an annotation
-    sys.modules["requests"] = stand_in
+    with _loading:
+        return _loaded()
+
+
+@cache
+def _loaded() -> Detectors:
+    with _without_requests():
+        plugins = {name: import_module(f"detect_secrets.plugins.{name}") for name in (*_DETECTORS, *_OTHER_PLUGINS)}
     patterns = [(kind, re.compile(pattern)) for kind, pattern in _OWN_PATTERNS.items()]
     for module, name in _DETECTORS.items():
-        detector = getattr(_plugin(module), name)
+        detector = getattr(plugins[module], name)
         patterns.extend((detector.secret_type, pattern) for pattern in detector.denylist)
-    entropy = _plugin("high_entropy_strings")
+    entropy: Any = plugins["high_entropy_strings"]
     return Detectors(
         patterns=tuple(patterns),
-        is_web_token=_plugin("jwt").JwtTokenDetector.is_formally_valid,
-        keywords=_plugin("keyword"),
+        is_web_token=getattr(plugins["jwt"], _DETECTORS["jwt"]).is_formally_valid,
+        keywords=plugins["keyword"],
         entropy=(
             (entropy.Base64HighEntropyString(limit=4.0), _SHORTEST_BASE64),
             (entropy.HexHighEntropyString(limit=3.0), _SHORTEST_HEXADECIMAL),
@@ -156,8 +279,82 @@ def load_detectors() -> Detectors:
     )
 
 
-def _plugin(name: str) -> Any:
-    return import_module(f"detect_secrets.plugins.{name}")
+_loading = threading.Lock()
+
+
+@contextmanager
+def _without_requests() -> Iterator[None]:
+    """Import detect-secrets with a stand-in for `requests`, which takes several times as long to load as all of it.
+
+    Afterwards neither is known to other code: whoever imports one of them gets the real thing.
+    """
+    if "requests" in sys.modules or "detect_secrets" in sys.modules:
+        yield
+        return
+    stand_in = ModuleType("requests")
+    stand_in.Response = object  # type: ignore[attr-defined]  # some detectors name it in an annotation
+    sys.modules["requests"] = stand_in
+    try:
+        yield
+    finally:
+        for name in list(sys.modules):
+            if name == "requests" or name.partition(".")[0] == "detect_secrets":
+                del sys.modules[name]
+
+
+class Search(Struct):
+    """What was found in a file: hits, and the lines that took too long. `is_finished` is off when the time ran out."""
+
+    hits: list[dict[str, Any]] = field(default_factory=list)
+    slow: list[int] = field(default_factory=list)
+    is_finished: bool = True
+
+
+def search_file(
+    detectors: Detectors,
+    file: str,
+    lines: Sequence[tuple[int, str]],
+    *,
+    deadline: float,
+    guarded: Callable[[Callable[[], list[Hit]], float], list[Hit] | None] = lambda find, _seconds: find(),
+) -> Search:
+    """Search the lines of a file until the deadline, of the monotonic clock.
+
+    `guarded` runs the search of one line within the seconds that are left, and gives None when it took too long. In a
+    hit, `values` are the secrets themselves; with an empty `kind` the line only belongs to another one's finding, as
+    the body of a private key does.
+    """
+    found = Search()
+    for index, (number, text) in enumerate(lines):
+        seconds = deadline - time.monotonic()
+        if seconds <= 0:
+            found.is_finished = False
+            break
+        hits = guarded(partial(find_secrets, detectors, file, text), seconds)
+        if hits is None:
+            found.slow.append(number)
+            continue
+        for hit in hits:
+            if hit.kind == PRIVATE_KEY:
+                found.hits.extend(_private_key(file, lines[index : index + _KEY_BODY_LINES], hit))
+            else:
+                found.hits.append({"file": file, "line": number, "kind": hit.kind, "values": [hit.value]})
+    return found
+
+
+def _private_key(file: str, lines: Sequence[tuple[int, str]], header: Hit) -> Iterator[dict[str, Any]]:
+    """A header counts only with key material after it; text that merely mentions the header is no key."""
+    number = lines[0][0]
+    following = [text for offset, (line, text) in enumerate(lines) if offset and line == number + offset]
+    near = [header.value, *following[:_KEY_LOOKAHEAD_LINES]]
+    is_key = header.value.startswith(("-----", ":"))
+    if not is_key or (following and not any(_KEY_MATERIAL.search(text) for text in near)):
+        return
+    yield {"file": file, "line": number, "kind": header.kind, "values": _KEY_BODY.findall(header.value)}
+    for offset, text in enumerate(following, start=1):
+        if "-----END" in text:
+            break
+        yield {"file": file, "line": number + offset, "kind": "", "values": _KEY_BODY.findall(text)}
 
 
 def find_secrets(detectors: Detectors, file: str, text: str) -> list[Hit]:

@@ -1,4 +1,7 @@
-"""detect-secrets on the added lines of every text file, in a child process that cannot reach a network.
+"""detect-secrets on the added lines of every text file.
+
+Files with short lines alone are searched in this process, within a second or two. Long lines, for which some of the
+patterns take quadratic time, and what is left then go to a child process that cannot reach a network.
 
 The repository's own baselines are not read: they are configuration of the change's author. `pragma: allowlist secret`
 is honoured when the change is trusted.
@@ -6,24 +9,44 @@ is honoured when the change is trusted.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import sys
+import time
+import tomllib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.paths import is_prose_file, is_test_file, read_regular_file
-from codeloupe.analysers.secret_detectors import AWS_SECRET, BASIC_AUTH, ENTROPY, KEYWORD, PRIVATE_KEY, WEB_TOKEN
-from codeloupe.analysers.secret_values import looks_random
-from codeloupe.errors import AnalyserFailed, ProgramNotFound
-from codeloupe.model.change import Moment
-from codeloupe.model.finding import Severity
+from codeloupe.analysers.interface import (
+    AnalyserReport,
+    AnalysisTarget,
+    Issue,
+    is_prose_file,
+    is_test_file,
+    read_regular_file,
+)
+from codeloupe.analysers.offline import Report, finding, in_order, quoted_lines
+from codeloupe.analysers.secret_detectors import (
+    BASIC_AUTH,
+    ENTROPY,
+    KEYWORD,
+    PRIVATE_KEY,
+    WEB_TOKEN,
+    load_detectors,
+    looks_random,
+    search_file,
+)
+from codeloupe.errors import AnalyserFailed, CodeloupeError, ProgramNotFound
+from codeloupe.model.change import Change, FileChange, Moment
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.system.process import Command, Completed, inherited_environment, run
 from codeloupe.system.token_forms import FORMS
 
@@ -33,53 +56,15 @@ _VERSION_SCRIPT = f"from importlib.metadata import version; print(version('{_NAM
 _VERSION_TIMEOUT_SECONDS = 20.0
 _MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 _LINE_SECONDS = 1.0
+# On a line of this length the patterns take at most a few hundredths of a second, whatever the line holds.
+_LONGEST_LINE_HERE = 300
+_HERE_SECONDS = 2.0
 # Kept for starting the child and for reading its answer, but never more than half of the time.
 _RESERVED_SECONDS = 10.0
 
 _ALLOWED_LINE = re.compile(r"pragma: ?(?:allow|white)list[ -]secret")
 _ALLOWED_NEXT_LINE = re.compile(r"\s*(?:#|//|/\*|--|'|<!--)[ \t]*pragma: ?allowlist[ -]nextline[ -]secret")
 
-_TITLES: Mapping[str, tuple[Severity, str]] = {
-    **{form.name: (form.severity, f"{form.name} in the code") for form in FORMS},
-    AWS_SECRET: (Severity.MEDIUM, "Value in the form of an AWS secret key in the code"),
-    PRIVATE_KEY: (Severity.CRITICAL, "Private key in the code"),
-    "Age Secret Key": (Severity.CRITICAL, "age secret key in the code"),
-    "AWS Access Key": (Severity.CRITICAL, "AWS access key in the code"),
-    "Azure Shared Access Key": (Severity.CRITICAL, "Azure shared access key in the code"),
-    "Azure Storage Account access key": (Severity.CRITICAL, "Azure storage key in the code"),
-    "DigitalOcean Token": (Severity.CRITICAL, "DigitalOcean token in the code"),
-    "HashiCorp Vault Token": (Severity.CRITICAL, "HashiCorp Vault token in the code"),
-    "IBM COS HMAC Credentials": (Severity.CRITICAL, "IBM Cloud storage credential in the code"),
-    "IBM Cloud IAM Key": (Severity.CRITICAL, "IBM Cloud key in the code"),
-    "SoftLayer Credentials": (Severity.CRITICAL, "SoftLayer credential in the code"),
-    "Anthropic API Key": (Severity.HIGH, "Anthropic API key in the code"),
-    "Artifactory Credentials": (Severity.HIGH, "Artifactory credential in the code"),
-    "Bearer Token": (Severity.HIGH, "Bearer token in the code"),
-    "Cloudant Credentials": (Severity.HIGH, "Cloudant credential in the code"),
-    "Databricks Token": (Severity.HIGH, "Databricks token in the code"),
-    "Discord Bot Token": (Severity.HIGH, "Discord bot token in the code"),
-    "GitHub Token": (Severity.HIGH, "GitHub token in the code"),
-    "GitLab Token": (Severity.HIGH, "GitLab token in the code"),
-    "Google API Key": (Severity.HIGH, "Google API key in the code"),
-    "Google OAuth Secret": (Severity.HIGH, "Google OAuth client secret in the code"),
-    "Hugging Face Token": (Severity.HIGH, "Hugging Face token in the code"),
-    "Mailchimp Access Key": (Severity.HIGH, "Mailchimp key in the code"),
-    "NPM tokens": (Severity.HIGH, "npm token in the code"),
-    "OpenAI Token": (Severity.HIGH, "OpenAI API key in the code"),
-    "PyPI Token": (Severity.HIGH, "PyPI token in the code"),
-    "SendGrid API Key": (Severity.HIGH, "SendGrid API key in the code"),
-    "Shopify Token": (Severity.HIGH, "Shopify token in the code"),
-    "Slack Token": (Severity.HIGH, "Slack token or webhook in the code"),
-    "Square OAuth Secret": (Severity.HIGH, "Square OAuth secret in the code"),
-    "Stripe Access Key": (Severity.HIGH, "Stripe live key in the code"),
-    "Stripe Webhook Secret": (Severity.HIGH, "Stripe webhook secret in the code"),
-    "Telegram Bot Token": (Severity.HIGH, "Telegram bot token in the code"),
-    "Twilio API Key": (Severity.HIGH, "Twilio key in the code"),
-    BASIC_AUTH: (Severity.HIGH, "Password in an address in the code"),
-    KEYWORD: (Severity.HIGH, "Password or key in clear text"),
-    WEB_TOKEN: (Severity.MEDIUM, "JSON web token in the code"),
-    ENTROPY: (Severity.MEDIUM, "Random value under the name of a credential in the code"),
-}
 _WHO = "Whoever can read it there, in a fork, a backup or a build log can use it."
 _WHO_KEY = "With the private key anybody can pass for its owner and read what was meant for it."
 _STAYS = "Deleting the line in a later commit does not help: the value stays in the history."
@@ -113,24 +98,25 @@ _MOST_MOMENTS = 20
 _Lines = list[tuple[int, str]]
 
 
+@cache
+def titles() -> Mapping[str, tuple[Severity, str]]:
+    """How bad each kind of secret is, and its title."""
+    table = tomllib.loads(Path(__file__).with_name("secret_kinds.toml").read_text(encoding="utf-8"))
+    own = {kind: (Severity.parse(name), title) for name, kinds in table.items() for kind, title in kinds.items()}
+    return {**{form.name: (form.severity, f"{form.name} in the code") for form in FORMS}, **own}
+
+
 class SecretsAnalyser:
     """Secrets on added lines, whatever the language. The issues never hold a value; `sensitive` of the report does.
 
     `program` is the Python interpreter of the child; None is the one that runs now.
     """
 
+    name = _NAME
+    needs_only_added_lines: Literal[True] = True
+
     def __init__(self, program: str | None = None) -> None:
         self._program = program
-
-    @property
-    def name(self) -> str:
-        """Its short name in reports."""
-        return _NAME
-
-    @property
-    def needs_only_added_lines(self) -> Literal[True]:
-        """A bare diff is enough."""
-        return True
 
     def accepts(self, path: str) -> bool:
         """Every file may hold a secret."""
@@ -144,15 +130,23 @@ class SecretsAnalyser:
         lines, failed = _added_lines(target)
         if not any(lines.values()):
             return AnalyserReport((), failed)
-        request = {
-            "budget_seconds": max(target.timeout_seconds - _RESERVED_SECONDS, target.timeout_seconds / 2),
-            "line_seconds": _LINE_SECONDS,
-            "files": [{"file": file, "lines": rows} for file, rows in lines.items() if rows],
-        }
-        completed = await run(
-            self._command(("-m", _WORKER), target.timeout_seconds, json.dumps(request).encode("ascii"))
-        )
-        reply = _reply(completed)
+        waiting = {file: rows for file, rows in lines.items() if rows}
+        answer: dict[str, Any] = {"hits": [], "slow": [], "unfinished": []}
+        if self._program is None:
+            answer["hits"] = await asyncio.to_thread(_search_here, waiting)
+        if waiting:
+            request = {
+                "budget_seconds": max(target.timeout_seconds - _RESERVED_SECONDS, target.timeout_seconds / 2),
+                "line_seconds": _LINE_SECONDS,
+                "files": [{"file": file, "lines": rows} for file, rows in waiting.items()],
+            }
+            stdin = json.dumps(request).encode("ascii")
+            completed = await run(self._command(("-m", _WORKER), target.timeout_seconds, stdin))
+            told = _read(completed)
+            order = list(lines)
+            hits = sorted([*answer["hits"], *told["hits"]], key=lambda hit: order.index(hit["file"]))
+            answer = {**told, "hits": hits}
+        reply = _reply(answer)
         return _report(reply, failed, await _moments(target, reply, lines))
 
     async def version(self) -> str:
@@ -224,18 +218,41 @@ class _Reply(Struct, frozen=True):
     failed: Mapping[str, str]
 
 
-def _reply(completed: Completed) -> _Reply:
+def _search_here(waiting: dict[str, _Lines]) -> list[dict[str, Any]]:
+    """Search the files that take little time, and take them from those that wait. Raises AnalyserFailed."""
+    try:
+        detectors = load_detectors()
+    except (ImportError, AttributeError) as error:
+        raise _failure("cannot be loaded", str(error)) from error
+    deadline = time.monotonic() + _HERE_SECONDS
+    hits: list[dict[str, Any]] = []
+    for file, rows in list(waiting.items()):
+        if max(len(text) for _, text in rows) <= _LONGEST_LINE_HERE:
+            found = search_file(detectors, file, rows, deadline=deadline)
+            if found.is_finished:
+                hits += found.hits
+                del waiting[file]
+    return hits
+
+
+def _read(completed: Completed) -> dict[str, Any]:
     if completed.exit_code != 0:
         raise _failure(f"ended with exit code {completed.exit_code}", completed.stderr)
     try:
-        answer: Mapping[str, Any] = json.loads(completed.stdout)
-        hits = tuple(_Hit(row["file"], int(row["line"]), row["kind"], tuple(row["values"])) for row in answer["hits"])
-        failed = {file: f"line {line} took too long to search for secrets" for file, line in answer["slow"]}
-        for file in answer["unfinished"]:
-            failed[file] = "the time ran out before all its added lines were searched for secrets"
+        answer: dict[str, Any] = json.loads(completed.stdout)
+        # What is missing or of another kind shows here.
+        _reply(answer)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise _failure("wrote something that is not its JSON", completed.stderr) from error
-    if unknown := {hit.kind for hit in hits} - {"", *_TITLES}:
+    return answer
+
+
+def _reply(answer: Mapping[str, Any]) -> _Reply:
+    hits = tuple(_Hit(row["file"], int(row["line"]), row["kind"], tuple(row["values"])) for row in answer["hits"])
+    failed = {file: f"line {line} took too long to search for secrets" for file, line in answer["slow"]}
+    for file in answer["unfinished"]:
+        failed[file] = "the time ran out before all its added lines were searched for secrets"
+    if unknown := {hit.kind for hit in hits} - {"", *titles()}:
         raise _failure(f"found kinds of secrets that are not known here: {', '.join(sorted(unknown))}", "")
     return _Reply(hits, failed)
 
@@ -289,7 +306,7 @@ def _issue(hits: Sequence[_Hit], moment: Moment) -> Issue | None:
         rule=worst.kind.lower().replace(" ", "-"),
         severity=severity,
         category="security",
-        title=_TITLES[worst.kind][1],
+        title=titles()[worst.kind][1],
         body=f"{_WHO_KEY if worst.kind == PRIVATE_KEY else _WHO} {state}{more}",
         suggestion=advice,
     )
@@ -299,7 +316,7 @@ def _severity(hit: _Hit) -> Severity | None:
     """How bad a hit is. In tests and prose only what looks made by a generator counts, unless its form is certain."""
     if not hit.kind:
         return None
-    severity = _TITLES[hit.kind][0]
+    severity = titles()[hit.kind][0]
     random = any(looks_random(value) for value in hit.values)
     if hit.kind in (KEYWORD, BASIC_AUTH, ENTROPY, WEB_TOKEN) and (is_test_file(hit.file) or is_prose_file(hit.file)):
         return Severity.LOW if random else None
@@ -308,3 +325,67 @@ def _severity(hit: _Hit) -> Severity | None:
     if hit.kind in (KEYWORD, BASIC_AUTH) and not random:
         return Severity.MEDIUM
     return severity
+
+
+_HistorySecretsLines = dict[int, bytes]
+
+
+class HistorySearch(Struct, frozen=True):
+    """What was found in the commits, and what of them could not be searched: files and reasons."""
+
+    findings: tuple[Finding, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+async def search_commits(
+    commits: Sequence[tuple[str, Change]], shown: Iterable[FileChange], *, trusted: bool, timeout_seconds: float
+) -> HistorySearch:
+    """Search the lines that these commits add, the oldest commit first, but for those that `shown` adds as well."""
+    seen = {(file.path, text) for file in shown for _, text in _added(file)}
+    # The commit stands before the path like a folder, so that each file of each commit has a name of its own.
+    texts: dict[str, _HistorySecretsLines] = {}
+    for sha, change in commits:
+        for file in change.files:
+            lines = {number: text for number, text in _added(file) if (file.path, text) not in seen}
+            seen.update((file.path, text) for text in lines.values())
+            if lines:
+                texts[f"{sha}/{file.path}"] = lines
+    if not texts:
+        return HistorySearch()
+    target = AnalysisTarget(
+        root=Path(os.sep),
+        files=tuple(texts),
+        added_lines={name: frozenset(lines) for name, lines in texts.items()},
+        added_text=texts,
+        trusted=trusted,
+        timeout_seconds=timeout_seconds,
+        moment_of=_committed,
+    )
+    analyser = SecretsAnalyser()
+    try:
+        report = await analyser.analyse(target)
+    except CodeloupeError as error:
+        return HistorySearch(failed=tuple((name.partition("/")[2], error.message) for name in texts))
+    failed = tuple((name.partition("/")[2], f"in commit {name[:12]}: {why}") for name, why in report.failed.items())
+    return HistorySearch(in_order(_findings(analyser.name, report, texts)), failed)
+
+
+async def _committed(_file: str, _line: bytes) -> Moment:
+    return Moment.COMMITTED
+
+
+def _added(file: FileChange) -> Iterator[tuple[int, bytes]]:
+    """The added lines; a text in UTF-16 is readable without its NULs."""
+    for hunk in file.hunks if file.new_path and not file.is_submodule else ():
+        for line in hunk.lines() if hunk.added else ():
+            if line.kind == "added" and line.new_number is not None and line.text.strip():
+                yield line.new_number, line.text.replace(b"\0", b"")
+
+
+def _findings(name: str, report: AnalyserReport, texts: Mapping[str, _HistorySecretsLines]) -> Iterator[Finding]:
+    for issue in report.issues:
+        sha, _, path = issue.file.partition("/")
+        lines = quoted_lines(issue, texts[issue.file])
+        secrets = [value for number in lines for value in report.sensitive.get(issue.file, {}).get(number, ())]
+        found = finding(Report(name, issue, is_secret=True), agreement=1, lines=lines, secrets=secrets)
+        yield replace(found, file=path, commit_sha=sha, body=f"Commit {sha[:12]} of this push adds it. {found.body}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from codeloupe.engine.parse.json_values import scan_json
+from codeloupe.engine.parse.loose_json import scan_json
 from codeloupe.model.change import Hunk
 
 QUOTED_ANSWER = "invalid answer: it is part of the change itself"

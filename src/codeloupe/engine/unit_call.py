@@ -22,9 +22,9 @@ from codeloupe.engine.failures import (
     shortened,
 )
 from codeloupe.engine.light_diff import MAX_LINE_BYTES
-from codeloupe.engine.parse.alarm import is_alarming
-from codeloupe.engine.parse.reasons import TRUNCATED_JSON, claims_defects
+from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
 from codeloupe.engine.parse.review_answer import read_review_answer
+from codeloupe.engine.parse.sentences import is_alarming
 from codeloupe.engine.prompt import (
     FINDINGS_SCHEMA,
     REPAIR_SCHEMA,

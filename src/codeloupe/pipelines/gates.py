@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
-from codeloupe.engine.parse.reasons import TRUNCATED_JSON
+from codeloupe.engine.parse.items import TRUNCATED_JSON
 from codeloupe.engine.prompt_text import cut, fenced, new_fence
 from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProcessError, ProgramNotFound
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage

@@ -1,6 +1,6 @@
 """Stand-ins for tests, shipped so that users can test their own set-ups: a model server and an agent. No network."""
 
-from codeloupe.testing.agent import ScriptedAgent
+from codeloupe.testing.agent import AgentStep, ScriptedAgent
 from codeloupe.testing.recording import RecordedRequest
 from codeloupe.testing.replies import (
     Cut,
@@ -16,9 +16,8 @@ from codeloupe.testing.replies import (
     Status,
     Text,
     ToolUse,
+    read_script,
 )
-from codeloupe.testing.script_file import read_script
-from codeloupe.testing.scripted_call import AgentStep
 from codeloupe.testing.server import StandInServer
 
 __all__ = [

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from codeloupe.errors import CodeloupeError, UsageError
 from codeloupe.testing.recording import RecordedRequest
-from codeloupe.testing.replies import Reply
-from codeloupe.testing.script_file import read_script
+from codeloupe.testing.replies import Reply, read_script
 from codeloupe.testing.server import StandInServer
 
 _USAGE = "Usage: python -m codeloupe.testing [SCRIPT.json] [PORT]"

@@ -3,19 +3,138 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.errors import Crashed, InvalidRequest, PromptTooLong, TimedOut
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
+from codeloupe.errors import (
+    AgentError,
+    BudgetExhausted,
+    Crashed,
+    InvalidRequest,
+    OutputInvalid,
+    PromptTooLong,
+    TimedOut,
+    TurnsExhausted,
+)
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, TokenUsage
+from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.testing.replies import Text
-from codeloupe.testing.script import Script
-from codeloupe.testing.scripted_call import AgentStep, ScriptedCall
+from codeloupe.testing.replies import Delay, Hang, Json, Script, Text, ToolUse
+
+AgentStep: TypeAlias = (
+    "Text | Json | ToolUse | Hang | Delay[AgentStep] | AgentResult | AgentError | Callable[[AgentRequest], AgentStep]"
+)
+_USAGE = TokenUsage(input_tokens=100, output_tokens=20)
+
+
+class _Call(Struct, kw_only=True):
+    """A call under way, and what it has used so far. `cost_usd` is what each turn costs."""
+
+    agent: str
+    session_id: str
+    request: AgentRequest
+    emit: AgentEventSink
+    script: Script[AgentStep]
+    cost_usd: float | None
+    turns: int = 0
+    usage: TokenUsage = field(default_factory=TokenUsage)
+
+    async def play(self) -> AgentResult:
+        """Take steps of the script until the call ends. Raises the AgentError that the script or a limit demands."""
+        step = self.script.next_step()
+        while True:
+            match step:
+                case Text() | Json():
+                    return self._answer(step)
+                case AgentResult():
+                    return step
+                case AgentError():
+                    raise _fresh(step)
+                case ToolUse():
+                    await self._use_tool(step)
+                    step = self.script.next_step()
+                case Delay():
+                    await asyncio.sleep(step.seconds)
+                    step = step.then
+                case Hang():
+                    await asyncio.Event().wait()
+                case _ if callable(step):
+                    step = step(self.request)
+                case _:
+                    raise TypeError(f"a scripted agent was given {step!r} for a step")
+
+    async def _use_tool(self, step: ToolUse) -> None:
+        # A script that repeats a tool for ever can still be cancelled here.
+        await asyncio.sleep(0)
+        self._take_turn(step.usage)
+        self.emit(ToolUsed(self.agent, step.name))
+        if self.request.max_turns is not None and self.turns >= self.request.max_turns:
+            raise TurnsExhausted(
+                f"{self.agent} used all its {self.turns} turns without an answer",
+                agent=self.agent,
+                hint="Allow more turns.",
+            )
+
+    def _answer(self, step: Text | Json) -> AgentResult:
+        self._take_turn(step.usage)
+        text = step.text if isinstance(step, Text) else json.dumps(step.value)
+        is_structured = isinstance(step, Json) and not step.as_text
+        if self.request.output_schema is not None and not is_structured:
+            raise OutputInvalid(
+                f"{self.agent} answered in text where a value for a schema was asked for",
+                agent=self.agent,
+                raw_output=text,
+                hint="Give the script a Json step.",
+            )
+        return AgentResult(
+            success=True,
+            output=text,
+            agent=self.agent,
+            structured=step.value if isinstance(step, Json) and self.request.output_schema is not None else None,
+            # The session that was resumed, unless a fork of it was asked for.
+            session_id=(None if self.request.fork_session else self.request.resume_session) or self.session_id,
+            num_turns=self.turns,
+            total_cost_usd=self._cost_so_far(),
+            usage=self.usage,
+            model=self.request.model or "scripted",
+            raw_output=text,
+        )
+
+    def _take_turn(self, usage: TokenUsage | None) -> None:
+        more = usage or _USAGE
+        self.turns += 1
+        self.usage = TokenUsage(
+            input_tokens=self.usage.input_tokens + more.input_tokens,
+            cached_tokens=self.usage.cached_tokens + more.cached_tokens,
+            output_tokens=self.usage.output_tokens + more.output_tokens,
+        )
+        cost, allowed = self._cost_so_far(), self.request.max_budget_usd
+        self.emit(TurnTaken(self.agent, self.turns))
+        self.emit(TokensSpent(self.agent, self.usage.input_tokens, self.usage.output_tokens, cost))
+        if cost is not None and allowed is not None and cost > allowed:
+            raise BudgetExhausted(
+                f"{self.agent} spent {cost:g} of the {allowed:g} USD it may",
+                agent=self.agent,
+                hint="Allow more, or ask for less.",
+            )
+
+    def _cost_so_far(self) -> float | None:
+        return None if self.cost_usd is None else self.cost_usd * self.turns
+
+
+def _fresh(error: AgentError) -> AgentError:
+    """A copy, since an exception that is raised twice carries the traces of both."""
+    copy = type(error).__new__(type(error), *error.args)
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    return copy
+
 
 _EVERYTHING = AgentLimits(
     schema=True, turns=True, budget=True, resume=True, fork=True, tools=True, writes=True, fallback=True
@@ -33,7 +152,7 @@ class ScriptedAgent:
 
     A request with an `output_schema` needs a `Json` step, whose value is taken as it is; `Text` fails as
     OutputInvalid. Limits of turns, money, time and prompt size are kept. Every turn costs `cost_usd`; with None the
-    cost is not told. For one event loop at a time.
+    cost is not told. For one event loop at a time. `running` calls are under way now, at most `max_seen` were.
     """
 
     def __init__(
@@ -46,41 +165,21 @@ class ScriptedAgent:
         availability: Availability = _READY,
         cost_usd: float | None = 0.0,
     ) -> None:
-        self._name = name
+        self.name = name
         exhausted = Crashed("the script of the agent has no step left", agent=name, hint="Give it more steps.")
         afterwards = exhausted if then == "error" else None
         self._script = Script[AgentStep](script, default=Text("This is the scripted agent."), afterwards=afterwards)
-        self._limits = limits
+        self.limits = limits
         self._availability = availability
         self._cost_usd = cost_usd
         self._requests: list[AgentRequest] = []
-        self._running = 0
-        self._max_seen = 0
-
-    @property
-    def name(self) -> str:
-        """Its name, `scripted` unless told otherwise."""
-        return self._name
-
-    @property
-    def limits(self) -> AgentLimits:
-        """What it was told that it can take and do."""
-        return self._limits
+        self.running = 0
+        self.max_seen = 0
 
     @property
     def requests(self) -> tuple[AgentRequest, ...]:
         """What it was asked so far."""
         return tuple(self._requests)
-
-    @property
-    def running(self) -> int:
-        """How many calls are under way."""
-        return self._running
-
-    @property
-    def max_seen(self) -> int:
-        """The most calls that were under way at the same time."""
-        return self._max_seen
 
     def extend(self, *steps: AgentStep) -> None:
         """Add steps to the end of the script."""
@@ -96,26 +195,26 @@ class ScriptedAgent:
         await asyncio.sleep(0)
         self._requests.append(request)
         self._check_request(request)
-        self._running += 1
-        self._max_seen = max(self._max_seen, self._running)
+        self.running += 1
+        self.max_seen = max(self.max_seen, self.running)
         try:
             return await self._play(request, emit)
         finally:
-            self._running -= 1
+            self.running -= 1
 
     def _check_request(self, request: AgentRequest) -> None:
         if not request.working_dir.is_dir():
             message = f"the working directory {request.working_dir} does not exist"
-            raise InvalidRequest(message, agent=self._name, hint="Name a directory that exists.")
-        size, most = len(request.prompt.encode("utf-8", "surrogatepass")), self._limits.max_prompt_bytes
+            raise InvalidRequest(message, agent=self.name, hint="Name a directory that exists.")
+        size, most = len(request.prompt.encode("utf-8", "surrogatepass")), self.limits.max_prompt_bytes
         if most is not None and size > most:
-            message = f"the prompt has {size} bytes, and {self._name} takes {most}"
-            raise PromptTooLong(message, agent=self._name, hint="Send less in one call.")
+            message = f"the prompt has {size} bytes, and {self.name} takes {most}"
+            raise PromptTooLong(message, agent=self.name, hint="Send less in one call.")
 
     async def _play(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        call = ScriptedCall(
-            agent=self._name,
-            session_id=f"{self._name}-{len(self._requests)}",
+        call = _Call(
+            agent=self.name,
+            session_id=f"{self.name}-{len(self._requests)}",
             request=request,
             emit=emit,
             script=self._script,
@@ -128,6 +227,6 @@ class ScriptedAgent:
             async with asyncio.timeout(seconds):
                 result = await call.play()
         except TimeoutError as error:
-            message = f"{self._name} gave no answer within {round(seconds, 2):g} s"
-            raise TimedOut(message, agent=self._name, hint="Allow more time.") from error
-        return replace(result, agent=self._name, duration_ms=round((time.monotonic() - began) * 1000))
+            message = f"{self.name} gave no answer within {round(seconds, 2):g} s"
+            raise TimedOut(message, agent=self.name, hint="Allow more time.") from error
+        return replace(result, agent=self.name, duration_ms=round((time.monotonic() - began) * 1000))

@@ -6,18 +6,21 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import field
 from msgspec.structs import replace
 
 from codeloupe.model import Confidential
-from codeloupe.testing.http_reading import HttpRequest
+from codeloupe.testing.http import HttpRequest
+from codeloupe.testing.replies import Json, Text
 
 _MASK = "[masked]"
 _CREDENTIAL_HEADERS = frozenset({"authorization", "x-api-key", "x-goog-api-key", "api-key", "cookie"})
 _CREDENTIAL_IN_QUERY = re.compile(r"(?:(?<=^key=)|(?<=&key=))[^&]+")
+_BLAND = "ok"
+_SAMPLES: dict[str, Any] = {"string": _BLAND, "integer": 1, "number": 1, "boolean": False, "array": [], "null": None}
 
 
 class RecordedRequest(Confidential, frozen=True, kw_only=True):
@@ -56,14 +59,14 @@ class RecordedRequest(Confidential, frozen=True, kw_only=True):
         return any(text in value for value in self.strings())
 
 
-def record_of(request: HttpRequest, *, api: str, is_auxiliary: Callable[[RecordedRequest], bool]) -> RecordedRequest:
+def record_of(request: HttpRequest, *, api: str) -> RecordedRequest:
     """The record of a request. What belongs to no API asks no model, so it is auxiliary."""
     path, _, query = request.target.partition("?")
     record = RecordedRequest(
         method=request.method,
         path=path,
         query=_CREDENTIAL_IN_QUERY.sub(_MASK, query),
-        headers=_masked(request.headers),
+        headers={name: _MASK if name in _CREDENTIAL_HEADERS else text for name, text in request.headers.items()},
         body=_parsed(request.body),
         api=api,
         auxiliary=not api,
@@ -72,10 +75,6 @@ def record_of(request: HttpRequest, *, api: str, is_auxiliary: Callable[[Recorde
     if api and isinstance(record.body, dict) and is_auxiliary(record):
         return replace(record, auxiliary=True)
     return record
-
-
-def _masked(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name: _MASK if name in _CREDENTIAL_HEADERS else value for name, value in headers.items()}
 
 
 def _credential_in(headers: Mapping[str, str], query: str) -> str:
@@ -94,6 +93,62 @@ def _parsed(body: bytes) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):
         return body.decode("utf-8", "replace")
+
+
+def is_auxiliary(request: RecordedRequest) -> bool:
+    """Whether a program asks this for itself: a title for its session, its quota, a model to route to.
+
+    Told by what the programs themselves send; other clients of the same APIs are never taken for them.
+    """
+    agent = request.headers.get("user-agent", "")
+    match request.api:
+        case "anthropic":
+            # It hands the user's schema to the model as a tool; the API's own output format serves its own questions.
+            is_own = request.body.get("max_tokens") == 1 or _schema_in(request.body) is not None
+            return agent.startswith("claude-cli/") and is_own
+        case "gemini":
+            # The user's own turn is always streamed by the gemini program; routing and checks never are.
+            return agent.startswith("GeminiCLI") and request.path.endswith(":generateContent")
+        case "responses":
+            try:
+                metadata = json.loads(request.headers.get("x-codex-turn-metadata", "{}"))
+            except ValueError:
+                return False
+            return isinstance(metadata, dict) and metadata.get("request_kind", "") not in ("", "turn")
+        case _:
+            return False
+
+
+def bland_reply(request: RecordedRequest) -> Text | Json:
+    """An answer that contents the program: the least value of the schema it asks for, or a word."""
+    schema = _schema_in(request.body)
+    return Text(_BLAND) if schema is None else Json(sample_of(schema), as_text=True)
+
+
+def sample_of(schema: Any) -> Any:
+    """A small value for a plain schema: the required properties, the first of several choices."""
+    if not isinstance(schema, dict):
+        return None
+    choices, properties, required = schema.get("enum"), schema.get("properties"), schema.get("required")
+    if isinstance(choices, list) and choices:
+        return choices[0]
+    kind = schema.get("type", "object")
+    if kind not in ("object", "OBJECT"):
+        return _SAMPLES.get(str(kind).lower())
+    known = properties if isinstance(properties, dict) else {}
+    names = required if isinstance(required, list) else list(known)
+    return {name: sample_of(known.get(name)) for name in names if isinstance(name, str)}
+
+
+def _schema_in(body: dict[str, Any]) -> Any:
+    generation = body.get("generationConfig")
+    if isinstance(generation, dict):
+        return generation.get("responseJsonSchema") or generation.get("responseSchema")
+    for key in ("output_config", "text"):
+        format_ = body[key].get("format") if isinstance(body.get(key), dict) else None
+        if isinstance(format_, dict):
+            return format_.get("schema")
+    return None
 
 
 class Recorder:
@@ -125,13 +180,10 @@ class Recorder:
     def count(self, path_prefix: str, *, auxiliary: bool | None) -> int:
         """How many requests came to paths with this prefix."""
         with self._arrived:
-            return sum(_is_counted(request, path_prefix, auxiliary=auxiliary) for request in self._requests)
+            prefixed = (request for request in self._requests if request.path.startswith(path_prefix))
+            return sum(auxiliary in (None, request.auxiliary) for request in prefixed)
 
     def wait_for(self, count: int, *, timeout_seconds: float) -> bool:
         """Wait until so many requests that are not auxiliary came; False when the time ran out first."""
         with self._arrived:
             return self._arrived.wait_for(lambda: self._to_models >= count, timeout_seconds)
-
-
-def _is_counted(request: RecordedRequest, path_prefix: str, *, auxiliary: bool | None) -> bool:
-    return request.path.startswith(path_prefix) and auxiliary in (None, request.auxiliary)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
+from codeloupe.errors import ConfigError
 from codeloupe.model.agent import TokenUsage
 
 Then = TypeVar("Then")
@@ -120,3 +125,72 @@ def checked(reply: object) -> Reply:
     if isinstance(reply, _KINDS):
         return reply
     raise TypeError(f"a stand-in server was given {reply!r} for a reply; it takes: {', '.join(sorted(REPLY_KINDS))}")
+
+
+Step = TypeVar("Step")
+
+
+class Script(Generic[Step]):
+    """Steps in order. Safe to use from any thread.
+
+    When they are used up, the last one repeats, or comes `afterwards` where that is given. A script without steps
+    gives `default`.
+    """
+
+    def __init__(self, steps: Iterable[Step], *, default: Step, afterwards: Step | None = None) -> None:
+        self._waiting = deque(steps)
+        self._afterwards = afterwards
+        self._last = default if afterwards is None else afterwards
+        self._lock = threading.Lock()
+
+    def extend(self, steps: Iterable[Step]) -> None:
+        """Add steps at the end."""
+        with self._lock:
+            self._waiting.extend(steps)
+
+    def next_step(self) -> Step:
+        """Take the next step."""
+        with self._lock:
+            if not self._waiting:
+                return self._last
+            step = self._waiting.popleft()
+            if self._afterwards is None:
+                self._last = step
+            return step
+
+
+_HINT = 'A script is a JSON list such as ["hello", {"reply": "status", "code": 429, "retry_after": 3}].'
+
+
+def read_script(path: Path) -> list[Reply]:
+    """The replies in a JSON file. Raises ConfigError with the file and the place of what is wrong.
+
+    The file holds a list. A string is a text; an object names its kind and gives the fields of that reply:
+    `{"reply": "status", "code": 429, "retry_after": 3}`, `{"reply": "delay", "seconds": 2, "then": "hello"}`.
+    """
+    try:
+        items = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as a script: {error}", hint=_HINT) from error
+    if not isinstance(items, list):
+        raise ConfigError(f"{path} holds no list of replies", hint=_HINT)
+    replies = []
+    for number, item in enumerate(items, start=1):
+        try:
+            replies.append(_reply(item))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{path}, reply {number}: {error}", hint=_HINT) from error
+    return replies
+
+
+def _reply(item: Any) -> Reply:
+    kinds = {name.lower(): kind for name, kind in REPLY_KINDS.items()}
+    if isinstance(item, str):
+        item = {"reply": "text", "text": item}
+    if not isinstance(item, dict) or str(item.get("reply")).lower() not in kinds:
+        raise ValueError(f"{json.dumps(item)[:80]} is no reply; the kinds are: {', '.join(sorted(kinds))}")
+    fields = {name: value for name, value in item.items() if name != "reply"}
+    fields |= {name: _reply(fields[name]) for name in ("then", "of") if name in fields}
+    if "usage" in fields:
+        fields["usage"] = TokenUsage(**fields["usage"])
+    return checked(kinds[str(item["reply"]).lower()](**fields))

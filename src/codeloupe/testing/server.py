@@ -5,28 +5,49 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, assert_never
+
+from msgspec import Struct
 
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import TokenUsage
-from codeloupe.testing.auxiliary import bland_reply, is_auxiliary
-from codeloupe.testing.connections import Connections
-from codeloupe.testing.delivery import Exchange, send_document
-from codeloupe.testing.http_reading import HttpRequest
-from codeloupe.testing.recording import RecordedRequest, Recorder, record_of
-from codeloupe.testing.replies import Reply, Status, Text, checked
-from codeloupe.testing.routing import api_for, side_answer
-from codeloupe.testing.script import Script
+from codeloupe.testing.apis import Answer, Api, Ending, ToolCall, api_for, side_answer
+from codeloupe.testing.http import EVENTS, JSON, Connections, HttpRequest, head, send_document, send_whole
+from codeloupe.testing.recording import RecordedRequest, Recorder, bland_reply, record_of
+from codeloupe.testing.replies import (
+    Answered,
+    Cut,
+    Delay,
+    Empty,
+    Garbage,
+    Hang,
+    Json,
+    MaxTokens,
+    Refusal,
+    Reply,
+    Script,
+    Stall,
+    Status,
+    Text,
+    ToolUse,
+    checked,
+)
 
 DEFAULT_USAGE = TokenUsage(input_tokens=100, output_tokens=20)
 _BACKLOG = 1024
 _LAST_PORT = 65535
 _DEFAULT = Text("This is the stand-in server.")
 _EXHAUSTED = Status(400, "The script of the stand-in server has no reply left for this request.")
+STRUCTURED_TOOLS = ("StructuredOutput", "final_result")
+"""Tools by which a client asks for structured output: of the claude program and its SDK, and of pydantic-ai."""
+
+_CHUNKED = "transfer-encoding: chunked"
+_ENDINGS: dict[type[Answered], Ending] = {MaxTokens: Ending.MAX_TOKENS, Refusal: Ending.REFUSAL}
 _NO_OBJECT = Status(400, "The body of the request is no JSON object.")
 
 
@@ -137,13 +158,13 @@ class StandInServer:
 
     async def _answer(self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         api = api_for(request.method, request.target.partition("?")[0])
-        record = record_of(request, api="" if api is None else api.name, is_auxiliary=is_auxiliary)
+        record = record_of(request, api="" if api is None else api.name)
         with self._opened(record):
             if api is None:
                 code, document = side_answer(record)
                 send_document(writer, document, code=code, with_body=request.method != "HEAD")
                 return True
-            exchange = Exchange(
+            exchange = _Exchange(
                 api=api, request=record, number=next(self._numbers), usage=self._usage, reader=reader, writer=writer
             )
             return await exchange.deliver(self._choose(record))
@@ -171,3 +192,119 @@ class StandInServer:
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises is raised again by `stop`
             self._problem = self._problem or error
             return Status(400, f"The stand-in server has no reply: {error!r}")
+
+
+class _Exchange(Struct, frozen=True, kw_only=True):
+    """A request and the connection on which its answer goes back."""
+
+    api: Api
+    request: RecordedRequest
+    number: int
+    usage: TokenUsage
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def deliver(self, reply: Reply) -> bool:
+        """Send a reply; False when the connection is to be closed. Raises what the connection raises."""
+        match reply:
+            case Delay():
+                await asyncio.sleep(reply.seconds)
+                return await self.deliver(reply.then)
+            case Hang():
+                return await self._wait_for_client()
+            case Stall():
+                return await self._stall(reply)
+            case Cut():
+                return self._cut(reply)
+            case Status():
+                self._send_error(reply)
+            case Garbage():
+                send_whole(self.writer, reply.body.encode(), content_type=self._content_type())
+            case Empty():
+                send_whole(self.writer, b"", content_type=self._content_type())
+            case Text() | Json() | ToolUse() | MaxTokens() | Refusal():
+                self._send_answer(reply)
+            case _:
+                assert_never(reply)
+        await self.writer.drain()
+        return True
+
+    def _is_streamed(self) -> bool:
+        return self.api.is_streamed(self.request)
+
+    def _content_type(self) -> str:
+        return EVENTS if self._is_streamed() else JSON
+
+    def _send_error(self, status: Status) -> None:
+        if status.in_stream and self._is_streamed():
+            begun = b"".join(self.api.stream(self._answer(Text("An answer begins."))).begun)
+            self._write(head(EVENTS, _CHUNKED), _chunk(begun + self.api.error_event(status)), b"0\r\n\r\n")
+            return
+        retry_after = {} if status.retry_after is None else {"retry-after": f"{status.retry_after:g}"}
+        headers = {**retry_after, **status.headers}
+        send_whole(self.writer, json.dumps(self.api.error(status)).encode(), code=status.code, headers=headers)
+
+    def _send_answer(self, reply: Answered) -> None:
+        start, body = self._framed(self._answer(reply))
+        self._write(start, body, b"\r\n0\r\n\r\n" if self._is_streamed() else b"")
+
+    def _framed(self, answer: Answer) -> tuple[bytes, bytes]:
+        """What goes before the body, as if all of it followed, and the body."""
+        if self._is_streamed():
+            stream = self.api.stream(answer)
+            body = b"".join(stream.begun + stream.rest)
+            return head(EVENTS, _CHUNKED) + b"%x\r\n" % len(body), body
+        body = json.dumps(self.api.whole(answer)).encode()
+        return head(JSON, f"content-length: {len(body)}"), body
+
+    async def _stall(self, stall: Stall) -> bool:
+        answer = self._answer(Text(stall.after_text))
+        if self._is_streamed():
+            self._write(head(EVENTS, _CHUNKED), _chunk(b"".join(self.api.stream(answer).begun)))
+        else:
+            start, body = self._framed(answer)
+            self._write(start, body[: len(body) // 2])
+        return await self._wait_for_client()
+
+    def _cut(self, cut: Cut) -> bool:
+        if cut.after_bytes:
+            start, body = self._framed(self._answer(cut.of))
+            self._write(start, body[: min(cut.after_bytes, len(body) - 1)])
+        return False
+
+    async def _wait_for_client(self) -> bool:
+        """Wait until the client gives up."""
+        while await self.reader.read(65536):
+            pass
+        return False
+
+    def _write(self, *parts: bytes) -> None:
+        self.writer.write(b"".join(parts))
+
+    def _answer(self, reply: Answered) -> Answer:
+        tool = self._tool_call(reply)
+        text = (
+            ""
+            if isinstance(reply, Json) and tool
+            else json.dumps(reply.value)
+            if isinstance(reply, Json)
+            else reply.text
+        )
+        ending = Ending.TOOL if tool else _ENDINGS.get(type(reply), Ending.DONE)
+        usage, model = reply.usage or self.usage, self.api.model(self.request)
+        return Answer(number=self.number, model=model, text=text, ending=ending, usage=usage, tool=tool)
+
+    def _tool_call(self, reply: Answered) -> ToolCall | None:
+        match reply:
+            case ToolUse():
+                return ToolCall(name=reply.name, input=reply.input if isinstance(reply.input, str) else {**reply.input})
+            case Json(value=dict(), as_text=False):
+                offered = self.api.tools(self.request)
+                name = next((name for name in STRUCTURED_TOOLS if name in offered), None)
+                return ToolCall(name=name, input=reply.value) if name else None
+            case _:
+                return None
+
+
+def _chunk(body: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(body), body)

@@ -35,9 +35,8 @@ from codeloupe.model.agent_events import (
     TurnTaken,
 )
 from codeloupe.model.ports import Agent, AgentEventSink
-from codeloupe.testing.agent import ScriptedAgent
+from codeloupe.testing.agent import AgentStep, ScriptedAgent
 from codeloupe.testing.replies import Delay, Hang, Json, Text
-from codeloupe.testing.scripted_call import AgentStep
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 from tests.unit.agents.call_samples import made_up_token, overloaded, rate_limited, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing

@@ -9,8 +9,7 @@ from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, 
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.agent_events import AgentEvent, FellBack
 from codeloupe.model.ports import Agent
-from codeloupe.testing.agent import ScriptedAgent
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep, ScriptedAgent
 from tests.unit.agents.call_samples import overloaded, rate_limited, request, result
 
 MISSING = NotInstalled("the package is not here", agent="agent_sdk", hint="pip install it")

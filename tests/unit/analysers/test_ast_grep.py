@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.analysers import ast_grep
-from codeloupe.analysers.ast_grep import AstGrepAnalyser
+from codeloupe.analysers.ast_grep import AstGrepAnalyser, only_code
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
-from codeloupe.analysers.rules.php_code import only_code
 from codeloupe.errors import AnalyserFailed
 from codeloupe.model.finding import Severity
 from tests.program import PYTHON_HEADER

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.analysers.paths import is_prose_file, is_test_file, read_regular_file
+from codeloupe.analysers.interface import is_prose_file, is_test_file, read_regular_file
 from tests.rows import each
 
 

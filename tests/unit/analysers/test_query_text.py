@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from codeloupe.analysers.query_text import is_harmless_query
-from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, rows_of, rule_issues
+from codeloupe.analysers.ruff import Diagnostic, LineNumbers, is_harmless_query, rows_of, rule_issues
 from codeloupe.model.finding import Severity
 from tests.rows import each
 

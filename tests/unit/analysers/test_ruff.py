@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.ruff import RuffAnalyser
-from codeloupe.analysers.ruff_rules import ruff_rules
+from codeloupe.analysers.ruff import RuffAnalyser, ruff_rules
 from codeloupe.errors import ProcessTimedOut
 from codeloupe.model.finding import Severity
 from codeloupe.system.process import Command, inherited_environment, run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codeloupe.analysers.ruff_output import Diagnostic, LineNumbers, rule_issues
+from codeloupe.analysers.ruff import Diagnostic, LineNumbers, rule_issues
 from tests.rows import each
 
 

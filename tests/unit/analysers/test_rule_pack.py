@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from codeloupe.analysers import ast_grep as pack
 from codeloupe.analysers.ast_grep import AstGrepAnalyser
 from codeloupe.analysers.interface import AnalysisTarget, Issue
-from codeloupe.analysers.rules import pack
 from codeloupe.model.finding import Severity
 
 EXAMPLES = Path(__file__).parents[2] / "rule_examples"
@@ -147,7 +147,7 @@ def test_no_name_is_given_to_two_rules() -> None:
 
 
 def test_no_rule_file_and_no_example_is_unused() -> None:
-    root = Path(pack.__file__).parent
+    root = Path(pack.__file__).parent / "rules"
     used = {path.relative_to(root) for path in RULES.values()}
     assert {path.relative_to(root) for path in root.rglob("*.y*ml")} == used
     assert {path.relative_to(EXAMPLES) for path in EXAMPLES.rglob("*") if path.is_file()} == used

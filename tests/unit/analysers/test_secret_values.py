@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.analysers.secret_values import (
+from codeloupe.analysers.secret_detectors import (
     is_placeholder,
     is_reference,
     looks_random,

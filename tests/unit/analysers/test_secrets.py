@@ -407,7 +407,7 @@ sys.stdin = io.StringIO(json.dumps(asked))
 secrets_worker.main()
 print()
 clients = {"urllib3", "http.client", "ssl"} & set(sys.modules)
-print(json.dumps([hasattr(sys.modules["requests"], "get"), sorted(clients)]))
+print(json.dumps([hasattr(sys.modules.get("requests"), "get"), sorted(clients)]))
 """
     completed = python("-c", script)
 

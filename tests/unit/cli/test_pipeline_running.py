@@ -19,7 +19,7 @@ from codeloupe.model.pipeline import PipelineEvent, RunRecord
 from codeloupe.pipelines.run import RunOptions
 from codeloupe.store.runs import DirectoryRunStore
 from codeloupe.testing import ScriptedAgent, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 
 
 class Ended(NamedTuple):

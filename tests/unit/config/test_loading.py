@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from codeloupe.config.kinds import ARGUMENTS, COMMAND, SEVERITY
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings_from_disk
 from codeloupe.config.schema import KEYS, USER_KEYS, Settings, kind_of, plain_values
-from codeloupe.engine.experts.loading import load_experts
+from codeloupe.engine.experts import load_experts
 from codeloupe.errors import ConfigError
 from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity

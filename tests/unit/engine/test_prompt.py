@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import codeloupe.engine.prompt as prompt_module
-from codeloupe.engine.experts.loading import default_experts
+from codeloupe.engine.experts import default_experts
 from codeloupe.engine.prompt import (
     FINDINGS_SCHEMA,
     PROMPT_VERSION,

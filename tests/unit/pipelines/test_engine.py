@@ -12,7 +12,7 @@ from codeloupe.model.pipeline import PipelineEvent, RunRecord, StageState
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.pipelines.run import Pipeline, open_run_store
 from codeloupe.testing import Hang, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, HeldAgent, critique, failing, files_in, options, run, write_pipeline, writing
 
 S = StageState

@@ -17,7 +17,7 @@ from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecor
 from codeloupe.pipelines.run import Pipeline, open_run_store, resume_run
 from codeloupe.store.runs import DirectoryRunStore
 from codeloupe.testing import Hang, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, failing, options, resume, run, write_pipeline, writing
 
 S = StageState

@@ -14,7 +14,7 @@ from codeloupe.model.agent import AgentRequest
 from codeloupe.model.pipeline import Approval, CriticVerdict, Decision, StageRecord, StageState
 from codeloupe.pipelines.run import open_run_store
 from codeloupe.testing import Json, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 from tests.engine_pipelines import Cast, Ran, critique, failing, files_in, resume, run, write_pipeline, writing
 from tests.repository import GitRepository
 

@@ -13,7 +13,7 @@ from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.pipeline import CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.pipelines.gates import CriticGate, GateTask, critic_prompt, resource
 from codeloupe.testing import Json, ScriptedAgent, Text
-from codeloupe.testing.scripted_call import AgentStep
+from codeloupe.testing.agent import AgentStep
 
 GATE = GateDefinition(kind=GateKind.CRITIC)
 ANSWER: dict[str, Any] = {"summary": "so", "verdict": "PASS", "score": 80, "blockers": [], "fixes": []}

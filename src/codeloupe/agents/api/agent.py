@@ -16,12 +16,11 @@ from codeloupe.agents.api.services import COMPATIBLE, INSTALL, NAME, VENDORS, Pa
 from codeloupe.agents.calls.installed_package import installed_version
 from codeloupe.agents.calls.prompt_text import full_prompt
 from codeloupe.agents.calls.validation import validate
-from codeloupe.engine.parse.json_text import parsed
-from codeloupe.engine.parse.reasoning import behind_reasoning
 from codeloupe.errors import AgentError, InvalidRequest, NotLoggedIn, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, TurnTaken
 from codeloupe.model.ports import AgentEventSink
+from codeloupe.system.json_text import behind_reasoning, parsed
 
 LIMITS = AgentLimits(schema=True)
 _DISTRIBUTION = "pydantic-ai-slim"

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.plain_schema import fits, is_plain
 from codeloupe.agents.calls.schemas import SchemaError, validator_for, violation
-from codeloupe.engine.parse.json_text import candidates, parsed, refuse_unsound
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult
+from codeloupe.system.json_text import candidates, parsed, refuse_unsound
 
 
 def check_schema(schema: object) -> None:

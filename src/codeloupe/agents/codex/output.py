@@ -19,7 +19,6 @@ from codeloupe.agents.calls.strict_schema import strict_schema, without_fillers
 from codeloupe.agents.codex.failures import ended_without_result, failed
 from codeloupe.agents.codex.flags import SHELL, notes_on
 from codeloupe.agents.codex.program import CODEX, private_folder
-from codeloupe.engine.parse.json_text import parsed
 from codeloupe.errors import AgentError, InvalidRequest
 from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
 from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
-from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue
-from codeloupe.analysers.paths import is_test_file, read_regular_file
+from codeloupe.analysers.dataflow.meanings import Harm, meanings
+from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget, Issue, is_test_file, read_regular_file
 from codeloupe.errors import AnalyserFailed, OutputTooLarge, ProcessTimedOut, ProgramNotFound
 from codeloupe.system.process import Command, Completed, inherited_environment, run
 
@@ -38,13 +37,10 @@ class DataflowAnalyser:
     the one that runs now.
     """
 
+    name = _NAME
+
     def __init__(self, program: str | None = None) -> None:
         self._program = program
-
-    @property
-    def name(self) -> str:
-        """Its short name in reports."""
-        return _NAME
 
     def accepts(self, path: str) -> bool:
         """Whether the name is that of a Python file that is no test."""
@@ -152,7 +148,7 @@ def _report(rows: Sequence[dict[str, Any]]) -> AnalyserReport:
 
 
 def _issue(file: str, flow: dict[str, Any]) -> Issue:
-    meaning = MEANINGS[Harm(flow["harm"])]
+    meaning = meanings()[Harm(flow["harm"])]
     return Issue(
         file=file,
         line_start=flow["line"],

@@ -18,8 +18,7 @@ from codeloupe.analysers.dataflow.knowledge import (
     REQUEST_OBJECTS,
     STOPS_BY_NAME,
 )
-from codeloupe.analysers.dataflow.meanings import ALL_TEXT, Harm
-from codeloupe.analysers.dataflow.module import ClassNotes, Flow, ParameterSink, Summary
+from codeloupe.analysers.dataflow.meanings import ALL_TEXT, Harm, words
 from codeloupe.analysers.dataflow.sinks import UNSAFE_PARSER, Arguments, Sinks
 from codeloupe.analysers.dataflow.syntax import F_STRING
 from codeloupe.analysers.dataflow.values import (
@@ -27,7 +26,11 @@ from codeloupe.analysers.dataflow.values import (
     NOTHING_KNOWN,
     UNKNOWN,
     UPLOAD,
+    ClassNotes,
+    Flow,
     Origin,
+    ParameterSink,
+    Summary,
     Value,
     concatenate,
     constant,
@@ -39,30 +42,9 @@ from codeloupe.analysers.dataflow.values import (
     outside,
 )
 
-_NO_TEXT_METHODS = frozenset(
-    [
-        "isdigit",
-        "isalpha",
-        "isalnum",
-        "isnumeric",
-        "isdecimal",
-        "isidentifier",
-        "startswith",
-        "endswith",
-        "count",
-        "find",
-        "index",
-        "rfind",
-        "rindex",
-        "exists",
-        "is_file",
-        "is_dir",
-        "keys_count",
-        "hexdigest",
-        "digest",
-        "__len__",
-        "is_relative_to",
-    ]
+_NO_TEXT_METHODS = words(
+    "isdigit isalpha isalnum isnumeric isdecimal isidentifier startswith endswith count find index rfind rindex "
+    "exists is_file is_dir keys_count hexdigest digest __len__ is_relative_to"
 )
 _ARCHIVES = frozenset({"zipfile.ZipFile()", "tarfile.open()"})
 _MEMBERS = frozenset({"namelist", "infolist", "getnames", "getmembers"})

@@ -16,12 +16,14 @@ from codeloupe.analysers.dataflow.knowledge import (
     is_plain,
 )
 from codeloupe.analysers.dataflow.meanings import Harm
-from codeloupe.analysers.dataflow.module import ClassNotes, Notes, OverBudget
 from codeloupe.analysers.dataflow.values import (
     HARMLESS,
     NOTHING_KNOWN,
     UNKNOWN,
     UPLOAD,
+    ClassNotes,
+    Notes,
+    OverBudget,
     Value,
     concatenate,
     constant,

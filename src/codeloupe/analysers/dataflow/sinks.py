@@ -22,10 +22,11 @@ from codeloupe.analysers.dataflow.knowledge import (
     XPATH_TEXT,
 )
 from codeloupe.analysers.dataflow.meanings import Harm
-from codeloupe.analysers.dataflow.module import Flow, ParameterSink
 from codeloupe.analysers.dataflow.values import (
     NOTHING_KNOWN,
     UPLOAD,
+    Flow,
+    ParameterSink,
     Value,
     mix,
 )

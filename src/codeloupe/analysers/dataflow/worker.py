@@ -22,12 +22,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from codeloupe.analysers.dataflow.meanings import MEANINGS, Harm
-from codeloupe.analysers.dataflow.module import ClassNotes, Flow, Notes, OverBudget
+from codeloupe.analysers.dataflow.meanings import Harm, meanings
 from codeloupe.analysers.dataflow.reading import Reader
 from codeloupe.analysers.dataflow.syntax import parse
-from codeloupe.analysers.dataflow.values import NOTHING_KNOWN
-from codeloupe.analysers.paths import read_regular_file
+from codeloupe.analysers.dataflow.values import NOTHING_KNOWN, ClassNotes, Flow, Notes, OverBudget
+from codeloupe.analysers.interface import read_regular_file
 
 _MAX_BYTES = 1_500_000
 _DEEPEST = 3000
@@ -35,7 +34,6 @@ _MOST_FLOWS = 200
 _STEPS_A_CHARACTER = 4
 _LEAST_STEPS = 20_000
 _MOST_STEPS_NAMED = 4
-_WEAK_HASHES = ("md4", "md5", "sha", "sha1")
 
 
 def main() -> int:
@@ -134,7 +132,7 @@ def _told(flow: Flow, added: frozenset[int]) -> dict[str, Any]:
 
 
 def _body(flow: Flow) -> str:
-    why = MEANINGS[flow.harm].why
+    why = meanings()[flow.harm].why
     if not flow.source:
         return why
     steps = sorted({line for line in flow.lines if line not in (flow.line, flow.source_line)})[:_MOST_STEPS_NAMED]
@@ -153,10 +151,10 @@ def _quiet(notes: Notes) -> dict[int, list[str]]:
     quiet: dict[int, set[str]] = {line: set(codes) for line, codes in notes.quiet.items()}
     for line, harms in notes.harmless.items():
         for harm in harms - notes.doubtful.get(line, set()):
-            quiet.setdefault(line, set()).update(MEANINGS[harm].same_as)
+            quiet.setdefault(line, set()).update(meanings()[harm].same_as)
     for flow in notes.flows:
         for line in _lines(flow):
-            quiet.setdefault(line, set()).update(MEANINGS[flow.harm].same_as)
+            quiet.setdefault(line, set()).update(meanings()[flow.harm].same_as)
     return {line: sorted(codes) for line, codes in quiet.items() if codes}
 
 

@@ -3,52 +3,77 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import fcntl
+import hashlib
+import json
+import math
+import os
+import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.engine.external.gate import PROGRAM, Gate, Waited, checked_session_id, excluded
-from codeloupe.engine.external.gate_lock import gate_lock
-from codeloupe.engine.external.placing import place
-from codeloupe.engine.external.reply import (
+from codeloupe.engine.external.command import (
     FAILED,
     FATAL,
+    MAX_OUTPUT_BYTES,
     TIMEOUT,
     Failure,
     Reply,
-    could_not_run,
     failed,
+    found_program,
     outcome_of,
+    place,
+    replied,
     tail,
 )
 from codeloupe.engine.failures import INVALID_ANSWER
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.verdict import judge
-from codeloupe.errors import ProcessError, ProgramNotFound
+from codeloupe.errors import ProcessError, ProcessFailed, ProcessTimedOut
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, ReviewAnswer
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.system.directories import temporary_directory
-from codeloupe.system.process import find_program
+from codeloupe.system.process import Command, Completed, program_environment, run
 
-_log = logging.getLogger(__name__)
+PROGRAM = "review-gate"
 _ATTEMPTS = 2
 _RETRYABLE = {2, 3}
 _ACTIVE = "a review was active in this session already; it was resolved, and its result was not taken"
+_STALE = "a review of another change was left active; codeloupe starts its own"
 _ORDER = (Verdict.PASS, Verdict.NEEDS_WORK, Verdict.FAIL)
+_SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_GRACE_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+# Its reviewers are the vendors' programs; their keys and where their logins are is all that they get.
+_LOGIN_NAMES = (
+    *(
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_BASE_URL",
+        "CLAUDE_CODE_OAUTH_TOKEN",
+        "CLAUDE_CONFIG_DIR",
+    ),
+    *("OPENAI_API_KEY", "CODEX_API_KEY", "CODEX_HOME", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "GOOGLE_GEMINI_BASE_URL",
+)
+_VERDICTS = {0: (Verdict.PASS,), 1: (Verdict.FAIL, Verdict.NEEDS_WORK)}
+_UNFINISHED = ("timeout", "error", "no_reviewers")
 
 
 class GatePlace(Struct, frozen=True, kw_only=True):
     """Where the gate runs: the repository with the commits, and the directory for the lock between reviews.
 
     `session_id` is the session it keeps its state under, by default a new one. Raises ValueError for one that is no
-    plain name.
+    plain name: the gate makes a path of it.
     """
 
     repo: Path
@@ -56,8 +81,8 @@ class GatePlace(Struct, frozen=True, kw_only=True):
     session_id: str | None = None
 
     def __post_init__(self) -> None:
-        if self.session_id is not None:
-            checked_session_id(self.session_id)
+        if self.session_id is not None and not _SESSION_ID.fullmatch(self.session_id):
+            raise ValueError(f"{self.session_id!r} is not a session id: letters, digits, dots and dashes make one")
 
 
 class CerberusReviewer:
@@ -70,41 +95,33 @@ class CerberusReviewer:
     def __init__(self, program: str | None, arguments: Sequence[str], *, info: ReviewerInfo, place: GatePlace) -> None:
         self._program = program or PROGRAM
         self._arguments = tuple(arguments)
-        self._info = info
+        self.info = info
         self._place = place
-
-    @property
-    def info(self) -> ReviewerInfo:
-        """Its type and why it was chosen."""
-        return self._info
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the whole change in one run. Failures are in the outcome; only cancellation is raised."""
-        refusal = _refusal(task)
-        if refusal is not None:
-            return outcome_of(refusal, task, lane=self._info.type, usage=Usage(), emit=emit)
-        started = time.monotonic()
-        try:
-            reply = await self._ask(task, deadline=started + task.timeout_seconds)
-        except ProcessError as error:
-            reply = could_not_run(error)
-        except Exception as error:  # noqa: BLE001 - whatever its output leads to, it is this reviewer that failed
-            _log.warning("the reviewer %s failed", self._info.type, exc_info=True)
-            reply = failed(FAILED, f"unexpected error: {type(error).__name__}: {error}")
-        # How often it asks its agents, and what they cost, is not told.
-        usage = Usage(requests=1, unknown_costs=1, duration_seconds=time.monotonic() - started)
-        return outcome_of(reply, task, lane=self._info.type, usage=usage, emit=emit)
+        reply, usage = _refusal(task), Usage()
+        if reply is None:
+            started = time.monotonic()
+            reply = await replied(lambda: self._ask(task, deadline=started + task.timeout_seconds), self.info.type)
+            # How often it asks its agents, and what they cost, is not told.
+            usage = Usage(requests=1, unknown_costs=1, duration_seconds=time.monotonic() - started)
+        return outcome_of(reply, task, reviewer=self.info.type, usage=usage, emit=emit)
 
     async def _ask(self, task: ReviewTask, *, deadline: float) -> Reply:
-        program = _found(self._program)
-        repository = _root(self._place.repo)
-        gate = Gate(program, repository=repository, session_id=self._place.session_id, deadline=deadline)
+        hint = "install the Cerberus plugin, or set review_gate_path to its review-gate"
+        program = found_program(self._program, hint, program=PROGRAM)
+        here = self._place.repo.resolve()
+        # The gate takes patterns of files from where it is: the top of the work tree.
+        repository = next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
+        gate = _Gate(program, repository=repository, session_id=self._place.session_id, deadline=deadline)
         with _context_file(task.intent.context) as context:
-            arguments = (*excluded(_left_out(task)), *context, *self._arguments, *_selected(task.change.scope))
-            async with gate_lock(self._place.state_directory, repository, deadline=deadline):
+            # What is to be reviewed comes last: the gate takes any number of commits.
+            arguments = (*_left_out(task), *context, *self._arguments, *_selected(task.change.scope))
+            async with _lock(self._place.state_directory, repository, deadline=deadline):
                 return await self._attempts(gate, arguments, task)
 
-    async def _attempts(self, gate: Gate, arguments: tuple[str, ...], task: ReviewTask) -> Reply:
+    async def _attempts(self, gate: _Gate, arguments: tuple[str, ...], task: ReviewTask) -> Reply:
         notes: list[str] = []
         for attempt in range(1, _ATTEMPTS + 1):
             # In the second attempt the one that is active is our own, of the first.
@@ -116,65 +133,19 @@ class CerberusReviewer:
             waited = await gate.wait()
             if waited.exit_code not in _RETRYABLE or attempt == _ATTEMPTS:
                 return await asyncio.to_thread(self._read, waited, task, notes)
-            notes.append(f"the first attempt failed: {_failure(waited).reason}")
+            notes.append(f"the first attempt failed: {waited.failure().reason}")
         raise AssertionError("the last attempt returns")
 
-    def _read(self, waited: Waited, task: ReviewTask, notes: list[str]) -> Reply:
+    def _read(self, waited: _Waited, task: ReviewTask, notes: list[str]) -> Reply:
         told = (*notes, *waited.parse_errors)
         if not waited.document:
-            return Reply(failure=_failure(waited), notes=told, raw=waited.output)
+            return Reply(failure=waited.failure(), notes=told, raw=waited.output)
         # Reviewers of the gate that failed are told of as notes: the others made its verdict.
         answer = read_review_answer("", structured={**waited.document, "parse_errors": []})
-        findings = place(answer.findings, task, reviewer=self._info.type)
+        findings = place(answer.findings, task, reviewer=self.info.type)
         failure = _unexplained(waited, answer, findings)
         raw = waited.output if failure is not None else ""
         return Reply(findings=findings, failure=failure, notes=(*told, *answer.dropped), raw=raw)
-
-
-def _failure(waited: Waited) -> Failure:
-    """What an ending without a verdict means."""
-    match waited.exit_code:
-        case 0 | 1 if not waited.document:
-            return Failure(INVALID_ANSWER, f"invalid json: exit code {waited.exit_code}, but no JSON document")
-        case 0 | 1:
-            said, status = waited.document.get("consensus_verdict"), waited.document.get("status")
-            agree = f"its exit code {waited.exit_code} and its verdict {said!r} (status {status!r}) do not agree"
-            return Failure(FAILED, agree)
-        case 2:
-            return Failure(
-                INVALID_ANSWER, f"invalid answer: the gate could not read what its reviewers said{_because(waited)}"
-            )
-        case 3:
-            return Failure(TIMEOUT, TIMEOUT, "its reviewers did not finish in time (raise the time limit)")
-        case 4:
-            return Failure(FATAL, f"the gate has no reviewers (install claude, codex or gemini){_because(waited)}")
-        case 5:
-            return Failure(FATAL, f"the gate had an internal error{_because(waited)}")
-        case _:
-            return Failure(FAILED, f"the gate ended with exit code {waited.exit_code}{_because(waited)}")
-
-
-def _because(waited: Waited) -> str:
-    words = "; ".join(waited.parse_errors) or tail(waited.stderr)
-    return f": {words}" if words else ""
-
-
-def _unexplained(waited: Waited, answer: ReviewAnswer, findings: tuple[Finding, ...]) -> Failure | None:
-    """Why a document must not count as a whole review, or None.
-
-    A verdict may be due to findings that could not be read or placed; it must not be lost with them.
-    """
-    verdict = waited.verdict
-    if verdict is None:
-        return _failure(waited)
-    if answer.problem is not None:
-        return Failure(INVALID_ANSWER, answer.problem)
-    judged = judge(findings, complete=True)
-    if _ORDER.index(verdict) > _ORDER.index(judged):
-        return Failure(
-            FAILED, f"its verdict is {verdict.value}, but its findings on reviewed files give {judged.value}"
-        )
-    return None
 
 
 def _refusal(task: ReviewTask) -> Reply | None:
@@ -185,45 +156,26 @@ def _refusal(task: ReviewTask) -> Reply | None:
             " (choose another reviewer_type)",
         )
     scope = task.change.scope
-    if scope.head is None:
-        base = scope.base[:12] if scope.base else "BASE"
-        return failed(
-            FAILED,
-            f"the gate reviews commits only, and this is {scope.description} (commit it, then review {base}..HEAD)",
-        )
-    return None
+    if scope.head is not None:
+        return None
+    base = scope.base[:12] if scope.base else "BASE"
+    why = f"the gate reviews commits only, and this is {scope.description} (commit it, then review {base}..HEAD)"
+    return failed(FAILED, why)
 
 
 def _selected(scope: Scope) -> tuple[str, ...]:
-    """What is to be reviewed, in object names alone. The last arguments: the gate takes any number of commits."""
     head = scope.head or ""
-    if scope.kind is ScopeKind.COMMIT or scope.base is None:
-        return ("--commit", head)
-    return (f"{scope.base}..{head}",)
+    is_commit = scope.kind is ScopeKind.COMMIT or scope.base is None
+    return ("--commit", head) if is_commit else (f"{scope.base}..{head}",)
 
 
-def _left_out(task: ReviewTask) -> list[str]:
-    """Files of the change that are not to be reviewed, under both of their names."""
+def _left_out(task: ReviewTask) -> Iterator[str]:
+    """Arguments that keep files of the change out, under both of their names; each pattern means that file alone."""
     wanted = {name for file in task.files for name in (file.old_path, file.new_path)}
     names = dict.fromkeys(name for file in task.change.files for name in (file.old_path, file.new_path) if name)
-    return [name for name in names if name not in wanted]
-
-
-def _found(name: str) -> str:
-    found = find_program(name)
-    if found is None:
-        raise ProgramNotFound(
-            f"there is no program {name}",
-            program=PROGRAM,
-            hint="install the Cerberus plugin, or set review_gate_path to its review-gate",
-        )
-    return str(Path(found).absolute())
-
-
-def _root(repo: Path) -> Path:
-    """The top of the work tree: the gate takes patterns of files from where it is."""
-    here = repo.resolve()
-    return next((place for place in (here, *here.parents) if (place / ".git").exists()), here)
+    for name in names:
+        if name not in wanted:
+            yield from ("--exclude", re.sub(r"([*?\[\\])", r"\\\1", name))
 
 
 @contextmanager
@@ -236,3 +188,189 @@ def _context_file(context: str) -> Iterator[tuple[str, ...]]:
         file = directory / "context.md"
         file.write_text(context, encoding="utf-8", errors="replace")
         yield ("--context-file", str(file))
+
+
+def _unexplained(waited: _Waited, answer: ReviewAnswer, findings: tuple[Finding, ...]) -> Failure | None:
+    """Why a document must not count as a whole review, or None.
+
+    A verdict may be due to findings that could not be read or placed; it must not be lost with them.
+    """
+    verdict = waited.verdict
+    if verdict is None:
+        return waited.failure()
+    if answer.problem is not None:
+        return Failure(INVALID_ANSWER, answer.problem)
+    judged = judge(findings, complete=True)
+    if _ORDER.index(verdict) <= _ORDER.index(judged):
+        return None
+    return Failure(FAILED, f"its verdict is {verdict.value}, but its findings on reviewed files give {judged.value}")
+
+
+class _Waited(Struct, frozen=True):
+    """How waiting ended: the exit code, and the document that was printed; empty when there was none."""
+
+    exit_code: int
+    document: Mapping[str, Any]
+    output: str
+    stderr: str = ""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict when the exit code and the document agree on one, else None."""
+        said = self.document.get("consensus_verdict")
+        if self.document.get("status") in _UNFINISHED:
+            return None
+        return next((verdict for verdict in _VERDICTS.get(self.exit_code, ()) if verdict.value == said), None)
+
+    @property
+    def parse_errors(self) -> tuple[str, ...]:
+        """What the gate says about reviewers whose answers it could not use."""
+        listed = self.document.get("parse_errors")
+        return tuple(
+            ": ".join(str(item[key]) for key in ("reviewer", "error", "details") if item.get(key))
+            if isinstance(item, dict)
+            else str(item)
+            for item in (listed if isinstance(listed, list) else ())
+        )
+
+    def failure(self) -> Failure:
+        """What an ending without a verdict means."""
+        code = self.exit_code
+        words = "; ".join(self.parse_errors) or tail(self.stderr)
+        because = f": {words}" if words else ""
+        match code:
+            case 0 | 1 if not self.document:
+                return Failure(INVALID_ANSWER, f"invalid json: exit code {code}, but no JSON document")
+            case 0 | 1:
+                said, status = self.document.get("consensus_verdict"), self.document.get("status")
+                return Failure(
+                    FAILED, f"its exit code {code} and its verdict {said!r} (status {status!r}) do not agree"
+                )
+            case 2:
+                unread = "invalid answer: the gate could not read what its reviewers said"
+                return Failure(INVALID_ANSWER, f"{unread}{because}")
+            case 3:
+                return Failure(TIMEOUT, TIMEOUT, "its reviewers did not finish in time (raise the time limit)")
+            case 4:
+                return Failure(FATAL, f"the gate has no reviewers (install claude, codex or gemini){because}")
+            case 5:
+                return Failure(FATAL, f"the gate had an internal error{because}")
+        return Failure(FAILED, f"the gate ended with exit code {code}{because}")
+
+
+class _Gate:
+    """The review-gate for one session. Its own reviewers go on when a call is cut short.
+
+    Every call is given until `deadline`, of the monotonic clock. Raises ProcessTimedOut at the deadline, and other
+    kinds of ProcessError when the program does not run.
+    """
+
+    def __init__(self, program: str, *, repository: Path, session_id: str | None, deadline: float) -> None:
+        self._program = program
+        self._repository = repository
+        self._session_id = session_id or str(uuid.uuid4())
+        self._deadline = deadline
+
+    async def spawn(self, arguments: Iterable[str]) -> bool:
+        """Start a review; False when one is active in this session already. Raises ProcessFailed when it refuses."""
+        completed = await self._run(("spawn-code-review", "--max-rounds", "0", *arguments))
+        if completed.exit_code == 0:
+            return True
+        if "already active" in _said(completed).lower():
+            return False
+        said = tail(_said(completed)) or "it said nothing"
+        raise ProcessFailed(
+            f"{PROGRAM} did not start the review, exit code {completed.exit_code}: {said}",
+            program=PROGRAM,
+            exit_code=completed.exit_code,
+        )
+
+    async def resolve(self) -> None:
+        """End the review that is active in this session, whosever it is. Raises ProcessFailed when it cannot be."""
+        completed = await self._run(("resolve", "--reason", _STALE))
+        if completed.exit_code != 0:
+            raise ProcessFailed(
+                f"another review is active in this session of the {PROGRAM}, and it could not be resolved:"
+                f" {tail(_said(completed)) or 'it said nothing'}",
+                program=PROGRAM,
+                exit_code=completed.exit_code,
+                hint=f"run `{PROGRAM} resolve`, or give another session",
+            )
+
+    async def wait(self) -> _Waited:
+        """Wait for the review to end, for as long as the caller gives, and end it for good."""
+        timeout = str(math.ceil(self._seconds_left()))
+        words = ("--json", "--finalize", "--session-id", self._session_id, "--timeout", timeout)
+        # A little longer than the gate itself waits, so that it can say what it has.
+        completed = await self._run(("wait", *words), grace=_GRACE_SECONDS)
+        output = completed.stdout.decode("utf-8", "replace")
+        try:
+            document = json.loads(output)
+        except (ValueError, RecursionError):
+            document = {}
+        return _Waited(completed.exit_code, document if isinstance(document, dict) else {}, output, completed.stderr)
+
+    async def _run(self, argv: tuple[str, ...], *, grace: float = 0) -> Completed:
+        # Not `stream`: what is left running by a start are the gate's reviewers, and `stream` would end them.
+        return await run(
+            Command(
+                argv=(self._program, *argv),
+                cwd=self._repository,
+                environment=program_environment(_LOGIN_NAMES, {"CLAUDE_SESSION_ID": self._session_id}),
+                timeout_seconds=self._seconds_left() + grace,
+                max_output_bytes=MAX_OUTPUT_BYTES,
+            )
+        )
+
+    def _seconds_left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise ProcessTimedOut(f"{PROGRAM} had no time left", program=PROGRAM, hint="raise the time limit")
+        return left
+
+
+def _said(completed: Completed) -> str:
+    return f"{completed.stderr}\n{completed.stdout.decode('utf-8', 'replace')}"
+
+
+@asynccontextmanager
+async def _lock(state_directory: Path, repository: Path, *, deadline: float) -> AsyncIterator[None]:
+    """Hold the lock of a repository, against other processes and against other reviews in this one.
+
+    Reviews that share the gate's state must not overlap. The system lets the lock go when this process ends, however
+    that happens. Raises ProcessTimedOut when another review holds it until the deadline (of the monotonic clock), and
+    ProcessError when there can be no lock.
+    """
+    # The gate keeps its state by the path of the repository.
+    name = hashlib.sha256(os.fsencode(repository.resolve())).hexdigest()[:16]
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(state_directory / f"{PROGRAM}-{name}.lock", flags, 0o600)
+    except OSError as error:
+        raise ProcessError(
+            f"no lock can be made in {state_directory}, so another review may be running ({error.strerror})",
+            program=PROGRAM,
+            hint="set CODELOUPE_HOME to a directory that may be written",
+        ) from error
+    try:
+        while not _is_taken(descriptor):
+            if time.monotonic() >= deadline:
+                raise ProcessTimedOut(
+                    f"another review of {repository} by the {PROGRAM} did not end in time",
+                    program=PROGRAM,
+                    hint="wait for it, or raise the time limit",
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_taken(descriptor: int) -> bool:
+    """Whether the lock is ours now. It belongs to this opening of the file, so we exclude ourselves as well."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

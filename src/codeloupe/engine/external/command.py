@@ -1,30 +1,140 @@
-"""Any program as a reviewer: a unified diff on stdin, findings on stdout."""
+"""Any program as a reviewer: a unified diff on stdin, findings on stdout.
+
+Also what all external reviewers share: their replies, the placing of what they claim, and the outcome. What they print
+is read like any model's answer, and believed as little.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from codeloupe.engine.external.placing import place
-from codeloupe.engine.external.reply import FAILED, Failure, Reply, could_not_run, failed, outcome_of, tail
-from codeloupe.engine.external.unified_diff import unified_diff
-from codeloupe.engine.failures import INVALID_ANSWER
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.engine.anchor import Anchorer, Origin
+from codeloupe.engine.failures import INVALID_ANSWER, shortened
 from codeloupe.engine.parse.review_answer import read_review_answer
-from codeloupe.errors import ProcessError, ProgramNotFound
-from codeloupe.model.finding import ReviewAnswer
+from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.stated_lines import StatedLines
+from codeloupe.errors import ProcessError, ProcessTimedOut, ProgramNotFound
+from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.model.events import LaneFinished, Warned
+from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer, Source
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
-from codeloupe.model.review import ReviewerInfo, Verdict
+from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, Verdict
 from codeloupe.model.usage import Usage
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, find_program, program_environment
+from codeloupe.system.redaction import redact
 from codeloupe.system.streaming import stream
 
+TIMEOUT = "timeout"
+FATAL = "fatal"
+FAILED = "external_failed"
+MAX_OUTPUT_BYTES = 16 * 1024 * 1024
+_MOST_NOTES = 20
+_DETAIL_CHARACTERS = 64 * 1024
 _log = logging.getLogger(__name__)
-_MAX_OUTPUT_BYTES = 16 * 1024 * 1024
+
+
+class Failure(Struct, frozen=True):
+    """Why nothing, or not everything, came of it. `kind` is a short stable word, `reason` the phrase for coverage.
+
+    `words` says more than the reason where there is more to say.
+    """
+
+    kind: str
+    reason: str
+    words: str = ""
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """Findings, what is missing, and what else is worth telling. `raw` is the output that could not be read."""
+
+    findings: tuple[Finding, ...] = ()
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()
+    raw: str = ""
+
+
+def failed(kind: str, reason: str) -> Reply:
+    """A reply without findings."""
+    return Reply(failure=Failure(kind, reason))
+
+
+async def replied(asked: Callable[[], Awaitable[Reply]], reviewer: str) -> Reply:
+    """The reply of a program, also when it did not start, did not end, or its output broke something."""
+    try:
+        return await asked()
+    except ProcessError as error:
+        words = f"{error.message} ({error.hint})" if error.hint else error.message
+        if isinstance(error, ProcessTimedOut):
+            return Reply(failure=Failure(TIMEOUT, TIMEOUT, words))
+        # Trying again does not install a program.
+        return failed(FATAL if isinstance(error, ProgramNotFound) else FAILED, words)
+    except Exception as error:  # noqa: BLE001 - whatever its output leads to, it is this reviewer that failed
+        _log.warning("the reviewer %s failed", reviewer, exc_info=True)
+        return failed(FAILED, f"unexpected error: {type(error).__name__}: {error}")
+
+
+def tail(text: str, most: int = 400) -> str:
+    """The last words of a program on one line, without secrets."""
+    line = " ".join(redact(text).split())
+    return line if len(line) <= most else f"... {line[-most:]}"
+
+
+def found_program(name: str, hint: str, *, program: str = "") -> str:
+    """The absolute path of a program: it is started in the reviewed tree, not where we are. Raises ProgramNotFound."""
+    found = find_program(name)
+    if found is None:
+        raise ProgramNotFound(f"there is no program {name}", program=program or name, hint=hint)
+    return str(Path(found).absolute())
+
+
+def outcome_of(reply: Reply, task: ReviewTask, *, reviewer: str, usage: Usage, emit: EventSink) -> ReviewerOutcome:
+    """The outcome of the one unit that the whole change is to an external reviewer; tells how it ended."""
+    files = tuple(file.path for file in task.files)
+    units: tuple[FailedUnit, ...] = ()
+    left = len(reply.notes) - _MOST_NOTES
+    notes = reply.notes if left <= 0 else (*reply.notes[:_MOST_NOTES], f"and {left:,} more like these")
+    errors = [ReviewError("external_note", f"{reviewer}: {shortened(redact(note))}") for note in notes]
+    for note in errors:
+        emit(Warned(note.message))
+    reason: str | None = None
+    if reply.failure is not None:
+        reason = shortened(redact(reply.failure.reason))
+        units = (FailedUnit(reviewer, files, reason),)
+        words = shortened(redact(reply.failure.words or reply.failure.reason))
+        raw, more = reply.raw[:_DETAIL_CHARACTERS], len(reply.raw) - _DETAIL_CHARACTERS
+        detail = redact(f"{raw}\n[... {more:,} more characters ...]" if more > 0 else raw)
+        errors.append(ReviewError(reply.failure.kind, f"{reviewer} could not review: {words}", detail))
+    emit(LaneFinished(reviewer, len(reply.findings), usage.duration_seconds, reason))
+    unreviewed = frozenset(files) if units and not reply.findings else frozenset()
+    return ReviewerOutcome(reply.findings, 1, units, tuple(errors), usage, unreviewed)
+
+
+def place(claims: Iterable[ClaimedFinding], task: ReviewTask, *, reviewer: str) -> tuple[Finding, ...]:
+    """The claims as findings on lines of the reviewed files, in their order.
+
+    Linters and gates name lines and quote nothing: such a claim is taken at its word when the file has that line. One
+    whose place cannot be found is kept and says so.
+    """
+    text = TextReader(task)
+    anchorer = Anchorer(task.files, text.read, mask=redact)
+    lines = StatedLines(task, text, mask=redact, only_shown=False)
+    paths = tuple(file.path for file in task.files)
+    findings = []
+    for claim in claims:
+        name = f"{reviewer}/{claim.reviewer}" if claim.reviewer else reviewer
+        origin = Origin(reviewer=name, source=Source.EXTERNAL)
+        findings.append(lines.believe(claim, anchorer.place(claim, origin, unit_files=paths)))
+    return tuple(findings)
 
 
 class CommandReviewer:
@@ -48,77 +158,65 @@ class CommandReviewer:
         if not argv or not argv[0]:
             raise ValueError("a command has at least the name of a program")
         self._argv = tuple(argv)
-        self._info = info
+        self.info = info
         self._silence_is_clean = silence_is_clean
         self._environment_names = tuple(environment_names)
-
-    @property
-    def info(self) -> ReviewerInfo:
-        """Its type and why it was chosen."""
-        return self._info
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
         """Review the whole change in one run. Failures are in the outcome; only cancellation is raised."""
         started = time.monotonic()
-        try:
+
+        async def ask() -> Reply:
             completed = await self._run(task)
             # Reading takes time that the event loop should not wait for when there is much of it.
-            reply = await asyncio.to_thread(self._read, completed, task)
-        except ProcessError as error:
-            reply = could_not_run(error)
-        except Exception as error:  # noqa: BLE001 - whatever its output leads to, it is this reviewer that failed
-            _log.warning("the reviewer %s failed", self._info.type, exc_info=True)
-            reply = failed(FAILED, f"unexpected error: {type(error).__name__}: {error}")
+            return await asyncio.to_thread(self._read, completed, task)
+
+        reply = await replied(ask, self.info.type)
         usage = Usage(duration_seconds=time.monotonic() - started)
-        return outcome_of(reply, task, lane=self._info.type, usage=usage, emit=emit)
+        return outcome_of(reply, task, reviewer=self.info.type, usage=usage, emit=emit)
 
     async def _run(self, task: ReviewTask) -> Completed:
-        program = self._program(trusted=task.trusted)
+        name = self._argv[0]
+        if "/" in name and not Path(name).is_absolute() and not task.trusted:
+            raise ProcessError(
+                f"{name} is a relative path, which may lead into the untrusted change",
+                program=name,
+                hint="name the program by an absolute path, or by a name on the PATH",
+            )
+        program = found_program(name, "install it, or name it by an absolute path")
         with _directory(task) as directory:
             command = Command(
                 argv=(program, *self._argv[1:]),
                 cwd=directory,
                 environment=program_environment(self._environment_names),
                 timeout_seconds=task.timeout_seconds,
-                max_output_bytes=_MAX_OUTPUT_BYTES,
+                max_output_bytes=MAX_OUTPUT_BYTES,
                 stdin=unified_diff(task.files),
             )
             return await stream(command)
 
-    def _program(self, *, trusted: bool) -> str:
-        name = self._argv[0]
-        if "/" in name and not Path(name).is_absolute() and not trusted:
-            raise ProcessError(
-                f"{name} is a relative path, which may lead into the untrusted change",
-                program=name,
-                hint="name the program by an absolute path, or by a name on the PATH",
-            )
-        found = find_program(name)
-        if found is None:
-            raise ProgramNotFound(
-                f"there is no program {name}", program=name, hint="install it, or name it by an absolute path"
-            )
-        # It is started in the reviewed tree, not where we are.
-        return str(Path(found).absolute())
-
     def _read(self, completed: Completed, task: ReviewTask) -> Reply:
         if completed.stdout_truncated:
-            return failed(FAILED, f"it wrote more than {_MAX_OUTPUT_BYTES:,} bytes, so its output is not whole")
+            return failed(FAILED, f"it wrote more than {MAX_OUTPUT_BYTES:,} bytes, so its output is not whole")
         output = completed.stdout.decode("utf-8", "replace")
         if not output.strip():
-            return self._read_silence(completed)
+            if completed.exit_code != 0:
+                return failed(FAILED, _ending(completed))
+            return Reply() if self._silence_is_clean else failed(INVALID_ANSWER, "empty output")
         answer = read_review_answer(output, from_program=True)
-        findings = place(answer.findings, task, reviewer=self._info.type)
+        findings = place(answer.findings, task, reviewer=self.info.type)
         problem = _problem(completed, answer, can_block=any(finding.can_block for finding in findings))
-        raw = output if problem is not None else ""
-        return Reply(findings=findings, failure=problem, notes=answer.dropped, raw=raw)
+        return Reply(findings=findings, failure=problem, notes=answer.dropped, raw=output if problem else "")
 
-    def _read_silence(self, completed: Completed) -> Reply:
-        if completed.exit_code != 0:
-            return failed(FAILED, _ending(completed))
-        if self._silence_is_clean:
-            return Reply()
-        return failed(INVALID_ANSWER, "empty output")
+
+@contextmanager
+def _directory(task: ReviewTask) -> Iterator[Path]:
+    """Where a command runs. Programs read settings from where they are, and those of strangers may run anything."""
+    if task.trusted:
+        yield task.tree or task.snapshot
+        return
+    with temporary_directory() as directory:
+        yield directory
 
 
 def _problem(completed: Completed, answer: ReviewAnswer, *, can_block: bool) -> Failure | None:
@@ -141,11 +239,86 @@ def _ending(completed: Completed) -> str:
     return f"it ended with {how}: {words}" if words else f"it ended with {how}"
 
 
-@contextmanager
-def _directory(task: ReviewTask) -> Iterator[Path]:
-    """Where a command runs. Programs read settings from where they are, and those of strangers may run anything."""
-    if task.trusted:
-        yield task.tree or task.snapshot
+_USUAL_MODE = "100644"
+_LETTERS = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
+
+
+def unified_diff(files: Iterable[FileChange]) -> bytes:
+    """The diff of some files, in their order, as `git diff --text` would print it; empty for none.
+
+    The hunks are git's own bytes. Names are quoted as git quotes them, so that a program that reads git's diffs reads
+    these, whatever a file is called.
+    """
+    return b"".join(piece for file in files for section in _sections(file) for piece in _pieces(section))
+
+
+def quoted(name: bytes) -> bytes:
+    """A name as git writes it: between quotes, with escapes, where a byte of it is special."""
+    if all(0x20 <= byte < 0x7F and byte not in b'"\\' for byte in name):
+        return name
+    escaped = (
+        b"\\" + _LETTERS[byte].encode()
+        if byte in _LETTERS
+        else bytes((byte,))
+        if 0x20 <= byte < 0x7F
+        else b"\\%03o" % byte
+        for byte in name
+    )
+    return b'"%s"' % b"".join(escaped)
+
+
+def _sections(file: FileChange) -> Iterator[FileChange]:
+    """The file itself; one that changed its type is deleted and created again, as git tells it."""
+    if file.status is not FileStatus.TYPE_CHANGED:
+        yield file
         return
-    with temporary_directory() as directory:
-        yield directory
+    bare = replace(file, counts=None, similarity=None)
+    hunks = tuple(hunk for hunk in file.hunks if not hunk.new_lines)
+    yield replace(bare, status=FileStatus.DELETED, new_path=None, new_mode=None, new_blob=None, hunks=hunks)
+    hunks = tuple(hunk for hunk in file.hunks if not hunk.old_lines)
+    yield replace(bare, status=FileStatus.ADDED, old_path=None, old_mode=None, old_blob=None, hunks=hunks)
+
+
+def _pieces(file: FileChange) -> Iterator[bytes]:
+    old, new = os.fsencode(file.old_path or file.path), os.fsencode(file.new_path or file.path)
+    before, after = quoted(b"a/" + old), quoted(b"b/" + new)
+    yield b"diff --git %s %s\n" % (before, after)
+    for line in _header_lines(file, quoted(old), quoted(new)):
+        yield line + b"\n"
+    names = [
+        before if file.old_path is not None else b"/dev/null",
+        after if file.new_path is not None else b"/dev/null",
+    ]
+    if file.hunks:
+        # A name with a space in it ends with a tab, so that its end can be told.
+        yield b"--- %s\n+++ %s\n" % tuple(name + b"\t" if b" " in name else name for name in names)
+        for hunk in file.hunks:
+            extents = ((hunk.old_start, hunk.old_lines), (hunk.new_start, hunk.new_lines))
+            where = [b"%d" % start if lines == 1 else b"%d,%d" % (start, lines) for start, lines in extents]
+            section = f" {hunk.section}".encode("utf-8", "replace") if hunk.section else b""
+            yield b"@@ -%s +%s @@%s\n" % (*where, section)
+            yield hunk.body if hunk.body.endswith(b"\n") else hunk.body + b"\n"
+    elif file.binary:
+        yield b"Binary files %s and %s differ\n" % tuple(names)
+
+
+def _header_lines(file: FileChange, old: bytes, new: bytes) -> Iterator[bytes]:
+    old_mode, new_mode = (file.old_mode or "").encode(), (file.new_mode or "").encode()
+    if file.status is FileStatus.ADDED:
+        yield b"new file mode " + (new_mode or _USUAL_MODE.encode())
+    elif file.status is FileStatus.DELETED:
+        yield b"deleted file mode " + (old_mode or _USUAL_MODE.encode())
+    elif old_mode and new_mode and old_mode != new_mode:
+        yield b"old mode " + old_mode
+        yield b"new mode " + new_mode
+    if file.status in (FileStatus.RENAMED, FileStatus.COPIED):
+        word = b"rename" if file.status is FileStatus.RENAMED else b"copy"
+        if file.similarity is not None:
+            yield b"similarity index %d%%" % file.similarity
+        yield word + b" from " + old
+        yield word + b" to " + new
+    if file.old_blob != file.new_blob:
+        nothing = "0" * len(file.old_blob or file.new_blob or "")
+        line = f"index {file.old_blob or nothing}..{file.new_blob or nothing}"
+        same_mode = file.old_mode is not None and file.old_mode == file.new_mode
+        yield (f"{line} {file.new_mode}" if same_mode else line).encode("ascii")

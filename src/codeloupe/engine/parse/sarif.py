@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from codeloupe.engine.parse.fields import Fields
-from codeloupe.engine.parse.finding_item import UnreadableItem, findings_of, first_reason, title_and_body
-from codeloupe.engine.parse.flaws import flaw_of
-from codeloupe.engine.parse.places import span
-from codeloupe.engine.parse.reasons import invalid_json, missing_field, shown
+from msgspec.structs import replace
+
+from codeloupe.engine.parse.items import (
+    MAX_EVIDENCE_CHARACTERS,
+    MAX_NAME_CHARACTERS,
+    MAX_PATH_CHARACTERS,
+    Fields,
+    UnreadableItem,
+    answer_of,
+    invalid_json,
+    missing_field,
+    shown,
+    span,
+    title_and_body,
+)
+from codeloupe.engine.parse.loose_json import flaw_of
 from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
 
 _LEVELS = {"error": Severity.HIGH, "warning": Severity.MEDIUM, "note": Severity.LOW, "none": Severity.LOW}
-_DEFAULT_LEVEL = "warning"
 _NO_FAILURES = ("pass", "notApplicable", "informational")
-_MAX_NAME_CHARACTERS = 200
-_MAX_PATH_CHARACTERS = 4096
-_MAX_SNIPPET_CHARACTERS = 10_000
 
 
 def looks_like_sarif(value: Mapping[str, Any]) -> bool:
@@ -35,13 +42,30 @@ def read_sarif(document: Mapping[str, Any]) -> ReviewAnswer:
     A run without results, and one that says it failed, is a problem.
     """
     runs = [_object(run) for run in document["runs"]]
-    results = [(result, rules) for run in runs for rules in [_Rules(run)] for result in _failures(run)]
-    open_results = [(result, rules) for result, rules in results if not _is_suppressed(result)]
-    suppressed = len(results) - len(open_results)
-    found, dropped = findings_of(open_results, lambda pair: _finding(*pair))
-    problem = _problem(document, runs) or (None if found else first_reason(dropped))
-    summary = f"{suppressed:,} suppressed results" if suppressed else ""
-    return ReviewAnswer(findings=tuple(found), dropped=tuple(dropped), problem=problem, summary=summary)
+    open_results: list[tuple[Any, str | None]] = []
+    suppressed = 0
+    for run in runs:
+        levels = _default_levels(run)
+        for result in _list(run.get("results")):
+            fields = _object(result)
+            suppressions = [_object(one) for one in _list(fields.get("suppressions"))]
+            if fields.get("kind") in _NO_FAILURES:
+                continue
+            if suppressions and all(one.get("status", "accepted") == "accepted" for one in suppressions):
+                suppressed += 1
+            else:
+                # Without the end of the run, a rule's own level may be missing.
+                default = None if flaw_of(run) else "warning"
+                open_results.append((result, levels.get(_rule(Fields(fields)), default)))
+    answer = answer_of(open_results, problem=_problem(document, runs), read=lambda pair: _finding(*pair))
+    return replace(answer, summary=f"{suppressed:,} suppressed results" if suppressed else "")
+
+
+def _default_levels(run: Mapping[str, Any]) -> dict[str, str]:
+    """The level of results that state none, by rule."""
+    rules = [_object(rule) for rule in _list(_object(_object(run.get("tool")).get("driver")).get("rules"))]
+    levels = {str(rule.get("id")): _object(rule.get("defaultConfiguration")).get("level") for rule in rules}
+    return {rule: level for rule, level in levels.items() if isinstance(level, str)}
 
 
 def _problem(document: Mapping[str, Any], runs: list[Mapping[str, Any]]) -> str | None:
@@ -59,79 +83,38 @@ def _problem(document: Mapping[str, Any], runs: list[Mapping[str, Any]]) -> str 
     return None
 
 
-def _failures(run: Mapping[str, Any]) -> Iterator[Any]:
-    for result in _list(run.get("results")):
-        if _object(result).get("kind") not in _NO_FAILURES:
-            yield result
-
-
-def _is_suppressed(result: Any) -> bool:
-    suppressions = _list(_object(result).get("suppressions"))
-    return bool(suppressions) and all(_object(one).get("status", "accepted") == "accepted" for one in suppressions)
-
-
-class _Rules:
-    """The rules of a run by name. `is_whole` is off when some may have been cut off."""
-
-    def __init__(self, run: Mapping[str, Any]) -> None:
-        listed = _list(_object(_object(run.get("tool")).get("driver")).get("rules"))
-        self._by_name = {str(rule.get("id")): rule for rule in map(_object, listed)}
-        self._is_whole = not flaw_of(run)
-
-    def level(self, rule: str) -> str | None:
-        """The level of results that state none."""
-        configured = _object(self._by_name.get(rule, {}).get("defaultConfiguration")).get("level")
-        if isinstance(configured, str):
-            return configured
-        return _DEFAULT_LEVEL if self._is_whole else None
-
-
-def _finding(result: Any, rules: _Rules) -> ClaimedFinding:
-    if flaw := next((flaw for part in _parts(result) if (flaw := flaw_of(part))), ""):
+def _finding(result: Any, default_level: str | None) -> ClaimedFinding:
+    parts = (result, *_object(result).values())
+    if flaw := next((flaw for part in parts if (flaw := flaw_of(part))), ""):
         raise UnreadableItem(invalid_json(flaw))
     fields = Fields(_object(result))
     message = _object(fields.get("message"))
     title, body = title_and_body(Fields({"message": message.get("text") or message.get("markdown")}))
-    rule = fields.text("rule_id", most=_MAX_NAME_CHARACTERS)
+    level = fields.get("level") or default_level
+    if level is None:
+        raise UnreadableItem(missing_field("level"))
+    if not isinstance(level, str) or level not in _LEVELS:
+        raise UnreadableItem(f"invalid severity: {shown(level)}")
     physical = _object(_object(next(iter(_list(fields.get("locations"))), None)).get("physicalLocation"))
     region = _object(physical.get("region"))
     start, end = span({"start": region.get("startLine"), "end": region.get("endLine")})
+    uri = _object(physical.get("artifactLocation")).get("uri")
+    path = unquote(uri.removeprefix("file://"), errors="surrogateescape") if isinstance(uri, str) else None
+    snippet = _object(region.get("snippet")).get("text")
     return ClaimedFinding(
-        severity=_severity(fields.get("level") or rules.level(rule)),
+        severity=_LEVELS[level],
         title=title,
         body=body,
-        file=_path(_object(physical.get("artifactLocation")).get("uri")),
+        file=path if path and len(path) <= MAX_PATH_CHARACTERS else None,
         line_start=start,
         line_end=end,
-        evidence=_snippet(region),
-        rule=rule or None,
+        evidence=snippet[:MAX_EVIDENCE_CHARACTERS] if isinstance(snippet, str) else "",
+        rule=_rule(fields) or None,
     )
 
 
-def _parts(result: Any) -> Iterator[Any]:
-    yield result
-    if isinstance(result, Mapping):
-        yield from result.values()
-
-
-def _severity(level: Any) -> Severity:
-    if level is None:
-        raise UnreadableItem(missing_field("level"))
-    severity = _LEVELS.get(level) if isinstance(level, str) else None
-    if severity is None:
-        raise UnreadableItem(f"invalid severity: {shown(level)}")
-    return severity
-
-
-def _path(uri: Any) -> str | None:
-    if not isinstance(uri, str) or not 0 < len(uri) <= _MAX_PATH_CHARACTERS:
-        return None
-    return unquote(uri.removeprefix("file://"), errors="surrogateescape")
-
-
-def _snippet(region: Mapping[str, Any]) -> str:
-    text = _object(region.get("snippet")).get("text")
-    return text[:_MAX_SNIPPET_CHARACTERS] if isinstance(text, str) else ""
+def _rule(fields: Fields) -> str:
+    return fields.text("rule_id", most=MAX_NAME_CHARACTERS)
 
 
 def _object(value: Any) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
-"""What an answer states of itself beside its list of findings: that it is not whole, or that the list is not all.
+"""What an answer holds and states beside its list of findings.
 
-Models say in a flag, a count, a verdict or a sentence what they did not list. An answer without findings is clean only
-where nothing in it speaks against that.
+Findings are also under names of the model's own (`Beside`), and models say in a flag, a count, a verdict or a sentence
+what they did not list: that the answer is not whole, or that the list is not all. An answer without findings is clean
+only where nothing in it speaks against that.
 """
 
 from __future__ import annotations
@@ -9,65 +10,98 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from codeloupe.engine.parse.alarm import is_alarming, is_doubtful, is_reassuring, is_unfinished
-from codeloupe.engine.parse.beside import (
-    ASIDE,
-    BENIGN,
-    DEFECTS,
-    ERRORS,
-    GRADES,
-    LIST_NAMES,
-    MAX_DEPTH,
-    MAX_VALUES,
-    NOTHING,
-    says_nothing,
-    words_of,
-)
-from codeloupe.engine.parse.fields import Fields, plain_name
-from codeloupe.engine.parse.finding_item import looks_like_item
-from codeloupe.engine.parse.patterns import late
-from codeloupe.engine.parse.reasons import doubtful, failed_run, shown, unlisted
-from codeloupe.engine.parse.stated_severity import stated_severity
-from codeloupe.model.finding import ClaimedFinding, Severity
+from msgspec import Struct
 
+from codeloupe.engine.parse.items import (
+    SEVERITY_NAMES,
+    Fields,
+    doubtful,
+    failed_run,
+    looks_like_item,
+    looks_like_unrated_item,
+    plain_name,
+    shown,
+    stated_severity,
+    states_severity,
+    unlisted,
+    written_place,
+)
+from codeloupe.engine.parse.loose_json import FlawedObject, flaw_of, other_values, words
+from codeloupe.engine.parse.sentences import is_alarming, is_doubtful, is_reassuring, is_unfinished
+from codeloupe.model.finding import ClaimedFinding, Severity
+from codeloupe.system.json_text import late
+
+
+def _set(text: str) -> frozenset[str]:
+    return frozenset(words(text))
+
+
+LIST_NAMES = ("findings", "issues", "aggregated_findings")
+_MAX_DEPTH = 6
+_MAX_VALUES = 5_000
 _MAX_WORD_CHARACTERS = 60
-_UNFINISHED = words_of(
+_DEFECTS = _set(
+    "finding findings issue issues problem problems bug bugs defect defects vulnerability vulnerabilities flaw flaws "
+    "blocker blockers blocking violation violations concern concerns failure failures risk risks alert alerts "
+    "error errors warning warnings critical high major severe serious fatal medium moderate low minor "
+    "p0 p1 p2 p3 mistakes regressions security fix"
+)
+_GRADES = {
+    **dict.fromkeys(("critical", "blocker", "blockers", "blocking", "fatal", "p0", "severe"), Severity.CRITICAL),
+    **dict.fromkeys(("high", "major", "serious", "error", "errors", "p1", "vulnerability"), Severity.HIGH),
+    **dict.fromkeys(("vulnerabilities", "security"), Severity.HIGH),
+    **dict.fromkeys(("medium", "moderate", "warning", "warnings", "p2"), Severity.MEDIUM),
+    **dict.fromkeys(("low", "minor", "p3", "nit", "nits", "nitpicks", "info"), Severity.LOW),
+}
+# What is under such a name was there before, is gone, or was never claimed.
+_ASIDE = _set(
+    "resolved fixed previous earlier prior dismissed suppressed hidden ignored false excluded duplicate duplicates "
+    "not no non without max maximum limit min minimum threshold fail"
+)
+_BENIGN = _set(
+    "file files change changes changed reviewed checked walkthrough overview module modules hunk hunks diff test tests "
+    "strengths praise positives good steps plan context sources references scope tool usage policy coverage reviewer "
+    "metadata meta suggestions recommendations notes"
+)
+# Under these an answer tells what went wrong with the review itself.
+_ERRORS = words("error errors error_message exception failure failure_reason fatal_error refusal abort_reason")
+_NOTHING = frozenset({"", "none", "null", "false", "no", "n/a", "na", "nil", "0", "[]", "-"})
+_UNFINISHED = _set(
     "truncated incomplete partial unfinished cut cutoff interrupted continued continue more_results has_more more "
     "timed_out timeout aborted cancelled canceled degraded is_truncated is_incomplete is_partial was_truncated cut_off "
     "to_be_continued needs_continuation"
 )
-_FINISHED = words_of(
-    "complete completed finished done is_complete success successful succeeded ok valid readable is_valid"
-)
+_FINISHED = _set("complete completed finished done is_complete success successful succeeded ok valid readable is_valid")
 # Words of flags: what speaks for the change when it is on, and what speaks against it.
-_FOR = words_of(
+_FOR = _set(
     "approved approve approves pass passes passed passing lgtm clean safe secure mergeable merge acceptable correct "
     "ready reviewed"
 )
-_AGAINST = words_of(
+_AGAINST = _set(
     "issue issues finding findings problem problems bug bugs defect defects vulnerability vulnerabilities vulnerable "
     "flaw flaws blocker blockers blocked block blocking rejected reject failed failing unsafe insecure broken risky"
 )
-_WANTS = words_of("needs needed requires required requested request must")
-_WANTED = words_of("changes change work fix fixes attention context more human information input")
-_NEGATION = words_of("not no non without")
-_UNREAD = words_of("skipped unreviewed unread unreadable omitted inaccessible remaining pending questions")
-_READING = words_of("reviewed read checked analyzed analysed coverage")
+_WANTS = _set("needs needed requires required requested request must")
+_WANTED = _set("changes change work fix fixes attention context more human information input")
+_NEGATION = _set("not no non without")
+_UNREAD = _set("skipped unreviewed unread unreadable omitted inaccessible remaining pending questions")
+_READING = _set("reviewed read checked analyzed analysed coverage")
 _STATES = ("status", "state", "review_status", "run_status", "outcome", "result_status")
-_GOOD_WORDS = words_of(
+_GOOD_WORDS = _set(
     "ok okay success successful succeeded complete completed done finished pass passed passing clean reviewed approved "
     "accept accepted approve good fine ready merged green valid no issues found none nothing problems findings lgtm "
     "review analysis is all checks the with and to merge"
 )
+_BAD_STATES = _UNFINISHED | _set("error errored crashed aborted pending running")
 _STOPS = ("stop_reason", "finish_reason", "stopreason", "finishreason", "termination_reason")
-_GOOD_STOPS = words_of(
+_GOOD_STOPS = _NOTHING | _set(
     "end_turn end stop stop_sequence stopped completed complete done success tool_use tool_calls eos finish normal"
 )
-_DECISIONS = words_of(
+_DECISIONS = _set(
     "decision recommendation conclusion assessment approval overall result action verdict outcome gate judgement "
     "judgment opinion status state"
 )
-_BAD_WORDS = words_of(
+_BAD_WORDS = _set(
     "fail fails failed failing failure reject rejected block blocked blocking unsafe vulnerable broken deny denied "
     "incorrect no-go closed critical severe nack insecure"
 )
@@ -75,15 +109,112 @@ _BAD_PHRASES = (
     *("request changes", "changes requested", "needs work", "do not merge", "not approve", "not safe", "not merge"),
     *("high risk", "high severity"),
 )
-_SEVERITIES = words_of("severity risk priority")
-_SCORES = words_of("score rating grade quality")
-_DANGERS = words_of("risk severity danger vulnerability threat")
+_SEVERITIES = _set("severity risk priority")
+_SCORES = _set("score rating grade quality")
+_DANGERS = _set("risk severity danger vulnerability threat")
 _TOTALS = ("count", "total", "number", "num")
-_NO_COUNT = words_of("line lines file files id index version cost seconds ms tokens")
+_NO_COUNT = _set("line lines file files id index version cost seconds ms tokens")
 _LEADING_NUMBER = late(r"\s*(\d{1,6})\b(?!\s*[/.%:-])")
 _POOR_SCORE = 0.5
 # What says in a message of a run how the answer ended.
 _ENDINGS = ("stop_reason", "finish_reason", "truncated", "incomplete", "is_truncated")
+
+
+class _Under(Struct, frozen=True):
+    """What the names above a value say of it."""
+
+    severity: Severity | None = None
+    file: str | None = None
+    is_defect: bool = False
+    is_benign: bool = False
+    name: str = ""
+
+    def below(self, name: str) -> _Under:
+        """What is said of the value under this name."""
+        plain = plain_name(name)
+        words = set(plain.split("_"))
+        grades = [grade for word in words if (grade := _GRADES.get(word)) is not None]
+        head, _, suffix = name.rpartition(".")
+        is_path = bool(head) and len(name) < 1_000 and " " not in name and suffix[:1].isalnum()
+        return _Under(
+            severity=min(grades, key=lambda each: each.priority) if grades and len(words) <= 4 else self.severity,
+            file=name if is_path else self.file,
+            is_defect=self.is_defect or bool(words & _DEFECTS),
+            is_benign=(self.is_benign or bool(words & _BENIGN)) and not words & _DEFECTS,
+            name=plain if words & (_DEFECTS | _ASIDE) else self.name,
+        )
+
+    def completed(self, item: Mapping[str, Any]) -> Mapping[str, Any]:
+        """An item with the severity and the file of the names above it, where it states none of its own."""
+        fields = Fields(item)
+        more: dict[str, Any] = {}
+        if self.severity is not None and not fields.has_any(SEVERITY_NAMES):
+            more["severity"] = self.severity.label
+        if self.file and not fields.has_any(("file", "file_path", "path", "filename", "location", "code_location")):
+            more["file"] = self.file
+        flaw = flaw_of(item)
+        return FlawedObject({**item, **more}, flaw, other_values(item)) if flaw else {**item, **more}
+
+
+class Beside:
+    """What is beside the findings of an answer: `items` to read as findings, and `strange` that cannot be read."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.strange = ""
+        self._left = _MAX_VALUES
+
+    def look(self, value: Any, *, under: str) -> None:
+        """Take in what a member of an answer holds."""
+        if plain_name(under) not in (*_ERRORS, "parse_errors", "parse_error"):
+            self._look(value, _Under().below(under), 0)
+
+    def _look(self, value: Any, under: _Under, depth: int) -> None:
+        self._left -= 1
+        if self._left < 0 or depth > _MAX_DEPTH:
+            self.strange = self.strange or "more values than are read"
+        elif isinstance(value, list):
+            for item in value:
+                if not isinstance(item, str):
+                    self._look(item, under, depth + 1)
+                elif under.is_defect and not says_nothing(item):
+                    place = _place_in(item) | ({"file": under.file} if under.file else {})
+                    self._take(under.completed({"title": item, **place}), under)
+        elif isinstance(value, Mapping):
+            whole = under.completed(value)
+            if looks_like_item(whole):
+                self._take(whole, under)
+            elif looks_like_unrated_item(value) and not under.is_benign:
+                self._take(value, under)
+            else:
+                for name, part in value.items():
+                    self._look(part, under.below(name), depth + 1)
+
+    def _take(self, item: Any, under: _Under) -> None:
+        if under.name and _ASIDE & set(under.name.split("_")):
+            self.strange = self.strange or f"findings under {shown(under.name)}"
+        else:
+            self.items.append(item)
+
+
+def _place_in(text: str) -> dict[str, Any]:
+    for word in text.split()[:200]:
+        place = written_place(word.strip("()[],;`'\""))
+        if place.file and place.line_start:
+            return {"file": place.file, "line": place.line_start}
+    return {}
+
+
+def names_defects(name: str) -> bool:
+    """Whether a name is one for defects or for a severity."""
+    plain = plain_name(name)
+    return plain not in _ERRORS and bool(set(plain.split("_")) & _DEFECTS)
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a text in the place of a defect says that there is none."""
+    plain = text.strip(" .!*_`").lower()
+    return plain in _NOTHING or plain.startswith(("none", "no ", "n/a", "nothing"))
 
 
 def sign_of_failure(members: Mapping[str, Any], *, is_clean: bool) -> str | None:
@@ -96,15 +227,16 @@ def sign_of_failure(members: Mapping[str, Any], *, is_clean: bool) -> str | None
         return failed_run("it is not complete")
     for name, value in members.items():
         plain = plain_name(name)
-        if plain in _UNFINISHED and _is_on(value):
+        is_off = value is False or (isinstance(value, str) and value.strip().lower() in ("false", "no"))
+        if (plain in _UNFINISHED and _is_on(value)) or (plain in _FINISHED and is_off):
             return failed_run(f"it says {plain}: {shown(value)}")
-        if plain in _FINISHED and _is_off(value):
-            return failed_run(f"it says {plain}: {shown(value)}")
-        if plain in _STOPS and isinstance(value, str) and plain_name(value) not in _GOOD_STOPS | NOTHING:
+        if plain in _STOPS and isinstance(value, str) and plain_name(value) not in _GOOD_STOPS:
             return failed_run(f"it stopped: {shown(value)}")
-        if plain in _STATES and isinstance(value, str) and not _is_good(value, is_clean=is_clean):
-            return failed_run(f"its {plain} is {shown(value)}")
-    for name in ERRORS:
+        if plain in _STATES and isinstance(value, str):
+            words = {word.strip(".,!") for word in value.lower().replace("_", " ").replace("-", " ").split()}
+            if words - _GOOD_WORDS if is_clean else words & _BAD_STATES:
+                return failed_run(f"its {plain} is {shown(value)}")
+    for name in _ERRORS:
         if _is_on(told := fields.get(name)):
             return failed_run(told[0] if isinstance(told, list) else told)
     return None
@@ -114,8 +246,8 @@ def sign_around(part: Any) -> str:
     """What an envelope tells that makes the answer in it no whole one, or nothing; messages have states too."""
     if not isinstance(part, Mapping):
         return ""
-    fields = Fields(part)
-    told = {name: value for name, value in part.items() if "type" not in fields or plain_name(name) in _ENDINGS}
+    is_message = "type" in Fields(part)
+    told = {name: value for name, value in part.items() if not is_message or plain_name(name) in _ENDINGS}
     return sign_of_failure(told, is_clean=False) or ""
 
 
@@ -128,9 +260,9 @@ def contradiction(members: Mapping[str, Any], findings: Sequence[ClaimedFinding]
 def objection_in(members: Mapping[str, Any], findings: Sequence[ClaimedFinding] = ()) -> str | None:
     """What certainly speaks against an answer with no more than these findings, as a reason, or None."""
     plain = list(_members(members))
-    told = (_objection(plain_name(name), value, findings, depth) for name, value, depth in plain)
-    if reason := next(filter(None, told), None):
-        return unlisted(reason)
+    for name, value, depth in plain:
+        if reason := _objection(plain_name(name), value, findings, depth):
+            return unlisted(reason)
     if any(finding.severity.at_least(Severity.HIGH) for finding in findings):
         return None
     texts = (text for _, text, _ in plain if isinstance(text, str))
@@ -142,49 +274,33 @@ def _doubt(members: Mapping[str, Any]) -> str | None:
     """What may tell of a defect beside an empty list, as a reason, or None."""
     for name, part in members.items():
         words = set(plain_name(name).split("_"))
-        unread = words & _UNREAD or (words & _NEGATION and words & _READING)
-        if unread and _is_on(part):
+        if (words & _UNREAD or (words & _NEGATION and words & _READING)) and _is_on(part):
             return doubtful(f"there is something under {shown(name)}")
         nested = isinstance(part, list) and any(isinstance(item, Mapping | list) and item for item in part)
-        if nested and not words & BENIGN and plain_name(name) not in LIST_NAMES:
+        if nested and not words & _BENIGN and plain_name(name) not in LIST_NAMES:
             return doubtful(f"what is under {shown(name)} cannot be read")
     for name, text, _ in _members(members):
         if not isinstance(text, str):
             continue
-        if is_doubtful(text) or (_names_defect(name) and _may_be_one(text)):
+        words = set(plain_name(name).split("_"))
+        # Under a name for defects, more than a single word may be one, unless it denies that.
+        may_be_one = bool(words & _DEFECTS) and not words & (_ASIDE | _SCORES) and len(text.split()) > 1
+        may_be_one = may_be_one and not (says_nothing(text) or is_reassuring(text) or states_severity(text))
+        if may_be_one or is_doubtful(text):
             return doubtful(shown(text))
     return None
-
-
-def _names_defect(name: str) -> bool:
-    words = set(plain_name(name).split("_"))
-    return bool(words & DEFECTS) and not words & (ASIDE | _SCORES)
-
-
-def _may_be_one(text: str) -> bool:
-    """Whether a text under a name for defects may be one: not a single word, and nothing that denies it."""
-    return len(text.split()) > 1 and not says_nothing(text) and not is_reassuring(text) and not _is_grade(text)
-
-
-def _is_grade(text: str) -> bool:
-    try:
-        stated_severity(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _members(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any, int]]:
     """Every plain value in an object that is not in one of its findings, with its name."""
     if isinstance(value, Mapping):
-        if depth and (looks_like_item(value) or depth > MAX_DEPTH):
+        if depth and (looks_like_item(value) or depth > _MAX_DEPTH):
             return
         for key, part in value.items():
-            if not depth and plain_name(key) in LIST_NAMES:
-                continue
-            yield from _members(part, key, depth + 1)
+            if depth or plain_name(key) not in LIST_NAMES:
+                yield from _members(part, key, depth + 1)
     elif isinstance(value, list):
-        for part in value[:MAX_VALUES] if depth <= MAX_DEPTH else ():
+        for part in value[:_MAX_VALUES] if depth <= _MAX_DEPTH else ():
             yield from _members(part, name, depth + 1)
     else:
         yield name, value, depth
@@ -198,9 +314,14 @@ def _objection(name: str, value: Any, findings: Sequence[ClaimedFinding], depth:
     if words & _SCORES:
         poor = not findings and _is_poor(value, is_danger=bool(words & _DANGERS))
         return f"{name} is {shown(value)} without findings" if poor else None
-    number = _as_number(value) if words & DEFECTS or name in _TOTALS else None
-    if number is not None and not words & (ASIDE | _NO_COUNT):
-        known = _counted(words, findings)
+    number = None
+    if words & _DEFECTS or name in _TOTALS:
+        leading = _LEADING_NUMBER.match(value) if isinstance(value, str) else None
+        number = int(leading[1]) if leading else value if isinstance(value, int | float) else None
+    if number is not None and not words & (_ASIDE | _NO_COUNT):
+        grades = [grade for word in words if (grade := _GRADES.get(word)) is not None]
+        least = max(grades, key=lambda each: each.priority, default=Severity.LOW)
+        known = sum(finding.severity.at_least(least) for finding in findings)
         return f"{name} is {shown(value)}, and {known} are listed" if number > known else None
     if number == 0 or (value == 0 and words & _READING):
         return f"{name} is {shown(value)}" if words & _READING and not findings else None
@@ -220,76 +341,41 @@ def _as_flag(value: Any, words: set[str]) -> bool | None:
 def _speaks_against(words: set[str], *, is_on: bool) -> bool:
     if words & _NEGATION:
         words, is_on = words - _NEGATION, not is_on
-    if words & ASIDE:
+    if words & _ASIDE:
         return False
     if words & _AGAINST or (words & _WANTS and words & _WANTED):
         return is_on
     return bool(words & _FOR) and not is_on
 
 
-def _as_number(value: Any) -> float | None:
-    if isinstance(value, str) and (match := _LEADING_NUMBER.match(value)):
-        return int(match[1])
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
 def _objection_in_word(name: str, words: set[str], value: str, depth: int) -> str | None:
     plain = " ".join(value.lower().replace("_", " ").replace("-", " ").split())
     stated = {word.strip(".,!:;*`") for word in plain.split()}
     is_bad = any(phrase in plain for phrase in _BAD_PHRASES) or (stated & _BAD_WORDS and not stated & _NEGATION)
-    if words & _DECISIONS and is_bad:
+    is_graded = words & _SEVERITIES and depth <= 2 and plain not in _NOTHING and states_severity(value)
+    if (words & _DECISIONS and is_bad) or (is_graded and stated_severity(value) is not Severity.LOW):
         return f"{name} is {shown(value)}, and nothing says why"
-    if words & _SEVERITIES and depth <= 2 and plain not in NOTHING:
-        try:
-            grade = stated_severity(value)
-        except ValueError:
-            return None
-        return f"{name} is {shown(value)}, and nothing says why" if grade is not Severity.LOW else None
     return None
 
 
-def _counted(words: set[str], findings: Sequence[ClaimedFinding]) -> int:
-    grades = [grade for word in words if (grade := GRADES.get(word)) is not None]
-    if not grades:
-        return len(findings)
-    return sum(finding.severity.at_least(max(grades, key=lambda each: each.priority)) for finding in findings)
-
-
 def _is_poor(value: Any, *, is_danger: bool) -> bool:
-    """Whether a score is one of a change that nobody would merge."""
+    """Whether a score, on the smallest scale it fits (1, 10 or 100), is one of a change that nobody would merge."""
     if isinstance(value, str):
         grade = value.strip().upper()
         if grade[:1] in ("D", "E", "F") and len(grade) <= 2:
             return True
         number, _, scale = value.partition("/")
         try:
-            share = float(number) / float(scale) if scale else _share(float(number.strip("% ")))
+            value = float(number) / float(scale) if scale else float(number.strip("% "))
         except (ValueError, ZeroDivisionError):
             return False
-    elif isinstance(value, int | float):
-        share = _share(value)
     else:
+        scale = ""
+    if not isinstance(value, int | float):
         return False
+    share = float(value) if scale or value <= 1 else value / 10 if value <= 10 else value / 100
     return share > _POOR_SCORE if is_danger else share < _POOR_SCORE
 
 
-def _share(value: float) -> float:
-    """A score as a share of the best, on the smallest scale that it fits: 0 to 1, 10 or 100."""
-    return value if value <= 1 else value / 10 if value <= 10 else value / 100
-
-
-def _is_good(state: str, *, is_clean: bool) -> bool:
-    words = [word.strip(".,!") for word in state.lower().replace("_", " ").replace("-", " ").split()]
-    if is_clean:
-        return all(word in _GOOD_WORDS for word in words)
-    return not (_UNFINISHED | {"error", "errored", "crashed", "aborted", "pending", "running"}) & set(words)
-
-
 def _is_on(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.strip().lower() not in NOTHING
-    return bool(value)
-
-
-def _is_off(value: Any) -> bool:
-    return value is False or (isinstance(value, str) and value.strip().lower() in ("false", "no"))
+    return value.strip().lower() not in _NOTHING if isinstance(value, str) else bool(value)

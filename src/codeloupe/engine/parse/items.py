@@ -1,0 +1,443 @@
+"""One item of a review as a claimed finding, whichever of the known spellings its fields have.
+
+Also the named reasons why an answer, or an item of it, could not be read.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from msgspec import Struct
+
+from codeloupe.engine.parse.loose_json import flaw_of, other_values, words
+from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
+from codeloupe.system.json_text import late
+
+EMPTY_OUTPUT = "empty output"
+NO_JSON = "invalid json: no JSON found"
+TRUNCATED_JSON = "invalid json: truncated"
+ONLY_REASONING = "invalid json: nothing but reasoning"
+_FAILED_RUN = "the run failed"
+_UNLISTED = "not every finding is listed"
+
+MAX_FINDINGS = 1000
+MAX_SUMMARY_CHARACTERS = 10_000
+MAX_NAME_CHARACTERS = 200
+MAX_PATH_CHARACTERS = 4096
+MAX_EVIDENCE_CHARACTERS = 10_000
+_MAX_QUOTED_CHARACTERS = 100
+_MAX_DROPPED = 100
+_MAX_TITLE_CHARACTERS = 300
+_LONG_TITLE_CHARACTERS = 120
+_MAX_BODY_CHARACTERS = 20_000
+_MAX_FIELD_CHARACTERS = 64
+_LONGEST_SEVERITY = 60
+
+SEVERITY_NAMES = ("severity", "priority", "level")
+_TITLE_NAMES = ("title", "headline")
+_BODY_NAMES = ("body", "message", "description", "details", "explanation", "comment")
+_WORDS_NAMES = ("message", "description", "issue", "problem", "summary", "comment", "body", "details", "explanation")
+_DEFECT_NAMES = ("issue", "problem", "bug", "defect", "vulnerability", "finding", "error")
+_SUGGESTION_NAMES = ("suggestion", "suggested_fix", "fix", "recommendation", "suggested_code")
+_REPLACEMENT_NAMES = ("replacement", "replacement_code", "new_code")
+_FILE_NAMES = ("file", "file_path", "filepath", "path", "filename", "file_name", "absolute_file_path", "relative_path")
+_LOCATION_NAMES = ("code_location", "location", "position", "place")
+_START_NAMES = words("line_start start_line line lines line_number line_numbers line_range range start")
+_END_NAMES = ("line_end", "end_line", "end")
+_QUOTE_NAMES = ("quote", "evidence", "code", "snippet", "code_snippet", "existing_code")
+_PRIORITY_IN_TITLE = late(r"\s*\[(P[0-3])\]")
+_SEVERITY_IN_TITLE = late(r"(?i)\s*(?:\[(P[0-3])\]|[*_\[(]{0,3}(critical|blocker|P0|P1)(?:[*_\])]{1,3}:?|:)\s)")
+_WORD_START = late(r"(?<=[a-z0-9])(?=[A-Z])")
+_SHARE = late(r"\s*(\d{1,3}(?:\.\d{1,20})?|\.\d{1,20})\s*(%?)\s*")
+_LINES = late(
+    r"\s*(?:[Ll]ines?\s{0,3})?[Ll]?(\d{1,9})(?::\d{1,9})?(?:\s{0,3}(?:-|–|to|\.\.|,)\s{0,3}[Ll]?(\d{1,9}))?\s*"
+)
+_PATH_AND_LINE = late(
+    r"\s*+`?((?:[A-Za-z]:)?[^\s:`]{1,1024}):L?(\d{1,9})(?:[-–]L?(\d{1,9})|:\d{1,9})?`?(?:\s*+(?:[-–—:|]\s++|\Z)|(?=\s))"
+)
+# Letters of other scripts that look like those of ours.
+_LOOK_ALIKES = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0445\u0443\u0456\u0455\u0458"
+    "\u0501\u04bb\u04cf\u03bd\u03bf\u03b9\u03b1\u03b5\u03c1\u03ba",
+    "aeopcxyisjdhlvoiaepk",
+)
+_SEVERITY_WORD = late(r"[^\W\d_]+[0-9]?|[0-9]+")
+_SEVERITIES = {
+    **dict.fromkeys(("blocker", "blocking", "fatal", "crit"), Severity.CRITICAL),
+    **dict.fromkeys(("major", "severe", "err"), Severity.HIGH),
+    **dict.fromkeys(("moderate", "med", "warn"), Severity.MEDIUM),
+    **dict.fromkeys(words("minor trivial nit nitpick note hint informational information"), Severity.LOW),
+}
+_SEVERITY_PHRASES = {"must fix": Severity.CRITICAL, "should fix": Severity.MEDIUM, "nice to have": Severity.LOW}
+# They say what the other words are about.
+_FILLERS = frozenset({"to", "severity", "priority", "level", "risk", "impact", "issue", "bug"})
+
+
+def missing_field(name: str) -> str:
+    """A field that must be there is not."""
+    return f"missing field: {name}"
+
+
+def invalid_verdict(stated: Any) -> str:
+    """A verdict that is none of the known ones."""
+    return f"invalid verdict: {shown(stated)}"
+
+
+def invalid_json(flaw: str) -> str:
+    """What should be JSON cannot be read, or not wholly."""
+    return f"invalid json: {flaw}"
+
+
+def failed_run(told: Any) -> str:
+    """What answered says itself that it failed."""
+    return f"{_FAILED_RUN}: {shown(told)}"
+
+
+def unlisted(told: str) -> str:
+    """An answer tells, beside its list, of defects that are not in it."""
+    return f"{_UNLISTED}: {told}"
+
+
+def doubtful(told: str) -> str:
+    """An answer lists nothing, and something beside its list may tell of a defect: it is asked what it meant."""
+    return f"it lists no finding, and yet: {told}"
+
+
+def claims_defects(problem: str | None) -> bool:
+    """Whether a problem is that defects are claimed and not told."""
+    return bool(problem) and str(problem).startswith(_UNLISTED)
+
+
+def is_lasting(problem: str) -> bool:
+    """Whether an answer with this problem is not whole, even where findings could be read beside it."""
+    return problem == TRUNCATED_JSON or problem.startswith((_FAILED_RUN, _UNLISTED))
+
+
+def too_many(unread: int) -> str:
+    """There were more findings than are read."""
+    return f"{unread:,} more findings than the {MAX_FINDINGS:,} that are read"
+
+
+def shown(value: Any) -> str:
+    """A value as it is named in a reason: short, on one line, and words of JSON as JSON has them."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | tuple | dict):
+        return "a list" if isinstance(value, list | tuple) else "an object"
+    if isinstance(value, int) and abs(value) > 10**18:
+        return "a large number"
+    text = " ".join(str(value)[: 2 * _MAX_QUOTED_CHARACTERS].split())
+    return text if len(text) <= _MAX_QUOTED_CHARACTERS else f"{text[:_MAX_QUOTED_CHARACTERS]} ..."
+
+
+class Fields:
+    """An object by names in one spelling: `filePath`, `File-Path` and `file path` are `file_path`."""
+
+    def __init__(self, members: Mapping[str, Any]) -> None:
+        self._members: dict[str, Any] = {}
+        for name, value in members.items():
+            self._members.setdefault(plain_name(name), value)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def get(self, *names: str) -> Any:
+        """The first value under these names that is not null, or None."""
+        return next((value for name in names if (value := self._members.get(name)) is not None), None)
+
+    def has_any(self, names: Iterable[str]) -> bool:
+        """Whether one of these names is there, with whatever value."""
+        return any(name in self._members for name in names)
+
+    def text(self, *names: str, most: int) -> str:
+        """The first text under these names that is not blank, cut at `most` characters; nothing if there is none."""
+        values = (self._members.get(name) for name in names)
+        return next((value[:most] for value in values if isinstance(value, str) and value.strip()), "")
+
+    def object(self, *names: str) -> Fields | None:
+        """The first object under these names, or None."""
+        values = (self._members.get(name) for name in names)
+        return next((Fields(value) for value in values if isinstance(value, Mapping)), None)
+
+
+def folded(text: str) -> str:
+    """A text as it is read by people: wide letters as plain ones, and without characters that are not seen."""
+    if text.isascii():
+        return text
+    return "".join(letter for letter in unicodedata.normalize("NFKC", text) if unicodedata.category(letter) != "Cf")
+
+
+@lru_cache(maxsize=1024)
+def _plain_name(name: str) -> str:
+    if not name.isascii():
+        name = folded(name).translate(_LOOK_ALIKES)
+    return _WORD_START.sub("_", name.strip()).replace("-", "_").replace(" ", "_").lower()
+
+
+def plain_name(name: object) -> str:
+    """A name in the one spelling."""
+    return _plain_name(name[:_MAX_FIELD_CHARACTERS]) if isinstance(name, str) else ""
+
+
+def share(value: object) -> float | None:
+    """A confidence between 0 and 1. What is above 1 is taken for percent; what is no such number is None."""
+    is_percent = False
+    if isinstance(value, str):
+        match = _SHARE.fullmatch(value[:_MAX_FIELD_CHARACTERS])
+        if match is None:
+            return None
+        value, is_percent = float(match[1]), bool(match[2])
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+        return None
+    return value / 100 if is_percent or value > 1 else float(value)
+
+
+class ClaimedPlace(Struct, frozen=True):
+    """A place as it was stated, and the quote that goes with it."""
+
+    file: str | None = None
+    line_start: int | None = None
+    line_end: int | None = None
+    quote: str = ""
+
+
+def place_of(fields: Fields) -> ClaimedPlace:
+    """The place that an item names, in fields or in a text such as `file.py:12 - x = 1`."""
+    location = fields.object(*_LOCATION_NAMES, "evidence")
+    sources = [fields, location] if location else [fields]
+    written = written_place(fields.text(*_LOCATION_NAMES, most=MAX_EVIDENCE_CHARACTERS))
+    paths = (source.text(*_FILE_NAMES, most=MAX_PATH_CHARACTERS + 1).strip() for source in sources)
+    file = next((path for path in paths if 0 < len(path) <= MAX_PATH_CHARACTERS), None) or written.file
+    if file is not None and (joined := _PATH_AND_LINE.fullmatch(file)):
+        written, file = _place_in(joined, ""), joined[1]
+    start, end = next((lines for source in sources if (lines := _lines(source))[0]), (None, None))
+    if start is None:
+        start, end = written.line_start, written.line_end
+    quote = _quote(sources)
+    quoted = written_place(quote)
+    one, other = f"/{file or quoted.file}", f"/{quoted.file}"
+    if quoted.file is not None and (one.endswith(other) or other.endswith(one)):
+        if start is None:
+            start, end = quoted.line_start, quoted.line_end
+        return ClaimedPlace(file or quoted.file, start, end, quoted.quote)
+    return ClaimedPlace(file, start, end, quote)
+
+
+def _quote(sources: Sequence[Fields]) -> str:
+    for source in sources:
+        if text := source.text(*_QUOTE_NAMES, most=MAX_EVIDENCE_CHARACTERS):
+            return text
+        listed = source.get(*_QUOTE_NAMES)
+        if isinstance(listed, list) and listed and all(isinstance(line, str) for line in listed):
+            return "\n".join(listed)[:MAX_EVIDENCE_CHARACTERS]
+    return ""
+
+
+def _lines(fields: Fields) -> tuple[int | None, int | None]:
+    start, end = span(fields.get(*_START_NAMES))
+    last, _ = span(fields.get(*_END_NAMES))
+    start, end = (start, last or end) if start else (last, None)
+    return start, end if start and end and end >= start else None
+
+
+def span(value: Any) -> tuple[int | None, int | None]:
+    """The first and the last line in 12, "12", "L12-L15", [12, 15] or {"start": 12, "end": 15}; None for unknown."""
+    if isinstance(value, Mapping):
+        fields = Fields(value)
+        return _line(fields.get("start", "start_line", "line")), _line(fields.get("end", "end_line"))
+    if isinstance(value, list):
+        return (_line(value[0]), _line(value[-1]) if len(value) > 1 else None) if value else (None, None)
+    if isinstance(value, str) and (match := _LINES.fullmatch(value[:100])):
+        return _line(match[1]), _line(match[2])
+    return _line(value), None
+
+
+def _line(value: Any) -> int | None:
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 < value < 10**9 else None
+
+
+def written_place(text: str) -> ClaimedPlace:
+    """The place that a text begins with, and what follows as its quote; without a file, where none is named."""
+    text = text[:MAX_EVIDENCE_CHARACTERS]
+    match = _PATH_AND_LINE.match(text)
+    return _place_in(match, text[match.end() :]) if match else ClaimedPlace()
+
+
+def _place_in(match: re.Match[str], rest: str) -> ClaimedPlace:
+    quote = rest.strip()
+    if quote in "-–—:|":
+        quote = ""
+    if len(quote) > 1 and quote[0] == quote[-1] == "`" and quote.count("`") == 2:
+        quote = quote[1:-1]
+    start, end = _line(match[2]), _line(match[3])
+    return ClaimedPlace(match[1], start, end if start and end and end >= start else None, quote)
+
+
+def stated_severity(value: Any) -> Severity:
+    """The severity that a value states. Raises ValueError when it states none for certain.
+
+    Beside the accepted names: their other names ("blocker", "nit"), several together ("P1 - high"), and decoration
+    ("**HIGH**"). Of two neighbours ("medium to high") the graver counts. One strange word ("not critical"), and a list
+    to choose from ("high|low"), makes all of it unknown.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    try:
+        return Severity.parse(value)
+    except ValueError:
+        if not isinstance(value, str) or len(value) > _LONGEST_SEVERITY:
+            raise
+    words = [word for word in _SEVERITY_WORD.findall(value.lower()) if word not in _FILLERS]
+    if (phrase := _SEVERITY_PHRASES.get(" ".join(words))) is not None:
+        return phrase
+    steps = [(_SEVERITIES[word] if word in _SEVERITIES else Severity.parse(word)).priority for word in words]
+    if not steps or all(word.isdigit() for word in words) or "|" in value or max(steps) - min(steps) > 1:
+        raise ValueError(f"not a severity: {value!r}")
+    return Severity(min(steps))
+
+
+def states_severity(value: Any) -> bool:
+    """Whether a value states a severity for certain."""
+    try:
+        stated_severity(value)
+    except ValueError:
+        return False
+    return True
+
+
+class UnreadableItem(ValueError):
+    """An item is no finding; the message is a named reason."""
+
+
+def finding_of(item: Any) -> ClaimedFinding:
+    """The finding that an item claims. Raises UnreadableItem."""
+    if not isinstance(item, Mapping):
+        raise UnreadableItem(missing_field("title"))
+    # What is missing beside whole values takes nothing from them; `findings_of` tells of it.
+    fields = Fields({name: value for name, value in item.items() if not flaw_of(value)})
+    title, body = title_and_body(fields)
+    place = place_of(fields)
+    return ClaimedFinding(
+        severity=_severity(item, title),
+        title=title,
+        body=body,
+        file=place.file,
+        line_start=place.line_start,
+        line_end=place.line_end,
+        category=fields.text("category", most=MAX_NAME_CHARACTERS).strip(),
+        evidence=place.quote,
+        suggestion=fields.text(*_SUGGESTION_NAMES, most=_MAX_BODY_CHARACTERS) or None,
+        replacement=fields.text(*_REPLACEMENT_NAMES, most=_MAX_BODY_CHARACTERS + 1) or None,
+        confidence=share(fields.get("confidence", "confidence_score")),
+        reviewer=fields.text("reviewer", most=MAX_NAME_CHARACTERS).strip() or None,
+        rule=fields.text("rule", "rule_id", most=MAX_NAME_CHARACTERS).strip() or None,
+    )
+
+
+def looks_like_item(value: Any) -> bool:
+    """Whether an object that stands alone claims a finding: it has words and a severity."""
+    if not isinstance(value, Mapping):
+        return False
+    fields = Fields(value)
+    words = fields.text(*_TITLE_NAMES, *_WORDS_NAMES, most=MAX_NAME_CHARACTERS)
+    # A line of a log has a level too, so that word alone says nothing here.
+    return bool(words) and (fields.has_any(("severity", "priority")) or bool(_PRIORITY_IN_TITLE.match(words)))
+
+
+def looks_like_unrated_item(value: Any) -> bool:
+    """Whether an object claims a finding and lacks only its severity: it names a defect and a place."""
+    if not isinstance(value, Mapping):
+        return False
+    fields = Fields(value)
+    place = place_of(fields)
+    named = fields.text(*_TITLE_NAMES, *_DEFECT_NAMES, most=MAX_NAME_CHARACTERS)
+    words = named or fields.text(*_WORDS_NAMES, most=MAX_NAME_CHARACTERS)
+    return bool(named and (place.file or place.line_start)) or bool(words and place.line_start)
+
+
+def title_and_body(fields: Fields) -> tuple[str, str]:
+    """A title and the rest. Without a title, the first line of the words is one, or their first sentence if it is long.
+
+    Raises UnreadableItem when there are no words at all.
+    """
+    stated = fields.text(*_TITLE_NAMES, *_WORDS_NAMES, most=_MAX_BODY_CHARACTERS).strip()
+    if not stated:
+        raise UnreadableItem(missing_field("title"))
+    title = stated.split("\n", 1)[0].strip()
+    if len(title) > _LONG_TITLE_CHARACTERS and (end := title.find(". ", 0, _MAX_TITLE_CHARACTERS)) > 0:
+        title = title[: end + 1]
+    if len(title) > _MAX_TITLE_CHARACTERS:
+        title = f"{title[:_MAX_TITLE_CHARACTERS].rstrip()} …"
+    texts = (fields.text(name, most=_MAX_BODY_CHARACTERS).strip() for name in _BODY_NAMES)
+    parts = dict.fromkeys([stated, *filter(None, texts)])
+    parts.pop(title, None)
+    return title, "\n\n".join(parts)[:_MAX_BODY_CHARACTERS]
+
+
+def _severity(item: Mapping[str, Any], title: str) -> Severity:
+    """The gravest severity that an item states: two that differ leave no lower one certain."""
+    stated = [
+        value
+        for name, value in (*item.items(), *other_values(item))
+        if (plain_name(name) in SEVERITY_NAMES or plain_name(name).endswith("_severity"))
+        and value not in (None, "")
+        and not flaw_of(value)
+    ]
+    in_title = _SEVERITY_IN_TITLE.match(title)
+    if not stated and not (in_title and in_title[1]):
+        name = "priority" if Fields(item).has_any(("file_path", "line_start", "code_location")) else "severity"
+        raise UnreadableItem(missing_field(name))
+    known = []
+    for value in [*stated, *([in_title[1] or in_title[2]] if in_title else ())]:
+        try:
+            known.append(stated_severity(value))
+        except ValueError:
+            continue
+    if not known:
+        raise UnreadableItem(f"invalid severity: {shown(stated[0])}")
+    return min(known, key=lambda each: each.priority)
+
+
+def answer_of(
+    items: Iterable[Any], *, problem: str | None = None, read: Callable[[Any], ClaimedFinding] = finding_of
+) -> ReviewAnswer:
+    """The findings among some items, and what could not be read of them or of others. Both are capped, and say so.
+
+    Without any finding, the first of those reasons is the problem.
+    """
+    found: list[ClaimedFinding] = []
+    reasons: list[str] = []
+    first: str | None = None
+    unread = untold = 0
+    for number, item in enumerate(items, start=1):
+        if len(found) >= MAX_FINDINGS:
+            unread += 1
+            continue
+        reason = ""
+        try:
+            found.append(read(item))
+        except UnreadableItem as error:
+            reason = str(error)
+        values = item.values() if isinstance(item, Mapping) else ()
+        if flaw := next((flaw for value in (item, *values) if (flaw := flaw_of(value))), ""):
+            reason = invalid_json(flaw)
+        if reason and len(reasons) < _MAX_DROPPED:
+            reasons.append(f"{reason} (finding {number:,})")
+            first = first or reason
+        else:
+            untold += bool(reason)
+    if untold:
+        reasons.append(f"{untold:,} more findings that could not be read")
+    if unread:
+        reasons.append(too_many(unread))
+    problem = problem or (None if found else first)
+    return ReviewAnswer(findings=tuple(found), dropped=tuple(reasons), problem=problem)
