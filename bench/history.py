@@ -13,12 +13,12 @@ from pathlib import Path
 from bench.changes import git
 from bench.table import BenchRow
 from bench.timing import best_seconds
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.model.severity import Severity
-from codeloupe.model.usage import Usage
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.model.usage import Usage
 from codeloupe.reports.shown_diff import ShownDiff
 from tests.unit.reports.examples import finding, review
 

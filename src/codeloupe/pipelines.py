@@ -28,6 +28,7 @@ from codeloupe.gates.review import ReviewGate
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspace_commits import committed_change
 from codeloupe.git.workspace_store import GitWorkspaceStore
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord, StageRecord, StageState
 from codeloupe.model.pipeline_definition import (
     GateDefinition,
@@ -38,7 +39,6 @@ from codeloupe.model.pipeline_definition import (
 from codeloupe.model.ports import Agent, GateTask
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
-from codeloupe.model.usage import Usage
 from codeloupe.panel import experts_of
 from codeloupe.pipeline.changes import Changed, new_stage_record, with_changes
 from codeloupe.pipeline.crew import Asking, Crew

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.history import (
@@ -28,7 +29,6 @@ from codeloupe.model.ports import History
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitSweep
-from codeloupe.model.usage import Usage
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.memory_history import MemoryHistory

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.review import (
@@ -24,7 +25,6 @@ from codeloupe.model.review import (
 )
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.model.usage import Usage
 from codeloupe.reports.formats import FORMATS, Layout
 from codeloupe.system.sanitise import terminal
 from tests.html_page import read_page

@@ -16,12 +16,12 @@ from codeloupe.analysers.links import links_outside
 from codeloupe.analysers.narrowing import AddedLines, Report, finding, in_order, merge, quoted_lines
 from codeloupe.analysers.paths import read_regular_file
 from codeloupe.errors import CodeloupeError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
-from codeloupe.model.usage import Usage
 
 _ONLY_DIFF = "only the diff is known, not the whole file"
 _NOT_IN_SNAPSHOT = "it is not a regular file in the snapshot of the change"

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, TextIO, assert_never
 
 from codeloupe.cli.live_line import LiveLine, ProgressMode
-from codeloupe.model.agent_events import (
+from codeloupe.model.agent import (
     AgentEvent,
     AgentFinished,
     AgentStarted,

@@ -10,7 +10,7 @@ from typing import Self, TextIO, assert_never
 from codeloupe.cli.agent_progress import in_words as activity_in_words
 from codeloupe.cli.live_line import LiveLine, ProgressMode, Row, choose_mode
 from codeloupe.cli.tally import Tally
-from codeloupe.model.agent_events import AgentEvent, AttemptFailed, FellBack, QuotaEnded, ToolUsed
+from codeloupe.model.agent import AgentEvent, AttemptFailed, FellBack, QuotaEnded, ToolUsed
 from codeloupe.model.events import (
     AgentActivity,
     ChangeRead,

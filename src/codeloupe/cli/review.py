@@ -22,12 +22,12 @@ from codeloupe.cli.running import Interrupted, run_to_end, set_up_logging, tell_
 from codeloupe.cli.tally import Tally
 from codeloupe.config.provenance import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event
 from codeloupe.model.preview import Preview
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
-from codeloupe.model.usage import Usage
 from codeloupe.reports.formats import FORMATS, Layout
 from codeloupe.reports.shown_diff import ShownDiff
 from codeloupe.reports.wording import counted

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from codeloupe.model.agent_events import (
-    AgentEvent,
-    AgentFinished,
-    AttemptFailed,
-    AttemptStarted,
-    QuotaEnded,
-    TokensSpent,
-)
+from codeloupe.model.agent import AgentEvent, AgentFinished, AttemptFailed, AttemptStarted, QuotaEnded, TokensSpent
 from codeloupe.model.events import (
     AgentActivity,
     CommitReviewed,

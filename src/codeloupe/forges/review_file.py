@@ -9,6 +9,7 @@ from datetime import date
 from typing import Any, TypeVar
 
 from codeloupe.errors import UsageError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Source
 from codeloupe.model.review import (
@@ -24,7 +25,6 @@ from codeloupe.model.review import (
 )
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.model.usage import Usage
 
 _Item = TypeVar("_Item")
 _HINT = "give a file that `codeloupe review --format json -o FILE` wrote"

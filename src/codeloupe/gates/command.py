@@ -10,10 +10,10 @@ from pathlib import Path
 
 from codeloupe.errors import ProcessError, ProgramNotFound
 from codeloupe.gates.program_output import last_words
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.ports import GateTask
-from codeloupe.model.usage import Usage
 from codeloupe.system.command import Command, Completed, find_program
 from codeloupe.system.environment import program_environment
 from codeloupe.system.streaming import StreamTimedOut, stream

@@ -24,12 +24,10 @@ from codeloupe.gates.critic_prompt import (
     repair_prompt,
 )
 from codeloupe.gates.fencing import new_fence
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.pipeline import CriticVerdict, Critique
 from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.ports import GateTask
-from codeloupe.model.spending import spent, usage_of
-from codeloupe.model.usage import Usage
 
 AskCritic = Callable[[GateDefinition, AgentRequest], Awaitable[AgentResult]]
 CanRead = Callable[[GateDefinition, GateTask], bool]

@@ -12,11 +12,11 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline_definition import (
     GateKind,
     WorkspaceKind,
 )
-from codeloupe.model.usage import Usage
 
 # How the reason of a run begins, or goes on, whose stages left nothing that could be joined.
 NO_RESULT = "there is no result"

@@ -8,10 +8,10 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope
 from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
-from codeloupe.model.usage import Usage
 
 
 class Verdict(StrEnum):

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.commit import Commit
 from codeloupe.model.review import Review, ReviewerInfo
-from codeloupe.model.usage import Usage
 
 
 class CommitQuery(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError, OutputInvalid, WorkspaceError
-from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent import AgentRequest, AgentResult, usage_of
 from codeloupe.model.pipeline import (
     AttemptRecord,
     CriticVerdict,
@@ -29,7 +29,6 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.model.pipeline_definition import GateKind, StageDefinition, WorkspaceKind
 from codeloupe.model.ports import AgentEventSink, AskAgent
-from codeloupe.model.spending import usage_of
 from codeloupe.pipeline.changes import parts_now
 from codeloupe.pipeline.deciding import Execute
 from codeloupe.pipeline.recovery import failed_try

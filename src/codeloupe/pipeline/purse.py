@@ -6,11 +6,10 @@ from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
 from codeloupe.errors import BudgetExhausted
-from codeloupe.model.agent_events import AgentEvent, AttemptStarted
+from codeloupe.model.agent import AgentEvent, AttemptStarted, Usage
 from codeloupe.model.pipeline import StageRecord
 from codeloupe.model.pipeline_definition import PipelineDefinition
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.usage import Usage
 from codeloupe.pipeline.logbook import Logbook
 
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 
 from codeloupe.errors import AgentExecutionError, CodeloupeError
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import WORKSPACE_ERROR, FailedTry, RecoveryStep
 from codeloupe.model.pipeline_definition import StageDefinition
-from codeloupe.model.usage import Usage
 from codeloupe.pipeline.stage_execution import failure_session
 
 # Neither a tree that cannot be had nor a file that cannot be read is mended by asking an agent again.

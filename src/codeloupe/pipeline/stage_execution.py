@@ -29,12 +29,10 @@ from codeloupe.errors import (
     PromptTooLong,
     RateLimited,
 )
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
 from codeloupe.model.pipeline import StageRequest, StageResult, StageStatus
 from codeloupe.model.pipeline_definition import StageDefinition
 from codeloupe.model.ports import AgentEventSink, AskAgent
-from codeloupe.model.spending import spent, usage_of
-from codeloupe.model.usage import Usage
 from codeloupe.pipeline.artifact_scan import Look, identity_of, let_time_pass, look_at
 from codeloupe.pipeline.artifact_schema import check_schemas
 from codeloupe.pipeline.artifacts import Collected, answer_name, collect, listed, require, save_answer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import AgentEvent
 from codeloupe.model.pipeline import Approval, StageRecord
 from codeloupe.model.pipeline_definition import GateKind, PipelineDefinition, StageDefinition
 from codeloupe.model.ports import AgentEventSink, AskAgent, Gate, WorkspaceStore

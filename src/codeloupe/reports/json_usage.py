@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TypedDict
 
-from codeloupe.model.usage import Usage
+from codeloupe.model.agent import Usage
 
 
 class UsageV1(TypedDict):

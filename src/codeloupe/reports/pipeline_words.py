@@ -7,6 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import (
     AttemptRecord,
     CriticVerdict,
@@ -16,7 +17,6 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.model.usage import Usage
 from codeloupe.reports.wording import dollars, duration
 
 # What a process does, and what has stopped when the process is gone.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from codeloupe import __version__
+from codeloupe.model.agent import Usage
 from codeloupe.model.finding import Finding
 from codeloupe.model.sweep import CommitReview, CommitSweep
-from codeloupe.model.usage import Usage
 from codeloupe.reports.replacement import fix_of
 from codeloupe.reports.sweep_words import description_of, evidence_of, expert_of, findings_of, verdict_in_words
 from codeloupe.system.sanitise import without_log_commands

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 # Every agent call loads this module for its durations, and needs none of these.
 if TYPE_CHECKING:
+    from codeloupe.model.agent import Usage
     from codeloupe.model.finding import Finding
     from codeloupe.model.review import ReviewerInfo
-    from codeloupe.model.usage import Usage
 
 _MINUTE_SECONDS = 60
 _OFFLINE_PROMISE = "lint, security and hygiene; not an AI review"

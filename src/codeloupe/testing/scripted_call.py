@@ -10,8 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from codeloupe.errors import AgentError, BudgetExhausted, OutputInvalid, TurnsExhausted
-from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
-from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.testing.replies import Delay, Hang, Json, Text, ToolUse
 from codeloupe.testing.script import Script

@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codeloupe.agents.calls.program import message_on
-from codeloupe.agents.calls.program_failures import Failure
-from codeloupe.agents.claude.failures import ended_without_result
-from codeloupe.agents.claude.output import answer_in
-from codeloupe.agents.claude.program import CLAUDE_CLI
-from codeloupe.agents.claude.progress import Progress
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.agents.calls.program import Failure, message_on
+from codeloupe.agents.claude.cli import CLAUDE_CLI
+from codeloupe.agents.claude.output import Progress, answer_in, ended_without_result
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 
 FOLDER = Path(__file__).parents[2] / "captures"
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from codeloupe.agents.calls.program import message_on
 from codeloupe.agents.codex.output import CodexProgress
 from codeloupe.agents.gemini.output import GeminiProgress
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.system.command import Completed
 
 FOLDER = Path(__file__).parents[2] / "captures"

@@ -15,16 +15,12 @@ from typing import Any
 import claude_agent_sdk
 import pytest
 
-from codeloupe.agents.calls.environment import Places
-from codeloupe.agents.claude.output import answer_in
-from codeloupe.agents.claude.program import AGENT_SDK
-from codeloupe.agents.claude.progress import Progress
-from codeloupe.agents.claude.sdk_agent import AgentSdkAgent
-from codeloupe.agents.claude.sdk_conversation import Conversation, PassedLimit
-from codeloupe.agents.claude.sdk_options import SdkCall, as_printed, how_to_start
+from codeloupe.agents.calls.program import Places
+from codeloupe.agents.claude.cli import AGENT_SDK
+from codeloupe.agents.claude.output import Progress, answer_in
+from codeloupe.agents.claude.sdk import AgentSdkAgent, Conversation, PassedLimit, SdkCall, as_printed, how_to_start
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, TurnsExhausted
-from codeloupe.model.agent import AgentResult, PermissionMode
-from codeloupe.model.agent_events import AgentEvent, ToolUsed, TurnTaken
+from codeloupe.model.agent import AgentEvent, AgentResult, PermissionMode, ToolUsed, TurnTaken
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon, with_enough_time
 from tests.unit.agents.call_samples import request
 from tests.unit.agents.claude_captures import FOLDER, unheard
@@ -200,7 +196,7 @@ def test_without_the_package_its_installation_is_told(tmp_path: Path) -> None:
 import asyncio, sys
 sys.modules["claude_agent_sdk"] = None
 from pathlib import Path
-from codeloupe.agents.agent_sdk import AgentSdkAgent
+from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.errors import NotInstalled
 from codeloupe.model.agent import AgentRequest
 try:
@@ -213,7 +209,7 @@ except NotInstalled as error:
 
 
 def test_the_package_is_not_imported_before_it_is_needed() -> None:
-    script = "import sys, codeloupe.agents.claude.sdk_agent; print('claude_agent_sdk' in sys.modules)"
+    script = "import sys, codeloupe.agents.claude.sdk; print('claude_agent_sdk' in sys.modules)"
     completed = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
     assert completed.stdout == "False\n"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from codeloupe.agents.api.agent import ApiAgent
-from codeloupe.agents.calls.schema_check import check_output
+from codeloupe.agents.calls.schemas import check_output
 from codeloupe.errors import (
     AgentError,
     ConnectionFailed,
@@ -25,8 +25,7 @@ from codeloupe.errors import (
     Refused,
     TimedOut,
 )
-from codeloupe.model.agent import AgentResult, PermissionMode, TokenUsage
-from codeloupe.model.agent_events import AgentEvent, TokensSpent, TurnTaken
+from codeloupe.model.agent import AgentEvent, AgentResult, PermissionMode, TokensSpent, TokenUsage, TurnTaken
 from codeloupe.testing import (
     Cut,
     Delay,
@@ -398,7 +397,7 @@ def test_without_its_packages_the_agent_says_how_to_install_them(tmp_path: Path)
     script = """
 import asyncio, sys
 from pathlib import Path
-from codeloupe.agents.api import ApiAgent
+from codeloupe.agents.api.agent import ApiAgent
 from codeloupe.errors import NotInstalled
 from codeloupe.model.agent import AgentRequest
 assert "pydantic_ai" not in sys.modules and "httpx2" not in sys.modules

@@ -24,13 +24,16 @@ from codeloupe.errors import (
     RateLimited,
     TimedOut,
 )
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
-from codeloupe.model.agent_events import (
+from codeloupe.model.agent import (
     AgentEvent,
     AgentFinished,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
     AgentStarted,
     AttemptFailed,
     AttemptStarted,
+    PermissionMode,
     TokensSpent,
     TurnTaken,
 )

@@ -12,8 +12,7 @@ import pytest
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.errors import Crashed, OutputInvalid
-from codeloupe.model.agent import AgentRequest, PermissionMode
-from codeloupe.model.agent_events import AgentEvent, AgentFinished
+from codeloupe.model.agent import AgentEvent, AgentFinished, AgentRequest, PermissionMode
 from codeloupe.model.ports import Agent
 from codeloupe.store.content_key import Asked, content_key, is_repeatable
 from codeloupe.store.database import Database

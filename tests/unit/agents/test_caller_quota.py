@@ -11,8 +11,7 @@ import pytest
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.errors import RateLimited
-from codeloupe.model.agent import AgentRequest
-from codeloupe.model.agent_events import AgentEvent, QuotaEnded
+from codeloupe.model.agent import AgentEvent, AgentRequest, QuotaEnded
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Delay, Text
 from tests.unit.agents.call_samples import rate_limited, request

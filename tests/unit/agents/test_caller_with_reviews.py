@@ -13,8 +13,7 @@ import pytest
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.errors import NotLoggedIn, Overloaded, RateLimited
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.agent_events import AgentFinished, AgentStarted
+from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted
 from codeloupe.model.events import AgentActivity, Event, UnitFinished, Warned
 from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
 from codeloupe.store.memory_ledger import MemoryLedger

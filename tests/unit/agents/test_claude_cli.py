@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.claude.cli_agent import ClaudeCliAgent
-from codeloupe.agents.claude.flags import LIMITS, READ_ONLY_TOOLS, prompt_input, tools_for
+from codeloupe.agents.claude.cli import LIMITS, READ_ONLY_TOOLS, ClaudeCliAgent, prompt_input, tools_for
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, OutputInvalid, PromptTooLong, TimedOut
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, PermissionMode
 from codeloupe.system.streaming import stream
 from tests.endings import FAR_TOO_LONG_SECONDS, before_its_limit, ends_soon
 from tests.unit.agents.call_samples import ended_in_silence, every_limit_of_silence, request

@@ -11,12 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.program_failures import Failure
-from codeloupe.agents.claude.failures import ended_without_result
-from codeloupe.agents.claude.output import Told, answer_in, error_in, tool_detail
-from codeloupe.agents.claude.program import CLAUDE_CLI
-from codeloupe.agents.claude.progress import Progress
-from codeloupe.agents.claude.spending import spent_in
+from codeloupe.agents.calls.program import Failure
+from codeloupe.agents.claude.cli import CLAUDE_CLI
+from codeloupe.agents.claude.output import (
+    Progress,
+    Told,
+    answer_in,
+    ended_without_result,
+    error_in,
+    spent_in,
+    tool_detail,
+)
 from codeloupe.errors import (
     AgentError,
     BudgetExhausted,
@@ -32,8 +37,7 @@ from codeloupe.errors import (
     Refused,
     TurnsExhausted,
 )
-from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
-from codeloupe.model.agent_events import AgentEvent, TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from tests.unit.agents.claude_captures import FOLDER, Capture, capture, unheard
 
 TOLD = Told(program=CLAUDE_CLI, asked_model="some-model", session_id="told-before")

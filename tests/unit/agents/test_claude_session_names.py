@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from codeloupe.agents.calls.program_failures import Failure
-from codeloupe.agents.claude.failures import Signs, ended_without_result, failed
-from codeloupe.agents.claude.program import CLAUDE_CLI
+from codeloupe.agents.calls.program import Failure
+from codeloupe.agents.claude.cli import CLAUDE_CLI
+from codeloupe.agents.claude.output import Signs, ended_without_result, failed
 from codeloupe.errors import AgentError, InvalidRequest
 
 # Its own words, for a name that is no UUID.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.agents.calls.program_failures import Failure
+from codeloupe.agents.calls.program import Failure
 from codeloupe.agents.codex.failures import failed
 from codeloupe.agents.codex.program import CODEX
 from codeloupe.errors import (
@@ -26,8 +26,7 @@ from codeloupe.errors import (
     RateLimited,
     Refused,
 )
-from codeloupe.model.agent import AgentResult, TokenUsage
-from codeloupe.model.agent_events import AgentEvent, TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.agent import AgentEvent, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from tests.unit.agents.call_samples import request
 from tests.unit.agents.program_captures import NOW, Capture, capture, names
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.calls.environment import throw_away_places
+from codeloupe.agents.calls.program import throw_away_places
 from codeloupe.agents.codex.flags import arguments, toml
 from codeloupe.agents.codex.program import CodexSettings
 from codeloupe.agents.codex.skills import skill_files

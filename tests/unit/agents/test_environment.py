@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.calls.environment import Places, agent_environment, throw_away_places, user_home
-from codeloupe.agents.calls.prompt_text import full_prompt
-from codeloupe.agents.claude.environment import ClaudeSettings, claude_environment
+from codeloupe.agents.calls.program import Places, agent_environment, throw_away_places, user_home
+from codeloupe.agents.claude.cli import ClaudeSettings, claude_environment
+from codeloupe.model.agent import full_prompt
 from codeloupe.system.environment import NETWORK_NAMES
 from tests.unit.agents.call_samples import request
 

@@ -6,8 +6,7 @@ import pytest
 
 from codeloupe.agents.calls.fallback import Roll, with_fallback
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn
-from codeloupe.model.agent import AgentResult
-from codeloupe.model.agent_events import AgentEvent, FellBack
+from codeloupe.model.agent import AgentEvent, AgentResult, FellBack
 from codeloupe.model.ports import Agent
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.scripted_call import AgentStep

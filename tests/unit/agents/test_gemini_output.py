@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.agents.calls.program_failures import Failure
+from codeloupe.agents.calls.program import Failure
 from codeloupe.agents.gemini.failures import failed
 from codeloupe.agents.gemini.program import GEMINI
 from codeloupe.errors import (
@@ -26,8 +26,7 @@ from codeloupe.errors import (
     Refused,
     TurnsExhausted,
 )
-from codeloupe.model.agent import AgentResult, TokenUsage
-from codeloupe.model.agent_events import AgentEvent, TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.agent import AgentEvent, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from tests.unit.agents.program_captures import Capture, capture, names
 
 FAILURES: list[tuple[str, type[AgentError], str]] = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.calls.installed_package import installed_version
+from codeloupe.agents.calls.program import installed_version
 
 
 def test_it_tells_what_the_standard_library_tells_of_every_package_here() -> None:

@@ -7,7 +7,7 @@ import sys
 import uuid
 from pathlib import Path
 
-from codeloupe.agents.calls.marked_processes import MARK, signal_marked
+from codeloupe.agents.claude.sdk import MARK, signal_marked
 from tests.endings import PATIENCE_SECONDS
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"

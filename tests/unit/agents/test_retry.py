@@ -20,8 +20,7 @@ from codeloupe.errors import (
     Refused,
     TimedOut,
 )
-from codeloupe.model.agent import AgentResult
-from codeloupe.model.agent_events import AgentEvent, AttemptFailed, AttemptStarted
+from codeloupe.model.agent import AgentEvent, AgentResult, AttemptFailed, AttemptStarted
 from tests.unit.agents.call_samples import overloaded, rate_limited, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 

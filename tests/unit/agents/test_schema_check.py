@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.calls.schema_check import check_output, check_schema
-from codeloupe.agents.calls.schemas import SchemaError
+from codeloupe.agents.calls.schemas import SchemaError, check_output, check_schema
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult, TokenUsage
 from tests.unit.agents.call_samples import result

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.agents.calls.strict_schema import strict_schema, without_fillers
+from codeloupe.agents.calls.schemas import strict_schema, without_fillers
 
 TEXT = {"type": "string"}
 

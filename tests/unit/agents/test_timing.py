@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from codeloupe.agents.calls.timing import Timing, in_words
+from codeloupe.agents.calls.limiter import Timing, in_words
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

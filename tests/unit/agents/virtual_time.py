@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, TypeVarTuple
 
-from codeloupe.agents.calls.timing import Timing
+from codeloupe.agents.calls.limiter import Timing
 
 _Result = TypeVar("_Result")
 _Arguments = TypeVarTuple("_Arguments")

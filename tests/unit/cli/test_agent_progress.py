@@ -6,14 +6,7 @@ import io
 
 from codeloupe.cli.agent_progress import AgentProgress
 from codeloupe.cli.live_line import ProgressMode
-from codeloupe.model.agent_events import (
-    AgentEvent,
-    AgentFinished,
-    AgentStarted,
-    AttemptFailed,
-    AttemptStarted,
-    FellBack,
-)
+from codeloupe.model.agent import AgentEvent, AgentFinished, AgentStarted, AttemptFailed, AttemptStarted, FellBack
 
 
 def shown(*events: AgentEvent) -> list[str]:

@@ -21,12 +21,12 @@ from codeloupe.cli.parser import Parser
 from codeloupe.cli.running import set_up_logging
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.preview import Preview
 from codeloupe.model.review import Policy, Review
 from codeloupe.model.scope import DefaultScope
-from codeloupe.model.usage import Usage
 from tests.repository import GitRepository
 from tests.unit.reports.examples import finding
 from tests.unit.reports.examples import review as example

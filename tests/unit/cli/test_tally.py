@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from codeloupe.cli.tally import Tally
-from codeloupe.model.agent_events import (
+from codeloupe.model.agent import (
     AgentEvent,
     AgentFinished,
     AgentStarted,

@@ -9,6 +9,7 @@ import pytest
 from codeloupe.commits.scoring import score as commit_score
 from codeloupe.errors import PipelineError
 from codeloupe.gates.review import ReviewGate, score
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.pipeline import CriticVerdict, Critique
@@ -16,7 +17,6 @@ from codeloupe.model.pipeline_definition import GateDefinition, GateKind
 from codeloupe.model.ports import GateTask
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.model.severity import Severity
-from codeloupe.model.usage import Usage
 
 GATE = GateDefinition(kind=GateKind.REVIEW)
 

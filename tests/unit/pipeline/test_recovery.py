@@ -16,9 +16,9 @@ from codeloupe.errors import (
     TimedOut,
     WorkspaceError,
 )
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import FailedTry, RecoveryStep
 from codeloupe.model.pipeline_definition import StageDefinition
-from codeloupe.model.usage import Usage
 from codeloupe.pipeline.recovery import failed_try, in_words, may_gate_again, next_step
 
 FIRST, RETRY, RESUME, FRESH = RecoveryStep.FIRST, RecoveryStep.RETRY, RecoveryStep.RESUME, RecoveryStep.FRESH

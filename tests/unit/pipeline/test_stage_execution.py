@@ -23,12 +23,10 @@ from codeloupe.errors import (
     StoreError,
     TimedOut,
 )
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage
 from codeloupe.model.pipeline import StageRequest, StageResult, StageStatus
 from codeloupe.model.pipeline_definition import ArtifactRule, StageDefinition
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.usage import Usage
 from codeloupe.pipeline import stage_execution
 from codeloupe.pipeline.stage_execution import execute_stage, failure_session, failure_usage
 from codeloupe.testing import Hang, Json, ScriptedAgent, Text

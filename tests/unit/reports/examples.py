@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
 from codeloupe.model.severity import Severity
-from codeloupe.model.usage import Usage
 
 ESCAPE = "\x1b"
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codeloupe
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import (
@@ -25,7 +26,6 @@ from codeloupe.model.review import (
 )
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.model.usage import Usage
 from codeloupe.reports.json_types import schema_of
 from codeloupe.reports.json_v1 import json_schema, render_json
 from tests.unit.reports.examples import finding, review

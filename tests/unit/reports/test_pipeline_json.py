@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import CriticVerdict, RunRecord, StageState
 from codeloupe.model.pipeline_definition import GateKind
-from codeloupe.model.usage import Usage
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
 from codeloupe.reports.pipeline_text import Places
 from codeloupe.reports.pipeline_words import as_it_stands, exit_code_of

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import CriticVerdict, RecoveryStep, RunRecord, StageState
 from codeloupe.model.pipeline_definition import WorkspaceKind
-from codeloupe.model.usage import Usage
 from codeloupe.reports.pipeline_list import render_runs
 from codeloupe.reports.pipeline_rows import Tree, wrapped
 from codeloupe.reports.pipeline_text import Places, next_steps, render_run

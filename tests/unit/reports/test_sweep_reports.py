@@ -13,12 +13,12 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import Coverage, ReviewerInfo
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.model.sweep import CommitSweep
-from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import FindingV1
 from codeloupe.reports.sweep_json import render_sweep_json
 from codeloupe.reports.sweep_markdown import render_sweep_markdown

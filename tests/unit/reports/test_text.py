@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import Coverage, ReviewerInfo, Verdict
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
-from codeloupe.model.usage import Usage
 from codeloupe.reports.text import render_text
 from tests.unit.reports.examples import ESCAPE, finding, review
 

@@ -10,12 +10,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.commit import Commit
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.sweep import CommitCategory, CommitReview, CommitSweep, CommitVerdict
-from codeloupe.model.usage import Usage
 from tests.unit.reports.examples import finding, review
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)  # a Monday

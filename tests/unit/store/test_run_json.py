@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
-from codeloupe.model.usage import Usage
 from codeloupe.store import record_text
 from codeloupe.store.failures import Unreadable
 from codeloupe.store.review_text import FromNewerVersion

@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.schema_check import check_output
+from codeloupe.agents.calls.schemas import check_output
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.ports import Agent

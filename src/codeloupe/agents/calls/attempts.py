@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.answer_check import checked_answer
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.fallback import Roll
-from codeloupe.agents.calls.limiter import Limiter, Place
+from codeloupe.agents.calls.limiter import Limiter, Place, Timing, in_words
 from codeloupe.agents.calls.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, with_retries
-from codeloupe.agents.calls.timing import Timing, in_words
 from codeloupe.errors import AgentError, Crashed, OutputInvalid, Overloaded, RateLimited, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult
 from codeloupe.model.ports import Agent, AgentEventSink

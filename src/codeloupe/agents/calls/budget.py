@@ -11,8 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.prompt_text import full_prompt
-from codeloupe.agents.calls.timing import in_words
+from codeloupe.agents.calls.limiter import in_words
 from codeloupe.errors import (
     AgentError,
     BudgetExhausted,
@@ -24,7 +23,7 @@ from codeloupe.errors import (
     PromptTooLong,
     RateLimited,
 )
-from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
+from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage, full_prompt
 from codeloupe.model.ports import Clock
 
 # Code has more tokens for its length than prose; a reservation that is too large costs only some concurrency.

@@ -23,17 +23,36 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.attempts import Attempts, Span
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.fallback import Roll, with_fallback
-from codeloupe.agents.calls.limiter import Limiter
+from codeloupe.agents.calls.limiter import Limiter, Timing, in_words
 from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
-from codeloupe.agents.calls.model_choice import with_own_model
 from codeloupe.agents.calls.purchases import Purchase, Purchases
 from codeloupe.agents.calls.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, asked_wait_seconds
-from codeloupe.agents.calls.timing import Timing, in_words
 from codeloupe.agents.calls.validation import validate, validate_types
 from codeloupe.errors import AgentError, CodeloupeError, RateLimited
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.agent_events import AgentFinished, AgentStarted, QuotaEnded
+from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted, QuotaEnded
 from codeloupe.model.ports import Agent, AgentEventSink, Ledger
+
+# Agents that are not named here are a vendor each: `api` too, whose names of models have a provider in front.
+_VENDORS = {"agent_sdk": "anthropic", "claude_cli": "anthropic"}
+
+
+def with_own_model(request: AgentRequest, agent: str, *, first: str) -> tuple[AgentRequest, tuple[str, ...]]:
+    """The request as one agent of a chain takes it, and a note when it is asked for its own default model instead."""
+    named = [name for name in (request.model, request.fallback_model) if name is not None]
+    if not named or same_vendor(agent, first):
+        return request, ()
+    note = f"{agent} was asked for its own default model, not for {' or '.join(named)}, which was meant for {first}"
+    return replace(request, model=None, fallback_model=None), (note,)
+
+
+def same_vendor(agent: str, other: str) -> bool:
+    """Whether two agents know the same names of models."""
+    return _vendor(agent) == _vendor(other)
+
+
+def _vendor(agent: str) -> str:
+    return _VENDORS.get(agent, agent)
+
 
 # They tell the ledger what a prompt was made with, and nobody else anything.
 _LABELS_FOR_KEYS = ("fence", "prompt_version", "trust")

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec.structs import replace
 
 from codeloupe.errors import AgentError, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited
-from codeloupe.model.agent import AgentResult
-from codeloupe.model.agent_events import FellBack
+from codeloupe.model.agent import AgentResult, FellBack
 from codeloupe.model.ports import Agent, AgentEventSink
 
 _UNUSABLE = (NotInstalled, NotLoggedIn, RateLimited)

@@ -9,8 +9,7 @@ from typing import Any
 from msgspec.structs import fields, replace
 
 from codeloupe.errors import CodeloupeError
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.redaction import redact
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.timing import Timing, in_words
+from codeloupe.agents.calls.limiter import Timing, in_words
 from codeloupe.errors import StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.ports import Ledger

@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.timing import Timing, in_words
+from codeloupe.agents.calls.limiter import Timing, in_words
 from codeloupe.errors import AgentError, RateLimited
-from codeloupe.model.agent import AgentResult
-from codeloupe.model.agent_events import AttemptFailed, AttemptStarted
+from codeloupe.model.agent import AgentResult, AttemptFailed, AttemptStarted
 from codeloupe.model.ports import AgentEventSink
 
 # With less time than this left no attempt can come to an answer.

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from codeloupe.agents.calls.prompt_text import full_prompt
-from codeloupe.agents.calls.schema_check import check_schema
-from codeloupe.agents.calls.schemas import SchemaError
+from codeloupe.agents.calls.schemas import SchemaError, check_schema
 from codeloupe.errors import InvalidRequest, PromptTooLong
-from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
+from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, full_prompt
 
 # These become arguments of programs: none may look like a flag, and a comma would make two tools of one.
 _TOOL = re.compile(r"[A-Za-z_][^,\x00-\x1f\x7f]{0,199}")

@@ -9,8 +9,13 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.environment import throw_away_places
-from codeloupe.agents.calls.program import KEPT_OUTPUT_BYTES, refuse_bypass, refuse_length, run_program
+from codeloupe.agents.calls.program import (
+    KEPT_OUTPUT_BYTES,
+    refuse_bypass,
+    refuse_length,
+    run_program,
+    throw_away_places,
+)
 from codeloupe.agents.calls.validation import validate
 from codeloupe.agents.codex.flags import LIMITS, arguments, prompt_input, refuse_other_tools
 from codeloupe.agents.codex.output import CodexProgress, model_in_session

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.program_failures import (
+from codeloupe.agents.calls.program import (
     CUT_OFF,
     INVALID,
     LIMITED,

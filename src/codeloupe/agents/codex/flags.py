@@ -13,14 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from codeloupe.agents.calls.environment import Places
-from codeloupe.agents.calls.prompt_text import full_prompt
-from codeloupe.agents.calls.schema_words import schema_words
-from codeloupe.agents.calls.strict_schema import strict_schema
+from codeloupe.agents.calls.program import Places
+from codeloupe.agents.calls.schemas import schema_words, strict_schema
 from codeloupe.agents.codex.program import CODEX, CodexSettings, link_user_files, private_folder
 from codeloupe.agents.codex.skills import skill_files, too_many
 from codeloupe.errors import InvalidRequest
-from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
+from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, full_prompt
 
 LIMITS = AgentLimits(
     max_prompt_characters=1_048_576,

@@ -11,18 +11,26 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from codeloupe.agents.calls.environment import Places
-from codeloupe.agents.calls.program import message_on
-from codeloupe.agents.calls.program_failures import EMPTY, Failure, error_of, one_line
-from codeloupe.agents.calls.program_output import count_of, detail_of, list_of, mapping_of, text_of
-from codeloupe.agents.calls.strict_schema import strict_schema, without_fillers
+from codeloupe.agents.calls.program import (
+    EMPTY,
+    Failure,
+    Places,
+    count_of,
+    detail_of,
+    error_of,
+    list_of,
+    mapping_of,
+    message_on,
+    one_line,
+    text_of,
+)
+from codeloupe.agents.calls.schemas import strict_schema, without_fillers
 from codeloupe.agents.codex.failures import ended_without_result, failed
 from codeloupe.agents.codex.flags import SHELL, notes_on
 from codeloupe.agents.codex.program import CODEX, private_folder
 from codeloupe.engine.parse.json_text import parsed
 from codeloupe.errors import AgentError, InvalidRequest
-from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
-from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.command import Completed
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from codeloupe.agents.calls.environment import Places, agent_environment, user_home
-from codeloupe.agents.calls.program import Program, found_program, version_of
+from codeloupe.agents.calls.program import Places, Program, agent_environment, found_program, user_home, version_of
 from codeloupe.agents.codex.failures import LOG_FILTER
 from codeloupe.errors import NotInstalled, NotLoggedIn
 from codeloupe.model.agent import AgentRequest, Availability

@@ -6,8 +6,13 @@ import logging
 import os
 from collections.abc import Mapping
 
-from codeloupe.agents.calls.environment import throw_away_places
-from codeloupe.agents.calls.program import KEPT_OUTPUT_BYTES, refuse_bypass, refuse_length, run_program
+from codeloupe.agents.calls.program import (
+    KEPT_OUTPUT_BYTES,
+    refuse_bypass,
+    refuse_length,
+    run_program,
+    throw_away_places,
+)
 from codeloupe.agents.calls.validation import validate
 from codeloupe.agents.gemini.output import GeminiProgress
 from codeloupe.agents.gemini.program import GEMINI, GeminiSettings, availability, chosen_login, usable_program

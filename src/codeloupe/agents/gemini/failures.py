@@ -10,7 +10,7 @@ import re
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.program_failures import (
+from codeloupe.agents.calls.program import (
     EMPTY,
     INVALID,
     LIMITED,

@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from codeloupe.agents.calls.program_failures import EMPTY, Failure, error_of
-from codeloupe.agents.calls.program_output import count_of, detail_of, mapping_of, text_of
+from codeloupe.agents.calls.program import EMPTY, Failure, count_of, detail_of, error_of, mapping_of, text_of
 from codeloupe.agents.gemini.failures import SENT_NOTHING, ended_without_result, failed
 from codeloupe.agents.gemini.program import GEMINI
 from codeloupe.agents.gemini.prompt import restored
 from codeloupe.errors import AgentError
-from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
-from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.command import Completed
 

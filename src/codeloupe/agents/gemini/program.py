@@ -13,8 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from codeloupe.agents.calls.environment import user_home
-from codeloupe.agents.calls.program import Program, found_program, version_of
+from codeloupe.agents.calls.program import Program, found_program, user_home, version_of
 from codeloupe.errors import NotInstalled, NotLoggedIn
 from codeloupe.model.agent import Availability
 

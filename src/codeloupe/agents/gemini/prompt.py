@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 
-from codeloupe.agents.calls.prompt_text import full_prompt
-from codeloupe.agents.calls.schema_words import schema_words
-from codeloupe.model.agent import AgentRequest
+from codeloupe.agents.calls.schemas import schema_words
+from codeloupe.model.agent import AgentRequest, full_prompt
 
 JOINER = "\u2060"
 _MENTION = re.compile(r"@(?=\S)")

@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.environment import Places, agent_environment
+from codeloupe.agents.calls.program import Places, agent_environment
 from codeloupe.agents.gemini.program import GEMINI, LOGIN_FILE, GeminiSettings, Login
 from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode

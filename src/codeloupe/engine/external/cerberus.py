@@ -29,12 +29,12 @@ from codeloupe.engine.failures import INVALID_ANSWER
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.verdict import judge
 from codeloupe.errors import ProcessError, ProgramNotFound
+from codeloupe.model.agent import Usage
 from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.system.command import find_program
 from codeloupe.system.temporary import temporary_directory
 

@@ -15,10 +15,10 @@ from codeloupe.engine.external.unified_diff import unified_diff
 from codeloupe.engine.failures import INVALID_ANSWER
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.errors import ProcessError, ProgramNotFound
+from codeloupe.model.agent import Usage
 from codeloupe.model.answer import ReviewAnswer
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.system.command import Command, Completed, find_program
 from codeloupe.system.environment import program_environment
 from codeloupe.system.streaming import stream

@@ -6,11 +6,11 @@ from msgspec import Struct
 
 from codeloupe.engine.failures import shortened
 from codeloupe.errors import CodeloupeError, ProcessTimedOut, ProgramNotFound
+from codeloupe.model.agent import Usage
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewError
-from codeloupe.model.usage import Usage
 from codeloupe.system.redaction import redact
 
 TIMEOUT = "timeout"
