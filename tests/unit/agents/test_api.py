@@ -81,78 +81,85 @@ def failure_of(api: str, reply: Reply, kind: type[AgentError], **fields: Any) ->
     return caught.value
 
 
-@every_vendor
-def test_an_answer_comes_back_whole_with_its_tokens_and_its_model(api: str) -> None:
-    usage = TokenUsage(input_tokens=100, cached_tokens=40, output_tokens=7)
-    events: list[AgentEvent] = []
-    with StandInServer([Text("Hello — there.")], usage=usage) as server:
-        result = ask(agent_for(api, server), events=events)
-        [asked] = server.requests
-    assert (result.success, result.output, result.agent) == (True, "Hello — there.", "api")
-    assert result.model == MODELS[api].partition(":")[2]
-    assert result.usage == usage
-    assert result.num_turns == 1
-    assert result.error is None
-    assert asked.api == api
-    assert asked.credential == KEY
-    assert events == [TurnTaken("api", 1), TokensSpent("api", 100, 7, None)]
+def test_an_answer_comes_back_whole_with_its_tokens_and_its_model(subtests: pytest.Subtests) -> None:
+    for api in MODELS:
+        with subtests.test(str(api)[:80]):
+            usage = TokenUsage(input_tokens=100, cached_tokens=40, output_tokens=7)
+            events: list[AgentEvent] = []
+            with StandInServer([Text("Hello — there.")], usage=usage) as server:
+                result = ask(agent_for(api, server), events=events)
+                [asked] = server.requests
+            assert (result.success, result.output, result.agent) == (True, "Hello — there.", "api")
+            assert result.model == MODELS[api].partition(":")[2]
+            assert result.usage == usage
+            assert result.num_turns == 1
+            assert result.error is None
+            assert asked.api == api
+            assert asked.credential == KEY
+            assert events == [TurnTaken("api", 1), TokensSpent("api", 100, 7, None)]
 
 
-@every_vendor
-def test_what_the_model_thought_aloud_is_not_its_answer_but_is_kept_with_it(api: str) -> None:
-    said = "<think>Perhaps nothing.</think>\n\nTwo things."
-    with StandInServer([Text(said)]) as server:
-        result = ask(agent_for(api, server))
-    assert (result.output.strip(), result.raw_output) == ("Two things.", said)
+def test_what_the_model_thought_aloud_is_not_its_answer_but_is_kept_with_it(subtests: pytest.Subtests) -> None:
+    for api in MODELS:
+        with subtests.test(str(api)[:80]):
+            said = "<think>Perhaps nothing.</think>\n\nTwo things."
+            with StandInServer([Text(said)]) as server:
+                result = ask(agent_for(api, server))
+            assert (result.output.strip(), result.raw_output) == ("Two things.", said)
 
 
-@every_vendor
-@pytest.mark.parametrize("said", ['<think>So {"findings": []}, or not', '<think>{"findings": []}</think>\n'])
-def test_a_draft_in_a_thought_without_an_answer_behind_it_is_no_answer(api: str, said: str) -> None:
-    error = failure_of(api, Text(said), OutputInvalid)
-    assert error.raw_output == said
-    assert "thought aloud" in str(error)
+def test_a_draft_in_a_thought_without_an_answer_behind_it_is_no_answer(subtests: pytest.Subtests) -> None:
+    for said in ['<think>So {"findings": []}, or not', '<think>{"findings": []}</think>\n']:
+        for api in MODELS:
+            with subtests.test(str((api, said))[:80]):
+                error = failure_of(api, Text(said), OutputInvalid)
+                assert error.raw_output == said
+                assert "thought aloud" in str(error)
 
 
-@every_vendor
-def test_system_prompts_prompt_and_context_all_reach_the_model(api: str) -> None:
-    with StandInServer() as server:
-        ask(
-            agent_for(api, server),
-            prompt="/look -at @/etc/hostname",
-            system_prompt="You are strict.",
-            append_system_prompt="Be brief.",
-            context={"The diff": "+ a line"},
-        )
-        [asked] = server.requests
-    assert asked.mentions("/look -at @/etc/hostname\n\n## The diff\n\n+ a line")
-    assert asked.mentions("You are strict.\n\nBe brief.")
+def test_system_prompts_prompt_and_context_all_reach_the_model(subtests: pytest.Subtests) -> None:
+    for api in MODELS:
+        with subtests.test(str(api)[:80]):
+            with StandInServer() as server:
+                ask(
+                    agent_for(api, server),
+                    prompt="/look -at @/etc/hostname",
+                    system_prompt="You are strict.",
+                    append_system_prompt="Be brief.",
+                    context={"The diff": "+ a line"},
+                )
+                [asked] = server.requests
+            assert asked.mentions("/look -at @/etc/hostname\n\n## The diff\n\n+ a line")
+            assert asked.mentions("You are strict.\n\nBe brief.")
 
 
-@every_vendor
-@pytest.mark.parametrize("as_text", [False, True], ids=["by tool", "as text"])
-def test_a_schema_gives_a_structured_answer(api: str, as_text: bool) -> None:
-    with StandInServer([Json({"count": 3}, as_text=as_text)]) as server:
-        result = ask(agent_for(api, server), output_schema=SCHEMA)
-    assert result.structured == (None if as_text else {"count": 3})
-    assert check_output(result, SCHEMA).structured == {"count": 3}
+def test_a_schema_gives_a_structured_answer(subtests: pytest.Subtests) -> None:
+    for as_text in [False, True]:
+        for api in MODELS:
+            with subtests.test(str((api, as_text))[:80]):
+                with StandInServer([Json({"count": 3}, as_text=as_text)]) as server:
+                    result = ask(agent_for(api, server), output_schema=SCHEMA)
+                assert result.structured == (None if as_text else {"count": 3})
+                assert check_output(result, SCHEMA).structured == {"count": 3}
 
 
-@every_vendor
-def test_a_schema_of_a_list_is_asked_for_inside_an_object_and_taken_out_again(api: str) -> None:
-    schema = {"type": "array", "items": {"$ref": "#/$defs/name"}, "$defs": {"name": {"type": "string"}}}
-    with StandInServer([Json({"answer": ["a", "b"]})]) as server:
-        result = ask(agent_for(api, server), output_schema=schema)
-    assert result.structured == ["a", "b"]
+def test_a_schema_of_a_list_is_asked_for_inside_an_object_and_taken_out_again(subtests: pytest.Subtests) -> None:
+    for api in MODELS:
+        with subtests.test(str(api)[:80]):
+            schema = {"type": "array", "items": {"$ref": "#/$defs/name"}, "$defs": {"name": {"type": "string"}}}
+            with StandInServer([Json({"answer": ["a", "b"]})]) as server:
+                result = ask(agent_for(api, server), output_schema=schema)
+            assert result.structured == ["a", "b"]
 
 
-@pytest.mark.parametrize("api", ["anthropic", "gemini"])
-def test_the_price_of_a_known_model_is_told(api: str) -> None:
-    model = {"anthropic": "anthropic:claude-opus-4-8", "gemini": "google-gla:gemini-2.5-pro"}[api]
-    with StandInServer() as server:
-        result = ask(ApiAgent(model, base_url=server.url, environment=KEYS))
-    assert result.total_cost_usd is not None
-    assert 0 < result.total_cost_usd < 1
+def test_the_price_of_a_known_model_is_told(subtests: pytest.Subtests) -> None:
+    for api in ["anthropic", "gemini"]:
+        with subtests.test(str(api)[:80]):
+            model = {"anthropic": "anthropic:claude-opus-4-8", "gemini": "google-gla:gemini-2.5-pro"}[api]
+            with StandInServer() as server:
+                result = ask(ApiAgent(model, base_url=server.url, environment=KEYS))
+            assert result.total_cost_usd is not None
+            assert 0 < result.total_cost_usd < 1
 
 
 def test_a_service_that_speaks_as_openai_does_needs_no_key_and_no_provider() -> None:
@@ -164,12 +171,14 @@ def test_a_service_that_speaks_as_openai_does_needs_no_key_and_no_provider() -> 
     assert (result.output, result.model, result.total_cost_usd) == ("hello", "qwen3:8b", None)
 
 
-@every_vendor
-def test_the_model_of_a_request_goes_before_that_of_the_agent_and_is_asked_of_the_same_provider(api: str) -> None:
-    with StandInServer() as server:
-        assert ask(agent_for(api, server), model="another").model == "another"
-        assert ask(agent_for(api, server), model=MODELS[api]).model == MODELS[api].partition(":")[2]
-        assert {asked.api for asked in server.requests} == {api}
+def test_the_model_of_a_request_goes_before_that_of_the_agent_and_is_asked_of_the_same_provider(
+    subtests: pytest.Subtests,
+) -> None:
+    for api, model in MODELS.items():
+        with subtests.test(str(api)[:80]), StandInServer() as server:
+            assert ask(agent_for(api, server), model="another").model == "another"
+            assert ask(agent_for(api, server), model=model).model == model.partition(":")[2]
+            assert {asked.api for asked in server.requests} == {api}
 
 
 def test_a_key_does_not_go_to_the_address_that_was_set_for_another_provider() -> None:
@@ -208,20 +217,21 @@ STATUSES = [
 ]
 
 
-@every_vendor
-@pytest.mark.parametrize(("status", "kind"), STATUSES, ids=lambda value: getattr(value, "code", None))
-def test_each_status_is_its_error_and_what_the_service_said_is_in_it(
-    api: str, status: Status, kind: type[AgentError]
-) -> None:
-    error = failure_of(api, status, kind)
-    assert status.message.rstrip(".") in error.message
-    assert f"({status.code})" in error.message
-    assert error.__cause__ is not None
+def test_each_status_is_its_error_and_what_the_service_said_is_in_it(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Status, type[AgentError]]] = STATUSES
+    for status, kind in rows:
+        for api in MODELS:
+            with subtests.test(str((api, status, kind))[:80]):
+                error = failure_of(api, status, kind)
+                assert status.message.rstrip(".") in error.message
+                assert f"({status.code})" in error.message
+                assert error.__cause__ is not None
 
 
-@every_vendor
-def test_the_time_to_wait_is_kept(api: str) -> None:
-    assert failure_of(api, Status(429, retry_after=7), RateLimited).retry_after_seconds == 7
+def test_the_time_to_wait_is_kept(subtests: pytest.Subtests) -> None:
+    for api in MODELS:
+        with subtests.test(str(api)[:80]):
+            assert failure_of(api, Status(429, retry_after=7), RateLimited).retry_after_seconds == 7
 
 
 def test_a_quota_that_is_paid_out_is_no_rate_limit() -> None:
@@ -232,21 +242,23 @@ def test_a_model_that_is_not_there_is_named_in_the_hint() -> None:
     assert "gemini-stand-in" in failure_of("gemini", Status(404), InvalidRequest).hint
 
 
-BROKEN = [Cut(), Cut(30), Garbage(), Garbage('{"a": 1}'), Garbage("[]"), Garbage("null"), Empty()]
+BROKEN: list[Reply] = [Cut(), Cut(30), Garbage(), Garbage('{"a": 1}'), Garbage("[]"), Garbage("null"), Empty()]
 
 
-@every_vendor
-@pytest.mark.parametrize("reply", BROKEN, ids=repr)
-def test_a_broken_reply_of_the_service_is_a_failed_connection(api: str, reply: Reply) -> None:
-    assert failure_of(api, reply, ConnectionFailed).retryable
+def test_a_broken_reply_of_the_service_is_a_failed_connection(subtests: pytest.Subtests) -> None:
+    for reply in BROKEN:
+        for api in MODELS:
+            with subtests.test(str((api, reply))[:80]):
+                assert failure_of(api, reply, ConnectionFailed).retryable
 
 
-@every_vendor
-def test_a_service_that_is_not_there_is_a_failed_connection(api: str) -> None:
-    with StandInServer() as server:
-        agent = agent_for(api, server)
-    with pytest.raises(ConnectionFailed, match="127.0.0.1"):
-        ask(agent)
+def test_a_service_that_is_not_there_is_a_failed_connection(subtests: pytest.Subtests) -> None:
+    for api in MODELS:
+        with subtests.test(str(api)[:80]):
+            with StandInServer() as server:
+                agent = agent_for(api, server)
+            with pytest.raises(ConnectionFailed, match="127.0.0.1"):
+                ask(agent)
 
 
 def test_an_address_that_is_none_is_a_wrong_request() -> None:
@@ -254,14 +266,18 @@ def test_an_address_that_is_none_is_a_wrong_request() -> None:
         ask(ApiAgent("local", base_url="nowhere", environment={}))
 
 
-@every_vendor
-@pytest.mark.parametrize(
-    ("reply", "kind"), [(MaxTokens(), OutputInvalid), (Refusal(), Refused), (Text(""), OutputInvalid)], ids=repr
-)
-def test_an_answer_that_is_none_fails(api: str, reply: Reply, kind: type[AgentError]) -> None:
-    error = failure_of(api, reply, kind)
-    if isinstance(reply, MaxTokens):
-        assert error.raw_output == reply.text
+def test_an_answer_that_is_none_fails(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Reply, type[AgentError]]] = [
+        (MaxTokens(), OutputInvalid),
+        (Refusal(), Refused),
+        (Text(""), OutputInvalid),
+    ]
+    for reply, kind in rows:
+        for api in MODELS:
+            with subtests.test(str((api, reply, kind))[:80]):
+                error = failure_of(api, reply, kind)
+                if isinstance(reply, MaxTokens):
+                    assert error.raw_output == reply.text
 
 
 # The first one is too short where packages have to be loaded first, or where the machine is busy.
@@ -309,12 +325,13 @@ def test_a_cancellation_is_raised_as_it_came_and_closes_the_connection(api: str)
         asyncio.run(cancelled(server))
 
 
-@every_vendor
-def test_a_prompt_of_two_megabytes_is_sent_whole(api: str) -> None:
-    prompt = "0123456789abcdef" * (128 * 1024)
-    with StandInServer() as server:
-        ask(agent_for(api, server), prompt=prompt)
-        assert server.requests[0].mentions(prompt)
+def test_a_prompt_of_two_megabytes_is_sent_whole(subtests: pytest.Subtests) -> None:
+    for api in MODELS:
+        with subtests.test(str(api)[:80]):
+            prompt = "0123456789abcdef" * (128 * 1024)
+            with StandInServer() as server:
+                ask(agent_for(api, server), prompt=prompt)
+                assert server.requests[0].mentions(prompt)
 
 
 @every_vendor
@@ -345,34 +362,34 @@ def test_the_certificates_that_are_trusted_are_read_once_for_all_calls(
     assert len(read) <= 1
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
+def test_a_missing_key_is_named(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("anthropic:claude", "ANTHROPIC_API_KEY"),
         ("openai:gpt", "OPENAI_API_KEY"),
         ("google:gemini", "GEMINI_API_KEY or GOOGLE_API_KEY"),
-    ],
-)
-def test_a_missing_key_is_named(model: str, name: str) -> None:
-    agent = ApiAgent(model, environment={})
-    with pytest.raises(NotLoggedIn) as caught:
-        ask(agent)
-    assert name in caught.value.hint
-    availability = asyncio.run(agent.check())
-    assert (availability.found, availability.logged_in, availability.usable) == (True, False, False)
-    assert name in availability.how_to_fix
+    ]
+    for model, name in rows:
+        with subtests.test(str((model, name))[:80]):
+            agent = ApiAgent(model, environment={})
+            with pytest.raises(NotLoggedIn) as caught:
+                ask(agent)
+            assert name in caught.value.hint
+            availability = asyncio.run(agent.check())
+            assert (availability.found, availability.logged_in, availability.usable) == (True, False, False)
+            assert name in availability.how_to_fix
 
 
-@pytest.mark.parametrize("model", [None, "", "claude", "mistral:large", "anthropic:"])
-def test_a_model_that_is_missing_or_without_a_known_provider_is_a_wrong_request(model: str | None) -> None:
-    agent = ApiAgent(model, environment=KEYS)
-    with pytest.raises(InvalidRequest) as caught:
-        ask(agent)
-    assert "api_model" in caught.value.hint
-    assert "give model" in caught.value.hint
-    found = asyncio.run(agent.check())
-    assert "api_model" in found.how_to_fix
-    assert (found.found, found.lacks_model, found.usable) == (True, True, False)
+def test_a_model_that_is_missing_or_without_a_known_provider_is_a_wrong_request(subtests: pytest.Subtests) -> None:
+    for model in [None, "", "claude", "mistral:large", "anthropic:"]:
+        with subtests.test(str(model)[:80]):
+            agent = ApiAgent(model, environment=KEYS)
+            with pytest.raises(InvalidRequest) as caught:
+                ask(agent)
+            assert "api_model" in caught.value.hint
+            assert "give model" in caught.value.hint
+            found = asyncio.run(agent.check())
+            assert "api_model" in found.how_to_fix
+            assert (found.found, found.lacks_model, found.usable) == (True, True, False)
 
 
 def test_a_working_directory_that_is_not_there_is_refused_before_anything_is_sent(tmp_path: Path) -> None:

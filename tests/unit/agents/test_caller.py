@@ -203,12 +203,13 @@ class TestAnswers:
         assert (error.output, error.cost_usd, error.usage.input_tokens) == ('{"line": "x"}', 0.25, 100)
 
     @pytest.mark.requirement("R12")
-    @pytest.mark.parametrize("output", ["", " \n"])
-    def test_an_empty_answer_is_an_error_in_words_that_keeps_the_raw_output(self, output: str) -> None:
-        error = failure(Returning(result(output, raw_output="raw", session_id="s1")))
-        assert isinstance(error, OutputInvalid)
-        assert error.message == "the answer of scripted is empty"
-        assert (error.raw_output, error.session_id) == ("raw", "s1")
+    def test_an_empty_answer_is_an_error_in_words_that_keeps_the_raw_output(self, subtests: pytest.Subtests) -> None:
+        for output in ["", " \n"]:
+            with subtests.test(str(output)[:80]):
+                error = failure(Returning(result(output, raw_output="raw", session_id="s1")))
+                assert isinstance(error, OutputInvalid)
+                assert error.message == "the answer of scripted is empty"
+                assert (error.raw_output, error.session_id) == ("raw", "s1")
 
     def test_a_structured_answer_is_checked_by_us(self) -> None:
         assert answered(ScriptedAgent([Json({"line": 3})]), request(output_schema=SCHEMA)).structured == {"line": 3}
@@ -221,12 +222,14 @@ class TestAnswers:
         failure(agent, request(output_schema=SCHEMA))
         assert len(agent.requests) == 1
 
-    @pytest.mark.parametrize(("has_schema", "notes"), [(False, 0), (True, 1)])
-    def test_an_answer_in_text_is_read_and_noted_where_more_was_promised(self, has_schema: bool, notes: int) -> None:
-        agent = Returning(result('Here: {"line": 4}'), limits=AgentLimits(schema=has_schema))
-        answer = answered(agent, request(output_schema=SCHEMA))
-        assert answer.structured == {"line": 4}
-        assert len(answer.notes) == notes
+    def test_an_answer_in_text_is_read_and_noted_where_more_was_promised(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[bool, int]] = [(False, 0), (True, 1)]
+        for has_schema, notes in rows:
+            with subtests.test(str((has_schema, notes))[:80]):
+                agent = Returning(result('Here: {"line": 4}'), limits=AgentLimits(schema=has_schema))
+                answer = answered(agent, request(output_schema=SCHEMA))
+                assert answer.structured == {"line": 4}
+                assert len(answer.notes) == notes
 
     def test_a_large_answer_is_checked_too(self) -> None:
         answer = answered(Returning(result("x" * 100_000 + '{"line": 4}')), request(output_schema=SCHEMA))
@@ -333,19 +336,16 @@ class TestBudget:
 
         assert [asked.timeout_seconds for asked in run_virtually(run())] == [40.0]
 
-    @pytest.mark.parametrize(
-        ("cost", "fields", "words"),
-        [
+    def test_a_limit_that_the_agent_did_not_hold_is_told(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[float | None, dict[str, Any], str]] = [
             (None, {"max_budget_usd": 0.1}, "scripted does not report what it costs"),
             (0.3, {"max_budget_usd": 0.1}, "the call cost $0.3000, more than the $0.1000 that were allowed"),
-        ],
-    )
-    def test_a_limit_that_the_agent_did_not_hold_is_told(
-        self, cost: float | None, fields: dict[str, Any], words: str
-    ) -> None:
-        agent = Returning(result(total_cost_usd=cost), limits=AgentLimits(budget=True))
-        notes = answered(agent, request(**fields)).notes
-        assert any(words in note for note in notes)
+        ]
+        for cost, fields, words in rows:
+            with subtests.test(str((cost, fields, words))[:80]):
+                agent = Returning(result(total_cost_usd=cost), limits=AgentLimits(budget=True))
+                notes = answered(agent, request(**fields)).notes
+                assert any(words in note for note in notes)
 
     def test_a_cost_that_nobody_tells_is_noted_where_the_run_has_a_limit_of_money(self) -> None:
         async def run() -> AgentResult:
@@ -540,13 +540,14 @@ class TestChangedFiles:
         assert answer.files_changed == ()
         assert looked == []
 
-    @pytest.mark.parametrize("early", [True, False])
-    def test_when_that_cannot_be_known_the_answer_is_kept_and_says_so(self, early: bool) -> None:
-        by, _ = self.watched(GitFailed("git failed", program="git", exit_code=1), early=early)
-        agent = ScriptedAgent([Text("hello")])
-        answer, _ = run_virtually(call(agent, request(permission_mode=self.WRITING), by=by))
-        assert answer.output == "hello"
-        assert answer.notes == ("which files changed is not known: git failed",)
+    def test_when_that_cannot_be_known_the_answer_is_kept_and_says_so(self, subtests: pytest.Subtests) -> None:
+        for early in [True, False]:
+            with subtests.test(str(early)[:80]):
+                by, _ = self.watched(GitFailed("git failed", program="git", exit_code=1), early=early)
+                agent = ScriptedAgent([Text("hello")])
+                answer, _ = run_virtually(call(agent, request(permission_mode=self.WRITING), by=by))
+                assert answer.output == "hello"
+                assert answer.notes == ("which files changed is not known: git failed",)
 
 
 class TestChains:

@@ -67,9 +67,10 @@ def test_no_more_than_the_limit_run_at_a_time_in_the_order_of_asking() -> None:
     assert calls.starts == [("a", 0.0), ("b", 0.0), ("c", 1.0), ("d", 1.0), ("e", 2.0)]
 
 
-@pytest.mark.parametrize("wrong", [0, -3])
-def test_a_limit_below_one_lets_one_in(wrong: int) -> None:
-    assert limiter(wrong).limit == 1
+def test_a_limit_below_one_lets_one_in(subtests: pytest.Subtests) -> None:
+    for wrong in [0, -3]:
+        with subtests.test(str(wrong)[:80]):
+            assert limiter(wrong).limit == 1
 
 
 def test_a_place_is_given_back_after_an_error() -> None:

@@ -1,35 +1,41 @@
-"""Vendors' agent programs: where one is, its version, and one run of it, read line by line."""
+"""What all agents that start a vendor's program share: where it is, what it sees, and one run of it."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
+from codeloupe.agents.calls.failures import Failure, Program
+from codeloupe.agents.calls.validation import refuse_length, validate
 from codeloupe.errors import (
-    AgentError,
-    ConnectionFailed,
     Crashed,
     InvalidRequest,
     NotInstalled,
     NotLoggedIn,
     OutputInvalid,
-    Overloaded,
     ProcessError,
     ProgramNotFound,
-    PromptTooLong,
-    RateLimited,
-    Refused,
     TimedOut,
 )
-from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, TokenUsage
+from codeloupe.model.agent import (
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    Availability,
+    PermissionMode,
+    full_prompt,
+)
+from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.command import Command, Completed, find_program
 from codeloupe.system.environment import NETWORK_NAMES, inherited_environment
 from codeloupe.system.running import run
@@ -39,7 +45,16 @@ from codeloupe.system.temporary import temporary_directory
 PERSON_NAMES = ("USER", "LOGNAME")
 """Who the user is: some programs look their login up by it. Only for a program that runs in the user's home."""
 
+_KEPT_OUTPUT_BYTES = 256 * 1024
+_VERSION_SECONDS = 20.0
+_VERSION = re.compile(rb"\d+\.\d+[\w.+-]*")
+_DEAD_PROXY = "http://127.0.0.1:9"
 _QUIET = {"NO_COLOR": "1", "DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "DISABLE_AUTOUPDATER": "1"}
+_MAX_DETAIL_CHARACTERS = 80
+_LARGEST_COUNT = 10**15
+_SEPARATORS = re.compile(r"[-_.]+")
+_PACKAGE_FOLDER = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-[^-]+)?\.(?:dist|egg)-info")
+_log = logging.getLogger(__name__)
 
 
 class Places(Struct, frozen=True):
@@ -66,59 +81,29 @@ def user_home(source: Mapping[str, str]) -> Path:
 
 
 def agent_environment(
-    source: Mapping[str, str], *, home: Path, temporary: Path, names: Iterable[str], settings: Mapping[str, str]
+    source: Mapping[str, str],
+    places: Places,
+    *,
+    names: Iterable[str] = (),
+    settings: Mapping[str, str],
+    home: Path | None = None,
 ) -> dict[str, str]:
     """The whole environment of an agent program; whatever is not named here does not reach it.
 
     Of `source` it has the search path without relative entries, the time zone, `NETWORK_NAMES` and `names`, where
     they are set and not empty. Telemetry and updates are off. `settings` has the last word.
     """
-    kept = {name: source[name] for name in ("TZ", *NETWORK_NAMES, *names) if source.get(name)}
-    return {
-        **inherited_environment(),
-        **_search_path(source),
-        **kept,
-        **_QUIET,
-        "HOME": str(home),
-        "TMPDIR": str(temporary),
-        **settings,
-    }
-
-
-def _search_path(source: Mapping[str, str]) -> dict[str, str]:
     # A relative entry means the current directory, which may be the reviewed tree with programs of its own.
     entries = [entry for entry in source.get("PATH", "").split(os.pathsep) if Path(entry).is_absolute()]
-    return {"PATH": os.pathsep.join(entries)} if entries else {}
-
-
-KEPT_OUTPUT_BYTES = 256 * 1024
-_VERSION_SECONDS = 20.0
-_VERSION = re.compile(rb"\d+\.\d+[\w.+-]*")
-_DEAD_PROXY = "http://127.0.0.1:9"
-
-
-class Program(Struct, frozen=True, kw_only=True):
-    """A program as its users know it. `install` is a command; `log_in` says what to set or run."""
-
-    agent: str
-    command: str
-    install: str
-    log_in: str
-
-
-class Reading(Protocol):
-    """What takes the messages of one run in order."""
-
-    @property
-    def session_id(self) -> str:
-        """The session, once it was told."""
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether the run is over and has told how, so that only the program's end is left."""
-
-    def take(self, message: Mapping[str, Any]) -> None:
-        """Take the next message."""
+    return {
+        **inherited_environment(),
+        **({"PATH": os.pathsep.join(entries)} if entries else {}),
+        **{name: source[name] for name in ("TZ", *NETWORK_NAMES, *names) if source.get(name)},
+        **_QUIET,
+        "HOME": str(home or places.home),
+        "TMPDIR": str(places.temporary),
+        **settings,
+    }
 
 
 def found_program(program: Program, configured: str | None) -> Path:
@@ -137,15 +122,12 @@ def found_program(program: Program, configured: str | None) -> Path:
 
 async def version_of(program: Program, path: Path, source: Mapping[str, str]) -> tuple[str | None, str]:
     """The version, or None and what is wrong. Needs no network, so it gets none."""
-    proxies = {"HTTPS_PROXY": _DEAD_PROXY, "HTTP_PROXY": _DEAD_PROXY, "GEMINI_CLI_NO_RELAUNCH": "true"}
+    quiet = {"HTTPS_PROXY": _DEAD_PROXY, "HTTP_PROXY": _DEAD_PROXY, "GEMINI_CLI_NO_RELAUNCH": "true"}
     with throw_away_places() as places:
-        settings = {**proxies, "CODEX_HOME": str(places.home)}
         command = Command(
             argv=(str(path), "--version"),
             cwd=places.root,
-            environment=agent_environment(
-                source, home=places.home, temporary=places.temporary, names=(), settings=settings
-            ),
+            environment=agent_environment(source, places, settings={**quiet, "CODEX_HOME": str(places.home)}),
             timeout_seconds=_VERSION_SECONDS,
             max_output_bytes=64 * 1024,
         )
@@ -159,6 +141,118 @@ async def version_of(program: Program, path: Path, source: Mapping[str, str]) ->
     return version[0].decode("ascii", "replace"), ""
 
 
+def installed_version(distribution: str) -> str | None:
+    """The version of an optional package, or None when it is not installed.
+
+    Read from the names of the folders that installers leave beside packages: loading `importlib.metadata` takes longer
+    than everything else that chooses an agent.
+    """
+    wanted = _SEPARATORS.sub("-", distribution).lower()
+    for place in sys.path:
+        try:
+            names = os.listdir(place or os.curdir)  # noqa: PTH208 - an entry of the path is a text, and names are wanted
+        except OSError:
+            continue  # an archive, or a place that is not there
+        for name in names:
+            folder = _PACKAGE_FOLDER.fullmatch(name)
+            if folder and _SEPARATORS.sub("-", folder["name"]).lower() == wanted:
+                return folder["version"]
+    return None
+
+
+class Message(dict[str, Any]):
+    """An object that a program printed. Its fields are not trusted to have their types: a wrong one reads as empty."""
+
+    def text(self, name: str) -> str:
+        """A text, else nothing."""
+        value = self.get(name)
+        return value if isinstance(value, str) else ""
+
+    def number(self, name: str) -> float | None:
+        """A number that can be a count or a price, else None."""
+        value = self.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return float(value) if 0 <= value <= _LARGEST_COUNT else None
+
+    def count(self, name: str) -> int:
+        """A number that can be a count, else 0."""
+        return int(self.number(name) or 0)
+
+    def part(self, name: str) -> Message:
+        """An object, else an empty one."""
+        value = self.get(name)
+        return Message(value) if isinstance(value, Mapping) else Message()
+
+    def parts(self, name: str) -> list[Message]:
+        """The objects of a list; what is no object is an empty one."""
+        value = self.get(name)
+        items = value if isinstance(value, list) else []
+        return [Message(item) if isinstance(item, Mapping) else Message() for item in items]
+
+    def detail(self, names: Iterable[str]) -> str:
+        """The first of these texts that is there, as a detail."""
+        return detail_of(next(filter(None, map(self.text, names)), ""))
+
+    def busiest(self, name: str) -> str | None:
+        """Of objects by the name of a model, the name of the one with the most tokens of output; of equals the last."""
+        models = self.part(name)
+        written = {model: models.part(model) for model in reversed(list(models))}
+        return max(
+            written,
+            key=lambda model: written[model].count("outputTokens") or written[model].count("output_tokens"),
+            default=None,
+        )
+
+
+def message_on(line: bytes) -> Message | None:
+    """The message on a line of output, or None for a line that holds none."""
+    try:
+        # Programs pass on bytes of files and tools: what is no UTF-8 in a text does not take the message with it.
+        message = json.loads(line.decode("utf-8-sig", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return Message(message) if isinstance(message, dict) else None
+
+
+def detail_of(text: str) -> str:
+    """The first line of what a tool was used on, cut to a length for a display."""
+    return text.strip().partition("\n")[0][:_MAX_DETAIL_CHARACTERS]
+
+
+class Reading(ABC):
+    """Takes the messages of one run in order, and reads its end.
+
+    `is_answered` tells that the run is over and has told how, so that only the program's end is left.
+    """
+
+    def __init__(self, program: Program, request: AgentRequest, emit: AgentEventSink) -> None:
+        self.program = program
+        self.request = request
+        self.emit = emit
+        self.session_id = ""
+        self.is_answered = False
+
+    @abstractmethod
+    def take(self, message: Message) -> None:
+        """Take the next message."""
+
+    @abstractmethod
+    def answer(self, completed: Completed) -> AgentResult:
+        """The answer of a run that ended. Raises the AgentError that the end means."""
+
+    def failure(self, text: str = "", raw_output: str = "", **more: Any) -> Failure:
+        """What is known of every failure of this run."""
+        return Failure(
+            program=self.program,
+            text=text,
+            asked_model=self.request.model,
+            session_id=self.session_id,
+            raw_output=raw_output,
+            **more,
+        )
+
+
 async def run_program(
     program: Program, command: Command, reading: Reading, *, idle_timeout_seconds: float | None
 ) -> Completed:
@@ -167,6 +261,7 @@ async def run_program(
     Raises NotInstalled, TimedOut, Crashed, or OutputInvalid where its last message is too long; the program is gone in
     every case. One that told its answer and then did not end has still answered.
     """
+    agent = program.agent
 
     def take(line: bytes) -> None:
         message = message_on(line)
@@ -178,15 +273,23 @@ async def run_program(
             command, on_line=take, idle_timeout_seconds=idle_timeout_seconds, is_over=lambda: reading.is_answered
         )
     except StreamTimedOut as error:
-        if not reading.is_answered:
-            raise _timed_out(program, error, reading) from error
-        return Completed(0, error.stdout, error.stderr, command.timeout_seconds)
+        if reading.is_answered:
+            return Completed(0, error.stdout, error.stderr, command.timeout_seconds)
+        raise TimedOut(
+            f"{agent}: {error.message}",
+            agent=agent,
+            hint=error.hint,
+            raw_output=error.stdout.decode("utf-8", "replace"),
+            session_id=reading.session_id,
+        ) from error
+    except ProgramNotFound as error:
+        raise NotInstalled(f"{agent}: {error.message}", agent=agent, hint=program.install) from error
     except ProcessError as error:
-        raise _not_run(program, error) from error
+        raise Crashed(f"{agent}: {error.message}", agent=agent, hint=error.hint) from error
     if completed.skipped_lines and not reading.is_answered:
         raise OutputInvalid(
-            f"{program.agent} gave an answer that is too long to be read",
-            agent=program.agent,
+            f"{agent} gave an answer that is too long to be read",
+            agent=agent,
             hint="ask for a shorter answer",
             raw_output=completed.stdout.decode("utf-8", "replace"),
             session_id=reading.session_id,
@@ -195,245 +298,164 @@ async def run_program(
     return completed
 
 
-def message_on(line: bytes) -> Mapping[str, Any] | None:
-    """The message on a line of output, or None for a line that holds none."""
-    try:
-        # Programs pass on bytes of files and tools: what is no UTF-8 in a text does not take the message with it.
-        message = json.loads(line.decode("utf-8-sig", "replace"))
-    except (ValueError, RecursionError):
-        return None
-    return message if isinstance(message, dict) else None
+class ProgramAgent(ABC):
+    """An agent that starts a vendor's program once for each call, in a home directory that is thrown away after it.
 
-
-def refuse_bypass(request: AgentRequest, *, allowed: bool, agent: str) -> None:
-    """Raises InvalidRequest for a request that bypasses permissions where that was not allowed on purpose."""
-    if request.permission_mode is PermissionMode.BYPASS and not allowed:
-        raise InvalidRequest(
-            f"{agent} was asked to bypass all permissions: it could run any command, change any file that this user"
-            " can, and send anything anywhere",
-            agent=agent,
-            hint="use acceptEdits; or set allow_bypass in your own configuration, and only in a sandbox",
-        )
-
-
-def refuse_length(prompt: str, limits: AgentLimits, *, agent: str) -> None:
-    """Raises PromptTooLong for a prompt that is too long with all that was put around it."""
-    sizes = (
-        (len(prompt), limits.max_prompt_characters, "characters"),
-        (len(prompt.encode()), limits.max_prompt_bytes, "bytes"),
-    )
-    for size, most, unit in sizes:
-        if most is not None and size > most:
-            raise PromptTooLong(
-                f"the prompt, with all that {agent} is sent beside it, has {size:,} {unit}; it takes at most {most:,}",
-                agent=agent,
-                hint="send less at once, or use an agent that takes more",
-            )
-
-
-def _timed_out(program: Program, error: StreamTimedOut, reading: Reading) -> TimedOut:
-    return TimedOut(
-        f"{program.agent}: {error.message}",
-        agent=program.agent,
-        hint=error.hint,
-        raw_output=error.stdout.decode("utf-8", "replace"),
-        session_id=reading.session_id,
-    )
-
-
-def _not_run(program: Program, error: ProcessError) -> AgentError:
-    if isinstance(error, ProgramNotFound):
-        return NotInstalled(f"{program.agent}: {error.message}", agent=program.agent, hint=program.install)
-    return Crashed(f"{program.agent}: {error.message}", agent=program.agent, hint=error.hint)
-
-
-_MAX_TEXT_CHARACTERS = 500
-_TAIL_CHARACTERS = 4000
-_MAX_SEARCHED_CHARACTERS = 20_000
-_SECONDS_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_RETRY_AFTER = re.compile(
-    r"(?:try again|retry(?:ing)?)\s(?:after|in)\s(\d{1,9}(?:\.\d{1,9})?)\s?(ms|s|m|h|d)", re.IGNORECASE
-)
-
-
-class Kind(Struct, frozen=True):
-    """A kind of failure: its error, what happened in words behind the agent's name, and what to do next.
-
-    An empty hint stands for the program's own: how to log in, how to install it, or which model was asked for.
+    `program` is a path or a name; without one it is looked for on the PATH. `environment` is what variables are taken
+    from, by default our own. `base_url` is the address of another service that speaks the vendor's API. `allow_bypass`
+    lets requests bypass all permissions. `keep_sessions` keeps sessions in the user's own directory of the program, so
+    that they can be resumed.
     """
 
-    error: type[AgentError]
-    what: str
-    hint: str = ""
-
-
-NOT_LOGGED_IN = Kind(NotLoggedIn, "has no login that the service accepts, or no credit")
-LIMITED = Kind(RateLimited, "sent too many requests, or used up a quota", "wait a while")
-OVERLOADED = Kind(Overloaded, "found the service overloaded or failing", "try again later, or another model")
-UNREACHED = Kind(
-    ConnectionFailed,
-    "got no usable reply from the service",
-    "check the network, the proxy and the address of the service",
-)
-TOO_LONG = Kind(PromptTooLong, "was given a prompt that is too long", "send less at once")
-CUT_OFF = Kind(OutputInvalid, "was cut off in the middle of its answer", "ask for a shorter answer")
-EMPTY = Kind(OutputInvalid, "ended well, but its answer is empty", "ask again, or with another prompt or model")
-REFUSED = Kind(
-    Refused, "was refused an answer by the model or its safeguards", "rephrase the request, or ask another model"
-)
-INVALID = Kind(InvalidRequest, "sent a request that the service rejected")
-TOO_OLD = Kind(NotInstalled, "does not know a flag that keeps it safe: it is too old")
-WITHOUT_NODE = Kind(NotInstalled, "needs Node.js, which is not on the PATH", "install Node.js 20 or newer")
-
-_BY_STATUS = {
-    401: NOT_LOGGED_IN,
-    402: NOT_LOGGED_IN,
-    403: NOT_LOGGED_IN,
-    408: UNREACHED,
-    413: TOO_LONG,
-    429: LIMITED,
-}
-Patterns = Iterable[tuple[re.Pattern[str], Kind]]
-
-
-class Failure(Struct, frozen=True, kw_only=True):
-    """What a program told of a failure. `output` is what the model said before it, without what the program says."""
-
     program: Program
-    text: str = ""
-    status: int | None = None
-    asked_model: str | None = None
-    model: str | None = None
-    retry_after_seconds: float | None = None
-    session_id: str = ""
-    raw_output: str = ""
-    output: str = ""
-    cost_usd: float | None = None
-    usage: TokenUsage | None = None
+    limits: AgentLimits
+    model_variable = ""
 
+    def __init__(
+        self,
+        program: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        *,
+        base_url: str | None = None,
+        allow_bypass: bool = False,
+        keep_sessions: bool = False,
+    ) -> None:
+        self.configured = program
+        self.source: Mapping[str, str] = os.environ if environment is None else environment
+        self.base_url = base_url
+        self.allow_bypass = allow_bypass
+        self.keep_sessions = keep_sessions
 
-def kind_of_status(status: int | None) -> Kind | None:
-    """What a status means, or None for one that is no failure."""
-    if status is None or status < 400:
-        return None
-    return _BY_STATUS.get(status) or (OVERLOADED if status >= 500 else INVALID)
+    @property
+    def name(self) -> str:
+        """Its short name."""
+        return self.program.agent
 
+    @property
+    def default_model(self) -> str | None:
+        """The model that is asked when a request names none, where the environment tells."""
+        return self.source.get(self.model_variable) or None
 
-def kind_in(text: str, patterns: Patterns) -> Kind | None:
-    """The kind of the first pattern that is in the text."""
-    searched = text[:_MAX_SEARCHED_CHARACTERS]
-    return next((kind for pattern, kind in patterns if pattern.search(searched)), None)
+    @abstractmethod
+    def service_of(self, _request: AgentRequest) -> str | None:
+        """Where it asks, where the settings or the environment tell."""
 
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
+        prompt = self.checked_prompt(request)
+        path = await self.usable_program()
+        reading = self.reading(request, emit)
+        with throw_away_places() as places:
+            command = Command(
+                argv=(str(path), *self.arguments(request, places)),
+                cwd=request.working_dir,
+                environment=self.environment(request, places),
+                timeout_seconds=request.timeout_seconds,
+                max_output_bytes=_KEPT_OUTPUT_BYTES,
+                stdin=prompt.encode(),
+            )
+            completed = await run_program(
+                self.program, command, reading, idle_timeout_seconds=request.idle_timeout_seconds
+            )
+            return self.finished(reading.answer(completed), request, places)
 
-def error_of(kind: Kind, failure: Failure) -> AgentError:
-    """The error of a failure whose kind is known."""
-    agent = failure.program.agent
-    status = "" if failure.status is None else f" ({failure.status})"
-    text = one_line(failure.text)
-    more: dict[str, Any] = {"raw_output": failure.raw_output, "session_id": failure.session_id}
-    message = f"{agent} {kind.what}{status}{': ' if text else ''}{text}"
-    if kind.error is RateLimited:
-        more["retry_after_seconds"] = failure.retry_after_seconds
-    if kind.error is OutputInvalid:
-        more |= {"output": failure.output, "cut_off": kind is CUT_OFF}
-    error = kind.error(message, agent=agent, hint=kind.hint or _own_hint(kind, failure), **more)
-    error.cost_usd, error.usage = failure.cost_usd, failure.usage
-    if isinstance(error, OutputInvalid):
-        error.model = failure.model
-    return error
-
-
-def crashed(failure: Failure, *, exit_code: int, stderr: str) -> Crashed:
-    """The error of a program that ended without telling why."""
-    tail = stderr[-_TAIL_CHARACTERS:].strip()
-    said = f"; it said: {one_line(tail)}" if tail else ""
-    return Crashed(
-        f"{failure.program.agent} ended without a result, with exit code {exit_code}{said}",
-        agent=failure.program.agent,
-        status=exit_code,
-        stderr_tail=tail,
-        hint="run `codeloupe doctor`, and try again; the raw output is kept",
-        raw_output=failure.raw_output,
-        session_id=failure.session_id,
-    )
-
-
-def retry_after_in(text: str) -> float | None:
-    """The seconds that a sentence such as "try again in 1.5s" names."""
-    found = _RETRY_AFTER.search(text[:_MAX_SEARCHED_CHARACTERS])
-    return float(found[1]) * _SECONDS_BY_UNIT[found[2].lower()] if found else None
-
-
-def one_line(text: str) -> str:
-    """The text on one line, and not too long for a message."""
-    line = " ".join(text[:_MAX_SEARCHED_CHARACTERS].split())
-    return line if len(line) <= _MAX_TEXT_CHARACTERS else f"{line[:_MAX_TEXT_CHARACTERS]} ..."
-
-
-def _own_hint(kind: Kind, failure: Failure) -> str:
-    if kind.error is NotLoggedIn:
-        return failure.program.log_in
-    if kind.error is NotInstalled:
-        return failure.program.install
-    return f"check the model, which was {failure.asked_model or 'the default of the program'}"
-
-
-_MAX_DETAIL_CHARACTERS = 80
-_LARGEST_COUNT = 10**15
-
-
-def text_of(value: object) -> str:
-    """The value if it is text, else nothing."""
-    return value if isinstance(value, str) else ""
-
-
-def count_of(value: object) -> int:
-    """The value if it is a number that can be a count, else 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0
-    return int(value) if 0 <= value <= _LARGEST_COUNT else 0
-
-
-def cost_of(value: object) -> float | None:
-    """The value if it is a number that can be a price in dollars, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value <= _LARGEST_COUNT else None
-
-
-def mapping_of(value: object) -> Mapping[str, Any]:
-    """The value if it is an object, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def list_of(value: object) -> list[Any]:
-    """The value if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
-
-
-def detail_of(text: str) -> str:
-    """The first line of what a tool was used on, cut to a length for a display."""
-    return text.strip().partition("\n")[0][:_MAX_DETAIL_CHARACTERS]
-
-
-_SEPARATORS = re.compile(r"[-_.]+")
-_FOLDER = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-[^-]+)?\.(?:dist|egg)-info")
-
-
-def installed_version(distribution: str) -> str | None:
-    """Its version, or None when it is not installed."""
-    wanted = _normal(distribution)
-    for place in sys.path:
+    async def check(self) -> Availability:
+        """Whether it can be used here. Costs nothing and never raises."""
         try:
-            names = os.listdir(place or os.curdir)  # noqa: PTH208 - an entry of the path is a text, and names are wanted
-        except OSError:
-            continue  # an archive, or a place that is not there
-        for name in names:
-            folder = _FOLDER.fullmatch(name)
-            if folder and _normal(folder["name"]) == wanted:
-                return folder["version"]
-    return None
+            path = self.find()
+        except NotInstalled as error:
+            return Availability(found=False, how_to_fix=error.hint)
+        version, problem = await version_of(self.program, path, self.source)
+        return self.availability(path, version, problem or self.problem_with(path, version))
 
+    def availability(self, path: Path, version: str | None, problem: str = "") -> Availability:
+        """What is known of a program that was found."""
+        logged_in = self.has_login()
+        return Availability(
+            found=version is not None and not problem,
+            version=version,
+            logged_in=logged_in,
+            how_to_fix=problem or ("" if logged_in else self.how_to_log_in(path)),
+            default_model=self.source.get(self.model_variable) or None,
+            path=str(path),
+        )
 
-def _normal(name: str) -> str:
-    return _SEPARATORS.sub("-", name).lower()
+    def checked_prompt(self, request: AgentRequest) -> str:
+        """What the program reads. Raises InvalidRequest or PromptTooLong for a request that cannot be sent as it is."""
+        validate(request, self.limits, agent=self.name)
+        if problem := self.problem_with_tools(request):
+            raise InvalidRequest(problem[0], agent=self.name, hint=problem[1], attempts=0)
+        if request.permission_mode is PermissionMode.BYPASS:
+            if not self.allow_bypass:
+                raise InvalidRequest(
+                    f"{self.name} was asked to bypass all permissions: it could run any command, change any file that"
+                    " this user can, and send anything anywhere",
+                    agent=self.name,
+                    hint="use acceptEdits; or set allow_bypass in your own configuration, and only in a sandbox",
+                )
+            _log.warning(
+                "%s bypasses all permissions in %s: it may do whatever this user can", self.name, request.working_dir
+            )
+        prompt = self.prompt_input(request)
+        refuse_length(
+            prompt,
+            self.limits,
+            agent=self.name,
+            what=f"the prompt, with all that {self.name} is sent beside it,",
+        )
+        return prompt
+
+    def find(self) -> Path:
+        """The program. Raises NotInstalled."""
+        return found_program(self.program, self.configured)
+
+    async def usable_program(self) -> Path:
+        """The program that a run starts. Raises NotInstalled, and NotLoggedIn where it is known not to have a login."""
+        path = self.find()
+        if self.has_login() is False:
+            raise NotLoggedIn(
+                f"{self.name} cannot be asked: there is no key in the environment, and no login of the program",
+                agent=self.name,
+                hint=self.program.log_in,
+            )
+        return path
+
+    def problem_with(self, _path: Path, _version: str | None) -> str:
+        """Why this version cannot be used, or nothing."""
+        return ""
+
+    def how_to_log_in(self, _path: Path) -> str:
+        """What to do where there is no login."""
+        return self.program.log_in
+
+    def keeps_session(self, request: AgentRequest) -> bool:
+        """Whether the session of a request is kept in the user's own directory of the program."""
+        return self.keep_sessions or request.resume_session is not None
+
+    @abstractmethod
+    def has_login(self) -> bool | None:
+        """Whether there is a key or a login. None when nobody can know."""
+
+    def problem_with_tools(self, _request: AgentRequest) -> tuple[str, str] | None:
+        """What is wrong with the tools that a request names, and a hint."""
+        return None
+
+    def prompt_input(self, request: AgentRequest) -> str:
+        """The prompt as the program takes it for text."""
+        return full_prompt(request)
+
+    def arguments(self, _request: AgentRequest, _places: Places) -> tuple[str, ...]:
+        """The program's arguments; files that they name are written to the places. Raises InvalidRequest."""
+        return ()
+
+    @abstractmethod
+    def environment(self, request: AgentRequest, places: Places) -> dict[str, str]:
+        """The whole environment of the program."""
+
+    @abstractmethod
+    def reading(self, request: AgentRequest, emit: AgentEventSink) -> Reading:
+        """What takes the messages of a run."""
+
+    def finished(self, result: AgentResult, _request: AgentRequest, _places: Places) -> AgentResult:
+        """The result, with what the program left in its places."""
+        return result

@@ -1,7 +1,8 @@
-"""Processes that carry a mark in their environment, and their end.
+"""The agent `agent_sdk`: the Claude Agent SDK in our process. It starts the claude program and speaks with it.
 
-For programs that a vendor's package starts, so that we are not told their process numbers. What a program starts
-inherits the mark, in whatever session it is. Only Linux shows another process's environment: elsewhere none is found.
+The SDK closes its program in several steps with waits between them, and a cancellation during such a wait leaves the
+program running. So the SDK runs in a task of its own that no cancellation from outside reaches, and its program is
+found and ended by us, which lets the SDK come to its end by itself.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import json
 import logging
 import math
 import os
@@ -23,65 +25,213 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from codeloupe.agents.calls.program import Failure, Places, installed_version, refuse_bypass, throw_away_places
-from codeloupe.agents.calls.validation import validate
-from codeloupe.agents.claude.cli import (
-    AGENT_SDK,
-    LIMITS,
-    ClaudeSettings,
-    claude_availability,
-    claude_environment,
-    find_claude,
-    make_private_folder,
-    model_by_default,
-    prompt_files,
-    prompt_input,
-    safe_flags,
-    schema_of,
-    schema_text,
-    service_of,
-    tools_for,
-)
-from codeloupe.agents.claude.output import Progress, answer_in, ended_without_result
-from codeloupe.errors import AgentError, NotInstalled, OutputInvalid, TimedOut
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode, full_prompt
+from codeloupe.agents.calls.failures import Program
+from codeloupe.agents.calls.program import Message, Places, installed_version, throw_away_places
+from codeloupe.agents.claude.cli import ClaudeAgent, ClaudeCliAgent, bundled_program, prompt_files, tools_for
+from codeloupe.agents.claude.output import ClaudeReading
+from codeloupe.errors import AgentError, NotInstalled, OutputInvalid, TimedOut, install_command
+from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.ports import AgentEventSink
+from codeloupe.system.cancellation import uninterrupted
 
 MARK = "CODELOUPE_CALL"
 _PROCESSES = Path("/proc")
-
-
-def signal_marked(token: str, number: signal.Signals) -> int:
-    """Send a signal to every process of ours with this mark; how many there were."""
-    mark = f"{MARK}={token}".encode()
-    found = 0
-    for entry in _PROCESSES.glob("[0-9]*"):
-        # It may end, or not be ours, at any moment.
-        with contextlib.suppress(OSError):
-            found += _signal_if_marked(entry, mark, number)
-    return found
-
-
-def _signal_if_marked(entry: Path, mark: bytes, number: signal.Signals) -> bool:
-    if mark not in (entry / "environ").read_bytes().split(b"\0"):
-        return False
-    # Held by its file, the number cannot pass to a stranger; so the mark is looked at again.
-    process = os.pidfd_open(int(entry.name))
-    try:
-        is_marked = mark in (entry / "environ").read_bytes().split(b"\0")
-        if is_marked:
-            signal.pidfd_send_signal(process, number)
-        return is_marked
-    finally:
-        os.close(process)
-
-
+_PACKAGE, _DISTRIBUTION = "claude_agent_sdk", "claude-agent-sdk"
+_LAUNCHER = Path(__file__).with_name("claude_launcher.sh")
 _GRACE_SECONDS = 2.0
 _ROUND_SECONDS = 0.1
 # The SDK's own way to end its program, where we cannot find it, takes up to 20 s.
 _LAST_WAIT_SECONDS = 25.0
+_STDERR_LINES = 100
+_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+# The SDK sets the first ones itself, and takes the last one out: to blank it would put it back.
+_LEFT_TO_THE_SDK = {"PWD", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDECODE"}
+# Without this the SDK sends an empty system prompt; with it the program's own, as the CLI does.
+_DEFAULT_PROMPT = {"type": "preset", "preset": "claude_code"}
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class AgentSdkAgent(ClaudeAgent):
+    """Asks the Claude Agent SDK once for each call. `program` is used instead of the one in the SDK's package."""
+
+    program = Program(
+        agent="agent_sdk",
+        command="claude",
+        install=install_command("claude"),
+        log_in=ClaudeCliAgent.program.log_in,
+    )
+
+    def find(self) -> Path:
+        """The configured program, else the one in the SDK's package, else the one on the PATH."""
+        return (None if self.configured else bundled_program()) or super().find()
+
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
+        prompt = self.checked_prompt(request)
+        sdk = await asyncio.to_thread(_loaded_sdk)
+        path, reading = self.find(), self.reading(request, emit)
+        stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        failure: Exception | None = None
+        passed: PassedLimit | None = None
+        with throw_away_places() as places:
+            self.make_private_folder(request, places)
+            token, started = secrets.token_hex(16), time.monotonic()
+            start = how_to_start(str(path), self.environment(request, places), token=token)
+            options = self._options(
+                sdk, request, places, cli_path=start.program, env=start.variables, stderr=stderr.append
+            )
+            conversation = Conversation(
+                sdk.query(prompt=prompt, options=options),
+                lambda message: reading.take(as_printed(sdk, message)),
+                token=token,
+            )
+            try:
+                passed = await conversation.hold(
+                    timeout_seconds=request.timeout_seconds, idle_timeout_seconds=request.idle_timeout_seconds
+                )
+            except AgentError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the SDK may raise anything; all of it becomes an AgentError below
+                failure = error
+        # The error has the last message whole, where the SDK's own form of it leaves fields out.
+        result = Message(failure.data) if isinstance(failure, sdk.ResultError) else reading.result
+        if result is None:
+            raise self._without_result(sdk, failure, passed, reading, stderr) from failure
+        try:
+            return reading.answer_in(result, duration_ms=round((time.monotonic() - started) * 1000))
+        except AgentError as error:
+            raise error from failure
+
+    async def check(self) -> Availability:
+        """Whether it can be used here. Costs nothing and never raises."""
+        version = installed_version(_DISTRIBUTION)
+        if version is None:
+            return Availability(found=False, how_to_fix=self.program.install)
+        try:
+            path = self.find()
+        except NotInstalled as error:
+            return Availability(found=False, how_to_fix=error.hint)
+        return self.availability(path, version)
+
+    def _options(self, sdk: ModuleType, request: AgentRequest, places: Places, **start: Any) -> Any:
+        """The SDK's options for a request. Raises InvalidRequest for a schema that is too large."""
+        names, rules = tools_for(request)
+        schema = self.schema_text(request)
+        files = prompt_files(request, places.root)
+        system_prompt = files.pop("system-prompt-file", None)
+        return sdk.ClaudeAgentOptions(
+            **start,
+            cwd=request.working_dir,
+            setting_sources=[],
+            strict_mcp_config=True,
+            tools=list(names),
+            allowed_tools=list(rules),
+            permission_mode=request.permission_mode.value,
+            extra_args={**self.safe_flags(request), **files},
+            system_prompt={"type": "file", "path": system_prompt} if system_prompt else _DEFAULT_PROMPT,
+            verbatim_prompts=True,
+            model=request.model,
+            fallback_model=request.fallback_model,
+            max_turns=request.max_turns,
+            max_budget_usd=request.max_budget_usd,
+            output_format=None if schema is None else {"type": "json_schema", "schema": json.loads(schema)},
+            resume=request.resume_session,
+            fork_session=request.fork_session and request.resume_session is not None,
+            # With the pieces of an answer as signs of life, silence means that nothing happens.
+            include_partial_messages=request.idle_timeout_seconds is not None,
+            max_buffer_size=_MAX_MESSAGE_BYTES,
+        )
+
+    def _without_result(
+        self,
+        sdk: ModuleType,
+        failure: Exception | None,
+        passed: PassedLimit | None,
+        reading: ClaudeReading,
+        stderr: deque[str],
+    ) -> AgentError:
+        name, session_id = self.name, reading.session_id
+        if passed is not None:
+            what, hint = "did not finish within", "raise the time limit, or ask for less at once"
+            if passed.silent:
+                what, hint = "said nothing for", "raise the limit of silence, or see what it waits for"
+            message = f"{name} {what} {passed.seconds:g} s and was ended"
+            return TimedOut(message, agent=name, hint=hint, session_id=session_id)
+        if isinstance(failure, sdk.CLINotFoundError):
+            return NotInstalled(f"{name}: {failure}", agent=name, hint=self.program.install)
+        if isinstance(failure, sdk.CLIJSONDecodeError):
+            return OutputInvalid(
+                f"{name} wrote a message that is broken or too large: {failure}",
+                agent=name,
+                hint="ask for a shorter answer",
+                session_id=session_id,
+            )
+        exit_code = getattr(failure, "exit_code", None) or 0
+        words = "\n".join(stderr) or str(failure or "")
+        return reading.cut_short(reading.failure(), exit_code=exit_code, stderr=words)
+
+
+def _loaded_sdk() -> ModuleType:
+    """The SDK, which is optional and takes most of a second to import: not before it is needed."""
+    program = AgentSdkAgent.program
+    try:
+        sdk = importlib.import_module(_PACKAGE)
+    except ImportError as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name == _PACKAGE
+        reason = f"the package {_DISTRIBUTION} is not installed" if is_absent else str(error)
+        message = f"{program.agent} cannot be used: {reason}"
+        raise NotInstalled(message, agent=program.agent, hint=program.install) from error
+    # It logs as errors what it also raises, and what is meant: that its program was ended.
+    logger = logging.getLogger(_PACKAGE)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+    return sdk
+
+
+class Start(Struct, frozen=True):
+    """What the SDK is to start, and the variables that it is to set."""
+
+    program: str
+    variables: dict[str, str]
+
+
+def how_to_start(program: str, environment: Mapping[str, str], *, token: str, launcher: Path = _LAUNCHER) -> Start:
+    """A start in which the program sees this environment only, by the launcher where that can be run.
+
+    `token` marks the program. Without the launcher, variables that must not pass are blank, and the program outlives
+    us when we are killed.
+    """
+    unwanted = os.environ.keys() - environment.keys() - _LEFT_TO_THE_SDK
+    variables = {**dict.fromkeys(unwanted, ""), **environment, MARK: token}
+    if not os.access(launcher, os.X_OK):
+        return Start(program, variables)
+    removed = " ".join(f"-u {name}" for name in sorted(unwanted) if _PLAIN_NAME.fullmatch(name))
+    return Start(str(launcher), {**variables, "CODELOUPE_PROGRAM": program, "CODELOUPE_UNSET": removed})
+
+
+def as_printed(sdk: ModuleType, message: Any) -> Message:
+    """A message of the SDK in the form in which the program printed it."""
+    if isinstance(message, sdk.SystemMessage):
+        return Message(type="system", **{name: value for name, value in message.data.items() if name != "type"})
+    if isinstance(message, sdk.ResultMessage):
+        given = {name: value for name, value in asdict(message).items() if value is not None}
+        return Message(type="result", modelUsage=message.model_usage, **given)
+    if isinstance(message, sdk.RateLimitEvent):
+        return Message(type="rate_limit_event", rate_limit_info=message.rate_limit_info.raw)
+    if not isinstance(message, sdk.AssistantMessage):
+        return Message()
+    blocks = []
+    for block in message.content:
+        if isinstance(block, sdk.ToolUseBlock):
+            blocks.append({"type": "tool_use", "name": block.name, "input": block.input})
+        elif isinstance(block, sdk.TextBlock):
+            blocks.append({"type": "text", "text": block.text})
+    said = {"id": message.message_id, "model": message.model, "usage": message.usage, "content": blocks}
+    return Message(
+        type="assistant", session_id=message.session_id, parent_tool_use_id=message.parent_tool_use_id, message=said
+    )
 
 
 class PassedLimit(Struct, frozen=True):
@@ -107,10 +257,21 @@ class Conversation:
         The program is gone in every case. A cancellation, however often, is raised when it is.
         """
         task = asyncio.ensure_future(self._listen())
+        idle = math.inf if idle_timeout_seconds is None else idle_timeout_seconds
+        passed: PassedLimit | None = None
         try:
-            passed = await self._watch(task, timeout_seconds, idle_timeout_seconds)
+            while not (passed or task.done() or self._refused.done()):
+                now = time.monotonic()
+                left, idle_left = self._started + timeout_seconds - now, self._heard_at + idle - now
+                if left <= 0:
+                    passed = PassedLimit(round(timeout_seconds, 2), silent=False)
+                elif idle_left <= 0:
+                    passed = PassedLimit(round(idle, 2), silent=True)
+                else:
+                    ends = (task, self._refused)
+                    await asyncio.wait(ends, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _uninterrupted(asyncio.ensure_future(self._end(task)))
+            await uninterrupted(self._end(task))
         if self._refused.done():
             self._refused.result()
         if passed is None:
@@ -128,21 +289,6 @@ class Conversation:
             except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, see `hold`
                 self._refused.set_exception(error)
 
-    async def _watch(
-        self, task: asyncio.Future[None], timeout_seconds: float, idle_seconds: float | None
-    ) -> PassedLimit | None:
-        idle = math.inf if idle_seconds is None else idle_seconds
-        ends = (task, self._refused)
-        while not any(end.done() for end in ends):
-            now = time.monotonic()
-            left, idle_left = self._started + timeout_seconds - now, self._heard_at + idle - now
-            if left <= 0:
-                return PassedLimit(timeout_seconds, silent=False)
-            if idle_left <= 0:
-                return PassedLimit(idle, silent=True)
-            await asyncio.wait(ends, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
-        return None
-
     async def _end(self, task: asyncio.Future[None]) -> None:
         begun = time.monotonic()
         is_told = False
@@ -157,277 +303,25 @@ class Conversation:
                 end.exception()  # looked at, so that asyncio does not report it as lost
 
 
-async def _uninterrupted(task: asyncio.Future[None]) -> None:
-    """Wait for a task even when we are cancelled meanwhile, however often; the cancellation is raised afterwards."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        with contextlib.suppress(Exception):  # the cancellation is what is told
-            task.result()
-        raise cancelled
-    task.result()
+def signal_marked(token: str, number: signal.Signals) -> int:
+    """Send a signal to every process of ours that carries this mark in its environment; how many there were.
 
-
-_LAUNCHER = Path(__file__).with_name("claude_launcher.sh")
-_STDERR_LINES = 100
-_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-# The SDK sets the first ones itself, and takes the last one out: to blank it would put it back.
-_LEFT_TO_THE_SDK = {"PWD", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDECODE"}
-# Without this the SDK sends an empty system prompt; with it the program's own, as the CLI does.
-_DEFAULT_PROMPT = {"type": "preset", "preset": "claude_code"}
-_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-class SdkCall(Struct, frozen=True, kw_only=True):
-    """One call through the SDK: what is started, the mark by which it is found, and its last words."""
-
-    program: str
-    agent: str
-    places: Places
-    token: str = field(default_factory=lambda: secrets.token_hex(16))
-    stderr: deque[str] = field(default_factory=lambda: deque(maxlen=_STDERR_LINES))
-
-
-def sdk_options(sdk: ModuleType, request: AgentRequest, settings: ClaudeSettings, call: SdkCall) -> Any:
-    """The SDK's options for a request. Raises InvalidRequest for a schema that is too large."""
-    tools = tools_for(request)
-    has_schema = schema_text(request, agent=call.agent) is not None
-    files = prompt_files(request, call.places.root)
-    system_prompt = files.pop("system-prompt-file", None)
-    start = how_to_start(claude_environment(request, settings, call.places), call)
-    return sdk.ClaudeAgentOptions(
-        cli_path=start.program,
-        cwd=request.working_dir,
-        env=start.variables,
-        setting_sources=[],
-        strict_mcp_config=True,
-        tools=list(tools.names),
-        allowed_tools=list(tools.rules),
-        permission_mode=request.permission_mode.value,
-        extra_args={**safe_flags(request, settings), **files},
-        system_prompt={"type": "file", "path": system_prompt} if system_prompt else _DEFAULT_PROMPT,
-        verbatim_prompts=True,
-        model=request.model,
-        fallback_model=request.fallback_model,
-        max_turns=request.max_turns,
-        max_budget_usd=request.max_budget_usd,
-        output_format={"type": "json_schema", "schema": _plain(schema_of(request))} if has_schema else None,
-        resume=request.resume_session,
-        fork_session=request.fork_session and request.resume_session is not None,
-        # With the pieces of an answer as signs of life, silence means that nothing happens.
-        include_partial_messages=request.idle_timeout_seconds is not None,
-        max_buffer_size=_MAX_MESSAGE_BYTES,
-        stderr=call.stderr.append,
-    )
-
-
-class Start(Struct, frozen=True):
-    """What the SDK is to start, and the variables that it is to set."""
-
-    program: str
-    variables: dict[str, str]
-
-
-def how_to_start(environment: Mapping[str, str], call: SdkCall, *, launcher: Path = _LAUNCHER) -> Start:
-    """A start in which the program sees this environment only, by the launcher where that can be run.
-
-    Without it, variables that must not pass are blank, and the program outlives us when we are killed.
+    For programs that a vendor's package starts, so that we are not told their process numbers. What a program starts
+    inherits the mark, in whatever session it is. Only Linux shows another process's environment: elsewhere none is
+    found.
     """
-    unwanted = os.environ.keys() - environment.keys() - _LEFT_TO_THE_SDK
-    variables = {**dict.fromkeys(unwanted, ""), **environment, MARK: call.token}
-    if not os.access(launcher, os.X_OK):
-        return Start(call.program, variables)
-    removed = " ".join(f"-u {name}" for name in sorted(unwanted) if _PLAIN_NAME.fullmatch(name))
-    return Start(str(launcher), {**variables, "CODELOUPE_PROGRAM": call.program, "CODELOUPE_UNSET": removed})
-
-
-def _plain(value: Any) -> Any:
-    """A schema as plain dictionaries and lists: the SDK writes nothing else as JSON."""
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def as_printed(sdk: ModuleType, message: Any) -> Mapping[str, Any]:
-    """A message of the SDK in the form in which the program printed it."""
-    if isinstance(message, sdk.SystemMessage):
-        return {"type": "system", **message.data}
-    if isinstance(message, sdk.ResultMessage):
-        return {"type": "result", **_without_none(asdict(message)), "modelUsage": message.model_usage}
-    if isinstance(message, sdk.AssistantMessage):
-        return _printed_turn(sdk, message)
-    if isinstance(message, sdk.RateLimitEvent):
-        return {"type": "rate_limit_event", "rate_limit_info": message.rate_limit_info.raw}
-    return {}
-
-
-def _without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _printed_turn(sdk: ModuleType, message: Any) -> Mapping[str, Any]:
-    return {
-        "type": "assistant",
-        "session_id": message.session_id,
-        "parent_tool_use_id": message.parent_tool_use_id,
-        "message": {
-            "id": message.message_id,
-            "model": message.model,
-            "usage": message.usage,
-            "content": [_printed_block(sdk, block) for block in message.content],
-        },
-    }
-
-
-def _printed_block(sdk: ModuleType, block: Any) -> Mapping[str, Any]:
-    if isinstance(block, sdk.ToolUseBlock):
-        return {"type": "tool_use", "name": block.name, "input": block.input}
-    if isinstance(block, sdk.TextBlock):
-        return {"type": "text", "text": block.text}
-    return {}
-
-
-_PACKAGE, _DISTRIBUTION = "claude_agent_sdk", "claude-agent-sdk"
-_log = logging.getLogger(__name__)
-
-
-class AgentSdkAgent:
-    """Asks the Claude Agent SDK once for each call.
-
-    `program` is the claude program to be used instead of the one in the SDK's package. `environment` is what variables
-    are taken from, by default our own. `allow_bypass` lets requests bypass all permissions. `keep_sessions` writes
-    sessions to the user's configuration directory, so that they can be resumed.
-    """
-
-    name = AGENT_SDK.agent
-
-    def __init__(
-        self,
-        program: str | None = None,
-        environment: Mapping[str, str] | None = None,
-        *,
-        base_url: str | None = None,
-        allow_bypass: bool = False,
-        keep_sessions: bool = False,
-    ) -> None:
-        self._program = program
-        self._settings = ClaudeSettings(
-            environment=os.environ if environment is None else environment,
-            base_url=base_url,
-            allow_bypass=allow_bypass,
-            keep_sessions=keep_sessions,
-        )
-
-    @property
-    def limits(self) -> AgentLimits:
-        """What it can take and do."""
-        return LIMITS
-
-    @property
-    def default_model(self) -> str | None:
-        """The model that is asked when a request names none, where the environment tells."""
-        return model_by_default(self._settings.environment)
-
-    def service_of(self, _request: AgentRequest) -> str | None:
-        """Where it asks, where the settings or the environment tell."""
-        return service_of(self._settings)
-
-    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
-        validate(request, LIMITS, agent=self.name)
-        refuse_bypass(request, allowed=self._settings.allow_bypass, agent=self.name)
-        sdk = await asyncio.to_thread(_loaded_sdk)
-        path = find_claude(AGENT_SDK, self._program)
-        if request.permission_mode is PermissionMode.BYPASS:
-            _log.warning("%s bypasses all permissions: it may do whatever this user can", self.name)
-        progress = Progress(request, program=AGENT_SDK, emit=emit)
-        with throw_away_places() as places:
-            make_private_folder(request, self._settings, places)
-            call = SdkCall(program=str(path), agent=self.name, places=places)
-            return await self._ask(sdk, request, call, progress)
-
-    async def check(self) -> Availability:
-        """Whether it can be used here. Costs nothing and never raises."""
-        version = installed_version(_DISTRIBUTION)
-        if version is None:
-            return Availability(found=False, how_to_fix=AGENT_SDK.install)
-        try:
-            path = find_claude(AGENT_SDK, self._program)
-        except NotInstalled as error:
-            return Availability(found=False, how_to_fix=error.hint)
-        return claude_availability(path, self._settings.environment, version=version)
-
-    async def _ask(self, sdk: ModuleType, request: AgentRequest, call: SdkCall, progress: Progress) -> AgentResult:
-        started = time.monotonic()
-        options = sdk_options(sdk, request, self._settings, call)
-        messages = sdk.query(prompt=prompt_input(full_prompt(request)), options=options)
-        conversation = Conversation(messages, lambda message: progress.take(as_printed(sdk, message)), token=call.token)
-        passed: PassedLimit | None = None
-        failure: Exception | None = None
-        try:
-            passed = await conversation.hold(
-                timeout_seconds=request.timeout_seconds, idle_timeout_seconds=request.idle_timeout_seconds
-            )
-        except AgentError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the SDK may raise anything; all of it becomes an AgentError below
-            failure = error
-        # The error has the last message whole, where the SDK's own form of it leaves fields out.
-        result = failure.data if isinstance(failure, sdk.ResultError) else progress.result
-        if result is None:
-            raise self._without_result(sdk, failure, passed, call, progress) from failure
-        duration_ms = round((time.monotonic() - started) * 1000)
-        try:
-            return answer_in(result, progress.told(), duration_ms=duration_ms, now=time.time())
-        except AgentError as error:
-            raise error from failure
-
-    def _without_result(
-        self, sdk: ModuleType, failure: Exception | None, passed: PassedLimit | None, call: SdkCall, progress: Progress
-    ) -> AgentError:
-        session_id = progress.session_id
-        if passed is not None:
-            return _timed_out(passed, session_id=session_id)
-        if isinstance(failure, sdk.CLINotFoundError):
-            return NotInstalled(f"{self.name}: {failure}", agent=self.name, hint=AGENT_SDK.install)
-        if isinstance(failure, sdk.CLIJSONDecodeError):
-            return OutputInvalid(
-                f"{self.name} wrote a message that is broken or too large: {failure}",
-                agent=self.name,
-                hint="ask for a shorter answer",
-                session_id=session_id,
-            )
-        told = Failure(program=AGENT_SDK, session_id=session_id)
-        stderr = "\n".join(call.stderr) or str(failure or "")
-        return ended_without_result(told, exit_code=getattr(failure, "exit_code", None) or 0, stderr=stderr)
-
-
-def _timed_out(passed: PassedLimit, *, session_id: str) -> TimedOut:
-    seconds = round(passed.seconds, 2)
-    if passed.silent:
-        what, hint = f"said nothing for {seconds:g} s", "raise the limit of silence, or see what it waits for"
-    else:
-        what, hint = f"did not finish within {seconds:g} s", "raise the time limit, or ask for less at once"
-    agent = AGENT_SDK.agent
-    return TimedOut(f"{agent} {what} and was ended", agent=agent, hint=hint, session_id=session_id)
-
-
-def _loaded_sdk() -> ModuleType:
-    """The SDK, which is optional and takes most of a second to import: not before it is needed."""
-    try:
-        sdk = importlib.import_module(_PACKAGE)
-    except ImportError as error:
-        is_absent = isinstance(error, ModuleNotFoundError) and error.name == _PACKAGE
-        reason = f"the package {_DISTRIBUTION} is not installed" if is_absent else str(error)
-        raise NotInstalled(
-            f"{AGENT_SDK.agent} cannot be used: {reason}", agent=AGENT_SDK.agent, hint=AGENT_SDK.install
-        ) from error
-    # It logs as errors what it also raises, and what is meant: that its program was ended.
-    logger = logging.getLogger(_PACKAGE)
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.CRITICAL)
-    return sdk
+    mark, found = f"{MARK}={token}".encode(), 0
+    for entry in _PROCESSES.glob("[0-9]*"):
+        # It may end, or not be ours, at any moment.
+        with contextlib.suppress(OSError):
+            if mark not in (entry / "environ").read_bytes().split(b"\0"):
+                continue
+            # Held by its file, the number cannot pass to a stranger; so the mark is looked at again.
+            process = os.pidfd_open(int(entry.name))
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    signal.pidfd_send_signal(process, number)
+                    found += 1
+            finally:
+                os.close(process)
+    return found

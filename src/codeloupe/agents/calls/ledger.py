@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.limiter import Timing, in_words
 from codeloupe.errors import StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.ports import Ledger
+from codeloupe.system.cancellation import uninterrupted
 
 _Answer = TypeVar("_Answer")
 _FIRST_LOOK_SECONDS = 0.1
@@ -26,17 +26,8 @@ _LONGEST_LOOK_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
-class Purchase(Struct, frozen=True, kw_only=True):
-    """One answer to be had: its key, how it is bought, and how long to wait for another process that buys it."""
-
-    key: str
-    agent: str
-    buy: Callable[[], Awaitable[AgentResult]]
-    patience_seconds: float
-
-
-class Purchases:
-    """The purchases of one run, in one event loop.
+class LedgerCalls:
+    """The calls of one run that go through the ledger, in one event loop.
 
     A claim is renewed while its call runs; one that its owner left (it was killed) is taken over when its lease runs
     out. What fails is not stored.
@@ -48,25 +39,32 @@ class Purchases:
         self._lease_seconds = lease_seconds
         self._turns: dict[str, _Turn] = {}
 
-    async def had(self, purchase: Purchase) -> AgentResult:
+    async def answer(
+        self,
+        key: str,
+        ask: Callable[[], Awaitable[AgentResult]],
+        *,
+        agent: str,
+        patience_seconds: float,
+        fresh: bool = False,
+    ) -> AgentResult:
         """The stored answer, or the one that is bought now and stored before it is returned.
 
-        Raises what `buy` raises, StoreError when the ledger cannot be read before anything is bought, and TimedOut
-        when another process holds the claim for too long.
+        `fresh` buys whatever the ledger holds. Raises what `ask` raises, StoreError when the ledger cannot be read
+        before anything is bought, and TimedOut when another process holds the claim for longer than we have patience.
         """
-        kept = await _to_its_end(lambda: self._get(purchase.key))
+        if fresh:
+            return await self._stored(key, await ask(), _Turn())
+        kept = await _step(lambda: self._get(key))
         if kept is not None:
             return kept
-        async with self._turn(purchase.key) as turn:
+        async with self._turn(key) as turn:
             try:
-                return await self._claimed_or_kept(purchase, turn) or await self._bought(purchase, turn)
+                kept = await self._claim_or_find(key, turn, agent=agent, patience_seconds=patience_seconds)
+                return kept or await self._bought(key, ask, turn)
             finally:
                 if turn.claimed:
-                    await _to_its_end(lambda: self._release(purchase.key))
-
-    async def had_anew(self, purchase: Purchase) -> AgentResult:
-        """An answer that is bought whatever the ledger holds, and stored before it is returned."""
-        return await self._stored(purchase.key, await purchase.buy(), _Turn())
+                    await _step(lambda: self._release(key))
 
     def _get(self, key: str) -> AgentResult | None:
         kept = self._ledger.get(key)
@@ -75,50 +73,56 @@ class Purchases:
         # It is paid for: whoever adds up costs must not count it again.
         return replace(kept, from_ledger=True, total_cost_usd=0.0, original_cost_usd=kept.total_cost_usd)
 
-    async def _claimed_or_kept(self, purchase: Purchase, turn: _Turn) -> AgentResult | None:
+    async def _claim_or_find(self, key: str, turn: _Turn, *, agent: str, patience_seconds: float) -> AgentResult | None:
         """None when the claim is ours, or the answer that somebody else bought since we looked."""
         started, pause = self._timing.clock(), _FIRST_LOOK_SECONDS
+
+        def claim() -> AgentResult | None:
+            # Noted in the same step, so that a cancellation meanwhile does not leave a claim behind. And what was
+            # bought since the last look is stored by now.
+            turn.claimed = self._ledger.claim(key, lease_seconds=self._lease_seconds)
+            return self._get(key)
+
         while True:
-            kept = await _to_its_end(lambda: self._claim(purchase.key, turn))
+            kept = await _step(claim)
             if kept is not None or turn.claimed:
                 return kept
-            if self._timing.clock() - started > purchase.patience_seconds:
-                raise _waited_too_long(purchase)
+            if self._timing.clock() - started > patience_seconds:
+                raise TimedOut(
+                    f"somebody else is asking {agent} the same, and did not end within {in_words(patience_seconds)}",
+                    agent=agent,
+                    hint="wait for it, give more time, or ask again",
+                    attempts=0,
+                )
             await self._timing.sleep(pause)
             pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
 
-    def _claim(self, key: str, turn: _Turn) -> AgentResult | None:
-        """Try to claim, and look again: what was bought since the last look is stored by now."""
-        # Noted in the same step, so that a cancellation meanwhile does not leave a claim behind.
-        turn.claimed = self._ledger.claim(key, lease_seconds=self._lease_seconds)
-        return self._get(key)
-
-    async def _bought(self, purchase: Purchase, turn: _Turn) -> AgentResult:
-        renewing = asyncio.create_task(self._renew(purchase.key))
+    async def _bought(self, key: str, ask: Callable[[], Awaitable[AgentResult]], turn: _Turn) -> AgentResult:
+        renewing = asyncio.create_task(self._renew(key))
         try:
-            return await self._stored(purchase.key, await purchase.buy(), turn)
+            return await self._stored(key, await ask(), turn)
         finally:
             renewing.cancel()
-            await _ended(renewing)
+            await uninterrupted(asyncio.wait((renewing,)))
 
     async def _stored(self, key: str, result: AgentResult, turn: _Turn) -> AgentResult:
+        def put() -> None:
+            self._ledger.put(key, result)
+            turn.claimed = False
+
         try:
-            await _to_its_end(lambda: self._put(key, result, turn))
+            await _step(put)
         except StoreError as error:
             # It is paid for: better used without being kept than thrown away and bought again.
             _log.warning("an answer could not be stored: %s", error)
             return replace(result, notes=(*result.notes, f"this answer could not be stored in the ledger: {error}"))
         return result
 
-    def _put(self, key: str, result: AgentResult, turn: _Turn) -> None:
-        self._ledger.put(key, result)
-        turn.claimed = False
-
     async def _renew(self, key: str) -> None:
         while True:
             await self._timing.sleep(self._lease_seconds / 2)
             try:
-                await _to_its_end(lambda: self._ledger.renew(key, lease_seconds=self._lease_seconds))
+                await _step(lambda: self._ledger.renew(key, lease_seconds=self._lease_seconds))
             except StoreError as error:
                 # The call goes on: at worst another process buys the same.
                 _log.warning("a claim could not be renewed: %s", error)
@@ -152,35 +156,6 @@ class _Turn:
         self.claimed = False
 
 
-def _waited_too_long(purchase: Purchase) -> TimedOut:
-    patience = in_words(purchase.patience_seconds)
-    return TimedOut(
-        f"somebody else is asking {purchase.agent} the same, and did not end within {patience}",
-        agent=purchase.agent,
-        hint="wait for it, give more time, or ask again",
-        attempts=0,
-    )
-
-
-async def _to_its_end(step: Callable[[], _Answer]) -> _Answer:
+async def _step(step: Callable[[], _Answer]) -> _Answer:
     """Run a step in a thread. A cancellation, however often, is raised when the step has ended."""
-    task = asyncio.ensure_future(asyncio.to_thread(step))
-    try:
-        await _ended(task)
-    except asyncio.CancelledError:
-        # Looked at, so that asyncio does not report a failure that the cancellation has overtaken.
-        task.exception()
-        raise
-    return task.result()
-
-
-async def _ended(task: asyncio.Future[_Answer]) -> None:
-    """Wait until a task is done, whatever became of it. A cancellation is raised then."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait((task,))
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
+    return await uninterrupted(asyncio.to_thread(step))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from codeloupe.agents.calls.purchases import Purchase, Purchases
+from codeloupe.agents.calls.ledger import LedgerCalls
 from codeloupe.errors import Crashed, StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.ports import Ledger
@@ -26,23 +26,22 @@ class Shop:
     def __init__(self, path: Path, *, seconds: float = 1.0, lease_seconds: float = 60.0) -> None:
         self.database = Database(path)
         self.ledger = SqliteLedger(self.database, clock=asyncio.get_running_loop().time)
-        self.purchases = Purchases(self.ledger, timing=virtual_timing(), lease_seconds=lease_seconds)
+        self.calls = LedgerCalls(self.ledger, timing=virtual_timing(), lease_seconds=lease_seconds)
         self.seconds = seconds
         self.bought = 0
         self.failures: list[Exception] = []
 
-    async def _answer(self) -> AgentResult:
+    async def answer(self) -> AgentResult:
         self.bought += 1
         await asyncio.sleep(self.seconds)
         if self.failures:
             raise self.failures.pop()
         return result("an answer")
 
-    def purchase(self, key: str = "key", *, patience_seconds: float = 1000.0) -> Purchase:
-        return Purchase(key=key, agent="scripted", buy=self._answer, patience_seconds=patience_seconds)
-
-    async def buy(self, key: str = "key", *, patience_seconds: float = 1000.0) -> AgentResult:
-        return await self.purchases.had(self.purchase(key, patience_seconds=patience_seconds))
+    async def buy(self, key: str = "key", *, patience_seconds: float = 1000.0, fresh: bool = False) -> AgentResult:
+        return await self.calls.answer(
+            key, self.answer, agent="scripted", patience_seconds=patience_seconds, fresh=fresh
+        )
 
 
 class Interrupted:
@@ -118,7 +117,7 @@ def test_the_answer_is_stored_before_it_is_returned_and_the_claim_is_over(tmp_pa
 def test_a_purchase_takes_no_more_steps_than_it_needs_and_leaves_no_task_behind(tmp_path: Path) -> None:
     async def run(ours: Shop, _theirs: Shop) -> list[str]:
         ledger = Interrupted(ours.ledger, "none", print)
-        ours.purchases = Purchases(ledger, timing=virtual_timing(), lease_seconds=60.0)
+        ours.calls = LedgerCalls(ledger, timing=virtual_timing(), lease_seconds=60.0)
         await ours.buy()
         assert asyncio.all_tasks() == {asyncio.current_task()}
         return ledger.steps
@@ -219,7 +218,7 @@ class TestClaims:
                 buying.cancel()
                 loop.call_later(0, buying.cancel)
 
-            ours.purchases = Purchases(
+            ours.calls = LedgerCalls(
                 Interrupted(ours.ledger, step, lambda: loop.call_soon_threadsafe(cancel_twice)),
                 timing=virtual_timing(),
                 lease_seconds=60.0,
@@ -253,9 +252,9 @@ class TestClaims:
     ) -> None:
         async def run(ours: Shop, theirs: Shop) -> None:
             buying = asyncio.create_task(ours.buy())
-            other = Purchases(ours.ledger, timing=virtual_timing(), lease_seconds=60.0)
+            other = LedgerCalls(ours.ledger, timing=virtual_timing(), lease_seconds=60.0)
             await asyncio.sleep(1)
-            waiting = asyncio.create_task(other.had(ours.purchase()))
+            waiting = asyncio.create_task(other.answer("key", ours.answer, agent="scripted", patience_seconds=1000.0))
             await asyncio.sleep(5)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
@@ -281,7 +280,7 @@ class TestFresh:
     def test_it_is_bought_again_and_replaces_what_was_stored(self, tmp_path: Path) -> None:
         async def run(ours: Shop, theirs: Shop) -> AgentResult:
             theirs.ledger.put("key", result("an old answer"))
-            answer = await ours.purchases.had_anew(ours.purchase())
+            answer = await ours.buy(fresh=True)
             kept = theirs.ledger.get("key")
             assert kept is not None
             assert kept.output == "an answer"
@@ -308,8 +307,7 @@ class TestTroubleWithTheStore:
             async def buy() -> AgentResult:
                 return unstorable
 
-            purchase = Purchase(key="key", agent="scripted", buy=buy, patience_seconds=1.0)
-            answer = await ours.purchases.had(purchase)
+            answer = await ours.calls.answer("key", buy, agent="scripted", patience_seconds=1.0)
             assert not ours.ledger.is_claimed("key")
             return answer
 

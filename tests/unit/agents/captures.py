@@ -1,4 +1,4 @@
-"""What the real codex and gemini programs printed, recorded and shortened."""
+"""What the real claude, codex and gemini programs printed, recorded and shortened."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from codeloupe.agents.calls.program import message_on
-from codeloupe.agents.codex.output import CodexProgress
-from codeloupe.agents.gemini.output import GeminiProgress
+from codeloupe.agents.calls.program import Message, ProgramAgent, message_on
+from codeloupe.agents.claude.cli import ClaudeCliAgent
+from codeloupe.agents.claude.output import ClaudeReading
+from codeloupe.agents.codex.agent import CodexAgent
+from codeloupe.agents.codex.output import CodexReading
+from codeloupe.agents.gemini.agent import GeminiAgent
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.system.command import Completed
 
 FOLDER = Path(__file__).parents[2] / "captures"
+AGENTS: dict[str, type[ProgramAgent]] = {"claude": ClaudeCliAgent, "codex": CodexAgent, "gemini": GeminiAgent}
+EPOCH_NOW = 1_700_000_000.0
 NOW = datetime(2026, 11, 15, 14, 30, 20)  # noqa: DTZ001 - local time, as the program tells it
 
 
@@ -24,17 +30,24 @@ def unheard(_event: AgentEvent) -> None:
 
 @dataclass(frozen=True)
 class Capture:
-    """One recorded run of `codex` or `gemini`."""
+    """One recorded run of a program."""
 
     agent: str
     exit_code: int
     stdout: str
-    stderr: str
+    stderr: str = ""
 
     @property
     def lines(self) -> list[str]:
         """The lines of stdout, with their ends."""
         return self.stdout.splitlines(keepends=True)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The last message."""
+        found = json.loads(self.lines[-1])
+        assert isinstance(found, dict)
+        return found
 
     def cut(self, characters: int) -> Capture:
         """The same run, its output ended after so many characters."""
@@ -43,15 +56,19 @@ class Capture:
     def replayed(self, request: AgentRequest | None = None, events: list[AgentEvent] | None = None) -> AgentResult:
         """Read as the agent reads a run; raises what it raises."""
         request = request or AgentRequest(prompt="x", working_dir=Path())
-        emit = unheard if events is None else events.append
-        completed = Completed(self.exit_code, self.stdout.encode(), self.stderr, 1.5)
-        progress = (CodexProgress if self.agent == "codex" else GeminiProgress)(request, emit=emit)
+        reading = AGENTS[self.agent](environment={}).reading(request, unheard if events is None else events.append)
         for line in self.stdout.encode().splitlines():
             if (message := message_on(line)) is not None:
-                progress.take(message)
-        return (
-            progress.answer(completed, now=NOW) if isinstance(progress, CodexProgress) else progress.answer(completed)
-        )
+                reading.take(message)
+        completed = Completed(self.exit_code, self.stdout.encode(), self.stderr, 1.5)
+        if isinstance(reading, ClaudeReading):
+            return reading.answer(completed, now=EPOCH_NOW)
+        return reading.answer(completed, now=NOW) if isinstance(reading, CodexReading) else reading.answer(completed)
+
+
+def claude_run(*messages: dict[str, Any], exit_code: int = 0) -> Capture:
+    """A run of claude that prints these messages."""
+    return Capture("claude", exit_code, "\n".join(json.dumps(Message(message)) for message in messages))
 
 
 def names(agent: str) -> set[str]:
