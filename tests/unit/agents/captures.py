@@ -56,7 +56,9 @@ class Capture:
     def replayed(self, request: AgentRequest | None = None, events: list[AgentEvent] | None = None) -> AgentResult:
         """Read as the agent reads a run; raises what it raises."""
         request = request or AgentRequest(prompt="x", working_dir=Path())
-        reading = AGENTS[self.agent](environment={}).reading(request, unheard if events is None else events.append)
+        reading = AGENTS[self.agent].reading(
+            AGENTS[self.agent].program, request, unheard if events is None else events.append
+        )
         for line in self.stdout.encode().splitlines():
             if (message := message_on(line)) is not None:
                 reading.take(message)

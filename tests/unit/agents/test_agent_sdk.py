@@ -45,7 +45,7 @@ def work(tmp_path: Path) -> Path:
 
 def replayed(name: str, events: list[AgentEvent] | None = None) -> AgentResult:
     """A recorded conversation, read as the agent reads one; raises what it raises."""
-    reading = AgentSdkAgent(environment={}).reading(request(), unheard if events is None else events.append)
+    reading = AgentSdkAgent.reading(AgentSdkAgent.program, request(), unheard if events is None else events.append)
     for recorded in json.loads((FOLDER / "sdk" / f"{name}.json").read_text(encoding="utf-8"))["messages"]:
         reading.take(as_printed(claude_agent_sdk, _message(recorded["class"], recorded["data"])))
     assert reading.result is not None

@@ -51,9 +51,9 @@ async def failing(places: Limiter, *, pause: float | None = None) -> None:
     async with slot(places) as place:
         await asyncio.sleep(0.01)
         if pause is None:
-            place.overloaded()
+            place.refused()
         else:
-            place.rate_limited(pause)
+            place.refused(pause)
 
 
 def test_no_more_than_the_limit_run_at_a_time_in_the_order_of_asking() -> None:
@@ -209,10 +209,10 @@ class TestPause:
         async def run() -> float:
             places = limiter(4)
             async with slot(places) as place:
-                place.rate_limited(10)
+                place.refused(10)
                 waiting = asyncio.create_task(Calls(places).one("a"))
                 await asyncio.sleep(5)
-                place.rate_limited(20)
+                place.refused(20)
             await waiting
             return virtual_clock()
 
@@ -238,7 +238,7 @@ class TestPause:
             async with slot(places) as place:
                 waiting = asyncio.create_task(Calls(places).one("a"))
                 await asyncio.sleep(1)
-                place.rate_limited(7200)
+                place.refused(7200)
                 with pytest.raises(RateLimited):
                     await waiting
                 return virtual_clock()

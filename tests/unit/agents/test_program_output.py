@@ -490,7 +490,7 @@ class TestClaude:
         said = {"id": "m1", "model": "a", "content": [used]}
         schema = {"type": "tool_use", "name": "StructuredOutput", "input": {"answer": 1}}
         events: list[AgentEvent] = []
-        reading = ClaudeCliAgent(environment={}).reading(request(), events.append)
+        reading = ClaudeCliAgent.reading(ClaudeCliAgent.program, request(), events.append)
         for message in (
             {"type": "assistant", "message": said},
             {"type": "assistant", "message": said},
@@ -512,7 +512,7 @@ class TestClaude:
             used = {"type": "tool_use", "name": "T", "input": told}
             events: list[AgentEvent] = []
             message = Message(type="assistant", message={"id": "m", "model": "a", "content": [used]})
-            ClaudeCliAgent(environment={}).reading(request(), events.append).take(message)
+            ClaudeCliAgent.reading(ClaudeCliAgent.program, request(), events.append).take(message)
             assert events[-1] == ToolUsed("claude_cli", "T", detail)
 
     def test_a_session_that_is_no_session_is_a_wrong_request_and_not_tried_again(self) -> None:

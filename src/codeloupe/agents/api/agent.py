@@ -20,6 +20,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe import errors
 from codeloupe.agents.calls.failures import (
     CUT_OFF,
     INVALID,
@@ -38,17 +39,6 @@ from codeloupe.agents.calls.program import installed_version
 from codeloupe.agents.calls.validation import validate
 from codeloupe.engine.parse.json_text import parsed
 from codeloupe.engine.parse.reasoning import behind_reasoning
-from codeloupe.errors import (
-    AgentError,
-    ConnectionFailed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    OutputInvalid,
-    PromptTooLong,
-    TimedOut,
-    install_command,
-)
 from codeloupe.model.agent import (
     AgentLimits,
     AgentRequest,
@@ -64,7 +54,7 @@ from codeloupe.model.ports import AgentEventSink
 
 NAME = "api"
 LIMITS = AgentLimits(schema=True)
-_PROGRAM = Program(agent=NAME, command="", install=install_command("api"), log_in="")
+_PROGRAM = Program(agent=NAME, command="", install=errors.install_command("api"), log_in="")
 _DISTRIBUTION = "pydantic-ai-slim"
 _CHOOSE = "set api_model, or give --model, such as anthropic:claude-opus-4-8, openai:gpt-5 or google:gemini-2.5-pro"
 _TOOL = "final_result"
@@ -81,20 +71,24 @@ _loading = threading.Lock()
 # What the shared kinds of failure are called here, where the service and its key are known.
 _WORDS = {
     NOT_LOGGED_IN: Kind(
-        NotLoggedIn, "has no key that the service accepts, or no credit left", "{set_key} to a key that is valid"
+        errors.NotLoggedIn, "has no key that the service accepts, or no credit left", "{set_key} to a key that is valid"
     ),
     UNREACHED: Kind(
-        ConnectionFailed, "got no usable reply from {url}", "check the network, the proxy and api_base_url"
+        errors.ConnectionFailed, "got no usable reply from {url}", "check the network, the proxy and api_base_url"
     ),
-    TOO_LONG: Kind(PromptTooLong, "was given a prompt that is too long for {model}", "send less at once"),
+    TOO_LONG: Kind(errors.PromptTooLong, "was given a prompt that is too long for {model}", "send less at once"),
     INVALID: Kind(
-        InvalidRequest, "sent a request that the service rejected", "check the model, which was {model}, and {url}"
+        errors.InvalidRequest,
+        "sent a request that the service rejected",
+        "check the model, which was {model}, and {url}",
     ),
 }
 _SILENT = Kind(
-    TimedOut, "got nothing from {url} for {idle_seconds:g} s", "raise the limit of silence, or ask a faster model"
+    errors.TimedOut,
+    "got nothing from {url} for {idle_seconds:g} s",
+    "raise the limit of silence, or ask a faster model",
 )
-_BROKEN = Kind(OutputInvalid, "got an error from the model", "try again, or another model")
+_BROKEN = Kind(errors.OutputInvalid, "got an error from the model", "try again, or another model")
 # Services tell these apart in words alone; a refused request holds no words of a model.
 _BY_TEXT = {
     "api key not valid": NOT_LOGGED_IN,
@@ -206,7 +200,7 @@ class ApiAgent:
         """Where it asks for the model of a request; None when that cannot be told."""
         try:
             target = self._target(request.model or self._model)
-        except InvalidRequest:
+        except errors.InvalidRequest:
             return None
         return f"{target.vendor.name} {target.url}"
 
@@ -216,7 +210,7 @@ class ApiAgent:
         target = self._target(request.model or self._model)
         if target.key is None and target.vendor.needs_key:
             message = f"{NAME} has no key for {target.vendor.name}"
-            raise NotLoggedIn(message, agent=NAME, hint=target.vendor.set_key)
+            raise errors.NotLoggedIn(message, agent=NAME, hint=target.vendor.set_key)
         target = replace(target, idle_seconds=request.idle_timeout_seconds or request.timeout_seconds + 1)
         packages = await asyncio.to_thread(_loaded, target.vendor)
         started = time.monotonic()
@@ -232,7 +226,7 @@ class ApiAgent:
         emit(TokensSpent(NAME, usage.input_tokens, usage.output_tokens, cost))
         try:
             text, structured, raw = _answer(response, target, is_wrapped=_is_wrapped(request.output_schema))
-        except AgentError as error:
+        except errors.AgentError as error:
             error.cost_usd, error.usage = cost, usage
             raise
         return AgentResult(
@@ -253,7 +247,7 @@ class ApiAgent:
         version, install = installed_version(_DISTRIBUTION), _PROGRAM.install
         try:
             target = self._target(self._model)
-        except InvalidRequest as error:
+        except errors.InvalidRequest as error:
             return Availability(
                 found=version is not None,
                 version=version,
@@ -275,7 +269,7 @@ class ApiAgent:
     def _target(self, name: str | None) -> Target:
         """Where the model of this name is asked. Raises InvalidRequest when that cannot be told."""
         if not name:
-            raise InvalidRequest(f"{NAME} does not know which model to ask", agent=NAME, hint=_CHOOSE)
+            raise errors.InvalidRequest(f"{NAME} does not know which model to ask", agent=NAME, hint=_CHOOSE)
         # Who answers for a model that is named without its provider.
         own = _split(self._model)[0] if self._model else None
         if own is None and self._base_url is not None:
@@ -283,7 +277,9 @@ class ApiAgent:
         vendor, model = _split(name)
         vendor = vendor or own
         if vendor is None:
-            raise InvalidRequest(f"{NAME} does not know the provider of the model {name!r}", agent=NAME, hint=_CHOOSE)
+            raise errors.InvalidRequest(
+                f"{NAME} does not know the provider of the model {name!r}", agent=NAME, hint=_CHOOSE
+            )
         source = self._environment
         # The key of one provider must not go to the address that was set for another.
         base_url = self._base_url if own is None or own.name == vendor.name else None
@@ -325,7 +321,7 @@ def _loaded(vendor: Vendor) -> _Packages:
         try:
             return _Packages(*map(importlib.import_module, ("httpx2", vendor.sdk, *own, *shared)))
         except ImportError as error:
-            raise NotInstalled(f"{NAME} cannot be used: {error}", agent=NAME, hint=_PROGRAM.install) from error
+            raise errors.NotInstalled(f"{NAME} cannot be used: {error}", agent=NAME, hint=_PROGRAM.install) from error
 
 
 async def _ask(packages: _Packages, target: Target, request: AgentRequest) -> Any:
@@ -354,7 +350,7 @@ async def _ask(packages: _Packages, target: Target, request: AgentRequest) -> An
             )
     except Exception as error:  # vendors' packages raise anything for a broken reply; all of it becomes an AgentError
         if deadline.expired():
-            raise TimedOut(
+            raise errors.TimedOut(
                 f"{NAME} had no answer from {target.url} within {round(request.timeout_seconds, 2):g} s",
                 agent=NAME,
                 hint="raise the time limit, or ask for less at once",
@@ -430,8 +426,8 @@ def _answer(response: Any, target: Target, *, is_wrapped: bool) -> tuple[str, An
     if kind := _BY_ENDING.get(response.finish_reason):
         raise _failed(kind, target, raw_output=raw, output=raw)
 
-    def no_answer(why: str) -> OutputInvalid:
-        return OutputInvalid(
+    def no_answer(why: str) -> errors.OutputInvalid:
+        return errors.OutputInvalid(
             f"{NAME} got no answer from {target.model}: {why}",
             agent=NAME,
             hint="try again, or another model",
@@ -463,7 +459,7 @@ def _cost(response: Any) -> float | None:
         return None
 
 
-def _call_failed(error: Exception, target: Target) -> AgentError:
+def _call_failed(error: Exception, target: Target) -> errors.AgentError:
     """The error that an exception of pydantic-ai, or of a package below it, is."""
     body = getattr(error, "body", None)
     status: int | None = getattr(error, "status_code", None)
@@ -491,7 +487,7 @@ def _call_failed(error: Exception, target: Target) -> AgentError:
     )
 
 
-def _failed(kind: Kind, target: Target, **told: Any) -> AgentError:
+def _failed(kind: Kind, target: Target, **told: Any) -> errors.AgentError:
     """The error of a failure, with what is known of the service in its words."""
     kind = _WORDS.get(kind, kind)
     if kind in (_SILENT, *_WORDS.values()):

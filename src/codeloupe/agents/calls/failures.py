@@ -8,19 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.errors import (
-    AgentError,
-    ConnectionFailed,
-    Crashed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    OutputInvalid,
-    Overloaded,
-    PromptTooLong,
-    RateLimited,
-    Refused,
-)
+from codeloupe import errors
 from codeloupe.model.agent import TokenUsage
 
 _MAX_TEXT_CHARACTERS = 500
@@ -47,28 +35,28 @@ class Kind(Struct, frozen=True):
     An empty hint stands for the program's own: how to log in, how to install it, or which model was asked for.
     """
 
-    error: type[AgentError]
+    error: type[errors.AgentError]
     what: str
     hint: str = ""
 
 
-NOT_LOGGED_IN = Kind(NotLoggedIn, "has no login that the service accepts, or no credit")
-LIMITED = Kind(RateLimited, "sent too many requests, or used up a quota", "wait a while")
-OVERLOADED = Kind(Overloaded, "found the service overloaded or failing", "try again later, or another model")
+NOT_LOGGED_IN = Kind(errors.NotLoggedIn, "has no login that the service accepts, or no credit")
+LIMITED = Kind(errors.RateLimited, "sent too many requests, or used up a quota", "wait a while")
+OVERLOADED = Kind(errors.Overloaded, "found the service overloaded or failing", "try again later, or another model")
 UNREACHED = Kind(
-    ConnectionFailed,
+    errors.ConnectionFailed,
     "got no usable reply from the service",
     "check the network, the proxy and the address of the service",
 )
-TOO_LONG = Kind(PromptTooLong, "was given a prompt that is too long", "send less at once")
-CUT_OFF = Kind(OutputInvalid, "was cut off in the middle of its answer", "ask for a shorter answer")
-EMPTY = Kind(OutputInvalid, "ended well, but its answer is empty", "ask again, or with another prompt or model")
+TOO_LONG = Kind(errors.PromptTooLong, "was given a prompt that is too long", "send less at once")
+CUT_OFF = Kind(errors.OutputInvalid, "was cut off in the middle of its answer", "ask for a shorter answer")
+EMPTY = Kind(errors.OutputInvalid, "ended well, but its answer is empty", "ask again, or with another prompt or model")
 REFUSED = Kind(
-    Refused, "was refused an answer by the model or its safeguards", "rephrase the request, or ask another model"
+    errors.Refused, "was refused an answer by the model or its safeguards", "rephrase the request, or ask another model"
 )
-INVALID = Kind(InvalidRequest, "sent a request that the service rejected")
-TOO_OLD = Kind(NotInstalled, "does not know a flag that keeps it safe: it is too old")
-WITHOUT_NODE = Kind(NotInstalled, "needs Node.js, which is not on the PATH", "install Node.js 20 or newer")
+INVALID = Kind(errors.InvalidRequest, "sent a request that the service rejected")
+TOO_OLD = Kind(errors.NotInstalled, "does not know a flag that keeps it safe: it is too old")
+WITHOUT_NODE = Kind(errors.NotInstalled, "needs Node.js, which is not on the PATH", "install Node.js 20 or newer")
 _BY_STATUS = {
     401: NOT_LOGGED_IN,
     402: NOT_LOGGED_IN,
@@ -114,19 +102,19 @@ def kind_in(text: str, known: Patterns) -> Kind | None:
     return next((kind for pattern, kind in known if pattern.search(searched)), None)
 
 
-def error_of(kind: Kind, failure: Failure) -> AgentError:
+def error_of(kind: Kind, failure: Failure) -> errors.AgentError:
     """The error of a failure whose kind is known."""
     program, hint = failure.program, kind.hint
-    if not hint and kind.error is NotLoggedIn:
+    if not hint and kind.error is errors.NotLoggedIn:
         hint = program.log_in
-    elif not hint and kind.error is NotInstalled:
+    elif not hint and kind.error is errors.NotInstalled:
         hint = program.install
     status = "" if failure.status is None else f" ({failure.status})"
     text = one_line(failure.text)
     more: dict[str, Any] = {"raw_output": failure.raw_output, "session_id": failure.session_id}
-    if kind.error is RateLimited:
+    if kind.error is errors.RateLimited:
         more["retry_after_seconds"] = failure.retry_after_seconds
-    if kind.error is OutputInvalid:
+    if kind.error is errors.OutputInvalid:
         more |= {"output": failure.output, "cut_off": kind is CUT_OFF}
     error = kind.error(
         f"{program.agent} {kind.what}{status}{': ' if text else ''}{text}",
@@ -135,19 +123,19 @@ def error_of(kind: Kind, failure: Failure) -> AgentError:
         **more,
     )
     error.cost_usd, error.usage = failure.cost_usd, failure.usage
-    if isinstance(error, OutputInvalid):
+    if isinstance(error, errors.OutputInvalid):
         error.model = failure.model
     return error
 
 
-def ended_without_result(failure: Failure, by_stderr: Patterns, *, exit_code: int, stderr: str) -> AgentError:
+def ended_without_result(failure: Failure, by_stderr: Patterns, *, exit_code: int, stderr: str) -> errors.AgentError:
     """The error of a program that ended before it told how it went, whatever its exit code."""
     stderr = stderr.strip()
     if known := kind_in(stderr, by_stderr):
         return error_of(known, replace(failure, text=stderr))
     tail = stderr[-_TAIL_CHARACTERS:].strip()
     said = f"; it said: {one_line(tail)}" if tail else ""
-    return Crashed(
+    return errors.Crashed(
         f"{failure.program.agent} ended without a result, with exit code {exit_code}{said}",
         agent=failure.program.agent,
         status=exit_code,

@@ -15,18 +15,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from codeloupe import errors
 from codeloupe.agents.calls.failures import Failure, Program
 from codeloupe.agents.calls.validation import refuse_length, validate
-from codeloupe.errors import (
-    Crashed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    OutputInvalid,
-    ProcessError,
-    ProgramNotFound,
-    TimedOut,
-)
 from codeloupe.model.agent import (
     AgentLimits,
     AgentRequest,
@@ -111,7 +102,7 @@ def found_program(program: Program, configured: str | None) -> Path:
     found = find_program(configured or program.command)
     if found is None:
         where = f"at {configured}" if configured else "on the PATH"
-        raise NotInstalled(
+        raise errors.NotInstalled(
             f"{program.agent} cannot be used: there is no {program.command} program {where}",
             agent=program.agent,
             hint=program.install,
@@ -133,7 +124,7 @@ async def version_of(program: Program, path: Path, source: Mapping[str, str]) ->
         )
         try:
             completed = await run(command)
-        except ProcessError as error:
+        except errors.ProcessError as error:
             return None, f"{error.message}; {program.install}"
     version = _VERSION.search(completed.stdout)
     if completed.exit_code != 0 or version is None:
@@ -275,19 +266,19 @@ async def run_program(
     except StreamTimedOut as error:
         if reading.is_answered:
             return Completed(0, error.stdout, error.stderr, command.timeout_seconds)
-        raise TimedOut(
+        raise errors.TimedOut(
             f"{agent}: {error.message}",
             agent=agent,
             hint=error.hint,
             raw_output=error.stdout.decode("utf-8", "replace"),
             session_id=reading.session_id,
         ) from error
-    except ProgramNotFound as error:
-        raise NotInstalled(f"{agent}: {error.message}", agent=agent, hint=program.install) from error
-    except ProcessError as error:
-        raise Crashed(f"{agent}: {error.message}", agent=agent, hint=error.hint) from error
+    except errors.ProgramNotFound as error:
+        raise errors.NotInstalled(f"{agent}: {error.message}", agent=agent, hint=program.install) from error
+    except errors.ProcessError as error:
+        raise errors.Crashed(f"{agent}: {error.message}", agent=agent, hint=error.hint) from error
     if completed.skipped_lines and not reading.is_answered:
-        raise OutputInvalid(
+        raise errors.OutputInvalid(
             f"{agent} gave an answer that is too long to be read",
             agent=agent,
             hint="ask for a shorter answer",
@@ -309,6 +300,7 @@ class ProgramAgent(ABC):
 
     program: Program
     limits: AgentLimits
+    reading: type[Reading]
     model_variable = ""
 
     def __init__(
@@ -344,7 +336,7 @@ class ProgramAgent(ABC):
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         prompt = self.checked_prompt(request)
         path = await self.usable_program()
-        reading = self.reading(request, emit)
+        reading = self.reading(self.program, request, emit)
         with throw_away_places() as places:
             command = Command(
                 argv=(str(path), *self.arguments(request, places)),
@@ -363,7 +355,7 @@ class ProgramAgent(ABC):
         """Whether it can be used here. Costs nothing and never raises."""
         try:
             path = self.find()
-        except NotInstalled as error:
+        except errors.NotInstalled as error:
             return Availability(found=False, how_to_fix=error.hint)
         version, problem = await version_of(self.program, path, self.source)
         return self.availability(path, version, problem or self.problem_with(path, version))
@@ -384,10 +376,10 @@ class ProgramAgent(ABC):
         """What the program reads. Raises InvalidRequest or PromptTooLong for a request that cannot be sent as it is."""
         validate(request, self.limits, agent=self.name)
         if problem := self.problem_with_tools(request):
-            raise InvalidRequest(problem[0], agent=self.name, hint=problem[1], attempts=0)
+            raise errors.InvalidRequest(problem[0], agent=self.name, hint=problem[1], attempts=0)
         if request.permission_mode is PermissionMode.BYPASS:
             if not self.allow_bypass:
-                raise InvalidRequest(
+                raise errors.InvalidRequest(
                     f"{self.name} was asked to bypass all permissions: it could run any command, change any file that"
                     " this user can, and send anything anywhere",
                     agent=self.name,
@@ -413,7 +405,7 @@ class ProgramAgent(ABC):
         """The program that a run starts. Raises NotInstalled, and NotLoggedIn where it is known not to have a login."""
         path = self.find()
         if self.has_login() is False:
-            raise NotLoggedIn(
+            raise errors.NotLoggedIn(
                 f"{self.name} cannot be asked: there is no key in the environment, and no login of the program",
                 agent=self.name,
                 hint=self.program.log_in,
@@ -451,10 +443,6 @@ class ProgramAgent(ABC):
     @abstractmethod
     def environment(self, request: AgentRequest, places: Places) -> dict[str, str]:
         """The whole environment of the program."""
-
-    @abstractmethod
-    def reading(self, request: AgentRequest, emit: AgentEventSink) -> Reading:
-        """What takes the messages of a run."""
 
     def finished(self, result: AgentResult, _request: AgentRequest, _places: Places) -> AgentResult:
         """The result, with what the program left in its places."""

@@ -12,19 +12,10 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe import errors
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.limiter import Limiter, Place, Timing, in_words
 from codeloupe.agents.calls.schemas import check_output
-from codeloupe.errors import (
-    AgentError,
-    Crashed,
-    NotInstalled,
-    NotLoggedIn,
-    OutputInvalid,
-    Overloaded,
-    RateLimited,
-    TimedOut,
-)
 from codeloupe.model.agent import AgentRequest, AgentResult, AttemptFailed, AttemptStarted
 from codeloupe.model.ports import Agent, AgentEventSink
 
@@ -53,19 +44,19 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     rate_limit_min_seconds: float = 30.0
     rate_limit_max_seconds: float = 300.0
 
-    def delay_seconds(self, error: AgentError, attempt: int, *, chance: float, left: float = math.inf) -> float:
+    def delay_seconds(self, error: errors.AgentError, attempt: int, *, chance: float, left: float = math.inf) -> float:
         """How long to wait after the failure of an attempt, the first of which is 1; `left` is the call's time."""
         spread = 1 + self.jitter * (2 * chance - 1)
         own = self.first_delay_seconds * self.factor ** (attempt - 1) * spread
         asked = asked_wait_seconds(error)
         if asked is not None:
             return max(asked * (1 + self.jitter * chance) + self.first_delay_seconds * chance, own)
-        if isinstance(error, RateLimited):
+        if isinstance(error, errors.RateLimited):
             grown = self.rate_limit_min_seconds * self.factor ** (attempt - 1) * spread
             return max(min(grown, self.rate_limit_max_seconds, left / 2 * spread), own)
         return own
 
-    def pause_seconds(self, error: RateLimited, *, left: float = math.inf) -> float:
+    def pause_seconds(self, error: errors.RateLimited, *, left: float = math.inf) -> float:
         """How long no other call may start after a rate limit, when the call that met it has so much time left."""
         asked = asked_wait_seconds(error)
         if asked is None:
@@ -73,9 +64,9 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         return max(asked, self.first_delay_seconds)
 
 
-def asked_wait_seconds(error: AgentError) -> float | None:
+def asked_wait_seconds(error: errors.AgentError) -> float | None:
     """What the service asked to wait; None when it asked for nothing that makes sense."""
-    asked = error.retry_after_seconds if isinstance(error, RateLimited) else None
+    asked = error.retry_after_seconds if isinstance(error, errors.RateLimited) else None
     return asked if asked is not None and 0 <= asked < math.inf else None
 
 
@@ -94,13 +85,13 @@ async def with_retries(
     wait before it leaves time for it; otherwise the error is raised, with the number of attempts and a note for
     each earlier one. RateLimited then tells when it opens again. A cancellation ends a wait at once.
     """
-    failures: list[AgentError] = []
+    failures: list[errors.AgentError] = []
     while True:
         number = len(failures) + 1
         emit(AttemptStarted(agent, number, policy.attempts))
         try:
             return replace(await attempt(number), attempts=number)
-        except AgentError as error:
+        except errors.AgentError as error:
             failures.append(error)
             failure = error
         left = deadline - timing.clock()
@@ -120,13 +111,13 @@ async def with_retries(
         await timing.sleep(delay)
 
 
-def _final(failures: list[AgentError], why_not: str, timing: Timing) -> AgentError:
+def _final(failures: list[errors.AgentError], why_not: str, timing: Timing) -> errors.AgentError:
     error = failures[-1]
     # What was refused before it was sent, by a budget or for want of time, was no attempt.
     attempts = len(failures) if error.attempts else len(failures) - 1
     asked = asked_wait_seconds(error)
-    if isinstance(error, RateLimited) and asked is not None:
-        told = RateLimited(
+    if isinstance(error, errors.RateLimited) and asked is not None:
+        told = errors.RateLimited(
             f"{error.message}; {timing.opening(asked)}",
             agent=error.agent,
             retry_after_seconds=asked,
@@ -154,7 +145,7 @@ class Unusable:
 
     def __init__(self) -> None:
         self._answered: set[str] = set()
-        self._missing: dict[str, AgentError] = {}
+        self._missing: dict[str, errors.AgentError] = {}
 
     def check(self, agent: str) -> None:
         """Raises the error again that was met when the agent was asked, if it cannot be used."""
@@ -166,9 +157,9 @@ class Unusable:
         """Tell that it answered."""
         self._answered.add(agent)
 
-    def note_failure(self, agent: str, error: AgentError) -> None:
+    def note_failure(self, agent: str, error: errors.AgentError) -> None:
         """Tell that an attempt failed."""
-        if isinstance(error, NotInstalled | NotLoggedIn) and agent not in self._answered:
+        if isinstance(error, errors.NotInstalled | errors.NotLoggedIn) and agent not in self._answered:
             self._missing[agent] = error
 
 
@@ -245,13 +236,13 @@ class Attempts(Struct, kw_only=True):
                 raise self._timed_out("no time is left for another attempt", 0)
             try:
                 result = await self._run(replace(request, timeout_seconds=left))
-            except RateLimited as error:
-                place.rate_limited(self.policy.pause_seconds(error, left=deadline - self.timing.clock()))
+            except errors.RateLimited as error:
+                place.refused(self.policy.pause_seconds(error, left=deadline - self.timing.clock()))
                 raise
-            except Overloaded:
-                place.overloaded()
+            except errors.Overloaded:
+                place.refused()
                 raise
-            except AgentError as error:
+            except errors.AgentError as error:
                 if self.unusable is not None:
                     self.unusable.note_failure(agent.name, error)
                 raise
@@ -261,7 +252,7 @@ class Attempts(Struct, kw_only=True):
         place.succeeded()
         try:
             return await _checked_answer(result, request, agent)
-        except OutputInvalid as error:
+        except errors.OutputInvalid as error:
             error.model = result.model
             raise
 
@@ -271,23 +262,23 @@ class Attempts(Struct, kw_only=True):
         try:
             async with guard:
                 result = await self.agent.run(request, self.emit)
-        except AgentError:
+        except errors.AgentError:
             raise
         except Exception as error:  # a vendor's library may raise anything, and every failure belongs to one family
             if guard.expired():
                 raise self._timed_out(f"it did not end by itself in {in_words(request.timeout_seconds)}") from error
-            raise Crashed(
+            raise errors.Crashed(
                 f"{name} failed in a way that is not known: {type(error).__name__}: {error}",
                 agent=name,
                 hint="try again, or another agent; `codeloupe doctor` looks whether this one can be used",
             ) from error
         if not result.success:
             words = result.error or "it does not say why"
-            raise Crashed(f"{name} gave no answer: {words}", agent=name, raw_output=result.raw_output)
+            raise errors.Crashed(f"{name} gave no answer: {words}", agent=name, raw_output=result.raw_output)
         return result
 
-    def _timed_out(self, what: str, attempts: int = 1) -> TimedOut:
-        return TimedOut(
+    def _timed_out(self, what: str, attempts: int = 1) -> errors.TimedOut:
+        return errors.TimedOut(
             f"{self.agent.name} gave no answer in time: {what}",
             agent=self.agent.name,
             hint="give more time with timeout_seconds, or ask for less at once",
@@ -301,7 +292,7 @@ async def _checked_answer(result: AgentResult, request: AgentRequest, agent: Age
     Raises OutputInvalid, which keeps the answer and its cost.
     """
     if not result.output.strip() and result.structured is None:
-        raise OutputInvalid(
+        raise errors.OutputInvalid(
             f"the answer of {agent.name} is empty",
             agent=agent.name,
             hint="try again, or another model",

@@ -33,7 +33,6 @@ from codeloupe.agents.calls.program import (
 from codeloupe.agents.claude.output import ClaudeReading
 from codeloupe.errors import InvalidRequest, NotInstalled, install_command
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, full_prompt
-from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.command import find_program
 
 # By experiment: a window of a million tokens is taken to be full at a little over 2.9 million characters, and more
@@ -64,49 +63,25 @@ _KEY_NAMES = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TO
 # What the short names of models stand for.
 _ALIAS_NAMES = ("ANTHROPIC_DEFAULT_OPUS_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
 _SERVICE_NAMES = (
-    "ANTHROPIC_BASE_URL",
-    "ANTHROPIC_CUSTOM_HEADERS",
-    "ANTHROPIC_BETAS",
-    "ANTHROPIC_MODEL",
-    "ANTHROPIC_SMALL_FAST_MODEL",
-    *_ALIAS_NAMES,
-    "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
-)
+    "ANTHROPIC_BASE_URL", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_BETAS", "ANTHROPIC_MODEL",
+    "ANTHROPIC_SMALL_FAST_MODEL", *_ALIAS_NAMES, "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+)  # fmt: skip
 _CLOUD_NAMES = {
     "CLAUDE_CODE_USE_BEDROCK": (
-        "ANTHROPIC_BEDROCK_BASE_URL",
-        "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
-        "AWS_ACCESS_KEY_ID",
-        "AWS_BEARER_TOKEN_BEDROCK",
-        "AWS_CONFIG_FILE",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        "AWS_DEFAULT_REGION",
-        "AWS_PROFILE",
-        "AWS_REGION",
-        "AWS_ROLE_ARN",
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_SESSION_TOKEN",
-        "AWS_SHARED_CREDENTIALS_FILE",
+        "ANTHROPIC_BEDROCK_BASE_URL", "CLAUDE_CODE_SKIP_BEDROCK_AUTH", "AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_CONFIG_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_REGION",
+        "AWS_ROLE_ARN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SHARED_CREDENTIALS_FILE",
         "AWS_WEB_IDENTITY_TOKEN_FILE",
     ),
     "CLAUDE_CODE_USE_VERTEX": (
-        "ANTHROPIC_VERTEX_BASE_URL",
-        "ANTHROPIC_VERTEX_PROJECT_ID",
-        "CLAUDE_CODE_SKIP_VERTEX_AUTH",
-        "CLOUDSDK_CONFIG",
-        "CLOUD_ML_REGION",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "GOOGLE_CLOUD_PROJECT",
+        "ANTHROPIC_VERTEX_BASE_URL", "ANTHROPIC_VERTEX_PROJECT_ID", "CLAUDE_CODE_SKIP_VERTEX_AUTH", "CLOUDSDK_CONFIG",
+        "CLOUD_ML_REGION", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT",
     ),
     "CLAUDE_CODE_USE_FOUNDRY": (
-        "ANTHROPIC_FOUNDRY_API_KEY",
-        "ANTHROPIC_FOUNDRY_BASE_URL",
-        "ANTHROPIC_FOUNDRY_RESOURCE",
-        "AZURE_CLIENT_ID",
-        "AZURE_CLIENT_SECRET",
-        "AZURE_TENANT_ID",
+        "ANTHROPIC_FOUNDRY_API_KEY", "ANTHROPIC_FOUNDRY_BASE_URL", "ANTHROPIC_FOUNDRY_RESOURCE", "AZURE_CLIENT_ID",
+        "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID",
     ),
-}
+}  # fmt: skip
 _PLACE_ENDINGS = ("_BEDROCK", "_VERTEX", "_FOUNDRY", "_URL", "_REGION", "_PROFILE", "_PROJECT", "_ID", "_RESOURCE")
 _SESSIONS = "projects"
 _BEFORE_COMMANDS = "before-commands.sh"
@@ -139,6 +114,7 @@ class ClaudeAgent(ProgramAgent):
     """What both claude agents share. Without a configured program, the one in the Agent SDK's package will do too."""
 
     limits = LIMITS
+    reading = ClaudeReading
     model_variable = "ANTHROPIC_MODEL"
 
     @property
@@ -236,10 +212,6 @@ class ClaudeAgent(ProgramAgent):
             sessions.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.keeps_session(request):
             (folder / _SESSIONS).symlink_to(sessions)
-
-    def reading(self, request: AgentRequest, emit: AgentEventSink) -> ClaudeReading:
-        """What takes the messages of a run."""
-        return ClaudeReading(self.program, request, emit)
 
     def safe_flags(self, request: AgentRequest) -> dict[str, str | None]:
         """The flags that the Agent SDK has no option for. None stands for a flag without a value."""

@@ -14,26 +14,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.failures import (
-    CUT_OFF,
-    EMPTY,
-    INVALID,
-    LIMITED,
-    NOT_LOGGED_IN,
-    OVERLOADED,
-    REFUSED,
-    TOO_LONG,
-    TOO_OLD,
-    UNREACHED,
-    Failure,
-    Kind,
-    Program,
-    ended_without_result,
-    error_of,
-    kind_in,
-    kind_of_status,
-    patterns,
-)
+from codeloupe.agents.calls import failures as kinds
 from codeloupe.agents.calls.program import Message, Reading
 from codeloupe.errors import AgentError, BudgetExhausted, Crashed, InvalidRequest, OutputInvalid, TurnsExhausted
 from codeloupe.model.agent import AgentRequest, AgentResult, TokensSpent, TokenUsage, ToolUsed, TurnTaken
@@ -41,40 +22,42 @@ from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.command import Completed
 
 _TAIL_CHARACTERS = 4000
-_UNKNOWN_SESSION = Kind(
+_UNKNOWN_SESSION = kinds.Kind(
     InvalidRequest, "does not know the session that is to be resumed", "leave resume_session out, or keep sessions"
 )
-_AS_ROOT = Kind(InvalidRequest, "does not bypass permissions for the user root", "run as another user")
-_SCHEMA_REFUSED = Kind(InvalidRequest, "does not take this schema", "use a simpler schema")
+_AS_ROOT = kinds.Kind(InvalidRequest, "does not bypass permissions for the user root", "run as another user")
+_SCHEMA_REFUSED = kinds.Kind(InvalidRequest, "does not take this schema", "use a simpler schema")
 _BY_REASON = {
-    "max_turns": Kind(TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less"),
-    "budget_exhausted": Kind(BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less"),
-    "structured_output_retry_exhausted": Kind(
+    "max_turns": kinds.Kind(
+        TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less"
+    ),
+    "budget_exhausted": kinds.Kind(BudgetExhausted, "spent all that the call may cost", "allow more, or ask for less"),
+    "structured_output_retry_exhausted": kinds.Kind(
         OutputInvalid, "gave no answer that fits the schema", "make the schema simpler, or ask another model"
     ),
-    "prompt_too_long": TOO_LONG,
-    "blocking_limit": TOO_LONG,
+    "prompt_too_long": kinds.TOO_LONG,
+    "blocking_limit": kinds.TOO_LONG,
 }
 _REASON_OF_SUBTYPE = {
     "error_max_turns": "max_turns",
     "error_max_budget_usd": "budget_exhausted",
     "error_max_structured_output_retries": "structured_output_retry_exhausted",
 }
-_BY_CAUSE = {"connection_failed": UNREACHED, "max_output_tokens": CUT_OFF}
+_BY_CAUSE = {"connection_failed": kinds.UNREACHED, "max_output_tokens": kinds.CUT_OFF}
 # Only where no field tells. These are sentences of the program or the service, not of the model: it has not answered.
-_BY_TEXT = patterns(
-    ("not logged in|invalid api key|please run /login|credit balance is too low", NOT_LOGGED_IN),
-    ("usage limit|limit reached|hit your limit", LIMITED),
-    ("overloaded", OVERLOADED),
-    ("prompt is too long", TOO_LONG),
+_BY_TEXT = kinds.patterns(
+    ("not logged in|invalid api key|please run /login|credit balance is too low", kinds.NOT_LOGGED_IN),
+    ("usage limit|limit reached|hit your limit", kinds.LIMITED),
+    ("overloaded", kinds.OVERLOADED),
+    ("prompt is too long", kinds.TOO_LONG),
     ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
 )
-_BY_STDERR = patterns(
-    ("unknown option|allowed choices are", TOO_OLD),
+_BY_STDERR = kinds.patterns(
+    ("unknown option|allowed choices are", kinds.TOO_OLD),
     ("no conversation found|requires a valid session", _UNKNOWN_SESSION),
     ("root/sudo privileges", _AS_ROOT),
     ("not a valid json schema", _SCHEMA_REFUSED),
-    ("exceeds 10mb", TOO_LONG),
+    ("exceeds 10mb", kinds.TOO_LONG),
 )
 _RESETS_AT = re.compile(r"limit reached\|(\d{9,11})\b")
 # What a token costs beside one of the input, the same for all of the vendor's models, and what each sort of token is
@@ -132,7 +115,7 @@ def _usage(counts: Mapping[str, int]) -> TokenUsage:
 class ClaudeReading(Reading):
     """Takes the messages of one run in order. `result` is the last message, once it came."""
 
-    def __init__(self, program: Program, request: AgentRequest, emit: AgentEventSink) -> None:
+    def __init__(self, program: kinds.Program, request: AgentRequest, emit: AgentEventSink) -> None:
         super().__init__(program, request, emit)
         self.result: Message | None = None
         self.quota_opens_at: float | None = None
@@ -178,9 +161,9 @@ class ClaudeReading(Reading):
             raise self.cut_short(failure, exit_code=completed.exit_code, stderr=completed.stderr)
         return self.answer_in(self.result, duration_ms=round(completed.seconds * 1000), now=now)
 
-    def cut_short(self, failure: Failure, *, exit_code: int, stderr: str) -> AgentError:
+    def cut_short(self, failure: kinds.Failure, *, exit_code: int, stderr: str) -> AgentError:
         """The error of a run without a last message."""
-        return ended_without_result(failure, _BY_STDERR, exit_code=exit_code, stderr=stderr[-_TAIL_CHARACTERS:])
+        return kinds.ended_without_result(failure, _BY_STDERR, exit_code=exit_code, stderr=stderr[-_TAIL_CHARACTERS:])
 
     def answer_in(self, result: Message, *, duration_ms: int, now: float | None = None) -> AgentResult:
         """The answer in a run's last message. Raises the AgentError that it means."""
@@ -188,7 +171,7 @@ class ClaudeReading(Reading):
             raise self._error_in(result, now=time.time() if now is None else now)
         structured, output = result.get("structured_output"), result.text("result")
         if not output.strip() and structured is None:
-            raise error_of(EMPTY, self._failure_in(result))
+            raise kinds.error_of(kinds.EMPTY, self._failure_in(result))
         spent, agent = self._spent_in(result), self.program.agent
         notes = (f"{agent} reports the cost of the whole session; this call's share is estimated from its tokens",)
         denials = (f"{one.text('tool_name')} {_detail(one)}".strip() for one in result.parts("permission_denials"))
@@ -252,7 +235,7 @@ class ClaudeReading(Reading):
             asked = max(asked or 0.0, self.quota_opens_at - time.time())
         text = "the connection was not made, or cut" if status is None else event.text("error")
         failure = self.failure(text, _raw(event), status=status, retry_after_seconds=asked)
-        raise error_of(_kind(failure, Message(terminal_reason="api_error")), failure)
+        raise kinds.error_of(_kind(failure, Message(terminal_reason="api_error")), failure)
 
     def _error_in(self, result: Message, *, now: float) -> AgentError:
         failure, opens_at = self._failure_in(result), self.quota_opens_at
@@ -260,9 +243,9 @@ class ClaudeReading(Reading):
             opens_at = int(told[1])
         if opens_at is not None:
             failure = replace(failure, retry_after_seconds=max(0.0, opens_at - now))
-        return error_of(_kind(failure, result), failure)
+        return kinds.error_of(_kind(failure, result), failure)
 
-    def _failure_in(self, result: Message) -> Failure:
+    def _failure_in(self, result: Message) -> kinds.Failure:
         errors = result.get("errors")
         sentences = [error for error in errors if isinstance(error, str)] if isinstance(errors, list) else []
         spent = self._spent_in(result)
@@ -281,23 +264,23 @@ class ClaudeReading(Reading):
         return spent_in(result, resumed=self.request.resume_session is not None)
 
 
-def _kind(failure: Failure, result: Message) -> Kind:
+def _kind(failure: kinds.Failure, result: Message) -> kinds.Kind:
     reason = result.text("terminal_reason") or _REASON_OF_SUBTYPE.get(result.text("subtype"), "")
     if known := _BY_REASON.get(reason):
         return known
     if result.get("stop_reason") == "refusal":
-        return REFUSED
-    by_status = kind_of_status(failure.status)
+        return kinds.REFUSED
+    by_status = kinds.kind_of_status(failure.status)
     # The service tells some of what is wrong with an account or a prompt by a status for wrong requests.
-    if by_status is not None and by_status is not INVALID:
+    if by_status is not None and by_status is not kinds.INVALID:
         return by_status
-    if known := _BY_CAUSE.get(result.text("api_error")) or kind_in(failure.text, _BY_TEXT) or by_status:
+    if known := _BY_CAUSE.get(result.text("api_error")) or kinds.kind_in(failure.text, _BY_TEXT) or by_status:
         return known
     # A reply that is empty, or not what the API speaks, has no field of its own.
     if reason == "api_error":
-        return UNREACHED
+        return kinds.UNREACHED
     why = reason or result.text("subtype") or "no reason is known"
-    return Kind(Crashed, f"ended without an answer ({why})", "try again; the raw output is kept")
+    return kinds.Kind(Crashed, f"ended without an answer ({why})", "try again; the raw output is kept")
 
 
 def _detail(denial: Message) -> str:

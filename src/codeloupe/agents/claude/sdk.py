@@ -71,7 +71,7 @@ class AgentSdkAgent(ClaudeAgent):
         """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
         prompt = self.checked_prompt(request)
         sdk = await asyncio.to_thread(_loaded_sdk)
-        path, reading = self.find(), self.reading(request, emit)
+        path, reading = self.find(), self.reading(self.program, request, emit)
         stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         failure: Exception | None = None
         passed: PassedLimit | None = None

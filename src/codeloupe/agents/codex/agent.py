@@ -32,7 +32,6 @@ from codeloupe.agents.calls.schemas import schema_words, strict_schema
 from codeloupe.agents.codex.output import LOG_FILTER, SHELL, CodexReading
 from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, full_prompt
-from codeloupe.model.ports import AgentEventSink
 
 CODEX = Program(
     agent="codex",
@@ -59,28 +58,11 @@ _PROVIDER = "codeloupe"
 _SANDBOXES = {PermissionMode.ACCEPT_EDITS: "workspace-write", PermissionMode.BYPASS: "danger-full-access"}
 # One argument of a program is at most 128 KiB on Linux.
 _MAX_ARGUMENT_BYTES = 120_000
-_OFF = (
-    "analytics",
-    "agents",
-    "skills.bundled",
-    "tools.experimental_request_user_input",
-)
+_OFF = ("analytics", "agents", "skills.bundled", "tools.experimental_request_user_input")
 _FEATURES_OFF = (
-    "apps",
-    "enable_request_compression",
-    "goals",
-    "hooks",
-    "image_generation",
-    "memories",
-    "multi_agent",
-    "plugins",
-    "shell_snapshot",
-    "skill_search",
-    "sleep_tool",
-    "tool_suggest",
-    "unbounded_connection_retries",
-    "view_image",
-)
+    "apps", "enable_request_compression", "goals", "hooks", "image_generation", "memories", "multi_agent", "plugins",
+    "shell_snapshot", "skill_search", "sleep_tool", "tool_suggest", "unbounded_connection_retries", "view_image",
+)  # fmt: skip
 _SETTINGS: Mapping[str, Any] = {
     "approval_policy": "never",
     "check_for_update_on_startup": False,
@@ -111,6 +93,7 @@ class CodexAgent(ProgramAgent):
 
     program = CODEX
     limits = LIMITS
+    reading = CodexReading
 
     @property
     def key_name(self) -> str | None:
@@ -171,10 +154,6 @@ class CodexAgent(ProgramAgent):
         """
         own = {"CODEX_HOME": str(_private_folder(places)), "RUST_LOG": LOG_FILTER, "GIT_DIR": os.devnull}
         return agent_environment(self.source, places, names=(*_KEY_NAMES, *_SERVICE_NAMES), settings=own)
-
-    def reading(self, request: AgentRequest, emit: AgentEventSink) -> CodexReading:
-        """What takes the messages of a run."""
-        return CodexReading(self.program, request, emit)
 
     def arguments(self, request: AgentRequest, places: Places) -> tuple[str, ...]:
         """The arguments for a request; files for it are written to `places`. Raises InvalidRequest."""

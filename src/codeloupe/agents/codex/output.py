@@ -10,29 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.failures import (
-    CUT_OFF,
-    EMPTY,
-    INVALID,
-    LIMITED,
-    NOT_LOGGED_IN,
-    OVERLOADED,
-    REFUSED,
-    TOO_LONG,
-    TOO_OLD,
-    UNREACHED,
-    WITHOUT_NODE,
-    Failure,
-    Kind,
-    Program,
-    ended_without_result,
-    error_of,
-    kind_in,
-    kind_of_status,
-    one_line,
-    patterns,
-    retry_after_in,
-)
+from codeloupe.agents.calls import failures as kinds
 from codeloupe.agents.calls.program import Message, Reading, detail_of
 from codeloupe.agents.calls.schemas import strict_schema, without_fillers
 from codeloupe.engine.parse.json_text import parsed
@@ -49,8 +27,8 @@ SHELL = "shell"
 _PATCH = "apply_patch"
 _MAX_NOTES = 5
 _MAX_COMMAND_CHARACTERS = 10_000
-_BROKEN = Kind(Crashed, "failed inside", "try again; the raw output is kept")
-_UNKNOWN_SESSION = Kind(
+_BROKEN = kinds.Kind(Crashed, "failed inside", "try again; the raw output is kept")
+_UNKNOWN_SESSION = kinds.Kind(
     InvalidRequest, "does not know the session that is to be resumed", "leave resume_session out, or use another"
 )
 _STATUS = re.compile(r"(?:unexpected status|last status:) (\d{3})\b")
@@ -62,35 +40,35 @@ _TRY_AGAIN_AT = re.compile(
     r"try again at (?:([A-Z][a-z]{2}) (\d{1,2})(?:st|nd|rd|th), (\d{4}) )?(\d{1,2}:\d{2} [AP]M)", re.IGNORECASE
 )
 # These words say more than a status does.
-_ABOVE_STATUS = patterns(
-    (r"reason: max_output_tokens", CUT_OFF),
-    (r"reason: content_filter|flagged (?:for|as)\b|usage polic", REFUSED),
-    (r"missing environment variable|could not be refreshed|log ?in again|sign in again", NOT_LOGGED_IN),
-    (r"current quota|quota exceeded|out of credits|spend cap|upgrade to plus: ", NOT_LOGGED_IN),
-    (r"context window|context_length_exceeded|maximum context length|exceeds the maximum length", TOO_LONG),
+_ABOVE_STATUS = kinds.patterns(
+    (r"reason: max_output_tokens", kinds.CUT_OFF),
+    (r"reason: content_filter|flagged (?:for|as)\b|usage polic", kinds.REFUSED),
+    (r"missing environment variable|could not be refreshed|log ?in again|sign in again", kinds.NOT_LOGGED_IN),
+    (r"current quota|quota exceeded|out of credits|spend cap|upgrade to plus: ", kinds.NOT_LOGGED_IN),
+    (r"context window|context_length_exceeded|maximum context length|exceeds the maximum length", kinds.TOO_LONG),
 )
 # Where neither tells, it is the sentence of the service about a request that it does not take, such as one for an
 # unknown model: the program passes such a sentence on as it came.
-_BELOW_STATUS = patterns(
-    (r"usage limit|rate limit|too many requests", LIMITED),
-    (r"high demand|at capacity|high load|capacity (?:is )?unavailable|overloaded", OVERLOADED),
-    (r"stream disconnected|connection failed|error sending request|error while reading the server", UNREACHED),
-    (r"request timed out|workspace routing discovery failed|network error|idle timeout", UNREACHED),
+_BELOW_STATUS = kinds.patterns(
+    (r"usage limit|rate limit|too many requests", kinds.LIMITED),
+    (r"high demand|at capacity|high load|capacity (?:is )?unavailable|overloaded", kinds.OVERLOADED),
+    (r"stream disconnected|connection failed|error sending request|error while reading the server", kinds.UNREACHED),
+    (r"request timed out|workspace routing discovery failed|network error|idle timeout", kinds.UNREACHED),
     (r"^(?:fatal|internal|sandbox) error|agent loop died|^turn aborted|^interrupted|no thread with id", _BROKEN),
 )
-_BY_STDERR = patterns(
-    (r"unexpected argument|unrecognized subcommand|invalid value .* for '--", TOO_OLD),
-    (r"exceeds the maximum length", TOO_LONG),
+_BY_STDERR = kinds.patterns(
+    (r"unexpected argument|unrecognized subcommand|invalid value .* for '--", kinds.TOO_OLD),
+    (r"exceeds the maximum length", kinds.TOO_LONG),
     (r"no rollout found|no saved session|thread/resume failed|CODEX_HOME points to", _UNKNOWN_SESSION),
-    (r"node.{0,3}: no such file", WITHOUT_NODE),
-    (r"not logged in|codex login", NOT_LOGGED_IN),
+    (r"node.{0,3}: no such file", kinds.WITHOUT_NODE),
+    (r"not logged in|codex login", kinds.NOT_LOGGED_IN),
 )
 
 
 class CodexReading(Reading):
     """Takes the messages of one run in order."""
 
-    def __init__(self, program: Program, request: AgentRequest, emit: AgentEventSink) -> None:
+    def __init__(self, program: kinds.Program, request: AgentRequest, emit: AgentEventSink) -> None:
         super().__init__(program, request, emit)
         self._answer = ""
         self._usage: TokenUsage | None = None
@@ -113,7 +91,7 @@ class CodexReading(Reading):
                 self._take_changes(item)
             case "item.completed", "error":
                 if len(self._notes) < _MAX_NOTES:
-                    self._notes[f"codex warned: {one_line(item.text('message'))}"] = None
+                    self._notes[f"codex warned: {kinds.one_line(item.text('message'))}"] = None
             case "turn.completed", _:
                 usage, self.is_answered = message.part("usage"), True
                 self._usage = TokenUsage(
@@ -150,7 +128,7 @@ class CodexReading(Reading):
             if self._last_error and completed.exit_code > 0:
                 raise failed(failure, stderr=stderr, now=now)
             words = _LOGGED.sub("", stderr)
-            raise ended_without_result(failure, _BY_STDERR, exit_code=completed.exit_code, stderr=words)
+            raise kinds.ended_without_result(failure, _BY_STDERR, exit_code=completed.exit_code, stderr=words)
         asked, had = request.resume_session, self.session_id
         if asked is not None and (asked.lower() == had) is request.fork_session:
             raise InvalidRequest(
@@ -161,7 +139,7 @@ class CodexReading(Reading):
                 session_id=had,
             )
         if not self._answer.strip():
-            raise error_of(EMPTY, failure)
+            raise kinds.error_of(kinds.EMPTY, failure)
         return AgentResult(
             success=True,
             output=self._answer,
@@ -201,7 +179,7 @@ def _command(told: str) -> str:
     return detail_of(words[2] if len(words) == 3 and words[1] in ("-lc", "-c") else told)
 
 
-def failed(failure: Failure, *, stderr: str, now: datetime) -> AgentError:
+def failed(failure: kinds.Failure, *, stderr: str, now: datetime) -> AgentError:
     """The error of a turn that failed, by the sentence about it and the log of the last reply of the service.
 
     The program tells an HTTP status only in its sentences. `now` is local time, as such sentences tell it.
@@ -214,20 +192,20 @@ def failed(failure: Failure, *, stderr: str, now: datetime) -> AgentError:
     if status is None and (told := _STATUS.search(failure.text)):
         status = int(told[1])
     kind = (
-        kind_in(failure.text, _ABOVE_STATUS)
-        or kind_of_status(status)
-        or kind_in(failure.text, _BELOW_STATUS)
-        or INVALID
+        kinds.kind_in(failure.text, _ABOVE_STATUS)
+        or kinds.kind_of_status(status)
+        or kinds.kind_in(failure.text, _BELOW_STATUS)
+        or kinds.INVALID
     )
-    if kind is LIMITED and wait is None:
+    if kind is kinds.LIMITED and wait is None:
         wait = _retry_after(failure.text, now)
-    return error_of(kind, replace(failure, status=status, retry_after_seconds=wait))
+    return kinds.error_of(kind, replace(failure, status=status, retry_after_seconds=wait))
 
 
 def _retry_after(text: str, now: datetime) -> float | None:
     found = _TRY_AGAIN_AT.search(text)
     if found is None:
-        return retry_after_in(text)
+        return kinds.retry_after_in(text)
     month, day, year, moment = found.groups()
     local = now.replace(tzinfo=None)
     date = f"{month} {day} {year}" if month else local.strftime("%b %d %Y")

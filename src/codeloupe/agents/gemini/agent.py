@@ -24,7 +24,6 @@ from codeloupe.agents.calls.program import Places, ProgramAgent, agent_environme
 from codeloupe.agents.gemini.output import GeminiReading, prompt_input
 from codeloupe.errors import InvalidRequest, NotInstalled
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
-from codeloupe.model.ports import AgentEventSink
 
 GEMINI = Program(
     agent="gemini",
@@ -112,15 +111,11 @@ class Login(StrEnum):
 _LOGIN_NAMES = {
     Login.KEY: ("GEMINI_API_KEY",),
     Login.CLOUD: (
-        "GOOGLE_API_KEY",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-        "GOOGLE_CLOUD_LOCATION",
-        "GOOGLE_CLOUD_PROJECT",
-        "GOOGLE_GENAI_USE_VERTEXAI",
-        "GOOGLE_VERTEX_BASE_URL",
+        "GOOGLE_API_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_PROJECT",
+        "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_VERTEX_BASE_URL",
     ),
     Login.GOOGLE: ("GOOGLE_CLOUD_PROJECT",),
-}
+}  # fmt: skip
 
 
 class GeminiAgent(ProgramAgent):
@@ -133,7 +128,9 @@ class GeminiAgent(ProgramAgent):
 
     program = GEMINI
     limits = LIMITS
+    reading = GeminiReading
     model_variable = "GEMINI_MODEL"
+    prompt_input = staticmethod(prompt_input)
 
     @property
     def user_folder(self) -> Path:
@@ -190,10 +187,6 @@ class GeminiAgent(ProgramAgent):
         problem = f"gemini has no {missing} in the permission mode {request.permission_mode.value}"
         return (problem, f"leave tools out, or name some of: {', '.join(allowed)}") if missing else None
 
-    def prompt_input(self, request: AgentRequest) -> str:
-        """The prompt, what the program has no place of its own for, and the schema in words."""
-        return prompt_input(request)
-
     def environment(self, request: AgentRequest, places: Places) -> dict[str, str]:
         """The whole environment of the program; files that it names are written to `places`."""
         own = {
@@ -209,10 +202,6 @@ class GeminiAgent(ProgramAgent):
             own["GEMINI_SYSTEM_MD"] = str(file)
         names = (*_LOGIN_NAMES[self.login or Login.KEY], "GEMINI_MODEL", "GOOGLE_GENAI_API_VERSION")
         return agent_environment(self.source, places, names=names, settings=own)
-
-    def reading(self, request: AgentRequest, emit: AgentEventSink) -> GeminiReading:
-        """What takes the messages of a run."""
-        return GeminiReading(self.program, request, emit)
 
     def arguments(self, request: AgentRequest, places: Places) -> tuple[str, ...]:
         """The flags; the settings of the call, and the way to a login that is kept in files, are put into its home."""

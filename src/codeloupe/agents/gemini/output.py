@@ -17,27 +17,7 @@ import re
 
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.failures import (
-    EMPTY,
-    INVALID,
-    LIMITED,
-    NOT_LOGGED_IN,
-    OVERLOADED,
-    REFUSED,
-    TOO_LONG,
-    TOO_OLD,
-    UNREACHED,
-    WITHOUT_NODE,
-    Failure,
-    Kind,
-    Program,
-    ended_without_result,
-    error_of,
-    kind_in,
-    kind_of_status,
-    patterns,
-    retry_after_in,
-)
+from codeloupe.agents.calls import failures as kinds
 from codeloupe.agents.calls.program import Message, Reading
 from codeloupe.agents.calls.schemas import schema_words
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, TurnsExhausted
@@ -60,41 +40,50 @@ _DENIED_IN_WORDS = ("requires user confirmation", "Path not in workspace")
 _BLOCKED = "Blocked: command substitution detected"
 _DETAIL_NAMES = ("file_path", "dir_path", "path", "pattern", "command", "query", "include")
 _SENT_NOTHING = replace(
-    TOO_LONG, what="ended at once and sent nothing, as it does when a prompt does not fit the window of the model"
+    kinds.TOO_LONG, what="ended at once and sent nothing, as it does when a prompt does not fit the window of the model"
 )
-_TURNS = Kind(TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less")
-_UNKNOWN = Kind(Crashed, "ended without an answer", "try again; the raw output is kept")
-_SETTINGS = Kind(
+_TURNS = kinds.Kind(TurnsExhausted, "used all its turns without an answer", "allow more turns, or ask for less")
+_UNKNOWN = kinds.Kind(Crashed, "ended without an answer", "try again; the raw output is kept")
+_SETTINGS = kinds.Kind(
     InvalidRequest,
     "cannot read its settings, which may be those in the working directory",
     "mend .gemini/settings.json there, or use another agent",
 )
-_BY_EXIT_CODE = {41: NOT_LOGGED_IN, 42: INVALID, 52: _SETTINGS, 53: _TURNS, 55: TOO_OLD}
+_BY_EXIT_CODE = {41: kinds.NOT_LOGGED_IN, 42: kinds.INVALID, 52: _SETTINGS, 53: _TURNS, 55: kinds.TOO_OLD}
 _STATUS_IN_TEXT = re.compile(r'"code":\s?([45]\d\d)\b')
 _STATUS_IN_STDERR = re.compile(r"^\s{0,4}(?:status|code): ([45]\d\d)\b", re.MULTILINE)
 _DELAY_MS = re.compile(r"^\s{0,4}retryDelayMs: (\d{1,12})", re.MULTILINE)
 # These words say more than a status does.
-_ABOVE_STATUS = patterns(
+_ABOVE_STATUS = kinds.patterns(
     (r"max session turns", _TURNS),
-    (r"api[ _]key[ _](?:not valid|invalid|expired)|must specify the GEMINI_API_KEY", NOT_LOGGED_IN),
+    (r"api[ _]key[ _](?:not valid|invalid|expired)|must specify the GEMINI_API_KEY", kinds.NOT_LOGGED_IN),
     (
         r"error authenticating|authorization is required|requires billing|billing (?:account )?is (?:disabled|not)",
-        NOT_LOGGED_IN,
+        kinds.NOT_LOGGED_IN,
     ),
-    (r"maximum number of tokens|token count .{0,40}exceeds|context window|request payload size exceeds", TOO_LONG),
-    (r"blocked due to|prohibited content|recitation|blocklist", REFUSED),
-    (r"returned an empty response", EMPTY),
+    (
+        r"maximum number of tokens|token count .{0,40}exceeds|context window|request payload size exceeds",
+        kinds.TOO_LONG,
+    ),
+    (r"blocked due to|prohibited content|recitation|blocklist", kinds.REFUSED),
+    (r"returned an empty response", kinds.EMPTY),
 )
-_BELOW_STATUS = patterns(
-    (r"quota|rate limit|resource.?exhausted|too many requests", LIMITED),
-    (r"overloaded|high demand|unavailable|no capacity", OVERLOADED),
-    (r"model .{0,80}not found|is not found for api version", INVALID),
-    (r"without a finish reason|malformed|incomplete json|invalid stream|unexpected token|not valid json", UNREACHED),
-    (r"fetch failed|terminated|socket|econn|enotfound|eai_again|etimedout|certificate|network|timed? ?out", UNREACHED),
+_BELOW_STATUS = kinds.patterns(
+    (r"quota|rate limit|resource.?exhausted|too many requests", kinds.LIMITED),
+    (r"overloaded|high demand|unavailable|no capacity", kinds.OVERLOADED),
+    (r"model .{0,80}not found|is not found for api version", kinds.INVALID),
+    (
+        r"without a finish reason|malformed|incomplete json|invalid stream|unexpected token|not valid json",
+        kinds.UNREACHED,
+    ),
+    (
+        r"fetch failed|terminated|socket|econn|enotfound|eai_again|etimedout|certificate|network|timed? ?out",
+        kinds.UNREACHED,
+    ),
 )
-_BY_STDERR = patterns(
-    (r"unknown arguments?:", TOO_OLD),
-    (r"node.{0,3}: no such file", WITHOUT_NODE),
+_BY_STDERR = kinds.patterns(
+    (r"unknown arguments?:", kinds.TOO_OLD),
+    (r"node.{0,3}: no such file", kinds.WITHOUT_NODE),
 )
 
 
@@ -119,7 +108,7 @@ def restored(answer: str) -> str:
 class GeminiReading(Reading):
     """Takes the messages of one run in order."""
 
-    def __init__(self, program: Program, request: AgentRequest, emit: AgentEventSink) -> None:
+    def __init__(self, program: kinds.Program, request: AgentRequest, emit: AgentEventSink) -> None:
         super().__init__(program, request, emit)
         self._model: str | None = None
         self._has_repeated_prompt = False
@@ -167,7 +156,7 @@ class GeminiReading(Reading):
         if self._result is None:
             # It loses what is left of its output when it ends, and repeats the prompt there before it sends it.
             if exit_code == 0 and self.session_id and not self._has_repeated_prompt:
-                raise error_of(_SENT_NOTHING, failure)
+                raise kinds.error_of(_SENT_NOTHING, failure)
             raise _cut_short(failure, exit_code=exit_code, stderr=stderr)
         stats = self._result.part("stats")
         failure = replace(failure, usage=_usage(stats))
@@ -175,7 +164,7 @@ class GeminiReading(Reading):
             text = self._result.part("error").text("message") or self._last_error
             raise failed(replace(failure, text=text), exit_code=exit_code, stderr=stderr)
         if not output.strip():
-            raise error_of(EMPTY if stats.part("models") else _SENT_NOTHING, failure)
+            raise kinds.error_of(kinds.EMPTY if stats.part("models") else _SENT_NOTHING, failure)
         return AgentResult(
             success=True,
             output=output,
@@ -215,28 +204,28 @@ def _usage(stats: Message) -> TokenUsage:
     return TokenUsage(input_tokens=sent, cached_tokens=stats.count("cached"), output_tokens=written)
 
 
-def failed(failure: Failure, *, exit_code: int, stderr: str) -> AgentError:
+def failed(failure: kinds.Failure, *, exit_code: int, stderr: str) -> AgentError:
     """The error of a run that told a failure, whatever its exit code."""
     status = _status(failure.text, exit_code, stderr)
     kind = (
-        kind_in(failure.text, _ABOVE_STATUS)
-        or kind_of_status(status)
-        or kind_in(failure.text, _BELOW_STATUS)
+        kinds.kind_in(failure.text, _ABOVE_STATUS)
+        or kinds.kind_of_status(status)
+        or kinds.kind_in(failure.text, _BELOW_STATUS)
         or _BY_EXIT_CODE.get(exit_code, _UNKNOWN)
     )
     told = _DELAY_MS.findall(stderr)
-    wait = int(told[-1]) / 1000 if told else retry_after_in(failure.text)
-    return error_of(kind, replace(failure, status=status, retry_after_seconds=wait))
+    wait = int(told[-1]) / 1000 if told else kinds.retry_after_in(failure.text)
+    return kinds.error_of(kind, replace(failure, status=status, retry_after_seconds=wait))
 
 
-def _cut_short(failure: Failure, *, exit_code: int, stderr: str) -> AgentError:
+def _cut_short(failure: kinds.Failure, *, exit_code: int, stderr: str) -> AgentError:
     words = stderr.strip()
-    if kind_in(words, _BY_STDERR) is None and exit_code:
+    if kinds.kind_in(words, _BY_STDERR) is None and exit_code:
         if known := _BY_EXIT_CODE.get(exit_code):
-            return error_of(known, replace(failure, text=words))
+            return kinds.error_of(known, replace(failure, text=words))
         if _status("", exit_code, stderr) is not None:
             return failed(replace(failure, text=words), exit_code=exit_code, stderr=stderr)
-    return ended_without_result(failure, _BY_STDERR, exit_code=exit_code, stderr=words)
+    return kinds.ended_without_result(failure, _BY_STDERR, exit_code=exit_code, stderr=words)
 
 
 def _status(text: str, exit_code: int, stderr: str) -> int | None:
