@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from msgspec import Struct
@@ -68,25 +68,8 @@ _CONNECT_SECONDS = 15.0
 _MAX_BODY_CHARACTERS = 4000
 _MAX_CAUSES = 10
 _loading = threading.Lock()
-# What the shared kinds of failure are called here, where the service and its key are known.
-_WORDS = {
-    NOT_LOGGED_IN: Kind(
-        errors.NotLoggedIn, "has no key that the service accepts, or no credit left", "{set_key} to a key that is valid"
-    ),
-    UNREACHED: Kind(
-        errors.ConnectionFailed, "got no usable reply from {url}", "check the network, the proxy and api_base_url"
-    ),
-    TOO_LONG: Kind(errors.PromptTooLong, "was given a prompt that is too long for {model}", "send less at once"),
-    INVALID: Kind(
-        errors.InvalidRequest,
-        "sent a request that the service rejected",
-        "check the model, which was {model}, and {url}",
-    ),
-}
 _SILENT = Kind(
-    errors.TimedOut,
-    "got nothing from {url} for {idle_seconds:g} s",
-    "raise the limit of silence, or ask a faster model",
+    errors.TimedOut, "got nothing from the service in time", "raise the limit of silence, or ask a faster model"
 )
 _BROKEN = Kind(errors.OutputInvalid, "got an error from the model", "try again, or another model")
 # Services tell these apart in words alone; a refused request holds no words of a model.
@@ -114,7 +97,7 @@ _BY_NAME = {
 _BY_ENDING = {"length": CUT_OFF, "content_filter": REFUSED, "error": _BROKEN}
 
 
-class Vendor(Struct, frozen=True, kw_only=True):
+class Vendor(Struct, frozen=True):
     """A service, its packages, the variables with its key and its address, and its own address."""
 
     name: str
@@ -131,30 +114,18 @@ class Vendor(Struct, frozen=True, kw_only=True):
         return f"set {' or '.join(self.key_names)}"
 
 
-_OPENAI = Vendor(
-    name="openai",
-    distribution="openai",
-    sdk="openai",
-    key_names=("OPENAI_API_KEY",),
-    url_name="OPENAI_BASE_URL",
-    url="https://api.openai.com/v1",
-)
-_COMPATIBLE = replace(_OPENAI, url_name="", url="", needs_key=False)
 _ANTHROPIC = Vendor(
-    name="anthropic",
-    distribution="anthropic",
-    sdk="anthropic",
-    key_names=("ANTHROPIC_API_KEY",),
-    url_name="ANTHROPIC_BASE_URL",
-    url="https://api.anthropic.com",
+    "anthropic", "anthropic", "anthropic", ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "https://api.anthropic.com"
 )
+_OPENAI = Vendor("openai", "openai", "openai", ("OPENAI_API_KEY",), "OPENAI_BASE_URL", "https://api.openai.com/v1")
+_COMPATIBLE = replace(_OPENAI, url_name="", url="", needs_key=False)
 _GOOGLE = Vendor(
-    name="google",
-    distribution="google-genai",
-    sdk="google.genai",
-    key_names=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    url_name="GOOGLE_GEMINI_BASE_URL",
-    url="https://generativelanguage.googleapis.com",
+    "google",
+    "google-genai",
+    "google.genai",
+    ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "GOOGLE_GEMINI_BASE_URL",
+    "https://generativelanguage.googleapis.com",
 )
 _VENDORS = {"anthropic": _ANTHROPIC, "openai": _OPENAI, "google": _GOOGLE, "google-gla": _GOOGLE}
 
@@ -295,36 +266,28 @@ def _split(name: str) -> tuple[Vendor | None, str]:
     return (None, name) if vendor is None else (vendor, model)
 
 
-class _Packages(Struct, frozen=True):
-    """What a call to one vendor needs of the optional packages."""
-
-    http: ModuleType
-    sdk: ModuleType
-    vendor_models: ModuleType
-    vendor_providers: ModuleType
-    direct: ModuleType
-    messages: ModuleType
-    models: ModuleType
-    tools: ModuleType
-
-
 @functools.cache
-def _loaded(vendor: Vendor) -> _Packages:
+def _loaded(vendor: Vendor) -> SimpleNamespace:
     """The packages for a vendor, which are optional and take seconds to import: not before they are needed."""
-    own = (f"pydantic_ai.models.{vendor.name}", f"pydantic_ai.providers.{vendor.name}")
-    shared = (f"pydantic_ai.{name}" for name in ("direct", "messages", "models", "tools"))
+    names = {
+        "http": "httpx2",
+        "sdk": vendor.sdk,
+        "vendor_models": f"pydantic_ai.models.{vendor.name}",
+        "vendor_providers": f"pydantic_ai.providers.{vendor.name}",
+        **{name: f"pydantic_ai.{name}" for name in ("direct", "messages", "models", "tools")},
+    }
     # Warnings about the packages' own source are not ours. They are switched for all threads, hence the lock.
     with _loading, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Google's says at each call that there are two keys and which one it takes. That is not the one it is given.
         logging.getLogger("google_genai._api_client").addFilter(lambda told: "API_KEY are set" not in told.getMessage())
         try:
-            return _Packages(*map(importlib.import_module, ("httpx2", vendor.sdk, *own, *shared)))
+            return SimpleNamespace(**{name: importlib.import_module(module) for name, module in names.items()})
         except ImportError as error:
             raise errors.NotInstalled(f"{NAME} cannot be used: {error}", agent=NAME, hint=_PROGRAM.install) from error
 
 
-async def _ask(packages: _Packages, target: Target, request: AgentRequest) -> Any:
+async def _ask(packages: SimpleNamespace, target: Target, request: AgentRequest) -> Any:
     """The response of the service. Every failure below is turned into an AgentError here and nowhere else."""
     deadline = asyncio.timeout(request.timeout_seconds)
     instructions = "\n\n".join(text for text in (request.system_prompt, request.append_system_prompt) if text)
@@ -359,7 +322,7 @@ async def _ask(packages: _Packages, target: Target, request: AgentRequest) -> An
 
 
 @asynccontextmanager
-async def _opened(packages: _Packages, target: Target) -> AsyncIterator[Any]:
+async def _opened(packages: SimpleNamespace, target: Target) -> AsyncIterator[Any]:
     """The model, ready to be asked; its connections are closed at the end. The vendors' own retries are off."""
 
     async def connect_in_time(request: Any) -> None:
@@ -487,15 +450,11 @@ def _call_failed(error: Exception, target: Target) -> errors.AgentError:
     )
 
 
-def _failed(kind: Kind, target: Target, **told: Any) -> errors.AgentError:
+def _failed(kind: Kind, target: Target, *, text: str = "", **told: Any) -> errors.AgentError:
     """The error of a failure, with what is known of the service in its words."""
-    kind = _WORDS.get(kind, kind)
-    if kind in (_SILENT, *_WORDS.values()):
-        words = {
-            "url": target.url,
-            "model": target.model,
-            "set_key": target.vendor.set_key,
-            "idle_seconds": target.idle_seconds,
-        }
-        kind = replace(kind, what=kind.what.format(**words), hint=kind.hint.format(**words))
-    return error_of(kind, Failure(program=_PROGRAM, **told))
+    program = replace(_PROGRAM, log_in=f"{target.vendor.set_key} to a key that is valid")
+    if kind in (UNREACHED, INVALID):
+        text = f"{target.url}: {text}"
+    if kind is _SILENT:
+        text = f"nothing came from {target.url} for {target.idle_seconds:g} s"
+    return error_of(kind, Failure(program=program, text=text, asked_model=target.model, **told))
