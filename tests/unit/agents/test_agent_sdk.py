@@ -161,10 +161,10 @@ def test_where_the_launcher_cannot_run_what_must_not_pass_is_blank(
     monkeypatch.setenv("CLAUDECODE", "1")
     (tmp_path / "launcher.sh").touch(mode=0o644)
     source = {"HOME": "/home/someone"}
-    start = how_to_start("/bin/claude", source, token="nobody", launcher=tmp_path / "launcher.sh")
-    assert start.program == "/bin/claude"
-    assert (start.variables["DATABASE_PASSWORD"], start.variables["HOME"]) == ("", "/home/someone")
-    assert "CLAUDECODE" not in start.variables
+    program, variables = how_to_start("/bin/claude", source, token="nobody", launcher=tmp_path / "launcher.sh")
+    assert program == "/bin/claude"
+    assert (variables["DATABASE_PASSWORD"], variables["HOME"]) == ("", "/home/someone")
+    assert "CLAUDECODE" not in variables
 
 
 def test_a_run_without_a_result_has_its_error(tmp_path: Path, work: Path) -> None:

@@ -91,7 +91,7 @@ def test_one_agent_alone_fails_with_its_own_words_and_none_is_refused() -> None:
 def test_an_agent_that_is_missing_is_told_again_without_an_attempt_until_it_has_answered() -> None:
     for error in (MISSING, LOGGED_OUT):
         unusable = Unusable()
-        unusable.note_failure("agent_sdk", error)
+        unusable.note("agent_sdk", error)
         with pytest.raises(type(error)) as caught:
             unusable.check("agent_sdk")
         assert (caught.value.message, caught.value.hint, caught.value.attempts) == (error.message, error.hint, 0)
@@ -99,10 +99,10 @@ def test_an_agent_that_is_missing_is_told_again_without_an_attempt_until_it_has_
         unusable.check("codex")
     unusable = Unusable()
     for other in (overloaded(), rate_limited(), Crashed("it broke", agent="agent_sdk")):
-        unusable.note_failure("agent_sdk", other)
+        unusable.note("agent_sdk", other)
     unusable.check("agent_sdk")
-    unusable.note_answer("agent_sdk")
-    unusable.note_failure("agent_sdk", LOGGED_OUT)
+    unusable.note("agent_sdk")
+    unusable.note("agent_sdk", LOGGED_OUT)
     unusable.check("agent_sdk")
 
 

@@ -126,28 +126,27 @@ class AgentCaller:
         label = " ".join(value for name, value in request.labels.items() if name not in _LABELS_FOR_KEYS)
         masked_emit(AgentStarted(first, request.model, label))
 
-        def finish(name: str, *, attempts: int, result: AgentResult | None = None) -> None:
-            masked_emit(
-                AgentFinished(
-                    name,
-                    success=result is not None,
-                    attempts=attempts,
-                    duration_ms=round((self._timing.clock() - started) * 1000),
-                    cost_usd=result.total_cost_usd if result else None,
-                    from_ledger=result.from_ledger if result else False,
-                )
-            )
-
+        end = AgentFinished("", success=False, attempts=0, duration_ms=0, cost_usd=None)
         try:
             result = await with_fallback(
                 agents, lambda one: self._ask(request, one, masked_emit, chain=agents), emit=masked_emit
             )
+            cost, attempts = result.total_cost_usd, result.attempts
+            end = AgentFinished(
+                result.agent,
+                success=True,
+                attempts=attempts,
+                duration_ms=0,
+                cost_usd=cost,
+                from_ledger=result.from_ledger,
+            )
+            return result
         except BaseException as error:  # whatever it was, the call has ended and that is told
             name = error.agent if isinstance(error, AgentError) else agents[-1].name
-            finish(name, attempts=getattr(error, "attempts", 0))
+            end = replace(end, agent=name, attempts=getattr(error, "attempts", 0))
             raise
-        finish(result.agent, attempts=result.attempts, result=result)
-        return result
+        finally:
+            masked_emit(replace(end, duration_ms=round((self._timing.clock() - started) * 1000)))
 
     async def _ask(
         self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, chain: Sequence[Agent]
@@ -217,7 +216,7 @@ class AgentCaller:
             policy=options.retry,
             timing=self._timing,
             emit=emit,
-            unusable=None if is_last else self._unusable,
+            unusable=Unusable() if is_last else self._unusable,
         )
         while True:
             try:

@@ -212,10 +212,7 @@ def detail_of(text: str) -> str:
 
 
 class Reading(ABC):
-    """Takes the messages of one run in order, and reads its end.
-
-    `is_answered` tells that the run is over and has told how, so that only the program's end is left.
-    """
+    """Takes the messages of one run in order, and reads its end. `is_answered`: only the program's end is left."""
 
     def __init__(self, program: Program, request: AgentRequest, emit: AgentEventSink) -> None:
         self.program = program
@@ -234,14 +231,8 @@ class Reading(ABC):
 
     def failure(self, text: str = "", raw_output: str = "", **more: Any) -> Failure:
         """What is known of every failure of this run."""
-        return Failure(
-            program=self.program,
-            text=text,
-            asked_model=self.request.model,
-            session_id=self.session_id,
-            raw_output=raw_output,
-            **more,
-        )
+        common: Any = {"program": self.program, "asked_model": self.request.model, "session_id": self.session_id}
+        return Failure(text=text, raw_output=raw_output, **common, **more)
 
 
 async def run_program(
@@ -389,12 +380,8 @@ class ProgramAgent(ABC):
                 "%s bypasses all permissions in %s: it may do whatever this user can", self.name, request.working_dir
             )
         prompt = self.prompt_input(request)
-        refuse_length(
-            prompt,
-            self.limits,
-            agent=self.name,
-            what=f"the prompt, with all that {self.name} is sent beside it,",
-        )
+        what = f"the prompt, with all that {self.name} is sent beside it,"
+        refuse_length(prompt, self.limits, agent=self.name, what=what)
         return prompt
 
     def find(self) -> Path:

@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from codeloupe import errors
@@ -144,29 +144,26 @@ class Unusable:
     """
 
     def __init__(self) -> None:
-        self._answered: set[str] = set()
-        self._missing: dict[str, errors.AgentError] = {}
+        self._known: dict[str, errors.AgentError | None] = {}
 
     def check(self, agent: str) -> None:
         """Raises the error again that was met when the agent was asked, if it cannot be used."""
-        error = self._missing.get(agent)
+        error = self._known.get(agent)
         if error is not None:
             raise type(error)(error.message, agent=agent, hint=error.hint, attempts=0) from error
 
-    def note_answer(self, agent: str) -> None:
-        """Tell that it answered."""
-        self._answered.add(agent)
-
-    def note_failure(self, agent: str, error: errors.AgentError) -> None:
-        """Tell that an attempt failed."""
-        if isinstance(error, errors.NotInstalled | errors.NotLoggedIn) and agent not in self._answered:
-            self._missing[agent] = error
+    def note(self, agent: str, error: errors.AgentError | None = None) -> None:
+        """Tell that an attempt failed, or that the agent answered."""
+        if error is None:
+            self._known[agent] = None
+        elif isinstance(error, errors.NotInstalled | errors.NotLoggedIn):
+            self._known.setdefault(agent, error)
 
 
 class Attempts(Struct, kw_only=True):
     """One call at one agent, under limits that it shares with others; it may be continued after a quota ended.
 
-    With `unusable` an agent that is known to be missing is not asked again. `ends_at` is set when the call begins.
+    An agent that `unusable` knows to be missing is not asked again. `ends_at` is set when the call begins.
     """
 
     agent: Agent
@@ -176,7 +173,7 @@ class Attempts(Struct, kw_only=True):
     policy: RetryPolicy
     timing: Timing
     emit: AgentEventSink
-    unusable: Unusable | None = None
+    unusable: Unusable = field(default_factory=Unusable)
     ends_at: float | None = None
 
     def deadline(self) -> float:
@@ -188,14 +185,12 @@ class Attempts(Struct, kw_only=True):
     async def answer(self) -> AgentResult:
         """A checked answer, or the AgentError of the last attempt. The call's time begins with its first place."""
         name = self.agent.name
-        if self.unusable is not None:
-            self.unusable.check(name)
+        self.unusable.check(name)
         self.budget.check(agent=name)
         place = self.limiter.place(patience_seconds=self.request.timeout_seconds)
         await self._take(place, self.budget.deadline)
         try:
-            if self.unusable is not None:
-                self.unusable.check(name)
+            self.unusable.check(name)
             deadline = self.deadline()
 
             async def attempt(number: int) -> AgentResult:
@@ -243,12 +238,10 @@ class Attempts(Struct, kw_only=True):
                 place.refused()
                 raise
             except errors.AgentError as error:
-                if self.unusable is not None:
-                    self.unusable.note_failure(agent.name, error)
+                self.unusable.note(agent.name, error)
                 raise
             spend(result)
-        if self.unusable is not None:
-            self.unusable.note_answer(agent.name)
+        self.unusable.note(agent.name)
         place.succeeded()
         try:
             return await _checked_answer(result, request, agent)

@@ -78,10 +78,8 @@ class AgentSdkAgent(ClaudeAgent):
         with throw_away_places() as places:
             self.make_private_folder(request, places)
             token, started = secrets.token_hex(16), time.monotonic()
-            start = how_to_start(str(path), self.environment(request, places), token=token)
-            options = self._options(
-                sdk, request, places, cli_path=start.program, env=start.variables, stderr=stderr.append
-            )
+            cli_path, env = how_to_start(str(path), self.environment(request, places), token=token)
+            options = self._options(sdk, request, places, cli_path=cli_path, env=env, stderr=stderr.append)
             conversation = Conversation(
                 sdk.query(prompt=prompt, options=options),
                 lambda message: reading.take(as_printed(sdk, message)),
@@ -190,15 +188,10 @@ def _loaded_sdk() -> ModuleType:
     return sdk
 
 
-class Start(Struct, frozen=True):
-    """What the SDK is to start, and the variables that it is to set."""
-
-    program: str
-    variables: dict[str, str]
-
-
-def how_to_start(program: str, environment: Mapping[str, str], *, token: str, launcher: Path = _LAUNCHER) -> Start:
-    """A start in which the program sees this environment only, by the launcher where that can be run.
+def how_to_start(
+    program: str, environment: Mapping[str, str], *, token: str, launcher: Path = _LAUNCHER
+) -> tuple[str, dict[str, str]]:
+    """What the SDK is to start and the variables it is to set, so that the program sees this environment only.
 
     `token` marks the program. Without the launcher, variables that must not pass are blank, and the program outlives
     us when we are killed.
@@ -206,9 +199,9 @@ def how_to_start(program: str, environment: Mapping[str, str], *, token: str, la
     unwanted = os.environ.keys() - environment.keys() - _LEFT_TO_THE_SDK
     variables = {**dict.fromkeys(unwanted, ""), **environment, MARK: token}
     if not os.access(launcher, os.X_OK):
-        return Start(program, variables)
+        return program, variables
     removed = " ".join(f"-u {name}" for name in sorted(unwanted) if _PLAIN_NAME.fullmatch(name))
-    return Start(str(launcher), {**variables, "CODELOUPE_PROGRAM": program, "CODELOUPE_UNSET": removed})
+    return str(launcher), {**variables, "CODELOUPE_PROGRAM": program, "CODELOUPE_UNSET": removed}
 
 
 def as_printed(sdk: ModuleType, message: Any) -> Message:

@@ -20,14 +20,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.failures import Program
-from codeloupe.agents.calls.program import (
-    Places,
-    ProgramAgent,
-    agent_environment,
-    found_program,
-    message_on,
-    user_home,
-)
+from codeloupe.agents.calls.program import Places, ProgramAgent, agent_environment, found_program, message_on, user_home
 from codeloupe.agents.calls.schemas import schema_words, strict_schema
 from codeloupe.agents.codex.output import LOG_FILTER, SHELL, CodexReading
 from codeloupe.errors import InvalidRequest
