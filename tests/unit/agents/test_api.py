@@ -25,7 +25,7 @@ from codeloupe.errors import (
     Refused,
     TimedOut,
 )
-from codeloupe.model.agent import AgentEvent, AgentResult, PermissionMode, TokensSpent, TokenUsage, TurnTaken
+from codeloupe.model.agent import AgentEvent, AgentResult, TokensSpent, TokenUsage, TurnTaken
 from codeloupe.testing import (
     Cut,
     Delay,
@@ -188,17 +188,6 @@ def test_a_key_does_not_go_to_the_address_that_was_set_for_another_provider() ->
         assert (local.count(), other.count()) == (0, 1)
 
 
-def test_bypassing_permissions_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="cannot change files"):
-        ask(ApiAgent(MODELS["chat"], environment=KEYS), permission_mode=PermissionMode.BYPASS)
-
-
-def test_the_address_is_taken_from_the_environment_where_none_is_given() -> None:
-    with StandInServer() as server:
-        ask(ApiAgent(MODELS["anthropic"], environment={**KEYS, "ANTHROPIC_BASE_URL": server.url}))
-        assert server.count() == 1
-
-
 STATUSES = [
     (Status(400), InvalidRequest),
     (Status(400, "Your credit balance is too low to ask."), NotLoggedIn),
@@ -208,7 +197,7 @@ STATUSES = [
     (Status(403), NotLoggedIn),
     (Status(404), InvalidRequest),
     (Status(413), PromptTooLong),
-    (Status(429), RateLimited),
+    (Status(429, retry_after=7), RateLimited),
     (Status(500), Overloaded),
     (Status(502), Overloaded),
     (Status(503), Overloaded),
@@ -226,20 +215,9 @@ def test_each_status_is_its_error_and_what_the_service_said_is_in_it(subtests: p
                 assert status.message.rstrip(".") in error.message
                 assert f"({status.code})" in error.message
                 assert error.__cause__ is not None
-
-
-def test_the_time_to_wait_is_kept(subtests: pytest.Subtests) -> None:
-    for api in MODELS:
-        with subtests.test(str(api)[:80]):
-            assert failure_of(api, Status(429, retry_after=7), RateLimited).retry_after_seconds == 7
-
-
-def test_a_quota_that_is_paid_out_is_no_rate_limit() -> None:
+                assert getattr(error, "retry_after_seconds", None) == status.retry_after
+                assert status.code != 404 or MODELS[api].partition(":")[2] in error.hint
     failure_of("chat", Status(429, type="insufficient_quota"), NotLoggedIn)
-
-
-def test_a_model_that_is_not_there_is_named_in_the_hint() -> None:
-    assert "gemini-stand-in" in failure_of("gemini", Status(404), InvalidRequest).hint
 
 
 BROKEN: list[Reply] = [Cut(), Cut(30), Garbage(), Garbage('{"a": 1}'), Garbage("[]"), Garbage("null"), Empty()]
@@ -307,42 +285,6 @@ def test_a_call_ends_at_its_deadline(api: str) -> None:
     assert with_enough_time(asked_in, ready=bool, seconds=LIMITS_SECONDS) == 1
 
 
-@every_vendor
-def test_a_cancellation_is_raised_as_it_came_and_closes_the_connection(api: str) -> None:
-    async def cancelled(server: StandInServer) -> None:
-        task = asyncio.create_task(agent_for(api, server).run(request(), list[AgentEvent]().append))
-        assert await asyncio.to_thread(server.wait_for, 1, timeout_seconds=60)
-        task.cancel("enough")
-        with pytest.raises(asyncio.CancelledError, match="enough"):
-            await task
-        for _ in range(600):
-            if not server.open_requests:
-                return
-            await asyncio.sleep(0.05)
-        pytest.fail("the request is still open")
-
-    with StandInServer([Hang()]) as server:
-        asyncio.run(cancelled(server))
-
-
-def test_a_prompt_of_two_megabytes_is_sent_whole(subtests: pytest.Subtests) -> None:
-    for api in MODELS:
-        with subtests.test(str(api)[:80]):
-            prompt = "0123456789abcdef" * (128 * 1024)
-            with StandInServer() as server:
-                ask(agent_for(api, server), prompt=prompt)
-                assert server.requests[0].mentions(prompt)
-
-
-@every_vendor
-def test_many_calls_at_once_share_one_loop(api: str) -> None:
-    async def asked(agent: ApiAgent) -> list[AgentResult]:
-        return list(await asyncio.gather(*(agent.run(request(str(at)), list[AgentEvent]().append) for at in range(8))))
-
-    with StandInServer([Text("hello")]) as server:
-        assert [result.output for result in asyncio.run(asked(agent_for(api, server)))] == ["hello"] * 8
-
-
 @pytest.mark.parametrize("api", ["chat", "anthropic"])
 def test_the_certificates_that_are_trusted_are_read_once_for_all_calls(
     api: str, monkeypatch: pytest.MonkeyPatch
@@ -390,13 +332,6 @@ def test_a_model_that_is_missing_or_without_a_known_provider_is_a_wrong_request(
             found = asyncio.run(agent.check())
             assert "api_model" in found.how_to_fix
             assert (found.found, found.lacks_model, found.usable) == (True, True, False)
-
-
-def test_a_working_directory_that_is_not_there_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    with StandInServer() as server:
-        with pytest.raises(InvalidRequest, match="does not exist"):
-            ask(agent_for("chat", server), working_dir=tmp_path / "missing")
-        assert server.count() == 0
 
 
 def test_the_check_tells_version_key_and_model_and_asks_nobody() -> None:

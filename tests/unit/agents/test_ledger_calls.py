@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,6 @@ from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from tests.unit.agents.call_samples import result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
-
-_Outcome = TypeVar("_Outcome")
 
 
 class Shop:
@@ -79,251 +78,220 @@ class Interrupted:
             time.sleep(0.02)
 
 
-def in_shops(
-    tmp_path: Path,
-    run: Callable[[Shop, Shop], Awaitable[_Outcome]],
-    *,
-    seconds: float = 1.0,
-    lease_seconds: float = 60.0,
-) -> _Outcome:
-    async def opened() -> _Outcome:
-        ours, theirs = (Shop(tmp_path / "ledger.db", seconds=seconds, lease_seconds=lease_seconds) for _ in range(2))
-        with ours.database, theirs.database:
-            return await run(ours, theirs)
+def in_shops(*, seconds: float = 1.0, lease_seconds: float = 60.0) -> Callable[[Any], Callable[[Path], None]]:
+    """Run a test in virtual time, with two shops on one file, and the folder of that file where it wants it."""
 
-    return run_virtually(opened())
+    def decorate(test: Any) -> Callable[[Path], None]:
+        def run(tmp_path: Path) -> None:
+            async def opened() -> None:
+                file = tmp_path / "ledger.db"
+                ours, theirs = (Shop(file, seconds=seconds, lease_seconds=lease_seconds) for _ in range(2))
+                with ours.database, theirs.database:
+                    known = {"ours": ours, "theirs": theirs, "tmp_path": tmp_path}
+                    await test(**{name: known[name] for name in inspect.signature(test).parameters})
+
+            run_virtually(opened())
+
+        run.__name__ = test.__name__
+        return run
+
+    return decorate
 
 
-def test_an_answer_is_bought_once_and_then_taken_from_the_ledger(tmp_path: Path) -> None:
-    async def run(ours: Shop, theirs: Shop) -> tuple[AgentResult, ...]:
-        answers = await ours.buy(), await ours.buy(), await theirs.buy()
-        assert (ours.bought, theirs.bought) == (1, 0)
-        return answers
-
-    answers = in_shops(tmp_path, run)
+@in_shops()
+async def test_an_answer_is_bought_once_and_then_taken_from_the_ledger(ours: Shop, theirs: Shop) -> None:
+    answers = await ours.buy(), await ours.buy(), await theirs.buy()
+    assert (ours.bought, theirs.bought) == (1, 0)
     assert {answer.output for answer in answers} == {"an answer"}
     assert [answer.from_ledger for answer in answers] == [False, True, True]
 
 
-def test_the_answer_is_stored_before_it_is_returned_and_the_claim_is_over(tmp_path: Path) -> None:
-    async def run(ours: Shop, theirs: Shop) -> None:
-        await ours.buy()
-        assert theirs.ledger.get("key") is not None
-        assert not theirs.ledger.is_claimed("key")
-
-    in_shops(tmp_path, run)
+@in_shops()
+async def test_the_answer_is_stored_before_it_is_returned_and_the_claim_is_over(ours: Shop, theirs: Shop) -> None:
+    await ours.buy()
+    assert theirs.ledger.get("key") is not None
+    assert not theirs.ledger.is_claimed("key")
 
 
-def test_a_purchase_takes_no_more_steps_than_it_needs_and_leaves_no_task_behind(tmp_path: Path) -> None:
-    async def run(ours: Shop, _theirs: Shop) -> list[str]:
-        ledger = Interrupted(ours.ledger, "none", print)
-        ours.calls = LedgerCalls(ledger, timing=virtual_timing(), lease_seconds=60.0)
-        await ours.buy()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        return ledger.steps
-
-    assert in_shops(tmp_path, run) == ["get", "claim", "second get", "put"]
+@in_shops()
+async def test_a_purchase_takes_no_more_steps_than_it_needs_and_leaves_no_task_behind(ours: Shop) -> None:
+    ledger = Interrupted(ours.ledger, "none", print)
+    ours.calls = LedgerCalls(ledger, timing=virtual_timing(), lease_seconds=60.0)
+    await ours.buy()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert ledger.steps == ["get", "claim", "second get", "put"]
 
 
-def test_calls_for_the_same_in_one_run_buy_it_once(tmp_path: Path) -> None:
-    async def run(ours: Shop, _theirs: Shop) -> list[AgentResult]:
-        answers = await asyncio.gather(*(ours.buy() for _ in range(5)), ours.buy("other"))
-        assert ours.bought == 2
-        assert virtual_clock() == 1.0
-        return answers
-
-    answers = in_shops(tmp_path, run)
+@in_shops()
+async def test_calls_for_the_same_in_one_run_buy_it_once(ours: Shop) -> None:
+    answers = await asyncio.gather(*(ours.buy() for _ in range(5)), ours.buy("other"))
+    assert ours.bought == 2
+    assert virtual_clock() == 1.0
     assert [answer.from_ledger for answer in answers] == [False, True, True, True, True, False]
 
 
-def test_two_processes_buy_it_once_and_the_second_waits_for_the_first(tmp_path: Path) -> None:
-    async def run(ours: Shop, theirs: Shop) -> tuple[AgentResult, AgentResult]:
-        first = asyncio.create_task(ours.buy())
-        await asyncio.sleep(0.2)
-        second = await theirs.buy()
-        assert (ours.bought, theirs.bought) == (1, 0)
-        assert virtual_clock() < 30 + 2.5
-        return await first, second
-
-    first, second = in_shops(tmp_path, run, seconds=30.0)
-    assert (first.from_ledger, second.from_ledger) == (False, True)
+@in_shops(seconds=30.0)
+async def test_two_processes_buy_it_once_and_the_second_waits_for_the_first(ours: Shop, theirs: Shop) -> None:
+    first = asyncio.create_task(ours.buy())
+    await asyncio.sleep(0.2)
+    second = await theirs.buy()
+    assert (ours.bought, theirs.bought) == (1, 0)
+    assert virtual_clock() < 30 + 2.5
+    assert ((await first).from_ledger, second.from_ledger) == (False, True)
 
 
-def test_a_failure_is_not_stored_and_the_next_one_buys(tmp_path: Path) -> None:
-    async def run(ours: Shop, theirs: Shop) -> None:
-        ours.failures.append(Crashed("it crashed", agent="scripted"))
-        with pytest.raises(Crashed):
-            await ours.buy()
-        assert theirs.ledger.get("key") is None
-        assert not theirs.ledger.is_claimed("key")
-        await theirs.buy()
-        assert theirs.bought == 1
-
-    in_shops(tmp_path, run)
+@in_shops()
+async def test_a_failure_is_not_stored_and_the_next_one_buys(ours: Shop, theirs: Shop) -> None:
+    ours.failures.append(Crashed("it crashed", agent="scripted"))
+    with pytest.raises(Crashed):
+        await ours.buy()
+    assert theirs.ledger.get("key") is None
+    assert not theirs.ledger.is_claimed("key")
+    await theirs.buy()
+    assert theirs.bought == 1
 
 
-def test_of_two_calls_in_one_run_the_second_buys_when_the_first_failed(tmp_path: Path) -> None:
-    async def run(ours: Shop, _theirs: Shop) -> list[object]:
-        ours.failures.append(Crashed("it crashed", agent="scripted"))
-        ended: list[object] = list(await asyncio.gather(ours.buy(), ours.buy(), return_exceptions=True))
-        assert ours.bought == 2
-        return ended
-
-    first, second = in_shops(tmp_path, run)
+@in_shops()
+async def test_of_two_calls_in_one_run_the_second_buys_when_the_first_failed(ours: Shop) -> None:
+    ours.failures.append(Crashed("it crashed", agent="scripted"))
+    ended: list[object] = list(await asyncio.gather(ours.buy(), ours.buy(), return_exceptions=True))
+    assert ours.bought == 2
+    first, second = ended
     assert isinstance(first, Crashed)
     assert isinstance(second, AgentResult)
 
 
-class TestClaims:
-    def test_a_claim_is_renewed_while_the_call_runs(self, tmp_path: Path) -> None:
-        async def run(ours: Shop, theirs: Shop) -> None:
-            buying = asyncio.create_task(ours.buy())
-            for _ in range(20):
-                await asyncio.sleep(7)
-                assert theirs.ledger.is_claimed("key")
+@in_shops(seconds=145.0, lease_seconds=10.0)
+async def test_a_claim_is_renewed_while_the_call_runs(ours: Shop, theirs: Shop) -> None:
+    buying = asyncio.create_task(ours.buy())
+    for _ in range(20):
+        await asyncio.sleep(7)
+        assert theirs.ledger.is_claimed("key")
+    await buying
+    await asyncio.sleep(7)
+    assert not theirs.ledger.is_claimed("key")
+
+
+@in_shops()
+async def test_a_claim_that_was_left_is_taken_over_when_its_lease_ends(ours: Shop, theirs: Shop) -> None:
+    theirs.ledger.claim("key", lease_seconds=60.0)
+    await ours.buy()
+    assert ours.bought == 1
+    assert 61 <= virtual_clock() <= 64
+
+
+@in_shops()
+async def test_waiting_for_another_process_has_an_end(ours: Shop, theirs: Shop) -> None:
+    theirs.ledger.claim("key", lease_seconds=10_000.0)
+    with pytest.raises(TimedOut) as caught:
+        await ours.buy(patience_seconds=300)
+    assert 300 <= virtual_clock() <= 303
+    assert theirs.ledger.is_claimed("key")
+    error = caught.value
+    assert "somebody else is asking scripted the same, and did not end within 5 minutes" in error.message
+    assert error.hint
+
+
+@pytest.mark.parametrize("step", ["get", "claim", "second get", "put"])
+def test_a_cancellation_in_the_middle_of_a_step_gives_the_claim_back(tmp_path: Path, step: str) -> None:
+    @in_shops()
+    async def run(ours: Shop, theirs: Shop) -> None:
+        loop = asyncio.get_running_loop()
+
+        def cancel_twice() -> None:
+            buying.cancel()
+            loop.call_later(0, buying.cancel)
+
+        ledger = Interrupted(ours.ledger, step, lambda: loop.call_soon_threadsafe(cancel_twice))
+        ours.calls = LedgerCalls(ledger, timing=virtual_timing(), lease_seconds=60.0)
+        buying = asyncio.create_task(ours.buy())
+        with pytest.raises(asyncio.CancelledError):
             await buying
-            await asyncio.sleep(7)
-            assert not theirs.ledger.is_claimed("key")
-
-        in_shops(tmp_path, run, seconds=145.0, lease_seconds=10.0)
-
-    def test_a_claim_that_was_left_is_taken_over_when_its_lease_ends(self, tmp_path: Path) -> None:
-        async def run(ours: Shop, theirs: Shop) -> float:
-            theirs.ledger.claim("key", lease_seconds=60.0)
-            await ours.buy()
-            assert ours.bought == 1
-            return virtual_clock()
-
-        assert 61 <= in_shops(tmp_path, run) <= 64
-
-    def test_waiting_for_another_process_has_an_end(self, tmp_path: Path) -> None:
-        async def run(ours: Shop, theirs: Shop) -> TimedOut:
-            theirs.ledger.claim("key", lease_seconds=10_000.0)
-            with pytest.raises(TimedOut) as caught:
-                await ours.buy(patience_seconds=300)
-            assert 300 <= virtual_clock() <= 303
-            assert theirs.ledger.is_claimed("key")
-            return caught.value
-
-        error = in_shops(tmp_path, run)
-        assert "somebody else is asking scripted the same, and did not end within 5 minutes" in error.message
-        assert error.hint
-
-    @pytest.mark.parametrize("step", ["get", "claim", "second get", "put"])
-    def test_a_cancellation_in_the_middle_of_a_step_gives_the_claim_back(self, tmp_path: Path, step: str) -> None:
-        async def run(ours: Shop, theirs: Shop) -> bool:
-            loop = asyncio.get_running_loop()
-
-            def cancel_twice() -> None:
-                buying.cancel()
-                loop.call_later(0, buying.cancel)
-
-            ours.calls = LedgerCalls(
-                Interrupted(ours.ledger, step, lambda: loop.call_soon_threadsafe(cancel_twice)),
-                timing=virtual_timing(),
-                lease_seconds=60.0,
-            )
-            buying = asyncio.create_task(ours.buy())
-            with pytest.raises(asyncio.CancelledError):
-                await buying
-            assert not theirs.ledger.is_claimed("key")
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-            return theirs.ledger.get("key") is not None
-
+        assert not theirs.ledger.is_claimed("key")
+        assert asyncio.all_tasks() == {asyncio.current_task()}
         # What was paid for is kept, even when nobody wants it any more.
-        assert in_shops(tmp_path, run) == (step == "put")
+        assert (theirs.ledger.get("key") is not None) == (step == "put")
 
-    def test_a_cancellation_during_the_call_gives_the_claim_back_and_stores_nothing(self, tmp_path: Path) -> None:
-        async def run(ours: Shop, theirs: Shop) -> None:
-            buying = asyncio.create_task(ours.buy())
-            await asyncio.sleep(100)
-            assert theirs.ledger.is_claimed("key")
-            buying.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await buying
-            assert not theirs.ledger.is_claimed("key")
-            assert theirs.ledger.get("key") is None
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-
-        in_shops(tmp_path, run, seconds=500.0)
-
-    def test_a_cancelled_waiter_does_not_end_the_claim_of_another_run_with_the_same_ledger(
-        self, tmp_path: Path
-    ) -> None:
-        async def run(ours: Shop, theirs: Shop) -> None:
-            buying = asyncio.create_task(ours.buy())
-            other = LedgerCalls(ours.ledger, timing=virtual_timing(), lease_seconds=60.0)
-            await asyncio.sleep(1)
-            waiting = asyncio.create_task(other.answer("key", ours.answer, agent="scripted", patience_seconds=1000.0))
-            await asyncio.sleep(5)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            assert theirs.ledger.is_claimed("key")
-            await buying
-            assert ours.bought == 1
-
-        in_shops(tmp_path, run, seconds=50.0)
-
-    def test_a_cancelled_waiter_does_not_end_the_claim_of_another(self, tmp_path: Path) -> None:
-        async def run(ours: Shop, theirs: Shop) -> None:
-            theirs.ledger.claim("key", lease_seconds=500.0)
-            buying = asyncio.create_task(ours.buy())
-            await asyncio.sleep(20)
-            buying.cancel()
-            await asyncio.gather(buying, return_exceptions=True)
-            assert ours.ledger.is_claimed("key")
-
-        in_shops(tmp_path, run)
+    run(tmp_path)
 
 
-class TestFresh:
-    def test_it_is_bought_again_and_replaces_what_was_stored(self, tmp_path: Path) -> None:
-        async def run(ours: Shop, theirs: Shop) -> AgentResult:
-            theirs.ledger.put("key", result("an old answer"))
-            answer = await ours.buy(fresh=True)
-            kept = theirs.ledger.get("key")
-            assert kept is not None
-            assert kept.output == "an answer"
-            return answer
+@in_shops(seconds=500.0)
+async def test_a_cancellation_during_the_call_gives_the_claim_back_and_stores_nothing(ours: Shop, theirs: Shop) -> None:
+    buying = asyncio.create_task(ours.buy())
+    await asyncio.sleep(100)
+    assert theirs.ledger.is_claimed("key")
+    buying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await buying
+    assert not theirs.ledger.is_claimed("key")
+    assert theirs.ledger.get("key") is None
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
-        assert not in_shops(tmp_path, run).from_ledger
+
+@in_shops(seconds=50.0)
+async def test_a_cancelled_waiter_does_not_end_the_claim_of_another_run_with_the_same_ledger(
+    ours: Shop, theirs: Shop
+) -> None:
+    buying = asyncio.create_task(ours.buy())
+    other = LedgerCalls(ours.ledger, timing=virtual_timing(), lease_seconds=60.0)
+    await asyncio.sleep(1)
+    waiting = asyncio.create_task(other.answer("key", ours.answer, agent="scripted", patience_seconds=1000.0))
+    await asyncio.sleep(5)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert theirs.ledger.is_claimed("key")
+    await buying
+    assert ours.bought == 1
 
 
-class TestTroubleWithTheStore:
-    def test_an_unreadable_ledger_is_told_before_anything_is_bought(self, tmp_path: Path) -> None:
-        (tmp_path / "ledger.db").write_text("this is no database, and long enough to be taken for one" * 100)
+@in_shops()
+async def test_a_cancelled_waiter_does_not_end_the_claim_of_another(ours: Shop, theirs: Shop) -> None:
+    theirs.ledger.claim("key", lease_seconds=500.0)
+    buying = asyncio.create_task(ours.buy())
+    await asyncio.sleep(20)
+    buying.cancel()
+    await asyncio.gather(buying, return_exceptions=True)
+    assert ours.ledger.is_claimed("key")
 
-        async def run(ours: Shop, _theirs: Shop) -> None:
-            with pytest.raises(StoreError):
-                await ours.buy()
-            assert ours.bought == 0
 
-        in_shops(tmp_path, run)
+@in_shops()
+async def test_it_is_bought_again_and_replaces_what_was_stored(ours: Shop, theirs: Shop) -> None:
+    theirs.ledger.put("key", result("an old answer"))
+    answer = await ours.buy(fresh=True)
+    kept = theirs.ledger.get("key")
+    assert kept is not None
+    assert kept.output == "an answer"
+    assert not answer.from_ledger
 
-    def test_an_answer_that_cannot_be_stored_is_used_all_the_same_and_says_so(self, tmp_path: Path) -> None:
-        async def run(ours: Shop, _theirs: Shop) -> AgentResult:
-            unstorable = result("paid for", structured={1, 2, 3})
 
-            async def buy() -> AgentResult:
-                return unstorable
+@in_shops()
+async def test_an_unreadable_ledger_is_told_before_anything_is_bought(ours: Shop, tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").write_text("this is no database, and long enough to be taken for one" * 100)
+    with pytest.raises(StoreError):
+        await ours.buy()
+    assert ours.bought == 0
 
-            answer = await ours.calls.answer("key", buy, agent="scripted", patience_seconds=1.0)
-            assert not ours.ledger.is_claimed("key")
-            return answer
 
-        answer = in_shops(tmp_path, run)
-        assert answer.output == "paid for"
-        assert "could not be stored in the ledger" in answer.notes[0]
+@in_shops()
+async def test_an_answer_that_cannot_be_stored_is_used_all_the_same_and_says_so(ours: Shop) -> None:
+    unstorable = result("paid for", structured={1, 2, 3})
 
-    def test_a_claim_that_cannot_be_renewed_does_not_end_the_call(self, tmp_path: Path) -> None:
-        async def run(ours: Shop, _theirs: Shop) -> AgentResult:
-            buying = asyncio.create_task(ours.buy())
-            await asyncio.sleep(20)
-            ours.database.close()
-            (tmp_path / "ledger.db").rename(tmp_path / "moved.db")
-            (tmp_path / "ledger.db").mkdir()
-            return await buying
+    async def buy() -> AgentResult:
+        return unstorable
 
-        answer = in_shops(tmp_path, run, seconds=200.0)
-        assert answer.output == "an answer"
-        assert "could not be stored in the ledger" in answer.notes[0]
+    answer = await ours.calls.answer("key", buy, agent="scripted", patience_seconds=1.0)
+    assert not ours.ledger.is_claimed("key")
+    assert answer.output == "paid for"
+    assert "could not be stored in the ledger" in answer.notes[0]
+
+
+@in_shops(seconds=200.0)
+async def test_a_claim_that_cannot_be_renewed_does_not_end_the_call(ours: Shop, tmp_path: Path) -> None:
+    buying = asyncio.create_task(ours.buy())
+    await asyncio.sleep(20)
+    ours.database.close()
+    (tmp_path / "ledger.db").rename(tmp_path / "moved.db")
+    (tmp_path / "ledger.db").mkdir()
+    answer = await buying
+    assert answer.output == "an answer"
+    assert "could not be stored in the ledger" in answer.notes[0]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
 import json
 import logging
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from codeloupe.agents.calls.program import Places, agent_environment, throw_away_places, user_home
+from codeloupe.agents.calls.program import Places, agent_environment, installed_version, throw_away_places, user_home
 from codeloupe.errors import (
     AgentError,
     Crashed,
@@ -324,3 +326,20 @@ class TestEnvironment:
         asked = request("Look.", context={"The diff": "+a", "Notes": "none"})
         assert full_prompt(asked) == "Look.\n\n## The diff\n\n+a\n\n## Notes\n\nnone"
         assert full_prompt(request("Look.")) == "Look."
+
+
+def test_the_version_of_a_package_is_what_the_standard_library_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for found in importlib.metadata.distributions():
+        name = found.metadata["Name"]
+        assert installed_version(name) == importlib.metadata.version(name), name
+    for name in ("nothing-of-the-kind", "", "claude", "agent-sdk", "../x"):
+        assert installed_version(name) is None
+    folders = "Some_Package-1.2.3.dist-info", "other.package-1.2.3.egg-info", "third_package-1.2.3-py3.11.egg-info"
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "not there"), str(tmp_path)])
+    for name in ("some-package", "other-package", "third-package"):
+        assert installed_version(name) == "1.2.3"
+    assert installed_version("package") is None

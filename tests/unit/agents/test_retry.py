@@ -21,7 +21,7 @@ from codeloupe.errors import (
 )
 from codeloupe.model.agent import AgentEvent, AgentResult, AttemptFailed, AttemptStarted
 from tests.unit.agents.call_samples import overloaded, rate_limited, result
-from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
+from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing, virtually
 
 Step = AgentError | AgentResult
 
@@ -88,20 +88,18 @@ def test_what_would_fail_again_is_tried_once(subtests: pytest.Subtests) -> None:
 
 
 @pytest.mark.requirement("R13")
-def test_a_cancellation_is_not_tried_again() -> None:
+@virtually
+async def test_a_cancellation_is_not_tried_again() -> None:
     times: list[float] = []
 
     async def attempt(_number: int) -> AgentResult:
         times.append(virtual_clock())
         raise asyncio.CancelledError
 
-    async def run() -> None:
-        with pytest.raises(asyncio.CancelledError):
-            await with_retries(
-                attempt, RetryPolicy(), deadline=math.inf, timing=virtual_timing(), emit=print, agent="scripted"
-            )
-
-    run_virtually(run())
+    with pytest.raises(asyncio.CancelledError):
+        await with_retries(
+            attempt, RetryPolicy(), deadline=math.inf, timing=virtual_timing(), emit=print, agent="scripted"
+        )
     assert times == [0.0]
 
 
@@ -206,18 +204,15 @@ class TestDeadline:
 
 
 @pytest.mark.requirement("R14")
-def test_a_cancellation_cuts_the_wait_short() -> None:
+@virtually
+async def test_a_cancellation_cuts_the_wait_short() -> None:
     script = Script(rate_limited(250), result())
-
-    async def run() -> float:
-        task = asyncio.ensure_future(script.run())
-        await asyncio.sleep(3)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return virtual_clock()
-
-    assert run_virtually(run()) == 3.0
+    task = asyncio.ensure_future(script.run())
+    await asyncio.sleep(3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert virtual_clock() == 3.0
     assert script.times == [0.0]
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -367,14 +368,13 @@ class ProgramAgent(ABC):
         """What the program reads. Raises InvalidRequest or PromptTooLong for a request that cannot be sent as it is."""
         validate(request, self.limits, agent=self.name)
         if problem := self.problem_with_tools(request):
-            raise errors.InvalidRequest(problem[0], agent=self.name, hint=problem[1], attempts=0)
+            raise self.invalid(*problem)
         if request.permission_mode is PermissionMode.BYPASS:
             if not self.allow_bypass:
-                raise errors.InvalidRequest(
+                raise self.invalid(
                     f"{self.name} was asked to bypass all permissions: it could run any command, change any file that"
                     " this user can, and send anything anywhere",
-                    agent=self.name,
-                    hint="use acceptEdits; or set allow_bypass in your own configuration, and only in a sandbox",
+                    "use acceptEdits; or set allow_bypass in your own configuration, and only in a sandbox",
                 )
             _log.warning(
                 "%s bypasses all permissions in %s: it may do whatever this user can", self.name, request.working_dir
@@ -406,6 +406,20 @@ class ProgramAgent(ABC):
     def how_to_log_in(self, _path: Path) -> str:
         """What to do where there is no login."""
         return self.program.log_in
+
+    def invalid(self, message: str, hint: str) -> errors.InvalidRequest:
+        """The error of a request that cannot be sent as it is; nothing was started."""
+        return errors.InvalidRequest(message, agent=self.name, hint=hint, attempts=0)
+
+    def session_name(self, name: str) -> str:
+        """The session of this name. Raises InvalidRequest: for another name a program may begin a new one."""
+        try:
+            return str(uuid.UUID(name))
+        except ValueError as error:
+            raise self.invalid(
+                f"{self.name} cannot resume the session {name!r}: its sessions are named by UUIDs",
+                "give the session_id of an earlier result, or leave resume_session out",
+            ) from error
 
     def keeps_session(self, request: AgentRequest) -> bool:
         """Whether the session of a request is kept in the user's own directory of the program."""

@@ -31,7 +31,7 @@ from codeloupe.agents.calls.program import (
     user_home,
 )
 from codeloupe.agents.claude.output import ClaudeReading
-from codeloupe.errors import InvalidRequest, NotInstalled, install_command
+from codeloupe.errors import NotInstalled, install_command
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, full_prompt
 from codeloupe.system.command import find_program
 
@@ -230,11 +230,8 @@ class ClaudeAgent(ProgramAgent):
         schema = {name: value for name, value in request.output_schema.items() if name != "$schema"}
         text = json.dumps(schema, default=dict)
         if len(text) > _MAX_SCHEMA_BYTES:
-            raise InvalidRequest(
-                f"the schema has {len(text):,} bytes; {self.name} takes at most {_MAX_SCHEMA_BYTES:,}",
-                agent=self.name,
-                hint="use a smaller schema",
-            )
+            message = f"the schema has {len(text):,} bytes; {self.name} takes at most {_MAX_SCHEMA_BYTES:,}"
+            raise self.invalid(message, "use a smaller schema")
         return text
 
 

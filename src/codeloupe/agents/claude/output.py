@@ -174,7 +174,10 @@ class ClaudeReading(Reading):
             raise kinds.error_of(kinds.EMPTY, self._failure_in(result))
         spent, agent = self._spent_in(result), self.program.agent
         notes = (f"{agent} reports the cost of the whole session; this call's share is estimated from its tokens",)
-        denials = (f"{one.text('tool_name')} {_detail(one)}".strip() for one in result.parts("permission_denials"))
+        denials = (
+            f"{one.text('tool_name')} {one.part('tool_input').detail(_DETAIL_NAMES)}".strip()
+            for one in result.parts("permission_denials")
+        )
         return AgentResult(
             success=True,
             output=output or json.dumps(structured, ensure_ascii=False),
@@ -281,10 +284,6 @@ def _kind(failure: kinds.Failure, result: Message) -> kinds.Kind:
         return kinds.UNREACHED
     why = reason or result.text("subtype") or "no reason is known"
     return kinds.Kind(Crashed, f"ended without an answer ({why})", "try again; the raw output is kept")
-
-
-def _detail(denial: Message) -> str:
-    return denial.part("tool_input").detail(_DETAIL_NAMES)
 
 
 def _raw(message: Message) -> str:

@@ -11,7 +11,6 @@ import json
 import os
 import platform
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -166,16 +165,8 @@ class CodexAgent(ProgramAgent):
         flags += [f"--config={name}={toml(value)}" for name, value in self._settings(request, places).items()]
         if request.resume_session is None:
             return ("exec", *flags, "-")
-        try:
-            session = str(uuid.UUID(request.resume_session))
-        except ValueError as error:
-            # For any other name the program would begin a new session without a word.
-            raise InvalidRequest(
-                f"codex cannot resume the session {request.resume_session!r}: its sessions are named by UUIDs",
-                agent=self.name,
-                hint="give the session_id of an earlier result, or leave resume_session out",
-            ) from error
-        return ("exec", "fork" if request.fork_session else "resume", *flags, session, "-")
+        verb = "fork" if request.fork_session else "resume"
+        return ("exec", verb, *flags, self.session_name(request.resume_session), "-")
 
     def finished(self, result: AgentResult, _request: AgentRequest, places: Places) -> AgentResult:
         """The result with the model that answered, by the record of the session: the program says it nowhere else."""

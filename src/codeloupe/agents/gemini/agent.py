@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.failures import Program
 from codeloupe.agents.calls.program import Places, ProgramAgent, agent_environment, user_home, version_of
 from codeloupe.agents.gemini.output import GeminiReading, prompt_input
-from codeloupe.errors import InvalidRequest, NotInstalled
+from codeloupe.errors import NotInstalled
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
 
 GEMINI = Program(
@@ -237,7 +237,7 @@ class GeminiAgent(ProgramAgent):
         session_id = result.session_id
         if not self.keeps_session(request):
             return result
-        kept = self._kept_session(self._session_name(session_id))
+        kept = self._kept_session(self.session_name(session_id))
         found = (places.home / ".gemini").glob(f"tmp/*/chats/session-*-{session_id[:8]}.jsonl")
         # One that it resumes it begins anew before, in a file that stays almost empty.
         file = max(found, key=lambda file: file.stat().st_size, default=None)
@@ -257,15 +257,11 @@ class GeminiAgent(ProgramAgent):
         """
         if request.resume_session is None:
             return ()
-        session = self._session_name(request.resume_session)
+        session = self.session_name(request.resume_session)
         kept = self._kept_session(session)
         if not kept.is_file():
-            raise InvalidRequest(
-                f"gemini does not know the session {session}",
-                agent=self.name,
-                hint="leave resume_session out, or keep sessions and give the session_id of an earlier result",
-                attempts=0,
-            )
+            hint = "leave resume_session out, or keep sessions and give the session_id of an earlier result"
+            raise self.invalid(f"gemini does not know the session {session}", hint)
         text = kept.read_text(encoding="utf-8")
         if request.fork_session:
             # It has a flag for this, with which it sends nothing of what was said before.
@@ -279,17 +275,6 @@ class GeminiAgent(ProgramAgent):
 
     def _kept_session(self, session: str) -> Path:
         return self.user_folder / "codeloupe" / "sessions" / f"{session}.jsonl"
-
-    def _session_name(self, name: str) -> str:
-        try:
-            return str(uuid.UUID(name))
-        except ValueError as error:
-            raise InvalidRequest(
-                f"gemini cannot resume the session {name!r}: its sessions are named by UUIDs",
-                agent=self.name,
-                hint="give the session_id of an earlier result, or leave resume_session out",
-                attempts=0,
-            ) from error
 
 
 def tools_for(request: AgentRequest) -> tuple[str, ...]:
