@@ -98,7 +98,7 @@ def test_a_quota_is_read_from_the_message_of_the_sdk() -> None:
 
 @pytest.fixture
 def started(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """How the SDK starts the program for a request with every wish, in an environment with a secret."""
+    """How the SDK starts the program for a request with everything in it, in an environment with a secret."""
     monkeypatch.setenv("DATABASE_PASSWORD", "not-for-others")
     monkeypatch.setenv("CLAUDECODE", "1")
     monkeypatch.setenv("WITH.DOT", "cannot be unset by a shell")

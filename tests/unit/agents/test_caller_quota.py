@@ -75,7 +75,7 @@ async def _later(by: AgentCaller, agent: ScriptedAgent, number: int) -> None:
 
 class TestWaitingForAQuota:
     @virtually
-    async def test_it_is_waited_for_when_that_is_wished(self) -> None:
+    async def test_it_is_waited_for_when_that_is_wanted(self) -> None:
         events: list[AgentEvent] = []
         agent = ScriptedAgent([rate_limited(3 * 3600), Text("open again")])
         answer = await caller(wait_for_quota=True).call(

@@ -142,7 +142,7 @@ class TestLength:
 
 
 @pytest.mark.defect("P4")
-class TestUnmetWishes:
+class TestWhatAnAgentCannotDo:
     def test_what_the_agent_cannot_do_is_refused(self, subtests: pytest.Subtests) -> None:
         rows: list[tuple[dict[str, Any], str]] = [
             ({"max_turns": 3}, "codex has no limit of turns"),

@@ -94,7 +94,8 @@ class AgentSdkAgent(ClaudeAgent):
             except Exception as error:  # noqa: BLE001 - the SDK may raise anything; all of it becomes an AgentError below
                 failure = error
         # The error has the last message whole, where the SDK's own form of it leaves fields out.
-        result = Message(failure.data) if isinstance(failure, sdk.ResultError) else reading.result
+        told = getattr(failure, "data", None) if isinstance(failure, sdk.ResultError) else None
+        result = Message(told) if told else reading.result
         if result is None:
             raise self._without_result(sdk, failure, passed, reading, stderr) from failure
         try:
