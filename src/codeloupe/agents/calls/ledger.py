@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -37,7 +38,9 @@ class LedgerCalls:
         self._ledger = ledger
         self._timing = timing
         self._lease_seconds = lease_seconds
-        self._turns: dict[str, _Turn] = {}
+        self._claimed: set[str] = set()
+        # One call of this run at a time for each key; the next one looks again what is stored.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def answer(
         self,
@@ -54,16 +57,16 @@ class LedgerCalls:
         before anything is bought, and TimedOut when another process holds the claim for longer than we have patience.
         """
         if fresh:
-            return await self._stored(key, await ask(), _Turn())
+            return await self._stored(key, await ask())
         kept = await _step(lambda: self._get(key))
         if kept is not None:
             return kept
-        async with self._turn(key) as turn:
+        async with self._locks.setdefault(key, asyncio.Lock()):
             try:
-                kept = await self._claim_or_find(key, turn, agent=agent, patience_seconds=patience_seconds)
-                return kept or await self._bought(key, ask, turn)
+                kept = await self._claim_or_find(key, agent=agent, patience_seconds=patience_seconds)
+                return kept or await self._bought(key, ask)
             finally:
-                if turn.claimed:
+                if key in self._claimed:
                     await _step(lambda: self._release(key))
 
     def _get(self, key: str) -> AgentResult | None:
@@ -73,19 +76,20 @@ class LedgerCalls:
         # It is paid for: whoever adds up costs must not count it again.
         return replace(kept, from_ledger=True, total_cost_usd=0.0, original_cost_usd=kept.total_cost_usd)
 
-    async def _claim_or_find(self, key: str, turn: _Turn, *, agent: str, patience_seconds: float) -> AgentResult | None:
+    async def _claim_or_find(self, key: str, *, agent: str, patience_seconds: float) -> AgentResult | None:
         """None when the claim is ours, or the answer that somebody else bought since we looked."""
         started, pause = self._timing.clock(), _FIRST_LOOK_SECONDS
 
         def claim() -> AgentResult | None:
             # Noted in the same step, so that a cancellation meanwhile does not leave a claim behind. And what was
             # bought since the last look is stored by now.
-            turn.claimed = self._ledger.claim(key, lease_seconds=self._lease_seconds)
+            if self._ledger.claim(key, lease_seconds=self._lease_seconds):
+                self._claimed.add(key)
             return self._get(key)
 
         while True:
             kept = await _step(claim)
-            if kept is not None or turn.claimed:
+            if kept is not None or key in self._claimed:
                 return kept
             if self._timing.clock() - started > patience_seconds:
                 raise TimedOut(
@@ -97,18 +101,18 @@ class LedgerCalls:
             await self._timing.sleep(pause)
             pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
 
-    async def _bought(self, key: str, ask: Callable[[], Awaitable[AgentResult]], turn: _Turn) -> AgentResult:
+    async def _bought(self, key: str, ask: Callable[[], Awaitable[AgentResult]]) -> AgentResult:
         renewing = asyncio.create_task(self._renew(key))
         try:
-            return await self._stored(key, await ask(), turn)
+            return await self._stored(key, await ask())
         finally:
             renewing.cancel()
             await uninterrupted(asyncio.wait((renewing,)))
 
-    async def _stored(self, key: str, result: AgentResult, turn: _Turn) -> AgentResult:
+    async def _stored(self, key: str, result: AgentResult) -> AgentResult:
         def put() -> None:
             self._ledger.put(key, result)
-            turn.claimed = False
+            self._claimed.discard(key)
 
         try:
             await _step(put)
@@ -128,32 +132,10 @@ class LedgerCalls:
                 _log.warning("a claim could not be renewed: %s", error)
 
     def _release(self, key: str) -> None:
+        self._claimed.discard(key)
         # A claim that cannot be ended now ends by itself, and the failure that led here is the one to tell.
         with suppress(StoreError):
             self._ledger.release(key)
-
-    @asynccontextmanager
-    async def _turn(self, key: str) -> AsyncIterator[_Turn]:
-        """One call of this run at a time for each key; the next one looks again what is stored."""
-        turn = self._turns.setdefault(key, _Turn())
-        turn.waiting += 1
-        try:
-            async with turn.lock:
-                turn.claimed = False
-                yield turn
-        finally:
-            turn.waiting -= 1
-            if not turn.waiting:
-                del self._turns[key]
-
-
-class _Turn:
-    """Who buys a key in this run; `claimed` tells whether the ledger's claim is with it."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.waiting = 0
-        self.claimed = False
 
 
 async def _step(step: Callable[[], _Answer]) -> _Answer:
