@@ -223,7 +223,7 @@ def test_silence_ends_at_its_limit_and_a_call_at_its_deadline(api: str) -> None:
 
         def asked_in(seconds: float, reply: Reply = reply, limit: str = limit, word: str = word) -> int:
             with StandInServer([reply]) as server, pytest.raises(TimedOut, match=f"{word} {seconds:g} s"):
-                ask(agent_for(api, server), **{limit: seconds})
+                ask(agent_for(api, server), events=[], **{limit: seconds})
             return server.count()
 
         assert with_enough_time(asked_in, ready=bool, seconds=LIMITS_SECONDS) == 1

@@ -290,6 +290,7 @@ class ProgramAgent(ABC):
     that they can be resumed.
     """
 
+    name: str
     program: Program
     limits: AgentLimits
     reading: type[Reading]
@@ -309,11 +310,6 @@ class ProgramAgent(ABC):
         self.base_url = base_url
         self.allow_bypass = allow_bypass
         self.keep_sessions = keep_sessions
-
-    @property
-    def name(self) -> str:
-        """Its short name."""
-        return self.program.agent
 
     @property
     def default_model(self) -> str | None:

@@ -261,8 +261,9 @@ def prompt_files(request: AgentRequest, folder: Path) -> dict[str, str]:
 class ClaudeCliAgent(ClaudeAgent):
     """Runs `claude` once for each call."""
 
+    name = "claude_cli"
     program = Program(
-        agent="claude_cli",
+        agent=name,
         command="claude",
         install=f"npm install -g @anthropic-ai/claude-code, or {install_command('claude')}",
         log_in=_LOG_IN.format(program="claude"),

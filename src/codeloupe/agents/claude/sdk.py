@@ -56,8 +56,9 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class AgentSdkAgent(ClaudeAgent):
     """Asks the Claude Agent SDK once for each call. `program` is used instead of the one in the SDK's package."""
 
+    name = "agent_sdk"
     program = Program(
-        agent="agent_sdk",
+        agent=name,
         command="claude",
         install=install_command("claude"),
         log_in=ClaudeCliAgent.program.log_in,

@@ -83,6 +83,7 @@ class CodexAgent(ProgramAgent):
     money are not known to the program.
     """
 
+    name = CODEX.agent
     program = CODEX
     limits = LIMITS
     reading = CodexReading

@@ -126,6 +126,7 @@ class GeminiAgent(ProgramAgent):
     program knows no schema, so that is told in words, and no limit of money.
     """
 
+    name = GEMINI.agent
     program = GEMINI
     limits = LIMITS
     reading = GeminiReading
