@@ -17,8 +17,7 @@ from bench.changes import git
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
-from codeloupe.model.agent import AgentRequest
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import AgentEvent, AgentRequest
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.switchboard import review_key

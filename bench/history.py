@@ -13,11 +13,11 @@ from pathlib import Path
 from bench.changes import git
 from bench.table import BenchRow
 from bench.timing import best_seconds
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
 

@@ -17,14 +17,13 @@ from typing import Any
 import pytest
 
 from codeloupe.agents.api.agent import ApiAgent
-from codeloupe.agents.calls.schema_check import check_output
-from codeloupe.agents.claude.cli_agent import ClaudeCliAgent
-from codeloupe.agents.claude.sdk_agent import AgentSdkAgent
+from codeloupe.agents.calls.schemas import check_output
+from codeloupe.agents.claude.cli import ClaudeCliAgent
+from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.agents.codex.agent import CodexAgent
 from codeloupe.agents.gemini.agent import GeminiAgent
-from codeloupe.agents.gemini.prompt import JOINER
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.agents.gemini.output import JOINER
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.model.ports import Agent
 from codeloupe.testing import Reply, StandInServer, ToolUse
 from tests import agent_programs

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from codeloupe.forges.forge import Patience
 from codeloupe.forges.publishing import PublishRequest, publish_github
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import render_json
 from tests.github_server import GitHubServer
 

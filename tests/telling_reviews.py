@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Coverage, FailedUnit, Review, ReviewError, SkippedFile, SkipReason, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.reports import ShownDiff
 from tests.unit.reports.examples import finding, review
 

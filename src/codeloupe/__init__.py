@@ -22,8 +22,7 @@ if TYPE_CHECKING:
         make_reviewer,
         make_workdir_reviewer,
     )
-    from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
-    from codeloupe.model.agent_events import AgentEvent
+    from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
     from codeloupe.model.events import Event
     from codeloupe.model.finding import Finding, Severity
     from codeloupe.model.pipeline import RunRecord
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Agent": "codeloupe.model.ports",
     "AgentError": "codeloupe.errors",
-    "AgentEvent": "codeloupe.model.agent_events",
+    "AgentEvent": "codeloupe.model.agent",
     "AgentExecutionError": "codeloupe.errors",
     "AgentLimits": "codeloupe.model.agent",
     "AgentRequest": "codeloupe.model.agent",

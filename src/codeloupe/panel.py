@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.caller import AgentCaller
-from codeloupe.agents.calls.model_choice import same_vendor
+from codeloupe.agents.calls.caller import AgentCaller, same_vendor
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.asking import Transcript

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from codeloupe import switchboard
 from codeloupe.agents.calls.budget import Spent
-from codeloupe.agents.calls.timing import Timing
+from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.calls.validation import validate_types
 from codeloupe.config.arguments import check_arguments, check_fields, check_scope
 from codeloupe.config.schema import Settings
@@ -29,7 +29,7 @@ from codeloupe.switchboard import AgentCalls
 
 if TYPE_CHECKING:
     from codeloupe.engine.asking import Transcript
-    from codeloupe.model.agent_events import AgentEvent
+    from codeloupe.model.agent import AgentEvent
     from codeloupe.model.events import Event
     from codeloupe.model.pipeline import RunRecord
     from codeloupe.model.review import Preview, Review

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
-from codeloupe.agents.calls.timing import Timing
+from codeloupe.agents.calls.limiter import Timing
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import open_repository
@@ -46,9 +46,9 @@ def _freedoms(wanted: Settings) -> dict[str, object]:
 
 
 _RECIPES: Mapping[str, _Recipe] = {
-    "agent_sdk": _Recipe("codeloupe.agents.claude.sdk_agent", "AgentSdkAgent", _freedoms),
+    "agent_sdk": _Recipe("codeloupe.agents.claude.sdk", "AgentSdkAgent", _freedoms),
     "claude_cli": _Recipe(
-        "codeloupe.agents.claude.cli_agent",
+        "codeloupe.agents.claude.cli",
         "ClaudeCliAgent",
         lambda wanted: {"program": wanted.claude_path, **_freedoms(wanted)},
     ),

@@ -28,8 +28,7 @@ from codeloupe.errors import (
     TimedOut,
     TurnsExhausted,
 )
-from codeloupe.model.agent import PermissionMode, TokenUsage
-from codeloupe.model.agent_events import AttemptFailed, TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.agent import AttemptFailed, PermissionMode, TokensSpent, TokenUsage, ToolUsed, TurnTaken
 from codeloupe.testing import Cut, Delay, Empty, Garbage, Hang, Json, MaxTokens, Refusal, Reply, Stall, Status, Text
 from tests.agent_factories import AgentFactory, asked_for, assert_nothing_runs_in, every_agent, on_stage
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from codeloupe.errors import StoreError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.history import (
@@ -26,7 +27,6 @@ from codeloupe.model.history import (
 )
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.sweep import CommitSweep
-from codeloupe.model.usage import Usage
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.interface import History

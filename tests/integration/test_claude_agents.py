@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.agents.claude.cli_agent import ClaudeCliAgent
-from codeloupe.agents.claude.sdk_agent import AgentSdkAgent
+from codeloupe.agents.claude.cli import ClaudeCliAgent
+from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
 from codeloupe.testing import StandInServer, Status, Text, ToolUse

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.model.agent_events import ToolUsed
+from codeloupe.model.agent import ToolUsed
 from codeloupe.testing import Reply, StandInServer, Text
 from tests import agent_programs
 from tests.agent_factories import AGENTS, AgentFactory, Stage, asked_for, environment

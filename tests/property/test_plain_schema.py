@@ -10,7 +10,7 @@ import jsonschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.agents.calls.plain_schema import fits, is_plain
+from codeloupe.agents.calls.schemas import fits, is_plain
 from codeloupe.engine.prompt_schema import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
 from tests.rows import each
 
@@ -131,7 +131,7 @@ def test_a_schema_nested_without_end_is_not_plain_and_no_crash() -> None:
 
 def test_a_good_answer_to_a_plain_schema_loads_no_jsonschema() -> None:
     program = (
-        "import sys; from codeloupe.agents.calls.schema_check import *; from codeloupe.model.agent import AgentResult\n"
+        "import sys; from codeloupe.agents.calls.schemas import *; from codeloupe.model.agent import AgentResult\n"
         "schema = {'type': 'object', 'properties': {'a': {'type': 'integer'}}, 'required': ['a']}\n"
         "check_schema(schema)\n"
         "for text in ('{\"a\": 1}', 'Here: {\"a\": 1}'):\n"

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import (
@@ -26,7 +27,6 @@ from codeloupe.model.review import (
     SkipReason,
     Verdict,
 )
-from codeloupe.model.usage import Usage
 from codeloupe.reports import Layout, ShownDiff, render
 from codeloupe.reports.svg import svg
 from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text

@@ -13,7 +13,7 @@ import pytest
 
 import codeloupe
 from codeloupe import AgentRequest, AgentResult, CommitQuery, CommitScope, Runtime, Settings
-from codeloupe.agents.calls.timing import Timing
+from codeloupe.agents.calls.limiter import Timing
 from codeloupe.errors import BudgetExhausted, Cancelled, InvalidRequest, Overloaded, UsageError
 from codeloupe.model.agent import TokenUsage
 from codeloupe.testing import AgentStep, Delay, Json, ScriptedAgent, Text

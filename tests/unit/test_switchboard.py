@@ -14,14 +14,13 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.agents.api.agent import ApiAgent
-from codeloupe.agents.claude.cli_agent import ClaudeCliAgent
-from codeloupe.agents.claude.sdk_agent import AgentSdkAgent
+from codeloupe.agents.claude.cli import ClaudeCliAgent
+from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.agents.codex.agent import CodexAgent
 from codeloupe.agents.gemini.agent import GeminiAgent
 from codeloupe.config.schema import Settings
 from codeloupe.errors import BudgetExhausted, InvalidRequest
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
-from codeloupe.model.agent_events import AgentEvent, AgentStarted
+from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, AgentStarted, PermissionMode
 from codeloupe.model.ports import Agent
 from codeloupe.runtime import run_agent
 from codeloupe.store.database import database_path

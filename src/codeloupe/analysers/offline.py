@@ -28,12 +28,12 @@ from codeloupe.analysers.interface import (
 )
 from codeloupe.analysers.secret_detectors import mask_secrets
 from codeloupe.errors import CodeloupeError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding, Severity, Source
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
-from codeloupe.model.usage import Usage
 from codeloupe.system.redaction import redact
 
 _ONLY_DIFF = "only the diff is known, not the whole file"

@@ -23,13 +23,17 @@ from codeloupe.cli.progress import LiveLine, ProgressMode, choose_mode, in_words
 from codeloupe.cli.running import Interrupted, run_to_end, tell_notes
 from codeloupe.configuring import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
-from codeloupe.model.agent import AgentRequest, AgentResult, Availability, PermissionMode, TokenUsage
-from codeloupe.model.agent_events import (
+from codeloupe.model.agent import (
     AgentEvent,
+    AgentRequest,
+    AgentResult,
     AttemptFailed,
+    Availability,
     FellBack,
+    PermissionMode,
     QuotaEnded,
     TokensSpent,
+    TokenUsage,
     ToolUsed,
     TurnTaken,
 )

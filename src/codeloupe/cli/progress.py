@@ -10,7 +10,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO, assert_never, cast
 
-from codeloupe.model.agent_events import (
+from codeloupe.model.agent import (
     AgentEvent,
     AgentFinished,
     AgentStarted,

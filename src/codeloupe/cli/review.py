@@ -20,11 +20,11 @@ from codeloupe.cli.progress import ProgressDisplay, ProgressMode, Tally, choose_
 from codeloupe.cli.running import Interrupted, run_to_end, tell_notes
 from codeloupe.config.loading import LoadedSettings, OriginKind
 from codeloupe.errors import UsageError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DiffScope, PullRequestScope, ScopeRequest
-from codeloupe.model.usage import Usage
 from codeloupe.reports import PREVIEW_FORMATS, Layout, ShownDiff, render, render_preview
 from codeloupe.reports.wording import counted
 from codeloupe.system.redaction import redact

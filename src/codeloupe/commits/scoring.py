@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from codeloupe.model.finding import Finding, Proof, Severity
 from codeloupe.model.sweep import CommitReview, CommitVerdict, PlanStep
-from codeloupe.model.usage import Usage
 
 _COST = {Severity.LOW: 0.05, Severity.MEDIUM: 0.15, Severity.HIGH: 0.30, Severity.CRITICAL: 0.50}
 _LEAVE_FROM = 0.8

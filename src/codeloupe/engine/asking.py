@@ -22,12 +22,18 @@ from codeloupe.errors import (
     PromptTooLong,
     RateLimited,
 )
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import (
+    AgentEvent,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    PermissionMode,
+    Usage,
+    spent,
+    usage_of,
+)
 from codeloupe.model.events import AgentActivity, Warned
 from codeloupe.model.ports import AskAgent, EventSink, ReviewTask
-from codeloupe.model.spending import spent, usage_of
-from codeloupe.model.usage import Usage
 
 # Gets a title and a text: prompts as they were before secrets were masked in them, and raw answers. What takes them
 # must redact them before they are written anywhere.

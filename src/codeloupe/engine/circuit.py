@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.failures import Failure, failure_of
 from codeloupe.errors import BudgetExhausted, InvalidRequest, NotInstalled, NotLoggedIn, StoreError
-from codeloupe.model.agent_events import AgentEvent, AgentStarted, AttemptFailed, AttemptStarted
+from codeloupe.model.agent import AgentEvent, AgentStarted, AttemptFailed, AttemptStarted
 
 # Nobody can log in, install a program or mend a database while the others wait.
 _LASTING = (BudgetExhausted, NotInstalled, NotLoggedIn, StoreError)

@@ -10,11 +10,11 @@ from functools import reduce
 
 from codeloupe.engine.failures import failure_of
 from codeloupe.engine.merge import merge_findings
+from codeloupe.model.agent import Usage
 from codeloupe.model.events import LaneFinished
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
-from codeloupe.model.usage import Usage
 
 OFFLINE = "offline"
 _log = logging.getLogger(__name__)

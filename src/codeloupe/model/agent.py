@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -146,3 +148,147 @@ class Availability(Struct, frozen=True, kw_only=True):
     def usable(self) -> bool:
         """Found, not known to be logged out, and with a model."""
         return self.found and self.logged_in is not False and not self.lacks_model
+
+
+class AgentStarted(Struct, frozen=True):
+    """A call began; `label` names it for a person."""
+
+    agent: str
+    model: str | None
+    label: str = ""
+
+
+class AttemptStarted(Struct, frozen=True):
+    """An attempt began; the first is 1."""
+
+    agent: str
+    attempt: int
+    of: int
+
+
+class AttemptFailed(Struct, frozen=True):
+    """An attempt failed; `retry_in_seconds` is None when it was the last."""
+
+    agent: str
+    attempt: int
+    kind: str
+    message: str
+    retry_in_seconds: float | None = None
+
+
+class TurnTaken(Struct, frozen=True):
+    """The agent finished a turn."""
+
+    agent: str
+    turn: int
+
+
+class ToolUsed(Struct, frozen=True):
+    """The agent used a tool; `detail` is short, such as a file name."""
+
+    agent: str
+    tool: str
+    detail: str = ""
+
+
+class TokensSpent(Struct, frozen=True):
+    """What the agent tells of its use so far; the cost is None when it tells none."""
+
+    agent: str
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None = None
+
+
+class QuotaEnded(Struct, frozen=True):
+    """A quota ended; `opens_at` is when it opens again, where that is known; `waiting` whether we wait for it."""
+
+    agent: str
+    opens_at: datetime | None
+    waiting: bool
+
+
+class FellBack(Struct, frozen=True):
+    """Another agent takes over, and why."""
+
+    from_agent: str
+    to_agent: str
+    reason: str
+
+
+class AgentFinished(Struct, frozen=True):
+    """A call ended, well or not."""
+
+    agent: str
+    success: bool
+    attempts: int
+    duration_ms: int
+    cost_usd: float | None
+    from_ledger: bool = False
+
+
+AgentEvent = (
+    AgentStarted
+    | AttemptStarted
+    | AttemptFailed
+    | TurnTaken
+    | ToolUsed
+    | TokensSpent
+    | QuotaEnded
+    | FellBack
+    | AgentFinished
+)
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Requests, tokens, money and time. `cached` counts answers that came from the ledger, which are no requests.
+
+    `cost_usd` is what is known; `unknown_costs` counts the calls that did not tell theirs.
+    """
+
+    requests: int = 0
+    cached: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    duration_seconds: float = 0.0
+    unknown_costs: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """Both together. Times are added too: what ran side by side needs its own."""
+        return Usage(
+            requests=self.requests + other.requests,
+            cached=self.cached + other.cached,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost_usd=self.cost_usd + other.cost_usd,
+            duration_seconds=self.duration_seconds + other.duration_seconds,
+            unknown_costs=self.unknown_costs + other.unknown_costs,
+        )
+
+
+def usage_of(result: AgentResult) -> Usage:
+    """What an answer cost: nothing if it came from the ledger."""
+    if result.from_ledger:
+        return Usage(cached=1)
+    seconds = result.duration_ms / 1000
+    return spent(max(result.attempts, 1), result.total_cost_usd, result.usage, duration_seconds=seconds)
+
+
+def spent(requests: int, cost_usd: float | None, tokens: TokenUsage | None, *, duration_seconds: float = 0.0) -> Usage:
+    """What some requests cost; where there were any, a cost that is not known, or no number, counts as unknown."""
+    known = cost_usd is not None and math.isfinite(cost_usd)
+    return Usage(
+        requests=requests,
+        input_tokens=tokens.input_tokens if tokens else 0,
+        output_tokens=tokens.output_tokens if tokens else 0,
+        cost_usd=max(cost_usd, 0.0) if cost_usd is not None and known else 0.0,
+        duration_seconds=duration_seconds,
+        unknown_costs=1 if requests and not known else 0,
+    )
+
+
+def full_prompt(request: AgentRequest) -> str:
+    """The prompt as it is, followed by each piece of context under its title."""
+    pieces = (f"## {title}\n\n{text}" for title, text in request.context.items())
+    return "\n\n".join((request.prompt, *pieces))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import AgentEvent
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import ReviewerInfo

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from codeloupe.model.usage import Usage
+from codeloupe.model.agent import Usage
 
 # With a time zone: without one it would be another moment on a machine with another clock.
 Moment = Annotated[datetime, Meta(tz=True)]

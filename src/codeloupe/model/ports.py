@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Intent
-from codeloupe.model.usage import Usage
 
 # Every agent call and every review loads this module, and each of these costs a start some milliseconds.
 if TYPE_CHECKING:
-    from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
-    from codeloupe.model.agent_events import AgentEvent
+    from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Availability
     from codeloupe.model.change import Change, FileChange, GuidanceFile, Moment
     from codeloupe.model.events import Event
     from codeloupe.model.finding import Finding

@@ -8,9 +8,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, Scope
 from codeloupe.model.finding import Finding, Severity
-from codeloupe.model.usage import Usage
 
 
 class Verdict(StrEnum):

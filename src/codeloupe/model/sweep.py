@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from codeloupe.model.change import Commit
 from codeloupe.model.review import Review, ReviewerInfo
-from codeloupe.model.usage import Usage
 
 
 class CommitQuery(Struct, frozen=True, kw_only=True):

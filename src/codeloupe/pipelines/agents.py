@@ -12,11 +12,9 @@ from codeloupe.agents.calls.budget import SpendingLimits, Spent
 from codeloupe.agents.calls.caller import AgentCaller
 from codeloupe.config.schema import Settings
 from codeloupe.errors import BudgetExhausted, ConfigError
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
-from codeloupe.model.agent_events import AgentEvent, AttemptStarted
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, AttemptStarted, PermissionMode, Usage
 from codeloupe.model.pipeline import GateDefinition, PipelineDefinition, StageDefinition, StageRecord
 from codeloupe.model.ports import Agent, AgentEventSink, AskAgent
-from codeloupe.model.usage import Usage
 from codeloupe.pipelines.definition import did_you_mean
 from codeloupe.pipelines.gates import GateTask
 from codeloupe.pipelines.state import RunState

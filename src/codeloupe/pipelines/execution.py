@@ -29,11 +29,9 @@ from codeloupe.errors import (
     PromptTooLong,
     RateLimited,
 )
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, Usage, spent, usage_of
 from codeloupe.model.pipeline import StageDefinition, StageRequest, StageResult
 from codeloupe.model.ports import AgentEventSink, AskAgent
-from codeloupe.model.spending import spent, usage_of
-from codeloupe.model.usage import Usage
 from codeloupe.pipelines.artifacts import (
     Collected,
     answer_name,

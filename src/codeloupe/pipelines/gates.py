@@ -20,12 +20,10 @@ from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
 from codeloupe.engine.parse.items import TRUNCATED_JSON
 from codeloupe.engine.prompt_text import cut, fenced, new_fence
 from codeloupe.errors import AgentError, OutputInvalid, PipelineError, ProcessError, ProgramNotFound
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage, spent, usage_of
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, GateDefinition, GateKind
 from codeloupe.model.review import Review, claim_in_words
-from codeloupe.model.spending import spent, usage_of
-from codeloupe.model.usage import Usage
 from codeloupe.system.process import Command, find_program, program_environment
 from codeloupe.system.redaction import redact
 from codeloupe.system.streaming import StreamTimedOut, stream

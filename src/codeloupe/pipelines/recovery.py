@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from codeloupe.errors import AgentError, AgentExecutionError, CodeloupeError, WorkspaceError
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import (
     WORKSPACE_ERROR,
     AttemptRecord,
@@ -25,7 +26,6 @@ from codeloupe.model.pipeline import (
     StageDefinition,
     StageRecord,
 )
-from codeloupe.model.usage import Usage
 
 UNREADABLE_FILE = "unreadable_file"
 # What trying again cannot mend: it goes to a person at once.

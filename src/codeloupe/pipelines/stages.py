@@ -15,7 +15,7 @@ from typing import Any, assert_never
 from msgspec.structs import replace
 
 from codeloupe.errors import CodeloupeError, OutputInvalid, WorkspaceError
-from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agent import AgentRequest, AgentResult, usage_of
 from codeloupe.model.pipeline import (
     Approval,
     AttemptRecord,
@@ -35,7 +35,6 @@ from codeloupe.model.pipeline import (
     StageState,
 )
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.spending import usage_of
 from codeloupe.pipelines.changes import parts_now
 from codeloupe.pipelines.context import Context
 from codeloupe.pipelines.execution import execute_stage, failure_usage

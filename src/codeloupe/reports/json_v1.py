@@ -15,10 +15,10 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from codeloupe import __version__
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity, Source, SuppressionKind
 from codeloupe.model.review import Review
-from codeloupe.model.usage import Usage
 from codeloupe.system.untrusted import json_document
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

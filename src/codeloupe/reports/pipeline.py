@@ -16,6 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import (
     ENDED_STATES,
     WORKING_STATES,
@@ -30,7 +31,6 @@ from codeloupe.model.pipeline import (
     StageState,
     WorkspaceKind,
 )
-from codeloupe.model.usage import Usage
 from codeloupe.reports.history import moment
 from codeloupe.reports.plain_table import Cell, Column, Sheet, cells, finished
 from codeloupe.reports.wording import counted, dollars, duration, spent_in_words

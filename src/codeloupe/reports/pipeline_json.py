@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 from codeloupe import __version__
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import AttemptRecord, Critique, FailedTry, RunRecord, StageRecord, StageState
-from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import UsageV1, schema_of, usage_v1
 from codeloupe.reports.pipeline import Places, counted_attempt, exit_code_of, run_seconds, stage_seconds
 from codeloupe.system.untrusted import json_document

@@ -7,10 +7,10 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from codeloupe import __version__
+from codeloupe.model.agent import Usage
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review
 from codeloupe.model.sweep import CommitReview, CommitSweep
-from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import ReviewV1, UsageV1, document
 from codeloupe.reports.replacement import fix_of
 from codeloupe.reports.sweep import description_of, evidence_of, expert_of, findings_of, verdict_in_words

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
 from codeloupe.model.review import (
     NOT_INCLUDED,
@@ -21,7 +22,6 @@ from codeloupe.model.review import (
     Verdict,
     claim_in_words,
 )
-from codeloupe.model.usage import Usage
 from codeloupe.system.untrusted import plain_line
 
 # Every agent call loads this module for its durations, and needs none of these.

@@ -22,8 +22,16 @@ from codeloupe.errors import (
     TimedOut,
     TurnsExhausted,
 )
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, TokenUsage
-from codeloupe.model.agent_events import TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.agent import (
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    Availability,
+    TokensSpent,
+    TokenUsage,
+    ToolUsed,
+    TurnTaken,
+)
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.testing.replies import Delay, Hang, Json, Script, Text, ToolUse
 

@@ -6,16 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from codeloupe.errors import Overloaded, RateLimited, TimedOut
 from codeloupe.model.agent import AgentRequest, AgentResult
 from tests.endings import timed_out
-
-every_limit_of_silence = pytest.mark.parametrize(
-    ("limit", "words"),
-    [("timeout_seconds", r"did not finish within \d"), ("idle_timeout_seconds", r"wrote nothing for \d")],
-)
 
 
 def request(prompt: str = "Say hello.", **fields: Any) -> AgentRequest:

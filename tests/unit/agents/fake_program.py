@@ -18,7 +18,10 @@ def text_of(path):
 files = [value for one in sys.argv for value in one.split('"') + one.split("=") if value.startswith("/")]
 files += [os.environ.get("GEMINI_SYSTEM_MD", "")]
 files += [os.environ.get("CODEX_HOME", "") + "/config.toml", os.environ["HOME"] + "/.gemini/settings.json"]
-said = {"argv": sys.argv[1:], "environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}
+said = {"argv": sys.argv[1:], "environment": dict(os.environ), "cwd": os.getcwd()}
+said["leads"] = os.getsid(0) == os.getpid()
+# The Agent SDK speaks with its program, which then has no end of input.
+said["stdin"] = "" if "--input-format" in sys.argv else sys.stdin.read()
 said["files"] = {os.path.basename(path): text for path in files if (text := text_of(path)) is not None}
 found = [os.path.join(place, one) for place, _, files in os.walk(os.environ["HOME"]) for one in files]
 said["links"] = {os.path.basename(one): os.readlink(one) for one in found if os.path.islink(one)}
@@ -57,4 +60,4 @@ class FakeProgram:
 
 def printing(text: str, then: str = "") -> str:
     """A program body that prints a text and goes on."""
-    return f"sys.stdout.write({text!r}); sys.stdout.flush()\n{then}"
+    return f"os.write(1, {text.encode()!r})\n{then}"

@@ -6,8 +6,10 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -15,20 +17,21 @@ from typing import Any
 import claude_agent_sdk
 import pytest
 
-from codeloupe.agents.calls.environment import Places
-from codeloupe.agents.claude.output import answer_in
-from codeloupe.agents.claude.program import AGENT_SDK
-from codeloupe.agents.claude.progress import Progress
-from codeloupe.agents.claude.sdk_agent import AgentSdkAgent
-from codeloupe.agents.claude.sdk_conversation import Conversation, PassedLimit
-from codeloupe.agents.claude.sdk_options import SdkCall, as_printed, how_to_start
+from codeloupe.agents.claude.sdk import (
+    MARK,
+    AgentSdkAgent,
+    Conversation,
+    PassedLimit,
+    as_printed,
+    how_to_start,
+    signal_marked,
+)
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, TurnsExhausted
-from codeloupe.model.agent import AgentResult, PermissionMode
-from codeloupe.model.agent_events import AgentEvent, ToolUsed, TurnTaken
-from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon, with_enough_time
+from codeloupe.model.agent import AgentEvent, AgentResult, PermissionMode, ToolUsed, TurnTaken
+from tests.endings import FAR_TOO_LONG_SECONDS, PATIENCE_SECONDS, ends_soon, with_enough_time
 from tests.unit.agents.call_samples import request
-from tests.unit.agents.claude_captures import FOLDER, unheard
-from tests.unit.agents.fake_claude import FakeClaude
+from tests.unit.agents.captures import FOLDER, unheard
+from tests.unit.agents.fake_program import FakeProgram
 
 KEY = {"ANTHROPIC_API_KEY": "made-up"}
 
@@ -42,11 +45,11 @@ def work(tmp_path: Path) -> Path:
 
 def replayed(name: str, events: list[AgentEvent] | None = None) -> AgentResult:
     """A recorded conversation, read as the agent reads one; raises what it raises."""
-    progress = Progress(request(), program=AGENT_SDK, emit=unheard if events is None else events.append)
+    reading = AgentSdkAgent.reading(AgentSdkAgent.program, request(), unheard if events is None else events.append)
     for recorded in json.loads((FOLDER / "sdk" / f"{name}.json").read_text(encoding="utf-8"))["messages"]:
-        progress.take(as_printed(claude_agent_sdk, _message(recorded["class"], recorded["data"])))
-    assert progress.result is not None
-    return answer_in(progress.result, progress.told(), duration_ms=1, now=0)
+        reading.take(as_printed(claude_agent_sdk, _message(recorded["class"], recorded["data"])))
+    assert reading.result is not None
+    return reading.answer_in(reading.result, duration_ms=1, now=0)
 
 
 def _message(kind: str, data: dict[str, Any]) -> Any:
@@ -60,6 +63,7 @@ def _message(kind: str, data: dict[str, Any]) -> Any:
 
 
 def test_a_recorded_answer_is_read_whole() -> None:
+    assert replayed("schema_as_text").structured is None
     found = replayed("schema")
     assert found.structured == {"answer": 42}
     assert found.session_id == "bc730e12-e33d-4970-a466-af3e58f724e1"
@@ -69,18 +73,13 @@ def test_a_recorded_answer_is_read_whole() -> None:
     assert found.num_turns == 2
 
 
-def test_an_answer_in_prose_to_a_schema_has_no_value() -> None:
-    assert replayed("schema_as_text").structured is None
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("turns", TurnsExhausted), ("status_429", RateLimited), ("login_missing", NotLoggedIn)]
-)
-def test_a_recorded_failure_has_its_error(name: str, kind: type[AgentError]) -> None:
-    with pytest.raises(AgentError) as raised:
-        replayed(name)
-    assert type(raised.value) is kind
-    assert raised.value.session_id
+def test_a_recorded_failure_has_its_error() -> None:
+    failures = (("turns", TurnsExhausted), ("status_429", RateLimited), ("login_missing", NotLoggedIn))
+    for name, kind in failures:
+        with pytest.raises(AgentError) as raised:
+            replayed(name)
+        assert type(raised.value) is kind
+        assert raised.value.session_id
 
 
 def test_turns_and_tools_of_a_recorded_conversation_are_told() -> None:
@@ -99,11 +98,11 @@ def test_a_quota_is_read_from_the_message_of_the_sdk() -> None:
 
 @pytest.fixture
 def started(tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """How the SDK starts the program for a request with every wish, in an environment with a secret."""
+    """How the SDK starts the program for a request with everything in it, in an environment with a secret."""
     monkeypatch.setenv("DATABASE_PASSWORD", "not-for-others")
     monkeypatch.setenv("CLAUDECODE", "1")
     monkeypatch.setenv("WITH.DOT", "cannot be unset by a shell")
-    program = FakeClaude(tmp_path, "sys.exit(7)")
+    program = FakeProgram(tmp_path, "sys.exit(7)", name="claude")
     asked = request(
         "Look.",
         working_dir=work,
@@ -152,6 +151,7 @@ def test_what_must_not_pass_is_gone_from_the_environment(started: dict[str, Any]
     assert seen.get("WITH.DOT", "") == ""
     assert "not-for-others" not in json.dumps(started)
     assert not Path(seen["HOME"]).exists(), "the home that was thrown away is still there"
+    assert started["leads"], "the program leads no session of its own"
 
 
 def test_where_the_launcher_cannot_run_what_must_not_pass_is_blank(
@@ -160,38 +160,28 @@ def test_where_the_launcher_cannot_run_what_must_not_pass_is_blank(
     monkeypatch.setenv("DATABASE_PASSWORD", "not-for-others")
     monkeypatch.setenv("CLAUDECODE", "1")
     (tmp_path / "launcher.sh").touch(mode=0o644)
-    call = SdkCall(program="/bin/claude", agent="agent_sdk", places=Places(tmp_path, tmp_path, tmp_path))
-    start = how_to_start({"HOME": "/home/someone"}, call, launcher=tmp_path / "launcher.sh")
-    assert start.program == "/bin/claude"
-    assert (start.variables["DATABASE_PASSWORD"], start.variables["HOME"]) == ("", "/home/someone")
-    assert "CLAUDECODE" not in start.variables
+    source = {"HOME": "/home/someone"}
+    program, variables = how_to_start("/bin/claude", source, token="nobody", launcher=tmp_path / "launcher.sh")
+    assert program == "/bin/claude"
+    assert (variables["DATABASE_PASSWORD"], variables["HOME"]) == ("", "/home/someone")
+    assert "CLAUDECODE" not in variables
 
 
-def test_the_program_leads_a_session_of_its_own(started: dict[str, Any]) -> None:
-    assert started["leads"]
-
-
-def test_an_old_program_is_told_as_such(tmp_path: Path, work: Path) -> None:
-    body = "sys.stderr.write(\"error: unknown option '--restricted'\\n\"); sys.exit(1)"
-    agent = AgentSdkAgent(FakeClaude(tmp_path, body).path, KEY)
-    with pytest.raises(NotInstalled, match="too old") as raised:
-        asyncio.run(agent.run(request(working_dir=work), unheard))
-    assert raised.value.__cause__ is not None
-
-
-def test_a_program_that_speaks_another_language_has_crashed(tmp_path: Path, work: Path) -> None:
-    agent = AgentSdkAgent(FakeClaude(tmp_path, "print('plain words'); os.write(2, b'sorry'); sys.exit(2)").path, KEY)
-    with pytest.raises(Crashed, match="exit code 2; it said: sorry"):
-        asyncio.run(agent.run(request(working_dir=work), unheard))
-
-
-def test_bypassing_permissions_is_refused_in_words(work: Path) -> None:
+def test_a_run_without_a_result_has_its_error(tmp_path: Path, work: Path) -> None:
+    cases = (
+        ("os.write(2, b\"error: unknown option '--restricted'\\n\"); sys.exit(1)", NotInstalled, "too old"),
+        ("print('plain words'); os.write(2, b'sorry'); sys.exit(2)", Crashed, "exit code 2; it said: sorry"),
+    )
+    for number, (body, kind, words) in enumerate(cases):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        agent = AgentSdkAgent(FakeProgram(folder, body).path, KEY)
+        with pytest.raises(kind, match=words) as raised:
+            asyncio.run(agent.run(request(working_dir=work), unheard))
+        assert raised.value.__cause__ is not None
+    bypass = request(working_dir=work, permission_mode=PermissionMode.BYPASS)
     with pytest.raises(InvalidRequest, match="could run any command"):
-        asyncio.run(
-            AgentSdkAgent(environment=KEY).run(
-                request(working_dir=work, permission_mode=PermissionMode.BYPASS), unheard
-            )
-        )
+        asyncio.run(AgentSdkAgent(environment=KEY).run(bypass, unheard))
 
 
 @pytest.mark.requirement("R11")
@@ -200,7 +190,7 @@ def test_without_the_package_its_installation_is_told(tmp_path: Path) -> None:
 import asyncio, sys
 sys.modules["claude_agent_sdk"] = None
 from pathlib import Path
-from codeloupe.agents.agent_sdk import AgentSdkAgent
+from codeloupe.agents.claude.sdk import AgentSdkAgent
 from codeloupe.errors import NotInstalled
 from codeloupe.model.agent import AgentRequest
 try:
@@ -213,7 +203,7 @@ except NotInstalled as error:
 
 
 def test_the_package_is_not_imported_before_it_is_needed() -> None:
-    script = "import sys, codeloupe.agents.claude.sdk_agent; print('claude_agent_sdk' in sys.modules)"
+    script = "import sys, codeloupe.agents.claude.sdk; print('claude_agent_sdk' in sys.modules)"
     completed = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
     assert completed.stdout == "False\n"
 
@@ -296,3 +286,41 @@ def test_a_cancellation_is_raised_when_the_conversation_has_ended_however_often_
     with ends_soon():
         asyncio.run(held())
     assert ended == ["cleaned up"]
+
+
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+
+
+def start(token: str, script: str = SLEEP) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        (sys.executable, "-I", "-S", "-c", script),
+        env={**os.environ, MARK: token},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def test_only_processes_with_the_very_mark_are_signalled() -> None:
+    # Every process of the machine is looked at, and another one may run these tests too.
+    token = str(uuid.uuid4())
+    assert signal_marked(token, signal.SIGKILL) == 0
+    with start(token) as marked, start(f"{token}-more") as other:
+        assert signal_marked(token, signal.SIGKILL) == 1
+        assert marked.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+        assert other.poll() is None
+        assert signal_marked(token, signal.SIGKILL) == 0
+        other.kill()
+
+
+def test_a_descendant_in_a_session_of_its_own_is_found() -> None:
+    script = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    print('up', flush=True)\n    time.sleep(60)\n"
+    token = str(uuid.uuid4())
+    with start(token, script) as parent:
+        assert parent.wait(PATIENCE_SECONDS) == 0
+        assert signal_marked(token, signal.SIGKILL) == 1
+        # Its end closes the pipe that it had inherited.
+        assert parent.stdout is not None
+        assert parent.stdout.read() == b""

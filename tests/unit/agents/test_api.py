@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from codeloupe.agents.api.agent import ApiAgent
-from codeloupe.agents.calls.schema_check import check_output
+from codeloupe.agents.calls.schemas import check_output
 from codeloupe.errors import (
     AgentError,
     ConnectionFailed,
@@ -25,8 +25,7 @@ from codeloupe.errors import (
     Refused,
     TimedOut,
 )
-from codeloupe.model.agent import AgentResult, PermissionMode, TokenUsage
-from codeloupe.model.agent_events import AgentEvent, TokensSpent, TurnTaken
+from codeloupe.model.agent import AgentEvent, AgentResult, TokensSpent, TokenUsage, TurnTaken
 from codeloupe.testing import (
     Cut,
     Delay,
@@ -58,6 +57,25 @@ SCHEMA = {
 }
 
 every_vendor = pytest.mark.parametrize("api", MODELS)
+# The first one is too short where packages have to be loaded first, or where the machine is busy.
+LIMITS_SECONDS = (0.3, 2.0, 10.0)
+STATUSES = [
+    (Status(400), InvalidRequest),
+    (Status(400, "Your credit balance is too low to ask."), NotLoggedIn),
+    (Status(400, "API key not valid. Please pass a valid API key."), NotLoggedIn),
+    (Status(400, "prompt is too long: 3 tokens > 2 maximum"), PromptTooLong),
+    (Status(401), NotLoggedIn),
+    (Status(403), NotLoggedIn),
+    (Status(404), InvalidRequest),
+    (Status(413), PromptTooLong),
+    (Status(429, retry_after=7), RateLimited),
+    (Status(500), Overloaded),
+    (Status(502), Overloaded),
+    (Status(503), Overloaded),
+    (Status(504), Overloaded),
+    (Status(529), Overloaded),
+]
+BROKEN: list[Reply] = [Cut(), Cut(30), Garbage(), Garbage('{"a": 1}'), Garbage("[]"), Garbage("null"), Empty()]
 
 
 def agent_for(api: str, server: StandInServer) -> ApiAgent:
@@ -87,15 +105,20 @@ def test_an_answer_comes_back_whole_with_its_tokens_and_its_model(api: str) -> N
     usage = TokenUsage(input_tokens=100, cached_tokens=40, output_tokens=7)
     events: list[AgentEvent] = []
     with StandInServer([Text("Hello — there.")], usage=usage) as server:
-        result = ask(agent_for(api, server), events=events)
+        result = ask(
+            agent_for(api, server),
+            events=events,
+            prompt="/look -at @/etc/hostname",
+            system_prompt="You are strict.",
+            append_system_prompt="Be brief.",
+            context={"The diff": "+ a line"},
+        )
         [asked] = server.requests
-    assert (result.success, result.output, result.agent) == (True, "Hello — there.", "api")
-    assert result.model == MODELS[api].partition(":")[2]
-    assert result.usage == usage
-    assert result.num_turns == 1
-    assert result.error is None
-    assert asked.api == api
-    assert asked.credential == KEY
+    assert (result.success, result.output, result.agent, result.num_turns) == (True, "Hello — there.", "api", 1)
+    assert (result.model, result.usage, result.error) == (MODELS[api].partition(":")[2], usage, None)
+    assert (asked.api, asked.credential) == (api, KEY)
+    assert asked.mentions("/look -at @/etc/hostname\n\n## The diff\n\n+ a line")
+    assert asked.mentions("You are strict.\n\nBe brief.")
     assert events == [TurnTaken("api", 1), TokensSpent("api", 100, 7, None)]
 
 
@@ -105,55 +128,33 @@ def test_what_the_model_thought_aloud_is_not_its_answer_but_is_kept_with_it(api:
     with StandInServer([Text(said)]) as server:
         result = ask(agent_for(api, server))
     assert (result.output.strip(), result.raw_output) == ("Two things.", said)
+    for draft in ('<think>So {"findings": []}, or not', '<think>{"findings": []}</think>\n'):
+        error = failure_of(api, Text(draft), OutputInvalid)
+        assert error.raw_output == draft
+        assert "thought aloud" in str(error)
 
 
 @every_vendor
-@pytest.mark.parametrize("said", ['<think>So {"findings": []}, or not', '<think>{"findings": []}</think>\n'])
-def test_a_draft_in_a_thought_without_an_answer_behind_it_is_no_answer(api: str, said: str) -> None:
-    error = failure_of(api, Text(said), OutputInvalid)
-    assert error.raw_output == said
-    assert "thought aloud" in str(error)
+def test_a_schema_gives_a_structured_answer_also_of_a_list(api: str) -> None:
+    listing = {"type": "array", "items": {"$ref": "#/$defs/name"}, "$defs": {"name": {"type": "string"}}}
+    cases: list[tuple[Reply, dict[str, Any], Any, Any]] = [
+        (Json({"count": 3}), SCHEMA, {"count": 3}, {"count": 3}),
+        (Json({"count": 3}, as_text=True), SCHEMA, None, {"count": 3}),
+        (Json({"answer": ["a", "b"]}), listing, ["a", "b"], ["a", "b"]),
+    ]
+    for reply, schema, structured, checked in cases:
+        with StandInServer([reply]) as server:
+            result = ask(agent_for(api, server), output_schema=schema)
+        assert result.structured == structured
+        assert check_output(result, schema).structured == checked
 
 
-@every_vendor
-def test_system_prompts_prompt_and_context_all_reach_the_model(api: str) -> None:
-    with StandInServer() as server:
-        ask(
-            agent_for(api, server),
-            prompt="/look -at @/etc/hostname",
-            system_prompt="You are strict.",
-            append_system_prompt="Be brief.",
-            context={"The diff": "+ a line"},
-        )
-        [asked] = server.requests
-    assert asked.mentions("/look -at @/etc/hostname\n\n## The diff\n\n+ a line")
-    assert asked.mentions("You are strict.\n\nBe brief.")
-
-
-@every_vendor
-@pytest.mark.parametrize("as_text", [False, True], ids=["by tool", "as text"])
-def test_a_schema_gives_a_structured_answer(api: str, as_text: bool) -> None:
-    with StandInServer([Json({"count": 3}, as_text=as_text)]) as server:
-        result = ask(agent_for(api, server), output_schema=SCHEMA)
-    assert result.structured == (None if as_text else {"count": 3})
-    assert check_output(result, SCHEMA).structured == {"count": 3}
-
-
-@every_vendor
-def test_a_schema_of_a_list_is_asked_for_inside_an_object_and_taken_out_again(api: str) -> None:
-    schema = {"type": "array", "items": {"$ref": "#/$defs/name"}, "$defs": {"name": {"type": "string"}}}
-    with StandInServer([Json({"answer": ["a", "b"]})]) as server:
-        result = ask(agent_for(api, server), output_schema=schema)
-    assert result.structured == ["a", "b"]
-
-
-@pytest.mark.parametrize("api", ["anthropic", "gemini"])
-def test_the_price_of_a_known_model_is_told(api: str) -> None:
-    model = {"anthropic": "anthropic:claude-opus-4-8", "gemini": "google-gla:gemini-2.5-pro"}[api]
-    with StandInServer() as server:
-        result = ask(ApiAgent(model, base_url=server.url, environment=KEYS))
-    assert result.total_cost_usd is not None
-    assert 0 < result.total_cost_usd < 1
+def test_the_price_of_a_known_model_is_told() -> None:
+    for model in ("anthropic:claude-opus-4-8", "google-gla:gemini-2.5-pro"):
+        with StandInServer() as server:
+            result = ask(ApiAgent(model, base_url=server.url, environment=KEYS))
+        assert result.total_cost_usd is not None
+        assert 0 < result.total_cost_usd < 1
 
 
 def test_a_service_that_speaks_as_openai_does_needs_no_key_and_no_provider() -> None:
@@ -165,12 +166,12 @@ def test_a_service_that_speaks_as_openai_does_needs_no_key_and_no_provider() -> 
     assert (result.output, result.model, result.total_cost_usd) == ("hello", "qwen3:8b", None)
 
 
-@every_vendor
-def test_the_model_of_a_request_goes_before_that_of_the_agent_and_is_asked_of_the_same_provider(api: str) -> None:
-    with StandInServer() as server:
-        assert ask(agent_for(api, server), model="another").model == "another"
-        assert ask(agent_for(api, server), model=MODELS[api]).model == MODELS[api].partition(":")[2]
-        assert {asked.api for asked in server.requests} == {api}
+def test_the_model_of_a_request_goes_before_that_of_the_agent_and_is_asked_of_the_same_provider() -> None:
+    for api, model in MODELS.items():
+        with StandInServer() as server:
+            assert ask(agent_for(api, server), model="another").model == "another"
+            assert ask(agent_for(api, server), model=model).model == model.partition(":")[2]
+            assert {asked.api for asked in server.requests} == {api}
 
 
 def test_a_key_does_not_go_to_the_address_that_was_set_for_another_provider() -> None:
@@ -180,151 +181,52 @@ def test_a_key_does_not_go_to_the_address_that_was_set_for_another_provider() ->
         assert (local.count(), other.count()) == (0, 1)
 
 
-def test_bypassing_permissions_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="cannot change files"):
-        ask(ApiAgent(MODELS["chat"], environment=KEYS), permission_mode=PermissionMode.BYPASS)
-
-
-def test_the_address_is_taken_from_the_environment_where_none_is_given() -> None:
-    with StandInServer() as server:
-        ask(ApiAgent(MODELS["anthropic"], environment={**KEYS, "ANTHROPIC_BASE_URL": server.url}))
-        assert server.count() == 1
-
-
-STATUSES = [
-    (Status(400), InvalidRequest),
-    (Status(400, "Your credit balance is too low to ask."), NotLoggedIn),
-    (Status(400, "API key not valid. Please pass a valid API key."), NotLoggedIn),
-    (Status(400, "prompt is too long: 3 tokens > 2 maximum"), PromptTooLong),
-    (Status(401), NotLoggedIn),
-    (Status(403), NotLoggedIn),
-    (Status(404), InvalidRequest),
-    (Status(413), PromptTooLong),
-    (Status(429), RateLimited),
-    (Status(500), Overloaded),
-    (Status(502), Overloaded),
-    (Status(503), Overloaded),
-    (Status(504), Overloaded),
-    (Status(529), Overloaded),
-]
+@every_vendor
+def test_each_status_is_its_error_and_what_the_service_said_is_in_it(api: str, subtests: pytest.Subtests) -> None:
+    for status, kind in STATUSES:
+        with subtests.test(str(status)):
+            error = failure_of(api, status, kind)
+            assert status.message.rstrip(".") in error.message
+            assert f"({status.code})" in error.message
+            assert error.__cause__ is not None
+            assert getattr(error, "retry_after_seconds", None) == status.retry_after
+            assert status.code != 404 or MODELS[api].partition(":")[2] in error.hint
+    if api == "chat":
+        failure_of(api, Status(429, type="insufficient_quota"), NotLoggedIn)
 
 
 @every_vendor
-@pytest.mark.parametrize(("status", "kind"), STATUSES, ids=lambda value: getattr(value, "code", None))
-def test_each_status_is_its_error_and_what_the_service_said_is_in_it(
-    api: str, status: Status, kind: type[AgentError]
+def test_a_broken_reply_is_a_failed_connection_and_an_answer_that_is_none_fails(
+    api: str, subtests: pytest.Subtests
 ) -> None:
-    error = failure_of(api, status, kind)
-    assert status.message.rstrip(".") in error.message
-    assert f"({status.code})" in error.message
-    assert error.__cause__ is not None
-
-
-@every_vendor
-def test_the_time_to_wait_is_kept(api: str) -> None:
-    assert failure_of(api, Status(429, retry_after=7), RateLimited).retry_after_seconds == 7
-
-
-def test_a_quota_that_is_paid_out_is_no_rate_limit() -> None:
-    failure_of("chat", Status(429, type="insufficient_quota"), NotLoggedIn)
-
-
-def test_a_model_that_is_not_there_is_named_in_the_hint() -> None:
-    assert "gemini-stand-in" in failure_of("gemini", Status(404), InvalidRequest).hint
-
-
-BROKEN = [Cut(), Cut(30), Garbage(), Garbage('{"a": 1}'), Garbage("[]"), Garbage("null"), Empty()]
-
-
-@every_vendor
-@pytest.mark.parametrize("reply", BROKEN, ids=repr)
-def test_a_broken_reply_of_the_service_is_a_failed_connection(api: str, reply: Reply) -> None:
-    assert failure_of(api, reply, ConnectionFailed).retryable
-
-
-@every_vendor
-def test_a_service_that_is_not_there_is_a_failed_connection(api: str) -> None:
+    for reply in BROKEN:
+        with subtests.test(str(reply)):
+            assert failure_of(api, reply, ConnectionFailed).retryable
+    assert failure_of(api, MaxTokens(), OutputInvalid).raw_output == MaxTokens().text
+    failure_of(api, Refusal(), Refused)
+    failure_of(api, Text(""), OutputInvalid)
     with StandInServer() as server:
         agent = agent_for(api, server)
-    with pytest.raises(ConnectionFailed, match="127.0.0.1"):
+    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1"):
         ask(agent)
 
 
-def test_an_address_that_is_none_is_a_wrong_request() -> None:
-    with pytest.raises(InvalidRequest, match="a request that the service rejected"):
-        ask(ApiAgent("local", base_url="nowhere", environment={}))
-
-
 @every_vendor
-@pytest.mark.parametrize(
-    ("reply", "kind"), [(MaxTokens(), OutputInvalid), (Refusal(), Refused), (Text(""), OutputInvalid)], ids=repr
-)
-def test_an_answer_that_is_none_fails(api: str, reply: Reply, kind: type[AgentError]) -> None:
-    error = failure_of(api, reply, kind)
-    if isinstance(reply, MaxTokens):
-        assert error.raw_output == reply.text
-
-
-# The first one is too short where packages have to be loaded first, or where the machine is busy.
-LIMITS_SECONDS = (0.3, 2.0, 10.0)
-
-
-@every_vendor
-@pytest.mark.parametrize("reply", [Hang(), Stall()], ids=repr)
-def test_silence_ends_at_its_limit(api: str, reply: Reply) -> None:
-    def asked_in(seconds: float) -> int:
-        with StandInServer([reply]) as server, pytest.raises(TimedOut, match=f"for {seconds:g} s"):
-            ask(agent_for(api, server), idle_timeout_seconds=seconds)
-        return server.count()
-
-    assert with_enough_time(asked_in, ready=bool, seconds=LIMITS_SECONDS) == 1
-
-
-@every_vendor
-def test_a_call_ends_at_its_deadline(api: str) -> None:
+def test_silence_ends_at_its_limit_and_a_call_at_its_deadline(api: str) -> None:
     late: Reply = Delay(FAR_TOO_LONG_SECONDS, Text("late"))
+    cases: list[tuple[Reply, str, str]] = [
+        (Hang(), "idle_timeout_seconds", "for"),
+        (Stall(), "idle_timeout_seconds", "for"),
+        (late, "timeout_seconds", "within"),
+    ]
+    for reply, limit, word in cases:
 
-    def asked_in(seconds: float) -> int:
-        with StandInServer([late]) as server, pytest.raises(TimedOut, match=f"within {seconds:g} s"):
-            ask(agent_for(api, server), timeout_seconds=seconds)
-        return server.count()
+        def asked_in(seconds: float, reply: Reply = reply, limit: str = limit, word: str = word) -> int:
+            with StandInServer([reply]) as server, pytest.raises(TimedOut, match=f"{word} {seconds:g} s"):
+                ask(agent_for(api, server), events=[], **{limit: seconds})
+            return server.count()
 
-    assert with_enough_time(asked_in, ready=bool, seconds=LIMITS_SECONDS) == 1
-
-
-@every_vendor
-def test_a_cancellation_is_raised_as_it_came_and_closes_the_connection(api: str) -> None:
-    async def cancelled(server: StandInServer) -> None:
-        task = asyncio.create_task(agent_for(api, server).run(request(), list[AgentEvent]().append))
-        assert await asyncio.to_thread(server.wait_for, 1, timeout_seconds=60)
-        task.cancel("enough")
-        with pytest.raises(asyncio.CancelledError, match="enough"):
-            await task
-        for _ in range(600):
-            if not server.open_requests:
-                return
-            await asyncio.sleep(0.05)
-        pytest.fail("the request is still open")
-
-    with StandInServer([Hang()]) as server:
-        asyncio.run(cancelled(server))
-
-
-@every_vendor
-def test_a_prompt_of_two_megabytes_is_sent_whole(api: str) -> None:
-    prompt = "0123456789abcdef" * (128 * 1024)
-    with StandInServer() as server:
-        ask(agent_for(api, server), prompt=prompt)
-        assert server.requests[0].mentions(prompt)
-
-
-@every_vendor
-def test_many_calls_at_once_share_one_loop(api: str) -> None:
-    async def asked(agent: ApiAgent) -> list[AgentResult]:
-        return list(await asyncio.gather(*(agent.run(request(str(at)), list[AgentEvent]().append) for at in range(8))))
-
-    with StandInServer([Text("hello")]) as server:
-        assert [result.output for result in asyncio.run(asked(agent_for(api, server)))] == ["hello"] * 8
+        assert with_enough_time(asked_in, ready=bool, seconds=LIMITS_SECONDS) == 1
 
 
 @pytest.mark.parametrize("api", ["chat", "anthropic"])
@@ -346,41 +248,33 @@ def test_the_certificates_that_are_trusted_are_read_once_for_all_calls(
     assert len(read) <= 1
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [
+def test_a_missing_key_is_named() -> None:
+    for model, name in (
         ("anthropic:claude", "ANTHROPIC_API_KEY"),
         ("openai:gpt", "OPENAI_API_KEY"),
         ("google:gemini", "GEMINI_API_KEY or GOOGLE_API_KEY"),
-    ],
-)
-def test_a_missing_key_is_named(model: str, name: str) -> None:
-    agent = ApiAgent(model, environment={})
-    with pytest.raises(NotLoggedIn) as caught:
-        ask(agent)
-    assert name in caught.value.hint
-    availability = asyncio.run(agent.check())
-    assert (availability.found, availability.logged_in, availability.usable) == (True, False, False)
-    assert name in availability.how_to_fix
+    ):
+        agent = ApiAgent(model, environment={})
+        with pytest.raises(NotLoggedIn) as caught:
+            ask(agent)
+        assert name in caught.value.hint
+        availability = asyncio.run(agent.check())
+        assert (availability.found, availability.logged_in, availability.usable) == (True, False, False)
+        assert name in availability.how_to_fix
 
 
-@pytest.mark.parametrize("model", [None, "", "claude", "mistral:large", "anthropic:"])
-def test_a_model_that_is_missing_or_without_a_known_provider_is_a_wrong_request(model: str | None) -> None:
-    agent = ApiAgent(model, environment=KEYS)
-    with pytest.raises(InvalidRequest) as caught:
-        ask(agent)
-    assert "api_model" in caught.value.hint
-    assert "give model" in caught.value.hint
-    found = asyncio.run(agent.check())
-    assert "api_model" in found.how_to_fix
-    assert (found.found, found.lacks_model, found.usable) == (True, True, False)
-
-
-def test_a_working_directory_that_is_not_there_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
-    with StandInServer() as server:
-        with pytest.raises(InvalidRequest, match="does not exist"):
-            ask(agent_for("chat", server), working_dir=tmp_path / "missing")
-        assert server.count() == 0
+def test_a_model_or_an_address_that_is_missing_or_unknown_is_a_wrong_request() -> None:
+    for model in (None, "", "claude", "mistral:large", "anthropic:"):
+        agent = ApiAgent(model, environment=KEYS)
+        with pytest.raises(InvalidRequest) as caught:
+            ask(agent)
+        assert "api_model" in caught.value.hint
+        assert "give model" in caught.value.hint
+        found = asyncio.run(agent.check())
+        assert "api_model" in found.how_to_fix
+        assert (found.found, found.lacks_model, found.usable) == (True, True, False)
+    with pytest.raises(InvalidRequest, match="a request that the service rejected"):
+        ask(ApiAgent("local", base_url="nowhere", environment={}))
 
 
 def test_the_check_tells_version_key_and_model_and_asks_nobody() -> None:
@@ -398,7 +292,7 @@ def test_without_its_packages_the_agent_says_how_to_install_them(tmp_path: Path)
     script = """
 import asyncio, sys
 from pathlib import Path
-from codeloupe.agents.api import ApiAgent
+from codeloupe.agents.api.agent import ApiAgent
 from codeloupe.errors import NotInstalled
 from codeloupe.model.agent import AgentRequest
 assert "pydantic_ai" not in sys.modules and "httpx2" not in sys.modules

@@ -11,7 +11,7 @@ from codeloupe.agents.calls.budget import RunBudget, Spent
 from codeloupe.errors import BudgetExhausted, Crashed, NotInstalled
 from codeloupe.model.agent import AgentResult, TokenUsage
 from tests.unit.agents.call_samples import rate_limited, request, result
-from tests.unit.agents.virtual_time import run_virtually, virtual_clock
+from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtually
 
 
 def budget(**limits: Any) -> RunBudget:
@@ -40,15 +40,13 @@ def cost(usd: float | None, tokens: int = 0) -> AgentResult:
     return result(total_cost_usd=usd, usage=TokenUsage(input_tokens=tokens))
 
 
-def test_without_limits_everything_may_be_spent_and_is_counted() -> None:
-    async def run() -> RunBudget:
-        limits = budget()
-        await asyncio.gather(*(spend(limits, cost(2.0, 10)) for _ in range(20)))
-        limits.check(agent="scripted")
-        assert virtual_clock() == 1.0
-        return limits
-
-    assert run_virtually(run()).spent == Spent(usd=40.0, tokens=200, requests=20)
+@virtually
+async def test_without_limits_everything_may_be_spent_and_is_counted() -> None:
+    limits = budget()
+    await asyncio.gather(*(spend(limits, cost(2.0, 10)) for _ in range(20)))
+    limits.check(agent="scripted")
+    assert virtual_clock() == 1.0
+    assert limits.spent == Spent(usd=40.0, tokens=200, requests=20)
 
 
 @pytest.mark.parametrize(
@@ -60,57 +58,46 @@ def test_without_limits_everything_may_be_spent_and_is_counted() -> None:
         ({"deadline": 1.0}, cost(0.1), "the time of the run ended 0 s ago"),
     ],
 )
-def test_a_limit_that_is_reached_is_named_with_what_was_spent(
+@virtually
+async def test_a_limit_that_is_reached_is_named_with_what_was_spent(
     limits: dict[str, Any], outcome: AgentResult, words: str
 ) -> None:
-    async def run() -> str:
-        spent = budget(**limits)
+    spent = budget(**limits)
+    await spend(spent, outcome)
+    with pytest.raises(BudgetExhausted):
         await spend(spent, outcome)
-        with pytest.raises(BudgetExhausted):
-            await spend(spent, outcome)
-        return exhausted(spent)
-
-    assert words in run_virtually(run())
+    assert words in exhausted(spent)
 
 
 class TestConcurrency:
-    def test_running_requests_count(self) -> None:
-        async def run() -> list[Any]:
-            limits = budget(max_requests=3)
-            return await asyncio.gather(*(spend(limits, cost(0.0)) for _ in range(5)), return_exceptions=True)
-
-        ended = run_virtually(run())
+    @virtually
+    async def test_running_requests_count(self) -> None:
+        limits = budget(max_requests=3)
+        ended = await asyncio.gather(*(spend(limits, cost(0.0)) for _ in range(5)), return_exceptions=True)
         assert [isinstance(end, BudgetExhausted) for end in ended] == [False, False, False, True, True]
 
-    def test_calls_at_the_same_time_do_not_overshoot_together(self) -> None:
-        async def run() -> RunBudget:
-            limits = budget(max_usd=1.0)
-            await spend(limits, cost(0.3))
-            await asyncio.gather(*(spend(limits, cost(0.3)) for _ in range(10)), return_exceptions=True)
-            return limits
-
-        spent = run_virtually(run()).spent
-        # 0.3, then two beside each other, then one alone that passes the limit.
+    @virtually
+    async def test_calls_at_the_same_time_do_not_overshoot_together(self) -> None:
+        limits = budget(max_usd=1.0)
+        await spend(limits, cost(0.3))
+        await asyncio.gather(*(spend(limits, cost(0.3)) for _ in range(10)), return_exceptions=True)
+        spent = limits.spent
         assert spent.requests == 4
         assert spent.usd == pytest.approx(1.2)
 
-    def test_one_that_does_not_fit_beside_the_others_waits_for_them(self) -> None:
-        async def run() -> list[float]:
-            limits = budget(max_usd=1.0)
-            await spend(limits, cost(0.3, 100_000), seconds=0.0)
-            cheaper = (spend(limits, cost(0.01, 100_000)) for _ in range(2))
-            return list(await asyncio.gather(*cheaper))
-
-        assert run_virtually(run()) == [0.0, 1.0]
+    @virtually
+    async def test_one_that_does_not_fit_beside_the_others_waits_for_them(self) -> None:
+        limits = budget(max_usd=1.0)
+        await spend(limits, cost(0.3, 100_000), seconds=0.0)
+        cheaper = (spend(limits, cost(0.01, 100_000)) for _ in range(2))
+        assert list(await asyncio.gather(*cheaper)) == [0.0, 1.0]
 
     @pytest.mark.defect("V2")
     @pytest.mark.parametrize("most", [0.03, 0.4, 100.0])
-    def test_before_any_cost_is_known_there_is_one_call_whatever_it_may_cost(self, most: float) -> None:
-        async def run() -> list[float]:
-            limits = budget(max_usd=most)
-            return list(await asyncio.gather(*(spend(limits, cost(0.01, 1_000)) for _ in range(2))))
-
-        assert run_virtually(run()) == [0.0, 1.0]
+    @virtually
+    async def test_before_any_cost_is_known_there_is_one_call_whatever_it_may_cost(self, most: float) -> None:
+        limits = budget(max_usd=most)
+        assert list(await asyncio.gather(*(spend(limits, cost(0.01, 1_000)) for _ in range(2)))) == [0.0, 1.0]
 
     @pytest.mark.defect("V2")
     def test_whatever_calls_cost_and_in_whatever_order_only_the_last_one_passes_a_limit(self) -> None:
@@ -131,31 +118,25 @@ class TestConcurrency:
         assert wrong == []
 
     @pytest.mark.defect("V2")
-    def test_costs_without_tokens_that_grow_do_not_overshoot_together(self) -> None:
-        async def run() -> RunBudget:
-            limits = budget(max_usd=1.0)
-            costs = (*[0.01] * 20, *[0.3] * 20)
-            await asyncio.gather(*(spend(limits, cost(usd)) for usd in costs), return_exceptions=True)
-            return limits
-
-        assert run_virtually(run()).spent.usd < 1.31
+    @virtually
+    async def test_costs_without_tokens_that_grow_do_not_overshoot_together(self) -> None:
+        limits = budget(max_usd=1.0)
+        costs = (*[0.01] * 20, *[0.3] * 20)
+        await asyncio.gather(*(spend(limits, cost(usd)) for usd in costs), return_exceptions=True)
+        assert limits.spent.usd < 1.31
 
     @pytest.mark.defect("V2")
-    def test_far_from_its_limit_a_budget_holds_nobody_up(self) -> None:
-        async def run() -> set[float]:
-            limits = budget(max_usd=20.0, max_tokens=2_000_000)
-            await spend(limits, cost(0.05, 9_000), seconds=0.0)
-            return set(await asyncio.gather(*(spend(limits, cost(0.05, 9_000)) for _ in range(10))))
+    @virtually
+    async def test_far_from_its_limit_a_budget_holds_nobody_up(self) -> None:
+        limits = budget(max_usd=20.0, max_tokens=2_000_000)
+        await spend(limits, cost(0.05, 9_000), seconds=0.0)
+        assert set(await asyncio.gather(*(spend(limits, cost(0.05, 9_000)) for _ in range(10)))) == {0.0}
 
-        assert run_virtually(run()) == {0.0}
-
-    def test_what_a_call_may_cost_bounds_what_is_kept_for_it(self) -> None:
-        async def run() -> list[float]:
-            limits = budget(max_usd=0.4)
-            calls = (spend(limits, cost(0.1), max_budget_usd=0.1) for _ in range(3))
-            return list(await asyncio.gather(*calls))
-
-        assert run_virtually(run()) == [0.0, 0.0, 0.0]
+    @virtually
+    async def test_what_a_call_may_cost_bounds_what_is_kept_for_it(self) -> None:
+        limits = budget(max_usd=0.4)
+        calls = (spend(limits, cost(0.1), max_budget_usd=0.1) for _ in range(3))
+        assert list(await asyncio.gather(*calls)) == [0.0, 0.0, 0.0]
 
     def test_tokens_are_kept_for_the_whole_prompt_and_a_long_answer(self) -> None:
         async def run(**fields: Any) -> list[float]:
@@ -170,74 +151,63 @@ class TestConcurrency:
         ):
             assert run_virtually(run(**long)) == [0.0, 1.0, 2.0]
 
-    def test_a_request_must_fit_into_the_wider_budget_too_and_counts_in_both(self) -> None:
-        async def run() -> tuple[RunBudget, RunBudget, list[Any]]:
-            wide = budget(max_requests=3)
-            narrow = budget(max_requests=2, within=wide)
-            await spend(wide, cost(0.1))
-            calls = [spend(narrow, cost(0.1)) for _ in range(3)]
-            ended = await asyncio.gather(*calls, return_exceptions=True)
-            return wide, narrow, ended
-
-        wide, narrow, ended = run_virtually(run())
+    @virtually
+    async def test_a_request_must_fit_into_the_wider_budget_too_and_counts_in_both(self) -> None:
+        wide = budget(max_requests=3)
+        narrow = budget(max_requests=2, within=wide)
+        await spend(wide, cost(0.1))
+        calls = [spend(narrow, cost(0.1)) for _ in range(3)]
+        ended = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(end, BudgetExhausted) for end in ended] == [False, False, True]
         assert (wide.spent.requests, narrow.spent.requests) == (3, 2)
 
-    def test_what_the_wider_budget_refuses_is_not_spent_in_the_narrow_one(self) -> None:
-        async def run() -> RunBudget:
-            wide = budget(max_requests=1)
-            narrow, other = budget(within=wide), budget(within=wide)
-            await asyncio.gather(spend(narrow, cost(0.1)), spend(other, cost(0.1)), return_exceptions=True)
-            return other
-
-        assert run_virtually(run()).spent == Spent()
+    @virtually
+    async def test_what_the_wider_budget_refuses_is_not_spent_in_the_narrow_one(self) -> None:
+        wide = budget(max_requests=1)
+        narrow, other = budget(within=wide), budget(within=wide)
+        await asyncio.gather(spend(narrow, cost(0.1)), spend(other, cost(0.1)), return_exceptions=True)
+        assert other.spent == Spent()
 
     def test_what_was_spent_before_counts(self) -> None:
         assert "2 of 2 requests" in exhausted(budget(max_requests=2, spent=Spent(requests=2)))
 
-    def test_all_that_wait_learn_that_the_budget_is_used_up(self) -> None:
-        async def run() -> list[Any]:
-            limits = budget(max_usd=0.2)
-            return await asyncio.gather(*(spend(limits, cost(0.3)) for _ in range(6)), return_exceptions=True)
+    @virtually
+    async def test_all_that_wait_learn_that_the_budget_is_used_up(self) -> None:
+        limits = budget(max_usd=0.2)
+        assert [
+            isinstance(end, BudgetExhausted)
+            for end in (await asyncio.gather(*(spend(limits, cost(0.3)) for _ in range(6)), return_exceptions=True))
+        ] == [False, *[True] * 5]
 
-        assert [isinstance(end, BudgetExhausted) for end in run_virtually(run())] == [False, *[True] * 5]
-
-    def test_a_cancelled_waiter_keeps_nobody_waiting(self) -> None:
-        async def run() -> RunBudget:
-            limits = budget(max_usd=0.4)
-            tasks = [asyncio.create_task(spend(limits, cost(0.1))) for _ in range(3)]
-            await asyncio.sleep(0.5)
-            tasks[1].cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            return limits
-
-        assert run_virtually(run()).spent.requests == 2
+    @virtually
+    async def test_a_cancelled_waiter_keeps_nobody_waiting(self) -> None:
+        limits = budget(max_usd=0.4)
+        tasks = [asyncio.create_task(spend(limits, cost(0.1))) for _ in range(3)]
+        await asyncio.sleep(0.5)
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert limits.spent.requests == 2
 
 
 class TestWhatIsNotToldOrFails:
-    def test_an_unknown_cost_is_counted_as_unknown_and_told(self) -> None:
-        async def run() -> tuple[Spent, str]:
-            limits = budget(max_requests=2)
-            await spend(limits, cost(None))
-            await spend(limits, cost(math.nan))
-            return limits.spent, exhausted(limits)
-
-        spent, words = run_virtually(run())
+    @virtually
+    async def test_an_unknown_cost_is_counted_as_unknown_and_told(self) -> None:
+        limits = budget(max_requests=2)
+        await spend(limits, cost(None))
+        await spend(limits, cost(math.nan))
+        spent, words = (limits.spent, exhausted(limits))
         assert spent == Spent(requests=2, unknown_costs=2)
         assert "2 more requests did not report their cost" in words
 
-    def test_a_failure_that_cost_money_counts(self) -> None:
+    @virtually
+    async def test_a_failure_that_cost_money_counts(self) -> None:
         error = Crashed("it crashed", agent="scripted")
         error.cost_usd, error.usage = 0.7, TokenUsage(input_tokens=5, output_tokens=6)
-
-        async def run() -> Spent:
-            limits = budget(max_usd=0.5)
-            with pytest.raises(Crashed):
-                await spend(limits, error)
-            assert "$0.7000 of $0.5000" in exhausted(limits)
-            return limits.spent
-
-        assert run_virtually(run()) == Spent(usd=0.7, tokens=11, requests=1)
+        limits = budget(max_usd=0.5)
+        with pytest.raises(Crashed):
+            await spend(limits, error)
+        assert "$0.7000 of $0.5000" in exhausted(limits)
+        assert limits.spent == Spent(usd=0.7, tokens=11, requests=1)
 
     @pytest.mark.parametrize(
         ("error", "spent"),
@@ -247,40 +217,32 @@ class TestWhatIsNotToldOrFails:
             (Crashed("it crashed", agent="scripted"), Spent(requests=1, unknown_costs=1)),
         ],
     )
-    def test_a_failure_counts_for_what_it_can_have_cost(self, error: Exception, spent: Spent) -> None:
-        async def run() -> Spent:
-            limits = budget()
-            with pytest.raises(type(error)):
-                await spend(limits, error)
-            return limits.spent
+    @virtually
+    async def test_a_failure_counts_for_what_it_can_have_cost(self, error: Exception, spent: Spent) -> None:
+        limits = budget()
+        with pytest.raises(type(error)):
+            await spend(limits, error)
+        assert limits.spent == spent
 
-        assert run_virtually(run()) == spent
+    @virtually
+    async def test_a_refusal_tells_nothing_about_the_price(self) -> None:
+        limits = budget(max_usd=0.4)
+        with pytest.raises(type(rate_limited())):
+            await spend(limits, rate_limited(), seconds=0.0)
+        assert list(await asyncio.gather(*(spend(limits, cost(0.1)) for _ in range(2)))) == [0.0, 1.0]
 
-    def test_a_refusal_tells_nothing_about_the_price(self) -> None:
-        async def run() -> list[float]:
-            limits = budget(max_usd=0.4)
-            with pytest.raises(type(rate_limited())):
-                await spend(limits, rate_limited(), seconds=0.0)
-            return list(await asyncio.gather(*(spend(limits, cost(0.1)) for _ in range(2))))
+    @virtually
+    async def test_a_free_model_needs_no_room(self) -> None:
+        limits = budget(max_usd=0.4)
+        await spend(limits, cost(0.0, 50), seconds=0.0)
+        assert set(await asyncio.gather(*(spend(limits, cost(0.0, 50)) for _ in range(9)))) == {0.0}
 
-        assert run_virtually(run()) == [0.0, 1.0]
-
-    def test_a_free_model_needs_no_room(self) -> None:
-        async def run() -> list[float]:
-            limits = budget(max_usd=0.4)
-            await spend(limits, cost(0.0, 50), seconds=0.0)
-            return list(await asyncio.gather(*(spend(limits, cost(0.0, 50)) for _ in range(9))))
-
-        assert set(run_virtually(run())) == {0.0}
-
-    def test_a_cancelled_request_counts_with_unknown_cost_and_keeps_no_room(self) -> None:
-        async def run() -> Spent:
-            limits = budget(max_usd=0.4)
-            task = asyncio.create_task(spend(limits, cost(0.1)))
-            await asyncio.sleep(0.5)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            assert await spend(limits, cost(0.1)) == 0.5
-            return limits.spent
-
-        assert run_virtually(run()) == Spent(usd=0.1, requests=2, unknown_costs=1)
+    @virtually
+    async def test_a_cancelled_request_counts_with_unknown_cost_and_keeps_no_room(self) -> None:
+        limits = budget(max_usd=0.4)
+        task = asyncio.create_task(spend(limits, cost(0.1)))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await spend(limits, cost(0.1)) == 0.5
+        assert limits.spent == Spent(usd=0.1, requests=2, unknown_costs=1)

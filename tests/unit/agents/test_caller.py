@@ -24,13 +24,16 @@ from codeloupe.errors import (
     RateLimited,
     TimedOut,
 )
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
-from codeloupe.model.agent_events import (
+from codeloupe.model.agent import (
     AgentEvent,
     AgentFinished,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
     AgentStarted,
     AttemptFailed,
     AttemptStarted,
+    PermissionMode,
     TokensSpent,
     TurnTaken,
 )
@@ -39,7 +42,7 @@ from codeloupe.testing.agent import AgentStep, ScriptedAgent
 from codeloupe.testing.replies import Delay, Hang, Json, Text
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon
 from tests.unit.agents.call_samples import made_up_token, overloaded, rate_limited, request, result
-from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
+from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing, virtually
 
 TOKEN = made_up_token()
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"line": {"type": "integer"}}, "required": ["line"]}
@@ -140,34 +143,31 @@ class TestAttempts:
         assert [asked.timeout_seconds for asked in agent.requests] == [60.0, 56.0]
 
     @pytest.mark.requirement("R8")
-    def test_the_timeout_covers_all_attempts(self) -> None:
-        async def run() -> float:
-            agent = ScriptedAgent([Delay(7.0, overloaded()), Hang()])
-            with pytest.raises(TimedOut) as caught:
-                await call(agent, request(timeout_seconds=20.0))
-            assert caught.value.attempts == 2
-            assert agent.running == 0
-            return virtual_clock()
+    @virtually
+    async def test_the_timeout_covers_all_attempts(self) -> None:
+        agent = ScriptedAgent([Delay(7.0, overloaded()), Hang()])
+        with pytest.raises(TimedOut) as caught:
+            await call(agent, request(timeout_seconds=20.0))
+        assert caught.value.attempts == 2
+        assert agent.running == 0
+        assert virtual_clock() == pytest.approx(20.0)
 
-        assert run_virtually(run()) == pytest.approx(20.0)
+    @virtually
+    async def test_an_agent_that_does_not_keep_its_time_is_ended(self) -> None:
+        with pytest.raises(TimedOut) as caught:
+            await call(Deaf(), request(timeout_seconds=20.0))
+        assert virtual_clock() == pytest.approx(35.0)
+        assert "did not end by itself in 20 s" in caught.value.message
 
-    def test_an_agent_that_does_not_keep_its_time_is_ended(self) -> None:
-        async def run() -> TimedOut:
-            with pytest.raises(TimedOut) as caught:
-                await call(Deaf(), request(timeout_seconds=20.0))
-            assert virtual_clock() == pytest.approx(35.0)
-            return caught.value
-
-        assert "did not end by itself in 20 s" in run_virtually(run()).message
-
-    def test_the_time_begins_with_the_place_and_not_with_the_queue(self) -> None:
-        async def run() -> list[AgentResult]:
-            agent = ScriptedAgent([Delay(10.0, Text("hello"))])
-            by = caller(CallerOptions(concurrency=1))
-            asked = [request(f"say {number}", timeout_seconds=15.0) for number in range(5)]
-            return [answer for answer, _ in await asyncio.gather(*(call(agent, one, by=by) for one in asked))]
-
-        assert [answer.output for answer in run_virtually(run())] == ["hello"] * 5
+    @virtually
+    async def test_the_time_begins_with_the_place_and_not_with_the_queue(self) -> None:
+        agent = ScriptedAgent([Delay(10.0, Text("hello"))])
+        by = caller(CallerOptions(concurrency=1))
+        asked = [request(f"say {number}", timeout_seconds=15.0) for number in range(5)]
+        assert [
+            answer.output
+            for answer in [answer for answer, _ in await asyncio.gather(*(call(agent, one, by=by) for one in asked))]
+        ] == ["hello"] * 5
 
     @pytest.mark.requirement("R10")
     def test_what_no_agent_should_raise_becomes_one_of_the_family_with_its_cause(self) -> None:
@@ -186,25 +186,24 @@ class TestAttempts:
 
 
 class TestAnswers:
-    def test_an_answer_that_does_not_count_is_spent_once_and_its_error_tells_the_price(self) -> None:
-        async def run() -> OutputInvalid:
-            budget = RunBudget(clock=virtual_clock)
-            agent = ScriptedAgent([Json({"line": "x"})], cost_usd=0.25)
-            with pytest.raises(OutputInvalid) as caught:
-                await call(agent, request(output_schema=SCHEMA), by=caller(budget=budget))
-            assert (budget.spent.usd, budget.spent.requests, budget.spent.unknown_costs) == (0.25, 1, 0)
-            return caught.value
-
-        error = run_virtually(run())
+    @virtually
+    async def test_an_answer_that_does_not_count_is_spent_once_and_its_error_tells_the_price(self) -> None:
+        budget = RunBudget(clock=virtual_clock)
+        agent = ScriptedAgent([Json({"line": "x"})], cost_usd=0.25)
+        with pytest.raises(OutputInvalid) as caught:
+            await call(agent, request(output_schema=SCHEMA), by=caller(budget=budget))
+        assert (budget.spent.usd, budget.spent.requests, budget.spent.unknown_costs) == (0.25, 1, 0)
+        error = caught.value
         assert (error.output, error.cost_usd, error.usage.input_tokens) == ('{"line": "x"}', 0.25, 100)
 
     @pytest.mark.requirement("R12")
-    @pytest.mark.parametrize("output", ["", " \n"])
-    def test_an_empty_answer_is_an_error_in_words_that_keeps_the_raw_output(self, output: str) -> None:
-        error = failure(Returning(result(output, raw_output="raw", session_id="s1")))
-        assert isinstance(error, OutputInvalid)
-        assert error.message == "the answer of scripted is empty"
-        assert (error.raw_output, error.session_id) == ("raw", "s1")
+    def test_an_empty_answer_is_an_error_in_words_that_keeps_the_raw_output(self, subtests: pytest.Subtests) -> None:
+        for output in ["", " \n"]:
+            with subtests.test(str(output)[:80]):
+                error = failure(Returning(result(output, raw_output="raw", session_id="s1")))
+                assert isinstance(error, OutputInvalid)
+                assert error.message == "the answer of scripted is empty"
+                assert (error.raw_output, error.session_id) == ("raw", "s1")
 
     def test_a_structured_answer_is_checked_by_us(self) -> None:
         assert answered(ScriptedAgent([Json({"line": 3})]), request(output_schema=SCHEMA)).structured == {"line": 3}
@@ -212,17 +211,14 @@ class TestAnswers:
         assert isinstance(error, OutputInvalid)
         assert "at $.line" in error.message
 
-    def test_a_violation_is_not_bought_again(self) -> None:
-        agent = ScriptedAgent([Json({"line": "x"})])
-        failure(agent, request(output_schema=SCHEMA))
-        assert len(agent.requests) == 1
-
-    @pytest.mark.parametrize(("has_schema", "notes"), [(False, 0), (True, 1)])
-    def test_an_answer_in_text_is_read_and_noted_where_more_was_promised(self, has_schema: bool, notes: int) -> None:
-        agent = Returning(result('Here: {"line": 4}'), limits=AgentLimits(schema=has_schema))
-        answer = answered(agent, request(output_schema=SCHEMA))
-        assert answer.structured == {"line": 4}
-        assert len(answer.notes) == notes
+    def test_an_answer_in_text_is_read_and_noted_where_more_was_promised(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[bool, int]] = [(False, 0), (True, 1)]
+        for has_schema, notes in rows:
+            with subtests.test(str((has_schema, notes))[:80]):
+                agent = Returning(result('Here: {"line": 4}'), limits=AgentLimits(schema=has_schema))
+                answer = answered(agent, request(output_schema=SCHEMA))
+                assert answer.structured == {"line": 4}
+                assert len(answer.notes) == notes
 
     def test_a_large_answer_is_checked_too(self) -> None:
         answer = answered(Returning(result("x" * 100_000 + '{"line": 4}')), request(output_schema=SCHEMA))
@@ -251,147 +247,114 @@ class TestSecrets:
         assert TOKEN not in repr(answer) + repr(events)
 
     @pytest.mark.requirement("R16")
-    def test_errors_and_what_led_to_them_do_not_hold_them(self) -> None:
+    @virtually
+    async def test_errors_and_what_led_to_them_do_not_hold_them(self) -> None:
         error = Overloaded(f"it said {TOKEN}", agent="scripted", raw_output=f"raw {TOKEN}")
         error.__cause__ = OSError(f"header {TOKEN}")
         events: list[AgentEvent] = []
-
-        async def run() -> CodeloupeError:
-            with pytest.raises(Overloaded) as caught:
-                await caller().call(request(), agent=ScriptedAgent([error]), emit=events.append)
-            return caught.value
-
-        raised = run_virtually(run())
+        with pytest.raises(Overloaded) as caught:
+            await caller().call(request(), agent=ScriptedAgent([error]), emit=events.append)
+        raised = caught.value
         assert TOKEN not in "".join(traceback.format_exception(raised)) + repr(vars(raised)) + repr(events)
         assert raised.message == "it said [redacted]"
 
 
 class TestBudget:
-    def test_nothing_is_asked_when_it_is_used_up(self) -> None:
-        async def run() -> ScriptedAgent:
-            agent = ScriptedAgent([Text("hello")], cost_usd=0.6)
-            by = caller(budget=RunBudget(clock=virtual_clock, max_usd=1.0))
+    @virtually
+    async def test_nothing_is_asked_when_it_is_used_up(self) -> None:
+        agent = ScriptedAgent([Text("hello")], cost_usd=0.6)
+        by = caller(budget=RunBudget(clock=virtual_clock, max_usd=1.0))
+        await call(agent, by=by)
+        await call(agent, by=by)
+        with pytest.raises(BudgetExhausted, match="\\$1.2000 of \\$1.0000"):
             await call(agent, by=by)
-            await call(agent, by=by)
-            with pytest.raises(BudgetExhausted, match="\\$1.2000 of \\$1.0000"):
-                await call(agent, by=by)
-            return agent
+        assert len(agent.requests) == 2
 
-        assert len(run_virtually(run()).requests) == 2
-
-    def test_every_attempt_counts_as_a_request(self) -> None:
-        async def run() -> BudgetExhausted:
-            agent = ScriptedAgent([overloaded()])
-            with pytest.raises(BudgetExhausted) as caught:
-                await call(agent, by=caller(budget=RunBudget(clock=virtual_clock, max_requests=2)))
-            assert len(agent.requests) == 2
-            return caught.value
-
-        error = run_virtually(run())
+    @virtually
+    async def test_every_attempt_counts_as_a_request(self) -> None:
+        agent = ScriptedAgent([overloaded()])
+        with pytest.raises(BudgetExhausted) as caught:
+            await call(agent, by=caller(budget=RunBudget(clock=virtual_clock, max_requests=2)))
+        assert len(agent.requests) == 2
+        error = caught.value
         assert error.attempts == 2
         assert "attempt 1: Overloaded: the service has no room" in error.__notes__
 
-    def test_when_it_is_used_up_nobody_waits_for_a_place_to_learn_it(self) -> None:
-        async def run() -> float:
-            by = caller(CallerOptions(concurrency=1), budget=RunBudget(clock=virtual_clock, max_requests=1))
-            running = asyncio.create_task(call(ScriptedAgent([Delay(100.0, Text("hello"))]), by=by))
-            await asyncio.sleep(1)
-            with pytest.raises(BudgetExhausted) as caught:
-                await call(ScriptedAgent(), by=by)
-            assert caught.value.attempts == 0
-            ended = virtual_clock()
-            await running
-            return ended
+    @virtually
+    async def test_when_it_is_used_up_nobody_waits_for_a_place_to_learn_it(self) -> None:
+        by = caller(CallerOptions(concurrency=1), budget=RunBudget(clock=virtual_clock, max_requests=1))
+        running = asyncio.create_task(call(ScriptedAgent([Delay(100.0, Text("hello"))]), by=by))
+        await asyncio.sleep(1)
+        with pytest.raises(BudgetExhausted) as caught:
+            await call(ScriptedAgent(), by=by)
+        assert caught.value.attempts == 0
+        ended = virtual_clock()
+        await running
+        assert ended == 1
 
-        assert run_virtually(run()) == 1
+    @virtually
+    async def test_waiting_for_a_place_ends_with_the_time_of_the_run(self) -> None:
+        by = caller(budget=RunBudget(clock=virtual_clock, deadline=40.0))
+        with pytest.raises(RateLimited):
+            await call(ScriptedAgent([rate_limited(200)]), by=by)
+        with pytest.raises(BudgetExhausted, match="the time of the run ended"):
+            await call(ScriptedAgent(), by=by)
+        assert virtual_clock() == pytest.approx(40.0)
 
-    def test_waiting_for_a_place_ends_with_the_time_of_the_run(self) -> None:
-        async def run() -> float:
-            by = caller(budget=RunBudget(clock=virtual_clock, deadline=40.0))
-            with pytest.raises(RateLimited):
-                await call(ScriptedAgent([rate_limited(200)]), by=by)
-            with pytest.raises(BudgetExhausted, match="the time of the run ended"):
-                await call(ScriptedAgent(), by=by)
-            return virtual_clock()
+    @virtually
+    async def test_the_time_of_the_run_bounds_each_attempt(self) -> None:
+        agent = ScriptedAgent([Hang()])
+        by = caller(budget=RunBudget(clock=virtual_clock, deadline=40.0))
+        with pytest.raises(TimedOut):
+            await call(agent, by=by)
+        assert virtual_clock() == pytest.approx(40.0)
+        with pytest.raises(BudgetExhausted):
+            await call(agent, by=by)
+        assert [asked.timeout_seconds for asked in list(agent.requests)] == [40.0]
 
-        assert run_virtually(run()) == pytest.approx(40.0)
-
-    def test_the_time_of_the_run_bounds_each_attempt(self) -> None:
-        async def run() -> list[AgentRequest]:
-            agent = ScriptedAgent([Hang()])
-            by = caller(budget=RunBudget(clock=virtual_clock, deadline=40.0))
-            with pytest.raises(TimedOut):
-                await call(agent, by=by)
-            assert virtual_clock() == pytest.approx(40.0)
-            with pytest.raises(BudgetExhausted):
-                await call(agent, by=by)
-            return list(agent.requests)
-
-        assert [asked.timeout_seconds for asked in run_virtually(run())] == [40.0]
-
-    @pytest.mark.parametrize(
-        ("cost", "fields", "words"),
-        [
+    def test_a_limit_that_the_agent_did_not_hold_is_told(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[float | None, dict[str, Any], str]] = [
             (None, {"max_budget_usd": 0.1}, "scripted does not report what it costs"),
             (0.3, {"max_budget_usd": 0.1}, "the call cost $0.3000, more than the $0.1000 that were allowed"),
-        ],
-    )
-    def test_a_limit_that_the_agent_did_not_hold_is_told(
-        self, cost: float | None, fields: dict[str, Any], words: str
-    ) -> None:
-        agent = Returning(result(total_cost_usd=cost), limits=AgentLimits(budget=True))
-        notes = answered(agent, request(**fields)).notes
-        assert any(words in note for note in notes)
+        ]
+        for cost, fields, words in rows:
+            with subtests.test(str((cost, fields, words))[:80]):
+                agent = Returning(result(total_cost_usd=cost), limits=AgentLimits(budget=True))
+                notes = answered(agent, request(**fields)).notes
+                assert any(words in note for note in notes)
 
-    def test_a_cost_that_nobody_tells_is_noted_where_the_run_has_a_limit_of_money(self) -> None:
-        async def run() -> AgentResult:
-            by = caller(budget=RunBudget(clock=virtual_clock, max_usd=5.0))
-            answer, _ = await call(ScriptedAgent([Text("hello")], cost_usd=None), by=by)
-            return answer
-
-        assert run_virtually(run()).notes == ("scripted does not report what it costs, so a budget cannot be enforced",)
+    @virtually
+    async def test_a_cost_that_nobody_tells_is_noted_where_the_run_has_a_limit_of_money(self) -> None:
+        by = caller(budget=RunBudget(clock=virtual_clock, max_usd=5.0))
+        answer, _ = await call(ScriptedAgent([Text("hello")], cost_usd=None), by=by)
+        assert answer.notes == ("scripted does not report what it costs, so a budget cannot be enforced",)
 
 
 class TestPlaces:
-    def test_at_most_so_many_run_at_a_time(self) -> None:
-        async def run() -> ScriptedAgent:
-            agent = ScriptedAgent([Delay(1.0, Text("hello"))])
-            by = caller(CallerOptions(concurrency=3))
-            await asyncio.gather(*(call(agent, request(f"say {number}"), by=by) for number in range(10)))
-            assert virtual_clock() == pytest.approx(4.0)
-            return agent
+    @virtually
+    async def test_a_call_that_waits_to_try_again_holds_no_place(self) -> None:
+        policy = RetryPolicy(first_delay_seconds=50.0)
+        by = caller(CallerOptions(concurrency=1, retry=policy))
+        waiting = asyncio.create_task(call(ScriptedAgent([overloaded(), Text("late")]), by=by))
+        await asyncio.sleep(1)
+        await call(ScriptedAgent([Text("hello")]), by=by)
+        ended = virtual_clock()
+        answer, _ = await waiting
+        assert answer.output == "late"
+        assert ended < 2
 
-        assert run_virtually(run()).max_seen == 3
+    @virtually
+    async def test_fewer_run_when_the_service_had_no_room_and_more_again_when_it_has(self) -> None:
+        seen: list[int] = []
 
-    def test_a_call_that_waits_to_try_again_holds_no_place(self) -> None:
-        async def run() -> float:
-            policy = RetryPolicy(first_delay_seconds=50.0)
-            by = caller(CallerOptions(concurrency=1, retry=policy))
-            waiting = asyncio.create_task(call(ScriptedAgent([overloaded(), Text("late")]), by=by))
-            await asyncio.sleep(1)
-            await call(ScriptedAgent([Text("hello")]), by=by)
-            ended = virtual_clock()
-            answer, _ = await waiting
-            assert answer.output == "late"
-            return ended
+        def answer(_request: AgentRequest) -> Delay[Any]:
+            seen.append(agent.running)
+            return Delay(1.0, Text("hello"))
 
-        assert run_virtually(run()) < 2
-
-    def test_fewer_run_when_the_service_had_no_room_and_more_again_when_it_has(self) -> None:
-        async def run() -> list[int]:
-            seen: list[int] = []
-
-            def answer(_request: AgentRequest) -> Delay[Any]:
-                seen.append(agent.running)
-                return Delay(1.0, Text("hello"))
-
-            no_room: list[AgentStep] = [Delay(0.1, overloaded())] * 8
-            agent = ScriptedAgent([*no_room, answer])
-            by = caller(CallerOptions(concurrency=8))
-            await asyncio.gather(*(call(agent, request(f"say {number}"), by=by) for number in range(100)))
-            return seen
-
-        seen = run_virtually(run())
+        no_room: list[AgentStep] = [Delay(0.1, overloaded())] * 8
+        agent = ScriptedAgent([*no_room, answer])
+        by = caller(CallerOptions(concurrency=8))
+        await asyncio.gather(*(call(agent, request(f"say {number}"), by=by) for number in range(100)))
         assert max(seen[:10]) == 4
         assert 4 < max(seen) <= 8
 
@@ -399,36 +362,24 @@ class TestPlaces:
         ("busy_seconds", "words", "end"),
         [(500.0, "no place for another attempt", 20.0), (18.5, "no time is left for another attempt", 19.5)],
     )
-    def test_one_that_gets_no_place_again_in_time_has_timed_out(
+    @virtually
+    async def test_one_that_gets_no_place_again_in_time_has_timed_out(
         self, busy_seconds: float, words: str, end: float
     ) -> None:
-        async def run() -> TimedOut:
-            by = caller(CallerOptions(concurrency=1))
-            agent = ScriptedAgent([overloaded(), Delay(busy_seconds, Text("hello"))])
-            first = asyncio.create_task(call(agent, request("first", timeout_seconds=20.0), by=by))
-            await asyncio.sleep(0.1)
-            await asyncio.sleep(0.9 - 1e-6)
-            second = asyncio.create_task(call(agent, request("second"), by=by))
-            with pytest.raises(TimedOut) as caught:
-                await first
-            assert virtual_clock() == pytest.approx(end, abs=0.01)
-            assert (await second)[0].output == "hello"
-            return caught.value
-
-        error = run_virtually(run())
+        by = caller(CallerOptions(concurrency=1))
+        agent = ScriptedAgent([overloaded(), Delay(busy_seconds, Text("hello"))])
+        first = asyncio.create_task(call(agent, request("first", timeout_seconds=20.0), by=by))
+        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.9 - 1e-6)
+        second = asyncio.create_task(call(agent, request("second"), by=by))
+        with pytest.raises(TimedOut) as caught:
+            await first
+        assert virtual_clock() == pytest.approx(end, abs=0.01)
+        assert (await second)[0].output == "hello"
+        error = caught.value
         assert words in error.message
         assert error.attempts == 1
         assert "attempt 1: Overloaded: the service has no room" in error.__notes__
-
-    def test_many_calls_cost_little(self) -> None:
-        async def run() -> float:
-            agent = ScriptedAgent([Delay(1.0, Text("hello"))])
-            by = caller(CallerOptions(concurrency=100))
-            await asyncio.gather(*(call(agent, request(f"say {number}"), by=by) for number in range(1000)))
-            assert agent.max_seen == 100
-            return virtual_clock()
-
-        assert run_virtually(run()) == pytest.approx(10.0)
 
 
 class TestCancellation:
@@ -449,23 +400,20 @@ class TestCancellation:
 
     @pytest.mark.requirement("R14")
     @pytest.mark.parametrize("moment", [0.0, 0.5, 1.5, 20.0, 31.5, 32.5, 90.0])
-    def test_a_cancellation_at_any_moment_leaves_nothing_running(self, moment: float) -> None:
-        async def run() -> list[AgentEvent]:
-            agent = ScriptedAgent([Delay(1.0, overloaded()), Delay(29.0, overloaded()), Hang()])
-            by = caller(CallerOptions(concurrency=1))
-            events: list[AgentEvent] = []
-            task = asyncio.create_task(by.call(request(), agent=agent, emit=events.append))
-            await asyncio.sleep(moment)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert virtual_clock() == moment
-            assert agent.running == 0
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-            assert (await call(ScriptedAgent([Text("hello")]), by=by))[0].output == "hello"
-            return events
-
-        events = run_virtually(run())
+    @virtually
+    async def test_a_cancellation_at_any_moment_leaves_nothing_running(self, moment: float) -> None:
+        agent = ScriptedAgent([Delay(1.0, overloaded()), Delay(29.0, overloaded()), Hang()])
+        by = caller(CallerOptions(concurrency=1))
+        events: list[AgentEvent] = []
+        task = asyncio.create_task(by.call(request(), agent=agent, emit=events.append))
+        await asyncio.sleep(moment)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert virtual_clock() == moment
+        assert agent.running == 0
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert (await call(ScriptedAgent([Text("hello")]), by=by))[0].output == "hello"
         if moment:
             assert isinstance(events[-1], AgentFinished)
             assert not events[-1].success
@@ -487,17 +435,15 @@ class TestCancellation:
         ended = asyncio.run(run())
         assert all(isinstance(end, asyncio.CancelledError) for end in ended)
 
-    def test_one_cancelled_call_does_not_touch_the_others(self) -> None:
-        async def run() -> list[Any]:
-            agent = ScriptedAgent([Delay(5.0, Text("hello"))])
-            by = caller(CallerOptions(concurrency=2))
-            tasks = [asyncio.create_task(call(agent, request(f"say {number}"), by=by)) for number in range(4)]
-            await asyncio.sleep(2)
-            tasks[0].cancel()
-            tasks[2].cancel()
-            return await asyncio.gather(*tasks, return_exceptions=True)
-
-        ended = run_virtually(run())
+    @virtually
+    async def test_one_cancelled_call_does_not_touch_the_others(self) -> None:
+        agent = ScriptedAgent([Delay(5.0, Text("hello"))])
+        by = caller(CallerOptions(concurrency=2))
+        tasks = [asyncio.create_task(call(agent, request(f"say {number}"), by=by)) for number in range(4)]
+        await asyncio.sleep(2)
+        tasks[0].cancel()
+        tasks[2].cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
         assert [isinstance(end, asyncio.CancelledError) for end in ended] == [True, False, True, False]
 
 
@@ -536,13 +482,14 @@ class TestChangedFiles:
         assert answer.files_changed == ()
         assert looked == []
 
-    @pytest.mark.parametrize("early", [True, False])
-    def test_when_that_cannot_be_known_the_answer_is_kept_and_says_so(self, early: bool) -> None:
-        by, _ = self.watched(GitFailed("git failed", program="git", exit_code=1), early=early)
-        agent = ScriptedAgent([Text("hello")])
-        answer, _ = run_virtually(call(agent, request(permission_mode=self.WRITING), by=by))
-        assert answer.output == "hello"
-        assert answer.notes == ("which files changed is not known: git failed",)
+    def test_when_that_cannot_be_known_the_answer_is_kept_and_says_so(self, subtests: pytest.Subtests) -> None:
+        for early in [True, False]:
+            with subtests.test(str(early)[:80]):
+                by, _ = self.watched(GitFailed("git failed", program="git", exit_code=1), early=early)
+                agent = ScriptedAgent([Text("hello")])
+                answer, _ = run_virtually(call(agent, request(permission_mode=self.WRITING), by=by))
+                assert answer.output == "hello"
+                assert answer.notes == ("which files changed is not known: git failed",)
 
 
 class TestChains:
@@ -554,21 +501,3 @@ class TestChains:
         assert names.count("AgentStarted") == names.count("AgentFinished") == names.count("FellBack") == 1
         assert isinstance(events[-1], AgentFinished)
         assert (events[-1].agent, events[-1].success) == ("second", True)
-
-    def test_when_all_fail_the_error_tells_of_each(self) -> None:
-        async def run() -> AgentError:
-            agents: list[Agent] = [
-                ScriptedAgent([NotLoggedIn(f"{name} has no login", agent=name)], name=name) for name in ("one", "two")
-            ]
-            with pytest.raises(NotLoggedIn) as caught:
-                await call(agents)
-            return caught.value
-
-        assert run_virtually(run()).message == "two has no login (before it, one has no login)"
-
-    def test_no_agent_at_all_is_refused(self) -> None:
-        async def run() -> None:
-            with pytest.raises(InvalidRequest):
-                await call([])
-
-        run_virtually(run())

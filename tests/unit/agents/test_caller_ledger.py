@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.errors import Crashed, OutputInvalid
-from codeloupe.model.agent import AgentRequest, PermissionMode
-from codeloupe.model.agent_events import AgentEvent, AgentFinished
+from codeloupe.model.agent import AgentEvent, AgentFinished, AgentRequest, PermissionMode
 from codeloupe.model.ports import Agent
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import Asked, SqliteLedger, content_key, is_repeatable
@@ -22,7 +22,6 @@ from codeloupe.testing.replies import Delay, Hang, Json, Text
 from tests.unit.agents.call_samples import made_up_token, overloaded, request, result
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
 
-_Outcome = TypeVar("_Outcome")
 SCHEMA = {"type": "object", "required": ["line"]}
 
 
@@ -52,133 +51,120 @@ class Run:
         return key is not None and self.ledger.is_claimed(key)
 
 
-def in_runs(tmp_path: Path, steps: Callable[[Run, Run], Awaitable[_Outcome]], **options: Any) -> _Outcome:
-    async def opened() -> _Outcome:
-        first, second = (Run(tmp_path / "ledger.db", **options) for _ in range(2))
-        with first.database, second.database:
-            return await steps(first, second)
+def in_runs(**options: Any) -> Callable[[Any], Callable[[Path], None]]:
+    """Run a test in virtual time, with two runs on one ledger, and its folder where the test wants it."""
 
-    return run_virtually(opened())
+    def decorate(test: Any) -> Callable[[Path], None]:
+        def run(tmp_path: Path) -> None:
+            async def opened() -> None:
+                first, second = (Run(tmp_path / "ledger.db", **options) for _ in range(2))
+                with first.database, second.database:
+                    known = {"first": first, "second": second, "tmp_path": tmp_path}
+                    await test(**{name: known[name] for name in inspect.signature(test).parameters})
 
+            run_virtually(opened())
 
-def test_the_second_run_takes_what_the_first_bought(tmp_path: Path) -> None:
-    async def steps(first: Run, second: Run) -> None:
-        agent = ScriptedAgent([Text("hello")], cost_usd=0.2)
-        bought, kept = await first.ask(agent), await second.ask(agent)
-        assert (bought.output, bought.from_ledger) == ("hello", False)
-        assert (kept.output, kept.from_ledger) == ("hello", True)
-        assert (kept.total_cost_usd, kept.original_cost_usd) == (0.0, 0.2)
-        assert len(agent.requests) == 1
-        assert second.budget.spent.requests == 0
-        ended = second.events[-1]
-        assert isinstance(ended, AgentFinished)
-        assert (ended.success, ended.from_ledger, ended.cost_usd) == (True, True, 0.0)
+        run.__name__ = test.__name__
+        return run
 
-    in_runs(tmp_path, steps)
+    return decorate
 
 
-def test_fresh_buys_again_and_keeps_the_new_answer(tmp_path: Path) -> None:
-    async def steps(first: Run, second: Run) -> None:
-        agent = ScriptedAgent([Text("old"), Text("new")])
-        assert (await first.ask(agent)).output == "old"
-        assert (await second.ask(agent)).output == "new"
-        second.caller = AgentCaller(ledger=second.ledger, key_of=key_of, timing=virtual_timing())
-        kept = await second.ask(agent)
-        assert (kept.output, kept.from_ledger) == ("new", True)
+@in_runs()
+async def test_the_second_run_takes_what_the_first_bought(first: Run, second: Run) -> None:
+    agent = ScriptedAgent([Text("hello")], cost_usd=0.2)
+    bought, kept = await first.ask(agent), await second.ask(agent)
+    assert (bought.output, bought.from_ledger) == ("hello", False)
+    assert (kept.output, kept.from_ledger) == ("hello", True)
+    assert (kept.total_cost_usd, kept.original_cost_usd) == (0.0, 0.2)
+    assert len(agent.requests) == 1
+    assert second.budget.spent.requests == 0
+    ended = second.events[-1]
+    assert isinstance(ended, AgentFinished)
+    assert (ended.success, ended.from_ledger, ended.cost_usd) == (True, True, 0.0)
 
-    in_runs(tmp_path, steps, fresh=True)
+
+@in_runs(fresh=True)
+async def test_fresh_buys_again_and_keeps_the_new_answer(first: Run, second: Run) -> None:
+    agent = ScriptedAgent([Text("old"), Text("new")])
+    assert (await first.ask(agent)).output == "old"
+    assert (await second.ask(agent)).output == "new"
+    second.caller = AgentCaller(ledger=second.ledger, key_of=key_of, timing=virtual_timing())
+    kept = await second.ask(agent)
+    assert (kept.output, kept.from_ledger) == ("new", True)
 
 
-def test_the_same_call_of_two_runs_at_a_time_is_bought_once(tmp_path: Path) -> None:
-    async def steps(first: Run, second: Run) -> list[Any]:
-        agent = ScriptedAgent([Delay(500.0, Text("hello"))])
-        calls = [run.ask(agent) for run in (first, first, second, second)]
-        answers = list(await asyncio.gather(*calls))
-        assert len(agent.requests) == 1
-        return answers
-
-    answers = in_runs(tmp_path, steps, lease_seconds=30.0)
+@in_runs(lease_seconds=30.0)
+async def test_the_same_call_of_two_runs_at_a_time_is_bought_once(first: Run, second: Run) -> None:
+    agent = ScriptedAgent([Delay(500.0, Text("hello"))])
+    calls = [run.ask(agent) for run in (first, first, second, second)]
+    answers = list(await asyncio.gather(*calls))
+    assert len(agent.requests) == 1
     assert [answer.output for answer in answers] == ["hello"] * 4
     assert sum(answer.from_ledger for answer in answers) == 3
 
 
-@pytest.mark.parametrize(
-    ("agent", "kind"),
-    [
-        (ScriptedAgent([Crashed("it crashed", agent="scripted")]), Crashed),
-        (ScriptedAgent([Json({"no": "line"})]), OutputInvalid),
-    ],
-)
-def test_a_failed_call_is_not_stored_and_its_claim_is_given_back(
-    tmp_path: Path, agent: ScriptedAgent, kind: type[Exception]
-) -> None:
+@in_runs()
+async def test_a_failed_call_is_not_stored_and_its_claim_is_given_back(first: Run, second: Run) -> None:
     asked = request(output_schema=SCHEMA)
-
-    async def steps(first: Run, second: Run) -> None:
+    cases: list[tuple[Any, type[Exception]]] = [
+        (Crashed("it crashed", agent="scripted"), Crashed),
+        (Json({"no": "line"}), OutputInvalid),
+    ]
+    for step, kind in cases:
         with pytest.raises(kind):
-            await first.ask(agent, asked)
+            await first.ask(ScriptedAgent([step]), asked)
         assert not second.is_claimed(asked)
-        with second.database.reading() as connection:
-            assert connection.execute("SELECT count(*) FROM results").fetchone() == (0,)
-
-    in_runs(tmp_path, steps)
+        assert second.ledger.stats().results == 0
 
 
-def test_what_is_stored_holds_no_secret_and_the_key_is_that_of_what_was_sent(tmp_path: Path) -> None:
+@in_runs()
+async def test_what_is_stored_holds_no_secret_and_the_key_is_that_of_what_was_sent(
+    first: Run, second: Run, tmp_path: Path
+) -> None:
     token, other = made_up_token("a"), made_up_token("b")
-
-    async def steps(first: Run, second: Run) -> None:
-        agent = ScriptedAgent([result(f"it is {token}", raw_output=f"raw {token}")])
-        await first.ask(agent, request(f"look at {token}"))
-        kept = await second.ask(agent, request(f"look at {other}"))
-        assert kept.from_ledger
-        assert kept.output == "it is [redacted]"
-        assert kept.notes == ("secrets were masked in the prompt before it was sent",)
-
-    in_runs(tmp_path, steps)
+    agent = ScriptedAgent([result(f"it is {token}", raw_output=f"raw {token}")])
+    await first.ask(agent, request(f"look at {token}"))
+    kept = await second.ask(agent, request(f"look at {other}"))
+    assert kept.from_ledger
+    assert kept.output == "it is [redacted]"
+    assert kept.notes == ("secrets were masked in the prompt before it was sent",)
     assert not any(token.encode() in file.read_bytes() for file in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("fields", [{"permission_mode": PermissionMode.ACCEPT_EDITS}, {"resume_session": "s1"}])
-def test_a_call_that_must_be_made_each_time_is_neither_stored_nor_claimed(
-    tmp_path: Path, fields: dict[str, Any]
-) -> None:
-    async def steps(first: Run, second: Run) -> None:
+@in_runs()
+async def test_a_call_that_must_be_made_each_time_is_neither_stored_nor_claimed(first: Run, second: Run) -> None:
+    for asked in (request(permission_mode=PermissionMode.ACCEPT_EDITS), request(resume_session="s1")):
         agent = ScriptedAgent([Text("hello")])
-        await first.ask(agent, request(**fields))
-        await second.ask(agent, request(**fields))
+        await first.ask(agent, asked)
+        await second.ask(agent, asked)
         assert len(agent.requests) == 2
-
-    in_runs(tmp_path, steps)
 
 
 @pytest.mark.requirement("R14")
-@pytest.mark.parametrize("moment", [0.5, 3.0, 100.0])
-def test_a_cancellation_gives_the_claim_back(tmp_path: Path, moment: float) -> None:
-    async def steps(first: Run, second: Run) -> None:
+@in_runs(lease_seconds=10.0)
+async def test_a_cancellation_gives_the_claim_back(first: Run, second: Run) -> None:
+    for moment in (0.5, 3.0, 100.0):
+        asked = request(f"wait for {moment}")
         agent = ScriptedAgent([Delay(1.0, overloaded()), Hang()])
-        task = asyncio.create_task(first.ask(agent))
+        task = asyncio.create_task(first.ask(agent, asked))
         await asyncio.sleep(moment)
-        assert second.is_claimed()
+        assert second.is_claimed(asked)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not second.is_claimed()
+        assert not second.is_claimed(asked)
         assert agent.running == 0
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        assert (await second.ask(ScriptedAgent([Text("hello")]))).output == "hello"
-
-    in_runs(tmp_path, steps, lease_seconds=10.0)
+        assert (await second.ask(ScriptedAgent([Text("hello")]), asked)).output == "hello"
 
 
-def test_a_chain_looks_for_each_agent_in_the_ledger(tmp_path: Path) -> None:
-    async def steps(first: Run, second: Run) -> None:
-        crash = Crashed("never asked", agent="codex")
-        missing = ScriptedAgent(name="agent_sdk")
-        answering, silent = ScriptedAgent([Text("hello")], name="codex"), ScriptedAgent([crash], name="codex")
-        await first.ask([answering])
-        kept = await second.ask([silent, missing])
-        assert (kept.output, kept.from_ledger) == ("hello", True)
-        assert silent.requests == missing.requests == ()
-
-    in_runs(tmp_path, steps)
+@in_runs()
+async def test_a_chain_looks_for_each_agent_in_the_ledger(first: Run, second: Run) -> None:
+    crash = Crashed("never asked", agent="codex")
+    missing = ScriptedAgent(name="agent_sdk")
+    answering, silent = ScriptedAgent([Text("hello")], name="codex"), ScriptedAgent([crash], name="codex")
+    await first.ask([answering])
+    kept = await second.ask([silent, missing])
+    assert (kept.output, kept.from_ledger) == ("hello", True)
+    assert silent.requests == missing.requests == ()

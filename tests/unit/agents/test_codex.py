@@ -1,10 +1,9 @@
-"""How the codex program is started and read, with a program of ours in its place."""
+"""How the codex program is started, with a program of ours in its place."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import tomllib
 from pathlib import Path
@@ -12,23 +11,13 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.codex.agent import CodexAgent
-from codeloupe.agents.codex.flags import LIMITS
-from codeloupe.agents.codex.program import find_codex
-from codeloupe.errors import (
-    AgentError,
-    Crashed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    PromptTooLong,
-    TimedOut,
-)
+from codeloupe.agents.calls.program import throw_away_places
+from codeloupe.agents.codex.agent import CodexAgent, skill_files, toml
+from codeloupe.errors import InvalidRequest
 from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode
-from tests.endings import before_its_limit
-from tests.unit.agents.call_samples import ended_in_silence, every_limit_of_silence, request
+from tests.unit.agents.call_samples import request
+from tests.unit.agents.captures import capture, unheard
 from tests.unit.agents.fake_program import FakeProgram, printing
-from tests.unit.agents.program_captures import capture, unheard
 
 KEY = {"OPENAI_API_KEY": "made-up"}
 ANSWER = printing(capture("codex", "answer").stdout)
@@ -43,12 +32,8 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def login(tmp_path: Path) -> dict[str, str]:
-    """An environment without a key, and a home with a login."""
-    folder = tmp_path / "own" / ".codex"
-    folder.mkdir(parents=True)
-    (folder / "auth.json").touch(mode=0o000)
-    return {"HOME": str(tmp_path / "own")}
+def program(tmp_path: Path) -> FakeProgram:
+    return FakeProgram(tmp_path, ANSWER)
 
 
 def run(program: FakeProgram, asked: AgentRequest, source: dict[str, str] | None = None, **more: Any) -> AgentResult:
@@ -69,54 +54,45 @@ def flags_of(program: FakeProgram) -> list[str]:
 @pytest.mark.requirement("R3")
 @pytest.mark.requirement("R4")
 @pytest.mark.requirement("R6")
-def test_a_plain_request_is_started_read_only_and_closed_to_the_repository(tmp_path: Path, work: Path) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
+def test_a_plain_request_is_started_read_only_and_closed_to_the_repository(program: FakeProgram, work: Path) -> None:
     assert run(program, request("Look.", working_dir=work)).output == "hello from the stand-in"
     assert flags_of(program) == ["exec", "--json", "--ignore-rules", "--skip-git-repo-check", "-"]
     settings = settings_of(program)
-    assert settings["sandbox_mode"] == "read-only"
-    assert settings["approval_policy"] == "never"
-    assert settings["project_doc_max_bytes"] == 0
-    assert settings["shell_environment_policy"] == {"inherit": "core"}
-    assert settings["web_search"] == "disabled"
-    assert settings["skills"] == {"include_instructions": False, "bundled": {"enabled": False}}
-    assert settings["analytics"] == {"enabled": False}
+    expected = {
+        "sandbox_mode": "read-only",
+        "approval_policy": "never",
+        "project_doc_max_bytes": 0,
+        "shell_environment_policy": {"inherit": "core"},
+        "web_search": "disabled",
+        "skills": {"include_instructions": False, "bundled": {"enabled": False}},
+        "analytics": {"enabled": False},
+        "model_provider": "codeloupe",
+    }
+    assert {name: settings[name] for name in expected} == expected
     assert set(settings["features"].values()) == {False}
     assert settings["features"].keys() >= {"hooks", "plugins", "apps", "multi_agent", "unbounded_connection_retries"}
-    assert (program.started["cwd"], program.started["stdin"]) == (str(work), "Look.")
-
-
-def test_the_program_retries_nothing_and_asks_the_service_that_was_named(tmp_path: Path, work: Path) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
-    run(program, request(working_dir=work), base_url="http://host.example/v1")
-    settings = settings_of(program)
-    assert settings["model_provider"] == "codeloupe"
+    assert settings["projects"][str(work)] == {"trust_level": "untrusted"}
     provider = settings["model_providers"]["codeloupe"]
-    assert (provider["base_url"], provider["env_key"]) == ("http://host.example/v1", "OPENAI_API_KEY")
     assert (provider["request_max_retries"], provider["stream_max_retries"]) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("source", "address", "key"),
-    [
-        (KEY, "https://api.openai.com/v1", "OPENAI_API_KEY"),
-        ({**KEY, "OPENAI_BASE_URL": "http://own.example"}, "http://own.example", "OPENAI_API_KEY"),
-        ({**KEY, "CODEX_API_KEY": "made-up-too"}, "https://api.openai.com/v1", "CODEX_API_KEY"),
-    ],
-)
-def test_key_and_address_come_from_the_environment(
-    tmp_path: Path, work: Path, source: dict[str, str], address: str, key: str
-) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
-    run(program, request(working_dir=work), source)
-    provider = settings_of(program)["model_providers"]["codeloupe"]
-    assert (provider["base_url"], provider["env_key"]) == (address, key)
+def test_key_and_address_come_from_the_environment_and_the_settings(program: FakeProgram, work: Path) -> None:
+    own = "https://api.openai.com/v1"
+    cases: list[tuple[dict[str, str], dict[str, str], str, str]] = [
+        (KEY, {}, own, "OPENAI_API_KEY"),
+        ({**KEY, "OPENAI_BASE_URL": "http://own.example"}, {}, "http://own.example", "OPENAI_API_KEY"),
+        ({**KEY, "CODEX_API_KEY": "made-up-too"}, {}, own, "CODEX_API_KEY"),
+        (KEY, {"base_url": "http://host.example/v1"}, "http://host.example/v1", "OPENAI_API_KEY"),
+    ]
+    for source, more, address, key in cases:
+        run(program, request(working_dir=work), source, **more)
+        provider = settings_of(program)["model_providers"]["codeloupe"]
+        assert (provider["base_url"], provider["env_key"]) == (address, key)
 
 
 @pytest.mark.requirement("R5")
 @pytest.mark.requirement("R15")
-def test_every_wish_of_a_request_reaches_the_program(tmp_path: Path, work: Path) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
+def test_everything_in_a_request_reaches_the_program(program: FakeProgram, work: Path) -> None:
     asked = request(
         "Look.",
         working_dir=work,
@@ -139,204 +115,122 @@ def test_every_wish_of_a_request_reaches_the_program(tmp_path: Path, work: Path)
     assert not any("kind" in argument for argument in program.started["argv"]), "arguments are seen by every user"
 
 
-def test_a_schema_that_strict_mode_cannot_say_is_said_in_words(tmp_path: Path, work: Path) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
+def test_a_schema_that_strict_mode_cannot_say_is_said_in_words(program: FakeProgram, work: Path) -> None:
     run(program, request("Look.", working_dir=work, output_schema={"type": "array"}))
     assert not any("schema" in flag for flag in flags_of(program))
     assert program.started["stdin"].startswith("Look.\n\n## Form of the answer")
     assert program.started["stdin"].endswith('{"type": "array"}\n')
 
 
-def test_no_tools_at_all_leave_no_shell(tmp_path: Path, work: Path) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
+def test_no_tools_leave_no_shell_and_a_bypass_has_no_sandbox(program: FakeProgram, work: Path) -> None:
     run(program, request(working_dir=work, tools=()))
     features = settings_of(program)["features"]
     assert (features["shell_tool"], features["unified_exec"]) == (False, False)
-
-
-@pytest.mark.requirement("R16")
-def test_the_program_sees_nothing_of_ours_but_its_key(
-    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DATABASE_PASSWORD", "not-for-others")
-    program = FakeProgram(tmp_path, ANSWER)
-    run(program, request(working_dir=work), {**KEY, "GITHUB_TOKEN": "nor-this", "CODEX_HOME": "/nowhere"})
-    seen = program.started["environment"]
-    assert seen["OPENAI_API_KEY"] == "made-up"
-    assert not {"DATABASE_PASSWORD", "GITHUB_TOKEN"} & seen.keys()
-    assert Path(seen["CODEX_HOME"]).is_relative_to(seen["HOME"])
-    assert not Path(seen["HOME"]).exists(), "the home that was thrown away is still there"
-    assert not any("made-up" in argument for argument in program.started["argv"])
+    run(program, request(working_dir=work, permission_mode=PermissionMode.BYPASS), allow_bypass=True)
+    assert settings_of(program)["sandbox_mode"] == "danger-full-access"
 
 
 def test_without_a_key_the_login_of_the_program_is_used_and_nothing_else_of_its_settings(
-    tmp_path: Path, work: Path, login: dict[str, str]
+    program: FakeProgram, tmp_path: Path, work: Path
 ) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
-    run(program, request("Look.", working_dir=work, append_system_prompt="Be kind."), login)
+    folder = tmp_path / "own" / ".codex"
+    folder.mkdir(parents=True)
+    (folder / "auth.json").touch(mode=0o000)
+    asked = request("Look.", working_dir=work, append_system_prompt="Be kind.")
+    run(program, asked, {"HOME": str(tmp_path / "own")})
     seen, settings = program.started["environment"], settings_of(program)
     assert Path(seen["CODEX_HOME"]).is_relative_to(seen["HOME"])
-    assert seen["HOME"] != login["HOME"]
+    assert seen["HOME"] != str(tmp_path / "own")
+    assert program.started["links"] == {"auth.json": str(folder / "auth.json")}
     assert settings["model_providers"]["codeloupe"]["requires_openai_auth"] is True
     assert "base_url" not in settings["model_providers"]["codeloupe"]
     assert program.started["stdin"] == "Look."
 
 
-@pytest.mark.requirement("R11")
-def test_without_key_and_login_nothing_is_started(tmp_path: Path, work: Path) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
-    with pytest.raises(NotLoggedIn, match="no key") as raised:
-        run(program, request(working_dir=work), {"HOME": str(work), "OPENAI_API_KEY": ""})
-    assert "codex login" in raised.value.hint
-    assert not program.was_started
-
-
-def test_sessions_are_kept_where_the_user_keeps_them(tmp_path: Path, work: Path) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
-    home = tmp_path / "own"
+def test_sessions_are_kept_where_the_user_keeps_them_and_resumed_by_their_name(tmp_path: Path, work: Path) -> None:
+    whole, home = capture("codex", "answer"), tmp_path / "own"
+    own = json.loads(whole.lines[0])["thread_id"]
+    program = FakeProgram(tmp_path, printing(whole.stdout.replace(own, SESSION)))
     run(program, request(working_dir=work), {**KEY, "HOME": str(home)}, keep_sessions=True)
     assert not Path(program.started["environment"]["CODEX_HOME"]).is_relative_to(home)
     assert (home / ".codex").stat().st_mode & 0o077 == 0
     assert [entry.name for entry in (home / ".codex").iterdir()] == ["sessions"]
     assert "--ephemeral" not in flags_of(program)
-
-
-def test_a_session_is_resumed_by_its_name(tmp_path: Path, work: Path) -> None:
-    whole = capture("codex", "answer")
-    own = json.loads(whole.lines[0])["thread_id"]
-    program = FakeProgram(tmp_path, printing(whole.stdout.replace(own, SESSION)))
     run(program, request(working_dir=work, resume_session=SESSION), {**KEY, "CODEX_HOME": str(tmp_path)})
     flags = flags_of(program)
     assert (flags[:2], flags[-2:]) == (["exec", "resume"], [SESSION, "-"])
-    assert "--ephemeral" not in flags
     assert not Path(program.started["environment"]["CODEX_HOME"]).is_relative_to(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["last", "my-session", "01a1e194"])
-def test_a_session_that_is_no_uuid_is_refused_since_a_new_one_would_begin(
-    tmp_path: Path, work: Path, name: str
-) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
-    with pytest.raises(InvalidRequest, match="UUID"):
-        run(program, request(working_dir=work, resume_session=name), {**KEY, "CODEX_HOME": str(tmp_path)})
+def test_a_session_that_is_no_uuid_is_refused_since_a_new_one_would_begin(program: FakeProgram, work: Path) -> None:
+    for name in ("last", "my-session", "01a1e194"):
+        with pytest.raises(InvalidRequest, match="UUID"):
+            run(program, request(working_dir=work, resume_session=name), {**KEY, "CODEX_HOME": str(work)})
     assert not program.was_started
 
 
-def test_bypassing_permissions_is_refused_in_words_before_anything_is_started(tmp_path: Path, work: Path) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
-    with pytest.raises(InvalidRequest, match="could run any command"):
-        run(program, request(working_dir=work, permission_mode=PermissionMode.BYPASS))
-    assert not program.was_started
-
-
-def test_a_bypass_that_is_allowed_is_logged_as_what_it_is(
-    tmp_path: Path, work: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    program = FakeProgram(tmp_path, ANSWER)
-    with caplog.at_level(logging.WARNING):
-        run(program, request(working_dir=work, permission_mode=PermissionMode.BYPASS), allow_bypass=True)
-    assert "without its sandbox" in caplog.text
-    assert settings_of(program)["sandbox_mode"] == "danger-full-access"
-
-
-def test_a_prompt_over_the_limit_is_refused_before_anything_is_started(tmp_path: Path, work: Path) -> None:
-    most = LIMITS.max_prompt_characters
-    assert most == 1_048_576
-    program = FakeProgram(tmp_path, ANSWER)
-    with pytest.raises(PromptTooLong, match="1,048,577 characters"):
-        run(program, request("x" * (most + 1), working_dir=work))
-    with pytest.raises(PromptTooLong, match="takes at most 1,048,576"):
-        run(program, request("x" * most, working_dir=work, output_schema={"type": "array"}))
-    assert not program.was_started
-
-
-@pytest.mark.requirement("R12")
-@pytest.mark.parametrize(
-    ("body", "kind", "words"),
-    [
-        ("sys.exit(3)", Crashed, "exit code 3"),
-        ("", Crashed, "exit code 0"),
-        ("print('plain words'); sys.exit(1)", Crashed, "without a result"),
-        ("os.write(2, b'out of memory'); os.abort()", Crashed, "exit code -6.*out of memory"),
-        ("sys.stderr.write(\"error: unexpected argument '--json' found\"); sys.exit(2)", NotInstalled, "too old"),
-        ("sys.stderr.write(\"env: 'node': No such file or directory\"); sys.exit(127)", NotInstalled, "Node.js"),
-    ],
-)
-def test_a_run_without_a_result_is_never_an_answer(
-    tmp_path: Path, work: Path, body: str, kind: type[AgentError], words: str
-) -> None:
-    with pytest.raises(AgentError, match=words) as raised:
-        run(FakeProgram(tmp_path, body), request(working_dir=work))
-    assert type(raised.value) is kind
-    assert raised.value.hint
-
-
-def test_a_program_that_answers_and_does_not_end_has_answered(tmp_path: Path, work: Path) -> None:
-    program = FakeProgram(tmp_path, f"{ANSWER}\ntime.sleep(60)")
-    answered = before_its_limit(
-        TimedOut, lambda seconds: run(program, request(working_dir=work, timeout_seconds=seconds))
-    )
-    assert answered.output == "hello from the stand-in"
-
-
-@pytest.mark.requirement("R8")
-@every_limit_of_silence
-def test_a_silent_program_is_ended_and_what_it_said_is_kept(tmp_path: Path, work: Path, limit: str, words: str) -> None:
-    first = capture("codex", "answer").lines[0]
-    program = FakeProgram(tmp_path, printing(first, then="time.sleep(60)"))
-    error = ended_in_silence(lambda asked: run(program, asked), work, limit, words)
-    assert error.session_id == json.loads(first)["thread_id"]
-    assert error.raw_output == first
-    assert error.__cause__ is not None
-
-
-@pytest.mark.requirement("R11")
-def test_a_program_that_is_not_there_is_told_with_the_command_that_installs_it(tmp_path: Path, work: Path) -> None:
-    agent = CodexAgent(str(tmp_path / "nowhere"), KEY)
-    with pytest.raises(NotInstalled, match="nowhere") as raised:
-        asyncio.run(agent.run(request(working_dir=work), unheard))
-    assert "npm install" in raised.value.hint
-    availability = asyncio.run(agent.check())
-    assert not availability.usable
-    assert "npm install" in availability.how_to_fix
-
-
-def test_a_file_that_cannot_run_is_told_as_not_installed(tmp_path: Path, work: Path) -> None:
-    broken = tmp_path / "codex"
-    broken.write_bytes(b"\x7fELF nothing")
-    broken.chmod(0o755)
-    with pytest.raises(NotInstalled):
-        asyncio.run(CodexAgent(str(broken), KEY).run(request(working_dir=work), unheard))
-    assert not asyncio.run(CodexAgent(str(broken), KEY).check()).found
-
-
-@pytest.mark.requirement("R11")
-def test_the_check_tells_version_and_login(tmp_path: Path, login: dict[str, str]) -> None:
-    program = FakeProgram(tmp_path, "print('codex-cli 9.8.7')")
-    for source, logged_in in ((KEY, True), (login, True), ({"HOME": "/nowhere"}, False)):
-        found = asyncio.run(CodexAgent(program.path, source).check())
-        assert (found.found, found.version, found.logged_in, found.path) == (True, "9.8.7", logged_in, program.path)
-        assert ("codex login" in found.how_to_fix) is not logged_in
-    assert program.started["environment"]["HTTPS_PROXY"] == "http://127.0.0.1:9"
-    assert "OPENAI_API_KEY" not in program.started["environment"]
-
-
-def test_a_version_that_cannot_be_read_means_not_found(tmp_path: Path) -> None:
-    found = asyncio.run(CodexAgent(FakeProgram(tmp_path, "print('none')").path, KEY).check())
-    assert not found.found
-    assert "does not report its version" in found.how_to_fix
-
-
-def test_the_native_program_beside_the_script_of_npm_is_taken(tmp_path: Path) -> None:
-    script = tmp_path / "node_modules" / "@openai" / "codex" / "bin" / "codex.js"
+def test_the_program_itself_is_started_where_it_lies_beside_its_script(tmp_path: Path) -> None:
+    script = tmp_path / "package" / "bin" / "codex.js"
     script.parent.mkdir(parents=True)
     script.touch(mode=0o755)
     link = tmp_path / "codex"
     link.symlink_to(script)
-    assert find_codex(str(link)) == link
+    agent = CodexAgent(str(link), {})
+    assert agent.find() == link
     native = script.parents[1] / "vendor" / "some-machine" / "bin" / "codex"
     native.parent.mkdir(parents=True)
     native.touch(mode=0o644)
-    assert find_codex(str(link)) == link, "it cannot be executed"
+    assert agent.find() == link, "it cannot be executed"
     native.chmod(0o755)
-    assert find_codex(str(link)) == native
+    assert agent.find() == native
+
+
+class TestSkills:
+    def skill(self, folder: Path, name: str = "SKILL.md") -> Path:
+        folder.mkdir(parents=True)
+        file = folder / name
+        file.write_text("---\nname: x\n---\n")
+        return file
+
+    def arguments(self, folder: Path) -> tuple[str, ...]:
+        with throw_away_places() as places:
+            return CodexAgent(environment=KEY).arguments(request(working_dir=folder), places)
+
+    def test_skills_of_the_directory_and_of_all_above_are_found(self, tmp_path: Path) -> None:
+        self.skill(tmp_path / "skills" / "plain")
+        assert skill_files(tmp_path) == ()
+        files = {
+            self.skill(tmp_path / ".agents" / "skills" / "a"),
+            self.skill(tmp_path / ".codex" / "skills" / "b" / "deep" / "er"),
+            self.skill(tmp_path / "sub" / "dir" / ".agents" / "skills" / "c", "skill.md"),
+        }
+        assert set(skill_files(tmp_path / "sub" / "dir")) == files
+        assert set(skill_files(tmp_path)) < files
+
+    def test_links_are_followed_and_their_ends_found_too(self, tmp_path: Path) -> None:
+        elsewhere = self.skill(tmp_path / "elsewhere" / "s")
+        folder = tmp_path / "work" / ".agents"
+        folder.mkdir(parents=True)
+        (folder / "skills").symlink_to(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere" / "s" / "loop").symlink_to(tmp_path / "elsewhere")
+        assert {elsewhere, folder / "skills" / "s" / "SKILL.md"} <= set(skill_files(tmp_path / "work"))
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / ".agents").write_text("a file")
+        (tmp_path / "other" / ".codex").symlink_to(tmp_path / "nowhere")
+        assert skill_files(tmp_path / "other") == ()
+
+    def test_each_skill_is_turned_off_by_its_path(self, tmp_path: Path) -> None:
+        file = self.skill(tmp_path / ".agents" / "skills" / 'quo"ted')
+        rules = [{"path": str(file), "enabled": False}]
+        assert f"--config=skills.config={toml(rules)}" in self.arguments(tmp_path)
+
+    def test_more_skills_or_directories_than_can_be_turned_off_are_refused(self, tmp_path: Path) -> None:
+        for number in range(4001):
+            (tmp_path / "a" / ".agents" / "skills" / str(number)).mkdir(parents=True)
+        with pytest.raises(InvalidRequest, match=r"more than 4,000 directories") as raised:
+            skill_files(tmp_path / "a")
+        assert ".agents" in raised.value.hint
+        for number in range(900):
+            self.skill(tmp_path / "b" / ".agents" / "skills" / f"{number}{'x' * 100}")
+        with pytest.raises(InvalidRequest, match="there are 900"):
+            self.arguments(tmp_path / "b")

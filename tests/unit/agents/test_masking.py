@@ -6,7 +6,7 @@ import pytest
 
 from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
 from codeloupe.errors import Crashed, OutputInvalid
-from codeloupe.model.agent_events import AgentEvent, AgentStarted, AttemptFailed, TurnTaken
+from codeloupe.model.agent import AgentEvent, AgentStarted, AttemptFailed, TurnTaken
 from tests.unit.agents.call_samples import made_up_token, request, result
 
 TOKEN = made_up_token()
@@ -141,19 +141,18 @@ class TestErrors:
         assert error.__notes__ == ["attempt 1: [redacted]"]
 
     @pytest.mark.requirement("R16")
-    @pytest.mark.parametrize(
-        "cause", [ValueError(f"bad {TOKEN}"), OSError(2, "No such file", f"/x/{TOKEN}"), Stubborn(TOKEN)]
-    )
-    @pytest.mark.parametrize("place", ["__cause__", "__context__"])
-    def test_what_led_to_it_is_masked_too(self, cause: Exception, place: str) -> None:
-        error, between = Crashed("it failed", agent="scripted"), RuntimeError("in between")
-        error.__cause__ = between
-        setattr(between, place, cause)
-        error.__context__ = cause
-        mask_error(error)
-        shown = "".join(traceback.format_exception(error))
-        assert TOKEN not in shown
-        assert "[redacted]" in shown
+    def test_what_led_to_it_is_masked_too(self, subtests: pytest.Subtests) -> None:
+        for place in ["__cause__", "__context__"]:
+            for cause in [ValueError(f"bad {TOKEN}"), OSError(2, "No such file", f"/x/{TOKEN}"), Stubborn(TOKEN)]:
+                with subtests.test(str((cause, place))[:80]):
+                    error, between = Crashed("it failed", agent="scripted"), RuntimeError("in between")
+                    error.__cause__ = between
+                    setattr(between, place, cause)
+                    error.__context__ = cause
+                    mask_error(error)
+                    shown = "".join(traceback.format_exception(error))
+                    assert TOKEN not in shown
+                    assert "[redacted]" in shown
 
     def test_a_cause_that_could_be_masked_keeps_its_kind(self) -> None:
         error = Crashed("it failed", agent="scripted")

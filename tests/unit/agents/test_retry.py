@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 
 import pytest
 
@@ -20,10 +19,9 @@ from codeloupe.errors import (
     Refused,
     TimedOut,
 )
-from codeloupe.model.agent import AgentResult
-from codeloupe.model.agent_events import AgentEvent, AttemptFailed, AttemptStarted
+from codeloupe.model.agent import AgentEvent, AgentResult, AttemptFailed, AttemptStarted
 from tests.unit.agents.call_samples import overloaded, rate_limited, result
-from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
+from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing, virtually
 
 Step = AgentError | AgentResult
 
@@ -80,31 +78,28 @@ def test_a_transient_failure_is_tried_three_times_with_growing_waits() -> None:
 
 
 @pytest.mark.requirement("R13")
-@pytest.mark.parametrize(
-    "kind", [NotLoggedIn, NotInstalled, InvalidRequest, OutputInvalid, PromptTooLong, Refused, TimedOut, Crashed]
-)
-def test_what_would_fail_again_is_tried_once(kind: Callable[..., AgentError]) -> None:
-    error = kind("no", agent="scripted")
-    script = Script(error, result())
-    assert script.failure() is error
-    assert len(script.times) == 1
+def test_what_would_fail_again_is_tried_once(subtests: pytest.Subtests) -> None:
+    for kind in [NotLoggedIn, NotInstalled, InvalidRequest, OutputInvalid, PromptTooLong, Refused, TimedOut, Crashed]:
+        with subtests.test(str(kind)[:80]):
+            error = kind("no", agent="scripted")
+            script = Script(error, result())
+            assert script.failure() is error
+            assert len(script.times) == 1
 
 
 @pytest.mark.requirement("R13")
-def test_a_cancellation_is_not_tried_again() -> None:
+@virtually
+async def test_a_cancellation_is_not_tried_again() -> None:
     times: list[float] = []
 
     async def attempt(_number: int) -> AgentResult:
         times.append(virtual_clock())
         raise asyncio.CancelledError
 
-    async def run() -> None:
-        with pytest.raises(asyncio.CancelledError):
-            await with_retries(
-                attempt, RetryPolicy(), deadline=math.inf, timing=virtual_timing(), emit=print, agent="scripted"
-            )
-
-    run_virtually(run())
+    with pytest.raises(asyncio.CancelledError):
+        await with_retries(
+            attempt, RetryPolicy(), deadline=math.inf, timing=virtual_timing(), emit=print, agent="scripted"
+        )
     assert times == [0.0]
 
 
@@ -151,24 +146,29 @@ class TestRateLimits:
         waits = [later - earlier for earlier, later in zip(script.times, script.times[1:], strict=False)]
         assert waits == [30.0, 60.0, 120.0, 240.0, 300.0, 300.0]
 
-    @pytest.mark.parametrize("asked", [0.0, 2.0, 45.0, 300.0])
-    @pytest.mark.parametrize("chance", [0.0, 0.999])
-    def test_retry_after_is_honoured_and_never_cut_short(self, asked: float, chance: float) -> None:
-        script = Script(rate_limited(asked), result())
-        run_virtually(script.run(chance=chance))
-        assert asked <= script.times[1] <= max(asked * 1.25 + 1, 1.25)
+    def test_retry_after_is_honoured_and_never_cut_short(self, subtests: pytest.Subtests) -> None:
+        for chance in [0.0, 0.999]:
+            for asked in [0.0, 2.0, 45.0, 300.0]:
+                with subtests.test(str((asked, chance))[:80]):
+                    script = Script(rate_limited(asked), result())
+                    run_virtually(script.run(chance=chance))
+                    assert asked <= script.times[1] <= max(asked * 1.25 + 1, 1.25)
 
-    @pytest.mark.parametrize("asked", [0.0, 0.1])
-    def test_a_service_that_asks_for_next_to_no_wait_is_not_asked_again_at_once(self, asked: float) -> None:
-        script = Script(rate_limited(asked), rate_limited(asked), result())
-        run_virtually(script.run(chance=0.5))
-        assert script.times == [0.0, 1.0, 3.0]
+    def test_a_service_that_asks_for_next_to_no_wait_is_not_asked_again_at_once(
+        self, subtests: pytest.Subtests
+    ) -> None:
+        for asked in [0.0, 0.1]:
+            with subtests.test(str(asked)[:80]):
+                script = Script(rate_limited(asked), rate_limited(asked), result())
+                run_virtually(script.run(chance=0.5))
+                assert script.times == [0.0, 1.0, 3.0]
 
-    @pytest.mark.parametrize("nonsense", [-5.0, math.nan, math.inf])
-    def test_a_retry_after_that_makes_no_sense_counts_as_none(self, nonsense: float) -> None:
-        script = Script(rate_limited(nonsense), result())
-        run_virtually(script.run())
-        assert script.times == [0.0, 30.0]
+    def test_a_retry_after_that_makes_no_sense_counts_as_none(self, subtests: pytest.Subtests) -> None:
+        for nonsense in [-5.0, math.nan, math.inf]:
+            with subtests.test(str(nonsense)[:80]):
+                script = Script(rate_limited(nonsense), result())
+                run_virtually(script.run())
+                assert script.times == [0.0, 30.0]
 
     def test_a_long_quota_is_given_up_at_once_and_the_error_tells_when_it_opens(self) -> None:
         script = Script(rate_limited(3600), result())
@@ -204,18 +204,15 @@ class TestDeadline:
 
 
 @pytest.mark.requirement("R14")
-def test_a_cancellation_cuts_the_wait_short() -> None:
+@virtually
+async def test_a_cancellation_cuts_the_wait_short() -> None:
     script = Script(rate_limited(250), result())
-
-    async def run() -> float:
-        task = asyncio.ensure_future(script.run())
-        await asyncio.sleep(3)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return virtual_clock()
-
-    assert run_virtually(run()) == 3.0
+    task = asyncio.ensure_future(script.run())
+    await asyncio.sleep(3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert virtual_clock() == 3.0
     assert script.times == [0.0]
 
 

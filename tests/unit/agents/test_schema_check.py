@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.agents.calls.schema_check import check_output, check_schema
-from codeloupe.agents.calls.schemas import SchemaError
+from codeloupe.agents.calls.schemas import SchemaError, check_output, check_schema
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult, TokenUsage
 from tests.unit.agents.call_samples import result
@@ -32,23 +31,21 @@ def violation(answer: AgentResult, schema: dict[str, Any] | None = None) -> Outp
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
+def test_the_error_tells_what_the_model_said_and_what_it_cost(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"structured": {"findings": [{"line": "é"}]}, "output": "see the value"}, '{"findings": [{"line": "é"}]}'),
         ({"output": "no value at all"}, "no value at all"),
         ({"structured": {"findings": [float("nan")]}, "output": "not a number"}, "not a number"),
-    ],
-    ids=["a value", "a text", "a value that cannot be written"],
-)
-def test_the_error_tells_what_the_model_said_and_what_it_cost(fields: dict[str, Any], said: str) -> None:
-    usage = TokenUsage(input_tokens=7, output_tokens=2)
-    answer = AgentResult(
-        success=True, agent="test", raw_output="a long log", total_cost_usd=0.25, usage=usage, **fields
-    )
-    error = violation(answer)
-    assert (error.output, error.raw_output, error.cut_off) == (said, "a long log", False)
-    assert (error.cost_usd, error.usage) == (0.25, usage)
+    ]
+    for fields, said in rows:
+        with subtests.test(str((fields, said))[:80]):
+            usage = TokenUsage(input_tokens=7, output_tokens=2)
+            answer = AgentResult(
+                success=True, agent="test", raw_output="a long log", total_cost_usd=0.25, usage=usage, **fields
+            )
+            error = violation(answer)
+            assert (error.output, error.raw_output, error.cut_off) == (said, "a long log", False)
+            assert (error.cost_usd, error.usage) == (0.25, usage)
 
 
 @contextmanager
@@ -72,13 +69,13 @@ def listening() -> Iterator[tuple[str, list[bytes]]]:
 
 
 class TestSchemas:
-    @pytest.mark.parametrize("schema", [{}, SCHEMA, MappingProxyType(SCHEMA), {"type": "array", "uniqueItems": True}])
-    def test_a_schema_is_accepted(self, schema: object) -> None:
-        check_schema(schema)
+    def test_a_schema_is_accepted(self, subtests: pytest.Subtests) -> None:
+        for schema in [{}, SCHEMA, MappingProxyType(SCHEMA), {"type": "array", "uniqueItems": True}]:
+            with subtests.test(str(schema)[:80]):
+                check_schema(schema)
 
-    @pytest.mark.parametrize(
-        ("schema", "words"),
-        [
+    def test_what_is_none_is_refused_with_place_and_reason(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[object, str]] = [
             (True, "type bool, not a JSON object"),
             (["x"], "type list, not a JSON object"),
             ({"type": "objekt"}, "at .*objekt"),
@@ -91,11 +88,10 @@ class TestSchemas:
             ({"$ref": "#/$defs/missing"}, "is not in the schema"),
             ({"$dynamicRef": "https://example.invalid/schema.json"}, "nothing is fetched"),
             ({"items": [{"$ref": "other.json"}], "$schema": "http://json-schema.org/draft-07/schema#"}, "other.json"),
-        ],
-    )
-    def test_what_is_none_is_refused_with_place_and_reason(self, schema: object, words: str) -> None:
-        with pytest.raises(SchemaError, match=words):
-            check_schema(schema)
+        ]
+        for schema, words in rows:
+            with subtests.test(str((schema, words))[:80]), pytest.raises(SchemaError, match=words):
+                check_schema(schema)
 
     def test_a_schema_nested_without_end_is_refused(self) -> None:
         schema: dict[str, Any] = {}
@@ -156,13 +152,15 @@ class TestStructuredAnswers:
 class TestUniqueItems:
     SCHEMA: dict[str, Any] = {"uniqueItems": True}  # noqa: RUF012 - never changed
 
-    @pytest.mark.parametrize("items", [[1, 1.0], [{"a": [1]}, {"a": [1]}], ["x", "x"], [[True], [True]]])
-    def test_an_item_twice_is_a_violation(self, items: list[Any]) -> None:
-        assert "more than once" in violation(result(structured=items), self.SCHEMA).message
+    def test_an_item_twice_is_a_violation(self, subtests: pytest.Subtests) -> None:
+        for items in [[1, 1.0], [{"a": [1]}, {"a": [1]}], ["x", "x"], [[True], [True]]]:
+            with subtests.test(str(items)[:80]):
+                assert "more than once" in violation(result(structured=items), self.SCHEMA).message
 
-    @pytest.mark.parametrize("items", [[1, True], [0, False], ["1", 1], [{"a": 1}, {"a": 2}], [[], {}], []])
-    def test_different_items_are_none(self, items: list[Any]) -> None:
-        assert check_output(result(structured=items), self.SCHEMA).structured == items
+    def test_different_items_are_none(self, subtests: pytest.Subtests) -> None:
+        for items in [[1, True], [0, False], ["1", 1], [{"a": 1}, {"a": 2}], [[], {}], []]:
+            with subtests.test(str(items)[:80]):
+                assert check_output(result(structured=items), self.SCHEMA).structured == items
 
     def test_many_different_objects_are_none(self) -> None:
         # To compare each with each would not end within the time limit of a test.
@@ -171,36 +169,33 @@ class TestUniqueItems:
 
 
 class TestAnswersInText:
-    @pytest.mark.parametrize(
-        "text",
-        [
+    def test_the_part_that_conforms_is_taken(self, subtests: pytest.Subtests) -> None:
+        for text in [
             json.dumps(GOOD),
             f"```json\n{json.dumps(GOOD, indent=1)}\n```",
             f"I looked at [1, 2] and found:\n{json.dumps(GOOD)}\nas {{said}}.",
             f'{{"a much longer object": "{"x" * 100}"}} and {json.dumps(GOOD)}',
-        ],
-    )
-    def test_the_part_that_conforms_is_taken(self, text: str) -> None:
-        answer = check_output(result(text), SCHEMA)
-        assert answer.structured == GOOD
-        assert answer.output == text
+        ]:
+            with subtests.test(str(text)[:80]):
+                answer = check_output(result(text), SCHEMA)
+                assert answer.structured == GOOD
+                assert answer.output == text
 
     @pytest.mark.requirement("R12")
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
+    def test_one_without_such_a_part_is_a_failure_in_words_with_the_raw_text(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[str, str]] = [
             ("I found nothing.", "no JSON that can be read"),
             ('{"findings": [', "no JSON that can be read"),
             ('{"findings": [{}]}', "at $.findings[0]: 'line' is a required property"),
             ('Here: {"findings": 3}', "at $.findings: 3 is not of type 'array'"),
             ('{"findings": [], "findings": []}', "'findings' occurs more than once in one object"),
             ("[" * 5000, "levels deep"),
-        ],
-    )
-    def test_one_without_such_a_part_is_a_failure_in_words_with_the_raw_text(self, text: str, words: str) -> None:
-        error = violation(result(text))
-        assert words in error.message
-        assert error.raw_output == text
+        ]
+        for text, words in rows:
+            with subtests.test(str((text, words))[:80]):
+                error = violation(result(text))
+                assert words in error.message
+                assert error.raw_output == text
 
     def test_a_whole_answer_that_violates_is_not_searched_for_parts(self) -> None:
         wrapped = json.dumps({"result": GOOD, "note": "x" * 50})

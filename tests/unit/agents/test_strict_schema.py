@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.agents.calls.strict_schema import strict_schema, without_fillers
+from codeloupe.agents.calls.schemas import strict_schema, without_fillers
 
 TEXT = {"type": "string"}
 
@@ -51,9 +51,8 @@ def test_what_strict_mode_does_not_know_is_dropped() -> None:
     assert strict.keys() == {"type", "properties", "required", "additionalProperties"}
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
+def test_what_strict_mode_cannot_say_is_not_said_wrongly(subtests: pytest.Subtests) -> None:
+    schemas: list[dict[str, Any]] = [
         {"type": "array", "items": TEXT},
         {"anyOf": [an_object(a=TEXT), an_object(b=TEXT)]},
         {"type": "object"},
@@ -67,10 +66,10 @@ def test_what_strict_mode_does_not_know_is_dropped() -> None:
         an_object(a={"$ref": "http://elsewhere.example"}),
         an_object(a={"type": "array"}),
         an_object(a={"type": "array", "prefixItems": [TEXT], "items": TEXT}),
-    ],
-)
-def test_what_strict_mode_cannot_say_is_not_said_wrongly(schema: dict[str, Any]) -> None:
-    assert strict_schema(schema) is None
+    ]
+    for schema in schemas:
+        with subtests.test(str(schema)[:80]):
+            assert strict_schema(schema) is None
 
 
 def test_a_schema_nested_beyond_measure_is_not_said() -> None:
@@ -91,9 +90,8 @@ def test_references_stay_and_are_followed_in_the_answer() -> None:
     assert without_fillers(answer, schema) == {"root": {"name": "a", "child": {"name": "b", "note": "n"}}}
 
 
-@pytest.mark.parametrize(
-    ("part", "kept"),
-    [
+def test_a_null_that_the_schema_means_stays(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], bool]] = [
         (TEXT, False),
         ({"type": ["string", "null"]}, True),
         ({"anyOf": [TEXT, {"type": "null"}]}, True),
@@ -101,12 +99,12 @@ def test_references_stay_and_are_followed_in_the_answer() -> None:
         ({"enum": ["a"]}, False),
         ({"const": None}, True),
         ({"oneOf": [TEXT, {"type": "integer"}]}, False),
-    ],
-)
-def test_a_null_that_the_schema_means_stays(part: dict[str, Any], kept: bool) -> None:
-    schema = an_object(a=part)
-    assert strict_schema(schema) is not None
-    assert without_fillers({"a": None}, schema) == ({"a": None} if kept else {})
+    ]
+    for part, kept in rows:
+        with subtests.test(str((part, kept))[:80]):
+            schema = an_object(a=part)
+            assert strict_schema(schema) is not None
+            assert without_fillers({"a": None}, schema) == ({"a": None} if kept else {})
 
 
 def test_an_answer_of_any_shape_is_passed_on() -> None:

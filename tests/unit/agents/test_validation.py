@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,8 @@ def refusal(limits: AgentLimits = ABLE, **fields: Any) -> AgentError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_a_good_request_passes(subtests: pytest.Subtests) -> None:
+    rows: list[dict[str, Any]] = [
         {},
         {"prompt": "/help me, -v, @/etc/hostname, ünïcode 🎉"},
         {"timeout_seconds": 0.5, "idle_timeout_seconds": 10, "max_turns": 1, "max_budget_usd": 0.01},
@@ -35,16 +33,15 @@ def refusal(limits: AgentLimits = ABLE, **fields: Any) -> AgentError:
         {"model": "claude-sonnet-4-5", "fallback_model": "openai/gpt-5:high", "resume_session": "0b-1c"},
         {"context": {"Notes": "some text"}, "system_prompt": "Be brief.", "append_system_prompt": "Please."},
         {"permission_mode": PermissionMode.ACCEPT_EDITS},
-    ],
-)
-def test_a_good_request_passes(fields: dict[str, Any]) -> None:
-    validate(request(**fields), ABLE, agent="codex")
+    ]
+    for fields in rows:
+        with subtests.test(str(fields)[:80]):
+            validate(request(**fields), ABLE, agent="codex")
 
 
 @pytest.mark.requirement("R15")
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
+def test_a_bad_request_is_refused_in_words_before_anything_is_started(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"prompt": ""}, "the prompt is empty"),
         ({"prompt": " \n\t"}, "the prompt is empty"),
         ({"prompt": "a\0b"}, "the prompt has a NUL byte at character 1"),
@@ -68,17 +65,16 @@ def test_a_good_request_passes(fields: dict[str, Any]) -> None:
         ({"tools": ("",)}, "'' is not the name of a tool"),
         ({"output_schema": {"type": "objekt"}}, "output_schema is no JSON Schema: at $.type"),
         ({"output_schema": []}, "output_schema is no JSON Schema: it is of type list"),
-    ],
-)
-def test_a_bad_request_is_refused_in_words_before_anything_is_started(fields: dict[str, Any], words: str) -> None:
-    error = refusal(**fields)
-    assert isinstance(error, InvalidRequest)
-    assert f"the request to codex cannot be sent: {words}" in error.message
+    ]
+    for fields, words in rows:
+        with subtests.test(str((fields, words))[:80]):
+            error = refusal(**fields)
+            assert isinstance(error, InvalidRequest)
+            assert f"the request to codex cannot be sent: {words}" in error.message
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
+def test_a_value_of_a_wrong_type_is_refused_in_words(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"prompt": b"x"}, "prompt is \"b'x'\" of type bytes"),
         ({"working_dir": "."}, "working_dir is '.' of type str"),
         ({"timeout_seconds": "30"}, "timeout_seconds is '30' of type str"),
@@ -91,10 +87,10 @@ def test_a_bad_request_is_refused_in_words_before_anything_is_started(fields: di
         ({"labels": {"a": 1}}, "tools, context or labels hold something else than text"),
         ({"labels": ("a",)}, "of type tuple"),
         ({"context": ["a"]}, "context is"),
-    ],
-)
-def test_a_value_of_a_wrong_type_is_refused_in_words(fields: dict[str, Any], words: str) -> None:
-    assert words in refusal(**fields).message
+    ]
+    for fields, words in rows:
+        with subtests.test(str((fields, words))[:80]):
+            assert words in refusal(**fields).message
 
 
 class TestWorkingDirectory:
@@ -120,27 +116,25 @@ class TestWorkingDirectory:
 
 
 class TestLength:
-    @pytest.mark.parametrize(
-        ("limits", "prompt", "words"),
-        [
+    def test_a_prompt_over_the_limit_is_refused_with_both_sizes(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[AgentLimits, str, str]] = [
             (AgentLimits(max_prompt_characters=1000), "x" * 1001, "has 1,001 characters; codex takes at most 1,000"),
             (AgentLimits(max_prompt_bytes=1000), "é" * 501, "has 1,002 bytes; codex takes at most 1,000"),
-        ],
-    )
-    def test_a_prompt_over_the_limit_is_refused_with_both_sizes(
-        self, limits: AgentLimits, prompt: str, words: str
-    ) -> None:
-        error = refusal(limits, prompt=prompt)
-        assert isinstance(error, PromptTooLong)
-        assert words in error.message
+        ]
+        for limits, prompt, words in rows:
+            with subtests.test(str((limits, prompt, words))[:80]):
+                error = refusal(limits, prompt=prompt)
+                assert isinstance(error, PromptTooLong)
+                assert words in error.message
 
     def test_the_context_counts(self) -> None:
         error = refusal(AgentLimits(max_prompt_bytes=10), prompt="12345", context={"abc": "def"})
         assert "has 18 bytes" in error.message
 
-    @pytest.mark.parametrize("limits", [AgentLimits(), AgentLimits(max_prompt_characters=1000, max_prompt_bytes=2000)])
-    def test_a_prompt_at_the_limit_passes(self, limits: AgentLimits) -> None:
-        validate(request("é" * 1000), limits, agent="codex")
+    def test_a_prompt_at_the_limit_passes(self, subtests: pytest.Subtests) -> None:
+        for limits in [AgentLimits(), AgentLimits(max_prompt_characters=1000, max_prompt_bytes=2000)]:
+            with subtests.test(str(limits)[:80]):
+                validate(request("é" * 1000), limits, agent="codex")
 
     @pytest.mark.requirement("R3")
     def test_two_megabytes_pass_where_no_limit_is_known(self) -> None:
@@ -148,10 +142,9 @@ class TestLength:
 
 
 @pytest.mark.defect("P4")
-class TestUnmetWishes:
-    @pytest.mark.parametrize(
-        ("fields", "words"),
-        [
+class TestWhatAnAgentCannotDo:
+    def test_what_the_agent_cannot_do_is_refused(self, subtests: pytest.Subtests) -> None:
+        rows: list[tuple[dict[str, Any], str]] = [
             ({"max_turns": 3}, "codex has no limit of turns"),
             ({"max_budget_usd": 3.0}, "codex cannot stop at a cost"),
             ({"resume_session": "abc"}, "codex cannot resume a session"),
@@ -159,14 +152,14 @@ class TestUnmetWishes:
             ({"permission_mode": PermissionMode.ACCEPT_EDITS}, "codex cannot change files"),
             ({"permission_mode": PermissionMode.BYPASS}, "codex cannot change files"),
             ({"fallback_model": "other"}, "codex has no fallback model"),
-        ],
-    )
-    def test_what_the_agent_cannot_do_is_refused(self, fields: dict[str, Any], words: str) -> None:
-        error = refusal(AgentLimits(), **fields)
-        assert words in error.message
-        assert next(iter(fields)) in error.hint
-        assert error.attempts == 0
-        validate(request(**fields), ABLE, agent="codex")
+        ]
+        for fields, words in rows:
+            with subtests.test(str((fields, words))[:80]):
+                error = refusal(AgentLimits(), **fields)
+                assert words in error.message
+                assert next(iter(fields)) in error.hint
+                assert error.attempts == 0
+                validate(request(**fields), ABLE, agent="codex")
 
     def test_a_fork_needs_an_agent_that_forks_and_a_session(self) -> None:
         asked: dict[str, Any] = {"resume_session": "abc", "fork_session": True}
@@ -174,6 +167,6 @@ class TestUnmetWishes:
         assert "no session to be forked" in refusal(ABLE, fork_session=True).message
         validate(request(**asked), ABLE, agent="codex")
 
-    @pytest.mark.parametrize("make", [request, lambda: request(output_schema={}), lambda: request(tools=())])
-    def test_a_plain_request_is_taken_by_any_agent(self, make: Callable[[], Any]) -> None:
-        validate(make(), AgentLimits(), agent="codex")
+    def test_a_plain_request_is_taken_by_any_agent(self) -> None:
+        for asked in (request(), request(output_schema={}), request(tools=())):
+            validate(asked, AgentLimits(), agent="codex")

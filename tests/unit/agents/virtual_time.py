@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, TypeVarTuple
 
-from codeloupe.agents.calls.timing import Timing
+from codeloupe.agents.calls.limiter import Timing
 
 _Result = TypeVar("_Result")
 _Arguments = TypeVarTuple("_Arguments")
@@ -87,3 +88,13 @@ def virtual_timing(**other: Any) -> Timing:
         **other,
     }
     return Timing(**settings)
+
+
+def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test to its end in virtual time."""
+
+    @functools.wraps(test)
+    def run(*given: Any, **named: Any) -> None:
+        run_virtually(test(*given, **named))
+
+    return run

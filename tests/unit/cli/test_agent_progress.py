@@ -6,14 +6,7 @@ import io
 
 from codeloupe.cli.agent import AgentProgress
 from codeloupe.cli.progress import ProgressMode
-from codeloupe.model.agent_events import (
-    AgentEvent,
-    AgentFinished,
-    AgentStarted,
-    AttemptFailed,
-    AttemptStarted,
-    FellBack,
-)
+from codeloupe.model.agent import AgentEvent, AgentFinished, AgentStarted, AttemptFailed, AttemptStarted, FellBack
 
 
 def shown(*events: AgentEvent) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TextIO
 import pytest
 
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
-from codeloupe.model.agent_events import AttemptFailed, AttemptStarted, FellBack, QuotaEnded, ToolUsed, TurnTaken
+from codeloupe.model.agent import AttemptFailed, AttemptStarted, FellBack, QuotaEnded, ToolUsed, TurnTaken
 from codeloupe.model.events import (
     AgentActivity,
     Event,

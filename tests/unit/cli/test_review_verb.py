@@ -21,11 +21,11 @@ from codeloupe.cli.parser import Parser
 from codeloupe.cli.progress import ProgressMode
 from codeloupe.config.schema import Settings
 from codeloupe.errors import UsageError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.events import UnitFinished, UnitsPlanned, Warned
 from codeloupe.model.review import Policy, Preview, Review
 from codeloupe.model.scope import DefaultScope
-from codeloupe.model.usage import Usage
 from tests.repository import GitRepository
 from tests.unit.reports.examples import finding
 from tests.unit.reports.examples import review as example

@@ -32,7 +32,7 @@ def test_the_help_loads_no_verb_at_all() -> None:
 
 
 def test_an_agent_call_loads_only_what_it_needs() -> None:
-    loaded = loaded_by("import codeloupe.cli.agent, codeloupe.agents.claude.cli_agent")
+    loaded = loaded_by("import codeloupe.cli.agent, codeloupe.agents.claude.cli")
     assert loaded.isdisjoint(HEAVY)
     others = {f"codeloupe.agents.{name}" for name in AGENT_NAMES if name != "claude_cli"}
     assert loaded.isdisjoint({*others, "codeloupe.app", "codeloupe.analysers", "codeloupe.engine", "codeloupe.testing"})

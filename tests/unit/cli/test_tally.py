@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from codeloupe.cli.progress import Tally
-from codeloupe.model.agent_events import (
+from codeloupe.model.agent import (
     AgentEvent,
     AgentFinished,
     AgentStarted,

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage
-from codeloupe.model.agent_events import TurnTaken
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage, TurnTaken
 from codeloupe.model.events import AgentActivity, Event, LaneFinished, UnitFinished, UnitsPlanned
 from codeloupe.model.finding import Severity
 from codeloupe.model.ports import AgentEventSink, ReviewerOutcome, ReviewTask

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.calls.retry import RetryPolicy
-from codeloupe.agents.calls.timing import Timing
 from codeloupe.engine import agent_reviewer
 from codeloupe.engine.agent_reviewer import AgentReviewer
 from codeloupe.engine.anchor import Anchorer, Origin

@@ -6,7 +6,7 @@ import pytest
 
 from codeloupe.engine.circuit import Circuit, CircuitOpen
 from codeloupe.errors import BudgetExhausted, CodeloupeError, InvalidRequest, NotLoggedIn, Overloaded, StoreError
-from codeloupe.model.agent_events import AgentEvent, AgentStarted, AttemptFailed, AttemptStarted
+from codeloupe.model.agent import AgentEvent, AgentStarted, AttemptFailed, AttemptStarted
 
 STARTED = AgentStarted("scripted", None)
 ATTEMPT = AttemptStarted("scripted", 1, 3)

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from codeloupe.agents.calls.schema_check import check_output
-from codeloupe.agents.calls.strict_schema import strict_schema, without_fillers
+from codeloupe.agents.calls.schemas import check_output, strict_schema, without_fillers
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from codeloupe.engine.runner import ReviewPlan, run_review
 from codeloupe.engine.selection import Selection
 from codeloupe.engine.verify import AgentVerifier
+from codeloupe.model.agent import Usage
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.finding import Finding, FindingStatus, Severity, Source
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.testing import Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS
 from tests.review_factories import LIMITS, answer, by_file, claim, direct, make_reviewer, make_task, named

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller
-from codeloupe.agents.calls.timing import Timing
+from codeloupe.agents.calls.limiter import Timing
 from codeloupe.engine.prompt import VERIFY_SCHEMA
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import NotLoggedIn, OutputInvalid, TimedOut

@@ -24,6 +24,7 @@ from codeloupe.errors import (
     WorkspaceError,
 )
 from codeloupe.git.workspaces import GitWorkspaceStore, JoinConflict
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import (
     ENDED_STATES,
     WORKING_STATES,
@@ -41,7 +42,6 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.model.usage import Usage
 from codeloupe.pipelines.context import Joins
 from codeloupe.pipelines.engine import conclusion, given_up, ready, revived
 from codeloupe.pipelines.recovery import (

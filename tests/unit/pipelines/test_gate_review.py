@@ -8,11 +8,11 @@ import pytest
 
 from codeloupe.commits.scoring import score as commit_score
 from codeloupe.errors import PipelineError
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.pipeline import Approval, CriticVerdict, Critique, Decision, GateDefinition, GateKind
 from codeloupe.model.review import Coverage, FailedUnit, Policy, Review, ReviewerInfo, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.pipelines.gates import GateTask, ReviewGate, answer_of_a_person, score
 from tests.endings import ends_soon
 

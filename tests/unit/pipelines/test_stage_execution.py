@@ -24,11 +24,9 @@ from codeloupe.errors import (
     StoreError,
     TimedOut,
 )
-from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, TokenUsage
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, PermissionMode, TokenUsage, Usage
 from codeloupe.model.pipeline import ArtifactRule, RecoveryStep, StageDefinition, StageRequest, StageResult
 from codeloupe.model.ports import AgentEventSink
-from codeloupe.model.usage import Usage
 from codeloupe.pipelines import execution
 from codeloupe.pipelines.execution import execute_stage, failure_usage
 from codeloupe.pipelines.recovery import failed_try

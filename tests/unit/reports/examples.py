@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Coverage, Policy, Review, ReviewerInfo, Verdict
-from codeloupe.model.usage import Usage
 
 ESCAPE = "\x1b"
 

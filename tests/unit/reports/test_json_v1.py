@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import codeloupe
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import (
@@ -23,7 +24,6 @@ from codeloupe.model.review import (
     SkipReason,
     Verdict,
 )
-from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import json_schema, render_json, schema_of
 from tests.rows import each
 from tests.unit.reports.examples import finding, review

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import CriticVerdict, GateKind, RunRecord, StageState
-from codeloupe.model.usage import Usage
 from codeloupe.reports.pipeline import Places, as_it_is, exit_code_of
 from codeloupe.reports.pipeline_json import list_schema, run_json, run_schema, runs_json
 from tests.unit.store.run_samples import START, at, attempt, critique, failed_try, run, stage

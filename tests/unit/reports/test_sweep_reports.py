@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Coverage, ReviewerInfo
 from codeloupe.model.sweep import CommitSweep
-from codeloupe.model.usage import Usage
 from codeloupe.reports.json_v1 import FindingV1
 from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text
 from codeloupe.reports.sweep_data import render_sweep_json, render_sweep_xml

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Coverage, ReviewerInfo, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.reports.text import render_text
 from tests.rows import each
 from tests.unit.reports.examples import ESCAPE, finding, review

@@ -16,7 +16,6 @@ from codeloupe.model.finding import Finding, Source
 from codeloupe.model.history import ReviewRecord, SweepRecord
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.sweep import CommitCategory, CommitReview, CommitSweep, CommitVerdict
-from codeloupe.model.usage import Usage
 from tests.unit.reports.examples import finding, review
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)  # a Monday

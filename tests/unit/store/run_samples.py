@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import (
     AttemptRecord,
     CriticVerdict,
@@ -18,7 +19,6 @@ from codeloupe.model.pipeline import (
     StageRecord,
     StageState,
 )
-from codeloupe.model.usage import Usage
 
 START = datetime(2026, 3, 14, 9, 12, tzinfo=UTC)
 

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
 from codeloupe.errors import RunBusy, RunNotFound, StoreError
+from codeloupe.model.agent import Usage
 from codeloupe.model.pipeline import Approval, Decision, PipelineEvent, RunRecord, StageState
-from codeloupe.model.usage import Usage
 from codeloupe.store import runs as module
 from codeloupe.store.runs import (
     VERSION,

@@ -19,8 +19,17 @@ from codeloupe.errors import (
     TimedOut,
     TurnsExhausted,
 )
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, TokenUsage
-from codeloupe.model.agent_events import AgentEvent, TokensSpent, ToolUsed, TurnTaken
+from codeloupe.model.agent import (
+    AgentEvent,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    Availability,
+    TokensSpent,
+    TokenUsage,
+    ToolUsed,
+    TurnTaken,
+)
 from codeloupe.model.ports import Agent
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text, ToolUse
 from tests.endings import FAR_TOO_LONG_SECONDS, ends_soon

@@ -3,30 +3,140 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib
 import json
+import logging
+import math
 import os
+import threading
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from codeloupe.agents.api.failures import AskedOf, bad_ending, call_failed, no_answer
-from codeloupe.agents.api.services import COMPATIBLE, INSTALL, NAME, VENDORS, Packages, Target, Vendor, loaded, opened
-from codeloupe.agents.calls.installed_package import installed_version
-from codeloupe.agents.calls.prompt_text import full_prompt
+from codeloupe import errors
+from codeloupe.agents.calls.failures import (
+    CUT_OFF,
+    INVALID,
+    NOT_LOGGED_IN,
+    OVERLOADED,
+    REFUSED,
+    TOO_LONG,
+    UNREACHED,
+    Failure,
+    Kind,
+    Program,
+    error_of,
+    kind_of_status,
+)
+from codeloupe.agents.calls.program import installed_version
 from codeloupe.agents.calls.validation import validate
-from codeloupe.errors import AgentError, InvalidRequest, NotLoggedIn, TimedOut
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, TokenUsage
-from codeloupe.model.agent_events import TokensSpent, TurnTaken
+from codeloupe.model import Confidential
+from codeloupe.model.agent import (
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    Availability,
+    TokensSpent,
+    TokenUsage,
+    TurnTaken,
+    full_prompt,
+)
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.json_text import behind_reasoning, parsed
 
+NAME = "api"
 LIMITS = AgentLimits(schema=True)
+_PROGRAM = Program(agent=NAME, command="", install=errors.install_command("api"), log_in="")
 _DISTRIBUTION = "pydantic-ai-slim"
 _CHOOSE = "set api_model, or give --model, such as anthropic:claude-opus-4-8, openai:gpt-5 or google:gemini-2.5-pro"
 _TOOL = "final_result"
 _WRAPPED = "answer"
+# The clients of OpenAI refuse to be made without a key, and local services do not look at it.
+_NO_KEY = "none"
+# What a model thinks aloud is parted from its answer by us. pydantic-ai would take the opening tag away from a thought
+# that never ends, and the drafts in it for the answer; so it is told to look for tags that no model writes.
+_THINKING_TAGS = ("\0thought", "\0end")
+_CONNECT_SECONDS = 15.0
+_MAX_BODY_CHARACTERS = 4000
+_MAX_CAUSES = 10
+_loading = threading.Lock()
+_SILENT = Kind(
+    errors.TimedOut, "got nothing from the service in time", "raise the limit of silence, or ask a faster model"
+)
+_BROKEN = Kind(errors.OutputInvalid, "got an error from the model", "try again, or another model")
+# Services tell these apart in words alone; a refused request holds no words of a model.
+_BY_TEXT = {
+    "api key not valid": NOT_LOGGED_IN,
+    "api_key_invalid": NOT_LOGGED_IN,
+    "credit balance is too low": NOT_LOGGED_IN,
+    "insufficient_quota": NOT_LOGGED_IN,
+    "prompt is too long": TOO_LONG,
+    "context_length_exceeded": TOO_LONG,
+    "maximum context length": TOO_LONG,
+    "context window": TOO_LONG,
+    "exceeds the maximum number of tokens": TOO_LONG,
+    "overloaded": OVERLOADED,
+}
+# By the name of the exception or of one of its causes, since the packages they come from are loaded late.
+_BY_NAME = {
+    "ReadTimeout": _SILENT,
+    "WriteTimeout": _SILENT,
+    "ContentFilterError": REFUSED,
+    "UserError": INVALID,
+    "InvalidURL": INVALID,
+    "UnsupportedProtocol": INVALID,
+}
+_BY_ENDING = {"length": CUT_OFF, "content_filter": REFUSED, "error": _BROKEN}
+
+
+class Vendor(Struct, frozen=True):
+    """A service, its packages, the variables with its key and its address, and its own address."""
+
+    name: str
+    distribution: str
+    sdk: str
+    key_names: tuple[str, ...]
+    url_name: str
+    url: str
+    needs_key: bool = True
+
+    @property
+    def set_key(self) -> str:
+        """What to do where there is no key."""
+        return f"set {' or '.join(self.key_names)}"
+
+
+_ANTHROPIC = Vendor(
+    "anthropic", "anthropic", "anthropic", ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL", "https://api.anthropic.com"
+)
+_OPENAI = Vendor("openai", "openai", "openai", ("OPENAI_API_KEY",), "OPENAI_BASE_URL", "https://api.openai.com/v1")
+_COMPATIBLE = replace(_OPENAI, url_name="", url="", needs_key=False)
+_GOOGLE = Vendor(
+    "google",
+    "google-genai",
+    "google.genai",
+    ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "GOOGLE_GEMINI_BASE_URL",
+    "https://generativelanguage.googleapis.com",
+)
+_VENDORS = {"anthropic": _ANTHROPIC, "openai": _OPENAI, "google": _GOOGLE, "google-gla": _GOOGLE}
+
+
+class Target(Confidential, frozen=True, kw_only=True):
+    """A model, where it is asked, and with which key. `idle_seconds` is the limit of silence."""
+
+    vendor: Vendor
+    model: str
+    url: str
+    key: str | None
+    idle_seconds: float = math.inf
 
 
 class ApiAgent:
@@ -42,6 +152,7 @@ class ApiAgent:
     """
 
     name = NAME
+    limits = LIMITS
 
     def __init__(
         self, model: str | None = None, *, base_url: str | None = None, environment: Mapping[str, str] | None = None
@@ -49,11 +160,6 @@ class ApiAgent:
         self._model = model
         self._base_url = base_url
         self._environment = os.environ if environment is None else environment
-
-    @property
-    def limits(self) -> AgentLimits:
-        """What it can take and do."""
-        return LIMITS
 
     @property
     def default_model(self) -> str:
@@ -64,7 +170,7 @@ class ApiAgent:
         """Where it asks for the model of a request; None when that cannot be told."""
         try:
             target = self._target(request.model or self._model)
-        except InvalidRequest:
+        except errors.InvalidRequest:
             return None
         return f"{target.vendor.name} {target.url}"
 
@@ -73,67 +179,77 @@ class ApiAgent:
         validate(request, LIMITS, agent=NAME)
         target = self._target(request.model or self._model)
         if target.key is None and target.vendor.needs_key:
-            raise NotLoggedIn(f"{NAME} has no key for {target.vendor.name}", agent=NAME, hint=_set_key(target.vendor))
-        packages = await asyncio.to_thread(loaded, target.vendor)
+            message = f"{NAME} has no key for {target.vendor.name}"
+            raise errors.NotLoggedIn(message, agent=NAME, hint=target.vendor.set_key)
+        target = replace(target, idle_seconds=request.idle_timeout_seconds or request.timeout_seconds + 1)
+        packages = await asyncio.to_thread(_loaded, target.vendor)
         started = time.monotonic()
-        asked = _asked_of(target, request)
-        response = await _ask(packages, target, request, asked)
+        response = await _ask(packages, target, request)
         duration_ms = round((time.monotonic() - started) * 1000)
         emit(TurnTaken(NAME, 1))
-        cost = None if target.vendor is COMPATIBLE else _cost(response)
-        usage = _usage(response)
+        cost = None if target.vendor is _COMPATIBLE else _cost(response)
+        usage = TokenUsage(
+            input_tokens=response.usage.input_tokens,
+            cached_tokens=response.usage.cache_read_tokens,
+            output_tokens=response.usage.output_tokens,
+        )
         emit(TokensSpent(NAME, usage.input_tokens, usage.output_tokens, cost))
         try:
-            answer = _answer(response, asked, is_wrapped=_is_wrapped(request.output_schema))
-        except AgentError as error:
+            text, structured, raw = _answer(response, target, is_wrapped=_is_wrapped(request.output_schema))
+        except errors.AgentError as error:
             error.cost_usd, error.usage = cost, usage
             raise
         return AgentResult(
             success=True,
-            output=answer.text,
+            output=text,
             agent=NAME,
-            structured=answer.structured,
+            structured=structured,
             duration_ms=duration_ms,
             num_turns=1,
             total_cost_usd=cost,
             usage=usage,
             model=response.model_name or target.model,
-            raw_output=answer.raw,
+            raw_output=raw,
         )
 
     async def check(self) -> Availability:
         """Whether it can be used here. Costs nothing, asks no service and never raises."""
-        version = installed_version(_DISTRIBUTION)
+        version, install = installed_version(_DISTRIBUTION), _PROGRAM.install
         try:
             target = self._target(self._model)
-        except InvalidRequest as error:
+        except errors.InvalidRequest as error:
             return Availability(
                 found=version is not None,
                 version=version,
-                how_to_fix=INSTALL if version is None else error.hint,
+                how_to_fix=install if version is None else error.hint,
                 default_model=self._model,
                 lacks_model=True,
             )
         if version is None or installed_version(target.vendor.distribution) is None:
-            return Availability(found=False, how_to_fix=INSTALL, default_model=self._model)
+            return Availability(found=False, how_to_fix=install, default_model=self._model)
         logged_in = True if target.key is not None else False if target.vendor.needs_key else None
         return Availability(
             found=True,
             version=version,
             logged_in=logged_in,
-            how_to_fix=_set_key(target.vendor) if logged_in is False else "",
+            how_to_fix=target.vendor.set_key if logged_in is False else "",
             default_model=self._model,
         )
 
     def _target(self, name: str | None) -> Target:
         """Where the model of this name is asked. Raises InvalidRequest when that cannot be told."""
         if not name:
-            raise InvalidRequest(f"{NAME} does not know which model to ask", agent=NAME, hint=_CHOOSE)
-        own = self._own_vendor()
+            raise errors.InvalidRequest(f"{NAME} does not know which model to ask", agent=NAME, hint=_CHOOSE)
+        # Who answers for a model that is named without its provider.
+        own = _split(self._model)[0] if self._model else None
+        if own is None and self._base_url is not None:
+            own = _COMPATIBLE
         vendor, model = _split(name)
         vendor = vendor or own
         if vendor is None:
-            raise InvalidRequest(f"{NAME} does not know the provider of the model {name!r}", agent=NAME, hint=_CHOOSE)
+            raise errors.InvalidRequest(
+                f"{NAME} does not know the provider of the model {name!r}", agent=NAME, hint=_CHOOSE
+            )
         source = self._environment
         # The key of one provider must not go to the address that was set for another.
         base_url = self._base_url if own is None or own.name == vendor.name else None
@@ -141,73 +257,109 @@ class ApiAgent:
         key = next((source[key] for key in vendor.key_names if source.get(key)), None)
         return Target(vendor=vendor, model=model, url=url, key=key)
 
-    def _own_vendor(self) -> Vendor | None:
-        """Who answers for a model that is named without its provider; None when nobody is known."""
-        vendor = _split(self._model)[0] if self._model else None
-        if vendor is None and self._base_url is not None:
-            return COMPATIBLE
-        return vendor
-
 
 def _split(name: str) -> tuple[Vendor | None, str]:
     """The provider in front of a name, and the rest. Names of local models have colons of their own: qwen3:8b."""
     prefix, _, model = name.partition(":")
-    vendor = VENDORS.get(prefix) if model else None
+    vendor = _VENDORS.get(prefix) if model else None
     return (None, name) if vendor is None else (vendor, model)
 
 
-def _set_key(vendor: Vendor) -> str:
-    return f"set {' or '.join(vendor.key_names)}"
+@functools.cache
+def _loaded(vendor: Vendor) -> SimpleNamespace:
+    """The packages for a vendor, which are optional and take seconds to import: not before they are needed."""
+    names = {
+        "http": "httpx2",
+        "sdk": vendor.sdk,
+        "vendor_models": f"pydantic_ai.models.{vendor.name}",
+        "vendor_providers": f"pydantic_ai.providers.{vendor.name}",
+        **{name: f"pydantic_ai.{name}" for name in ("direct", "messages", "models", "tools")},
+    }
+    # Warnings about the packages' own source are not ours. They are switched for all threads, hence the lock.
+    with _loading, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Google's says at each call that there are two keys and which one it takes. That is not the one it is given.
+        logging.getLogger("google_genai._api_client").addFilter(lambda told: "API_KEY are set" not in told.getMessage())
+        try:
+            return SimpleNamespace(**{name: importlib.import_module(module) for name, module in names.items()})
+        except ImportError as error:
+            raise errors.NotInstalled(f"{NAME} cannot be used: {error}", agent=NAME, hint=_PROGRAM.install) from error
 
 
-def _asked_of(target: Target, request: AgentRequest) -> AskedOf:
-    return AskedOf(
-        agent=NAME,
-        model=target.model,
-        url=target.url,
-        set_key=_set_key(target.vendor),
-        idle_seconds=request.idle_timeout_seconds or request.timeout_seconds + 1,
-    )
-
-
-async def _ask(packages: Packages, target: Target, request: AgentRequest, asked: AskedOf) -> Any:
+async def _ask(packages: SimpleNamespace, target: Target, request: AgentRequest) -> Any:
     """The response of the service. Every failure below is turned into an AgentError here and nowhere else."""
     deadline = asyncio.timeout(request.timeout_seconds)
+    instructions = "\n\n".join(text for text in (request.system_prompt, request.append_system_prompt) if text)
+    part = packages.messages.UserPromptPart(full_prompt(request))
+    message = packages.messages.ModelRequest(parts=[part], instructions=instructions or None)
+    parameters = packages.models.ModelRequestParameters()
+    schema = request.output_schema
+    if schema is not None:
+        # Structured output is asked for by a tool that must be called: that works with every vendor and most others.
+        tool = packages.tools.ToolDefinition(
+            name=_TOOL,
+            description="Gives the answer, in the form that is asked for.",
+            parameters_json_schema=_wrapped(schema) if _is_wrapped(schema) else {**schema},
+            kind="output",
+        )
+        parameters = packages.models.ModelRequestParameters(
+            output_mode="tool", output_tools=[tool], allow_text_output=False
+        )
     try:
-        async with deadline, opened(packages, target, timeout_seconds=asked.idle_seconds) as model:
+        async with deadline, _opened(packages, target) as model:
             return await packages.direct.model_request(
-                model,
-                [_message(packages, request)],
-                model_request_parameters=_parameters(packages, request.output_schema),
-                instrument=False,
+                model, [message], model_request_parameters=parameters, instrument=False
             )
     except Exception as error:  # vendors' packages raise anything for a broken reply; all of it becomes an AgentError
         if deadline.expired():
-            raise TimedOut(
+            raise errors.TimedOut(
                 f"{NAME} had no answer from {target.url} within {round(request.timeout_seconds, 2):g} s",
                 agent=NAME,
                 hint="raise the time limit, or ask for less at once",
             ) from error
-        raise call_failed(error, asked) from error
+        raise _call_failed(error, target) from error
 
 
-def _message(packages: Packages, request: AgentRequest) -> Any:
-    instructions = "\n\n".join(text for text in (request.system_prompt, request.append_system_prompt) if text)
-    part = packages.messages.UserPromptPart(full_prompt(request))
-    return packages.messages.ModelRequest(parts=[part], instructions=instructions or None)
+@asynccontextmanager
+async def _opened(packages: SimpleNamespace, target: Target) -> AsyncIterator[Any]:
+    """The model, ready to be asked; its connections are closed at the end. The vendors' own retries are off."""
+
+    async def connect_in_time(request: Any) -> None:
+        """A service that does not take a connection is not waited for as long as an answer is."""
+        limits = request.extensions.get("timeout")
+        if isinstance(limits, dict):
+            limits["connect"] = min(limits.get("connect") or math.inf, _CONNECT_SECONDS)
+
+    # Beside the event loop, since it takes so long that connections which are being made would run out of time.
+    trust = await asyncio.to_thread(_trust, packages.http, *map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR")))
+    async with packages.http.AsyncClient(verify=trust, event_hooks={"request": [connect_in_time]}) as http:
+        sdk, models, providers = packages.sdk, packages.vendor_models, packages.vendor_providers
+        common = {"base_url": target.url, "max_retries": 0, "timeout": target.idle_seconds, "http_client": http}
+        if target.vendor.name == "anthropic":
+            client = sdk.AsyncAnthropic(api_key=target.key, **common)
+            provider = providers.AnthropicProvider(anthropic_client=client)
+            yield models.AnthropicModel(target.model, provider=provider)
+        elif target.vendor.name == "openai":
+            client = sdk.AsyncOpenAI(api_key=target.key or _NO_KEY, **common)
+            provider = providers.OpenAIProvider(openai_client=client)
+            yield models.OpenAIChatModel(target.model, provider=provider, profile={"thinking_tags": _THINKING_TAGS})
+        else:
+            options = sdk.types.HttpOptions(
+                base_url=target.url,
+                timeout=round(target.idle_seconds * 1000),
+                httpx_async_client=http,
+                client_args={"verify": trust},
+                async_client_args={"verify": trust},
+                retry_options=sdk.types.HttpRetryOptions(attempts=1),
+            )
+            client = sdk.Client(vertexai=False, api_key=target.key, http_options=options)
+            yield models.GoogleModel(target.model, provider=providers.GoogleProvider(client=client))
 
 
-def _parameters(packages: Packages, schema: Mapping[str, Any] | None) -> Any:
-    """Structured output is asked for by a tool that must be called: that works with every vendor and most others."""
-    if schema is None:
-        return packages.models.ModelRequestParameters()
-    tool = packages.tools.ToolDefinition(
-        name=_TOOL,
-        description="Gives the answer, in the form that is asked for.",
-        parameters_json_schema=_wrapped(schema) if _is_wrapped(schema) else {**schema},
-        kind="output",
-    )
-    return packages.models.ModelRequestParameters(output_mode="tool", output_tools=[tool], allow_text_output=False)
+@functools.lru_cache(maxsize=1)
+def _trust(http: ModuleType, _file: str | None, _directory: str | None) -> Any:
+    """Whose certificates are trusted, for all calls: the list is long, and a client would read it for each proxy."""
+    return http.create_ssl_context()
 
 
 def _is_wrapped(schema: Mapping[str, Any] | None) -> bool:
@@ -222,41 +374,43 @@ def _wrapped(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED], **definitions}
 
 
-class _Answer(Struct, frozen=True):
-    text: str
-    structured: Any
-    raw: str
+def _answer(response: Any, target: Target, *, is_wrapped: bool) -> tuple[str, Any, str]:
+    """What the model answered: as text, as a value, and raw.
 
-
-def _answer(response: Any, asked: AskedOf, *, is_wrapped: bool) -> _Answer:
-    """What the model answered. Raises an AgentError for an answer that is empty, broken, cut off or refused."""
+    Raises an AgentError for an answer that is empty, broken, cut off or refused.
+    """
     text = "".join(part.content for part in response.parts if part.part_kind == "text")
     call = next((part for part in response.parts if part.part_kind == "tool-call" and part.tool_name == _TOOL), None)
     arguments = "" if call is None else call.args_as_json_str()
     raw = "\n".join(filter(None, (text, arguments)))
-    if error := bad_ending(response.finish_reason, asked, text=raw):
-        raise error
+    if response.finish_reason is None:
+        raise _failed(UNREACHED, target, text="the reply does not say how the answer ended", raw_output=raw)
+    if kind := _BY_ENDING.get(response.finish_reason):
+        raise _failed(kind, target, raw_output=raw, output=raw)
+
+    def no_answer(why: str) -> errors.OutputInvalid:
+        return errors.OutputInvalid(
+            f"{NAME} got no answer from {target.model}: {why}",
+            agent=NAME,
+            hint="try again, or another model",
+            raw_output=raw,
+            output=raw,
+        )
+
     said = behind_reasoning(text)
     if call is None:
         if said is None:
-            raise no_answer("it thought aloud and then said nothing", asked, text=raw)
+            raise no_answer("it thought aloud and then said nothing")
         if not said.strip():
-            raise no_answer("it is empty", asked, text=raw)
-        return _Answer(said, None, raw)
+            raise no_answer("it is empty")
+        return said, None, raw
     try:
         value = parsed(arguments)
     except ValueError as problem:
-        raise no_answer(str(problem), asked, text=raw) from problem
+        raise no_answer(str(problem)) from problem
     if is_wrapped and isinstance(value, dict) and set(value) == {_WRAPPED}:
         value = value[_WRAPPED]
-    return _Answer(said if said and said.strip() else json.dumps(value, ensure_ascii=False), value, raw)
-
-
-def _usage(response: Any) -> TokenUsage:
-    usage = response.usage
-    return TokenUsage(
-        input_tokens=usage.input_tokens, cached_tokens=usage.cache_read_tokens, output_tokens=usage.output_tokens
-    )
+    return said if said and said.strip() else json.dumps(value, ensure_ascii=False), value, raw
 
 
 def _cost(response: Any) -> float | None:
@@ -265,3 +419,41 @@ def _cost(response: Any) -> float | None:
         return float(response.cost().total_price)
     except (AssertionError, LookupError, ValueError):
         return None
+
+
+def _call_failed(error: Exception, target: Target) -> errors.AgentError:
+    """The error that an exception of pydantic-ai, or of a package below it, is."""
+    body = getattr(error, "body", None)
+    status: int | None = getattr(error, "status_code", None)
+    # What a service says in the body of an error, as the vendors word such bodies.
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    message = inner.get("message") if isinstance(inner, Mapping) else inner
+    text = message if isinstance(message, str) and message else str(error)
+    kind = kind_of_status(status) or INVALID
+    if status is None:
+        causes: list[BaseException] = [error]
+        while len(causes) < _MAX_CAUSES and (cause := causes[-1].__cause__) is not None:
+            causes.append(cause)
+        names = (type(cause).__name__ for cause in causes)
+        kind = next((_BY_NAME[name] for name in names if name in _BY_NAME), UNREACHED)
+    elif status in (400, 403, 422, 429):
+        said = f"{text} {body or ''}".lower()
+        kind = next((known for phrase, known in _BY_TEXT.items() if phrase in said), kind)
+    return _failed(
+        kind,
+        target,
+        text=text,
+        status=status,
+        raw_output="" if body is None else str(body)[:_MAX_BODY_CHARACTERS],
+        retry_after_seconds=getattr(error, "retry_after", None),
+    )
+
+
+def _failed(kind: Kind, target: Target, *, text: str = "", **told: Any) -> errors.AgentError:
+    """The error of a failure, with what is known of the service in its words."""
+    program = replace(_PROGRAM, log_in=f"{target.vendor.set_key} to a key that is valid")
+    if kind in (UNREACHED, INVALID):
+        text = f"{target.url}: {text}"
+    if kind is _SILENT:
+        text = f"nothing came from {target.url} for {target.idle_seconds:g} s"
+    return error_of(kind, Failure(program=program, text=text, asked_model=target.model, **told))

@@ -6,25 +6,14 @@ import asyncio
 import json
 import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, nullcontext
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.prompt_text import full_prompt
-from codeloupe.agents.calls.timing import in_words
-from codeloupe.errors import (
-    AgentError,
-    BudgetExhausted,
-    ConnectionFailed,
-    InvalidRequest,
-    NotInstalled,
-    NotLoggedIn,
-    Overloaded,
-    PromptTooLong,
-    RateLimited,
-)
-from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage
+from codeloupe import errors
+from codeloupe.agents.calls.limiter import in_words
+from codeloupe.model.agent import AgentRequest, AgentResult, TokenUsage, full_prompt
 from codeloupe.model.ports import Clock
 
 # Code has more tokens for its length than prose; a reservation that is too large costs only some concurrency.
@@ -57,10 +46,6 @@ class SpendingLimits(Struct, frozen=True, kw_only=True):
     spent: Spent = Spent()
 
 
-_UNKNOWN = Spent(requests=1, unknown_costs=1)
-_FREE = (InvalidRequest, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
-
-
 class RunBudget:
     """What some calls may spend, in one event loop; None means no limit. `deadline` is a moment of `clock`.
 
@@ -88,18 +73,13 @@ class RunBudget:
         self._within = within
         own = math.inf if deadline is None else deadline
         self.deadline: float = own if within is None else min(own, within.deadline)
-        self._spent = spent
+        self.spent = spent
         self._running = Spent()
         self._dearest_usd: float | None = None
         self._token_usd: float | None = None
         self._most_tokens = 0
         self._first_in_line = asyncio.Lock()
         self._changed = asyncio.Event()
-
-    @property
-    def spent(self) -> Spent:
-        """What ended requests have cost."""
-        return self._spent
 
     @property
     def limits_money(self) -> bool:
@@ -119,29 +99,26 @@ class RunBudget:
 
     def check(self, *, agent: str) -> None:
         """Raises BudgetExhausted, which names the limit and what was spent, when nothing more may be begun."""
-        spent, most = self._spent, (self._max_usd, self._max_tokens, self._max_requests)
+        spent, most = self.spent, (self._max_usd, self._max_tokens, self._max_requests)
         requests = spent.requests + self._running.requests
-        if spent.usd >= most[0]:
-            raise self._exhausted(f"${spent.usd:.4f} of ${most[0]:.4f} are spent", "max_budget_usd", agent)
-        if spent.tokens >= most[1]:
-            raise self._exhausted(f"{spent.tokens:,} of {most[1]:,} tokens are used", "max_tokens", agent)
-        if requests >= most[2]:
-            raise self._exhausted(f"{requests:,} of {most[2]:,} requests are made", "max_requests", agent)
-        late = self._clock() - self.deadline
-        if late >= 0:
-            raise self._exhausted(f"the time of the run ended {in_words(late)} ago", "the time", agent)
+        late = self._clock() - self.deadline if self.deadline < math.inf else -math.inf
+        reached = (
+            (spent.usd >= most[0], f"${spent.usd:.4f} of ${most[0]:.4f} are spent", "max_budget_usd"),
+            (spent.tokens >= most[1], f"{spent.tokens:,} of {most[1]:,} tokens are used", "max_tokens"),
+            (requests >= most[2], f"{requests:,} of {most[2]:,} requests are made", "max_requests"),
+            (late >= 0, f"the time of the run ended {in_words(late)} ago", "the time"),
+        )
+        note = f" ({spent.unknown_costs} more requests did not report their cost)" if spent.unknown_costs else ""
+        for is_reached, what, limit in reached:
+            if is_reached:
+                raise errors.BudgetExhausted(
+                    f"nothing more is asked of {agent}, since the budget of this run is used up: {what}{note}",
+                    agent=agent,
+                    hint=f"what was answered before is kept; raise {limit} to go on",
+                    attempts=0,
+                )
         if self._within is not None:
             self._within.check(agent=agent)
-
-    def _exhausted(self, what: str, limit: str, agent: str) -> BudgetExhausted:
-        unknown = self._spent.unknown_costs
-        note = f" ({unknown} more requests did not report their cost)" if unknown else ""
-        return BudgetExhausted(
-            f"nothing more is asked of {agent}, since the budget of this run is used up: {what}{note}",
-            agent=agent,
-            hint=f"what was answered before is kept; raise {limit} to go on",
-            attempts=0,
-        )
 
     @asynccontextmanager
     async def reserve(
@@ -161,13 +138,15 @@ class RunBudget:
         # Until the wider budget lets it in too, nothing was asked and nothing is spent.
         cost = Spent()
         try:
-            async with self._reserved_within(request, agent=agent, reads=reads) as spend_within:
-                cost = _UNKNOWN
+            wider = self._within.reserve(request, agent=agent, reads=reads) if self._within else nullcontext()
+            async with wider as spend_within:
+                cost = Spent(requests=1, unknown_costs=1)
 
                 def spend(result: AgentResult) -> None:
                     nonlocal cost
                     cost = _cost(result.total_cost_usd, result.usage)
-                    spend_within(result)
+                    if spend_within is not None:
+                        spend_within(result)
 
                 try:
                     yield spend
@@ -177,17 +156,12 @@ class RunBudget:
         finally:
             self._end(expected, cost)
 
-    def _reserved_within(
-        self, request: AgentRequest, *, agent: str, reads: bool
-    ) -> AbstractAsyncContextManager[Callable[[AgentResult], None]]:
-        if self._within is None:
-            return nullcontext(_ignore)
-        return self._within.reserve(request, agent=agent, reads=reads)
-
     def _expected(self, request: AgentRequest, *, reads: bool) -> Spent:
-        """The most that a request is likely to take."""
-        beside = _READING_TOKENS if reads else _ANSWER_TOKENS
-        tokens = max(_prompt_tokens(request) + beside, round(_MARGIN * self._most_tokens))
+        """The most that a request is likely to take, rather too much than too little."""
+        texts = (full_prompt(request), request.system_prompt or "", request.append_system_prompt or "")
+        schema = json.dumps(request.output_schema, default=str) if request.output_schema else ""
+        sent = sum(len(text) for text in (*texts, schema)) // _CHARACTERS_PER_TOKEN
+        tokens = max(sent + (_READING_TOKENS if reads else _ANSWER_TOKENS), round(_MARGIN * self._most_tokens))
         # While no price is known, one request may take all there is.
         usd = self._max_usd
         if self._dearest_usd is not None:
@@ -198,14 +172,13 @@ class RunBudget:
 
     def _fits(self, expected: Spent, agent: str) -> bool:
         self.check(agent=agent)
-        if not self._running.requests:
-            return True
-        together = _sum(_sum(self._spent, self._running), expected)
-        return together.usd <= self._max_usd and together.tokens <= self._max_tokens
+        together = _sum(_sum(self.spent, self._running), expected)
+        fits = together.usd <= self._max_usd and together.tokens <= self._max_tokens
+        return fits or not self._running.requests
 
     def _end(self, expected: Spent, cost: Spent) -> None:
         self._running = _sum(self._running, expected, sign=-1)
-        self._spent = _sum(self._spent, cost)
+        self.spent = _sum(self.spent, cost)
         self._most_tokens = max(self._most_tokens, cost.tokens)
         # A service that refused took nothing, which tells nothing about the price of an answer.
         if cost.usd or cost.tokens:
@@ -213,17 +186,6 @@ class RunBudget:
         if cost.tokens:
             self._token_usd = max(self._token_usd or 0.0, cost.usd / cost.tokens)
         self._changed.set()
-
-
-def _ignore(_result: AgentResult) -> None:
-    """Take a result and do nothing with it."""
-
-
-def _prompt_tokens(request: AgentRequest) -> int:
-    """About how many tokens are sent, rather too many than too few."""
-    texts = (full_prompt(request), request.system_prompt or "", request.append_system_prompt or "")
-    schema = json.dumps(request.output_schema, default=str) if request.output_schema else ""
-    return sum(len(text) for text in (*texts, schema)) // _CHARACTERS_PER_TOKEN
 
 
 def _cost(cost_usd: float | None, usage: TokenUsage | None) -> Spent:
@@ -235,10 +197,21 @@ def _cost(cost_usd: float | None, usage: TokenUsage | None) -> Spent:
 
 def _cost_of_failure(error: Exception) -> Spent:
     """What the error tells, in `cost_usd` and `usage`; a service that gave no answer takes no money."""
-    cost = _cost(error.cost_usd, error.usage) if isinstance(error, AgentError) else _UNKNOWN
-    if isinstance(error, NotInstalled):
-        return Spent()
-    return replace(cost, unknown_costs=0) if isinstance(error, _FREE) else cost
+    match error:
+        case errors.NotInstalled():
+            return Spent()
+        case (
+            errors.InvalidRequest()
+            | errors.NotLoggedIn()
+            | errors.RateLimited()
+            | errors.Overloaded()
+            | errors.ConnectionFailed()
+            | errors.PromptTooLong()
+        ):
+            return replace(_cost(error.cost_usd, error.usage), unknown_costs=0)
+        case errors.AgentError():
+            return _cost(error.cost_usd, error.usage)
+    return _cost(None, None)
 
 
 def _sum(first: Spent, second: Spent, *, sign: int = 1) -> Spent:

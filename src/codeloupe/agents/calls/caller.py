@@ -3,7 +3,7 @@
     check the request → mask secrets → ledger → claim → limiter → budget → attempts → check the answer → ledger
 
 Time: `timeout_seconds` of a request begins when the call gets its place in the limiter and covers all that follows:
-attempts, the waits between them, and the wait for a quota where that is wished. Waiting for a place is not part of it.
+attempts, the waits between them, and the wait for a quota where that is wanted. Waiting for a place is not part of it.
 The deadline of the run, in the budget, bounds everything. A wait that does not fit is not begun.
 A cancellation ends every wait and every attempt at once, and is raised when the agent is gone and the claim is given
 back.
@@ -15,31 +15,32 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.attempts import Attempts, Span
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
-from codeloupe.agents.calls.fallback import Roll, with_fallback
-from codeloupe.agents.calls.limiter import Limiter
+from codeloupe.agents.calls.ledger import LedgerCalls
+from codeloupe.agents.calls.limiter import Limiter, Timing, in_words
 from codeloupe.agents.calls.masking import mask_error, masked_request, masked_result, masked_sink
-from codeloupe.agents.calls.model_choice import with_own_model
-from codeloupe.agents.calls.purchases import Purchase, Purchases
-from codeloupe.agents.calls.retry import SHORTEST_ATTEMPT_SECONDS, RetryPolicy, asked_wait_seconds
-from codeloupe.agents.calls.timing import Timing, in_words
+from codeloupe.agents.calls.retry import (
+    SHORTEST_ATTEMPT_SECONDS,
+    Attempts,
+    RetryPolicy,
+    Unusable,
+    asked_wait_seconds,
+)
 from codeloupe.agents.calls.validation import validate, validate_types
-from codeloupe.errors import AgentError, CodeloupeError, RateLimited
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.agent_events import AgentFinished, AgentStarted, QuotaEnded
+from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited
+from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted, FellBack, QuotaEnded
 from codeloupe.model.ports import Agent, AgentEventSink
-
-if TYPE_CHECKING:
-    from codeloupe.store.interface import Ledger
+from codeloupe.store.interface import Ledger
 
 # They tell the ledger what a prompt was made with, and nobody else anything.
 _LABELS_FOR_KEYS = ("fence", "prompt_version", "trust")
+# Agents that are not named here are a vendor each: `api` too, whose names of models have a provider in front.
+_VENDORS = {"agent_sdk": "anthropic", "claude_cli": "anthropic"}
 
 KeyOf = Callable[[AgentRequest, Agent], str | None]
 ChangedFiles = Callable[[], Awaitable[tuple[str, ...]]]
@@ -85,8 +86,8 @@ class AgentCaller:
         self._key_of = key_of
         self._watch_files = watch_files
         self._limiters: dict[str, Limiter] = {}
-        self._roll = Roll()
-        self._purchases = ledger and Purchases(ledger, timing=timing, lease_seconds=options.lease_seconds)
+        self._unusable = Unusable()
+        self._ledger = ledger and LedgerCalls(ledger, timing=timing, lease_seconds=options.lease_seconds)
 
     @property
     def spent(self) -> Spent:
@@ -119,50 +120,60 @@ class AgentCaller:
         # Also raises a cancellation that came before anything was begun.
         await asyncio.sleep(0)
         agents = tuple(agent) if isinstance(agent, Sequence) else (agent,)
-        validate_types(request, agent=agents[0].name if agents else "none")
+        first = agents[0].name if agents else "none"
+        validate_types(request, agent=first)
         masked_emit = masked_sink(emit)
         started = self._timing.clock()
-        masked_emit(AgentStarted(agents[0].name if agents else "none", request.model, _label(request)))
+        label = " ".join(value for name, value in request.labels.items() if name not in _LABELS_FOR_KEYS)
+        masked_emit(AgentStarted(first, request.model, label))
+
+        end = AgentFinished("", success=False, attempts=0, duration_ms=0, cost_usd=None)
         try:
             result = await with_fallback(
-                agents, lambda one: self._asked(request, one, masked_emit, chain=agents), emit=masked_emit
+                agents, lambda one: self._ask(request, one, masked_emit, chain=agents), emit=masked_emit
             )
+            cost, attempts = result.total_cost_usd, result.attempts
+            end = AgentFinished(
+                result.agent,
+                success=True,
+                attempts=attempts,
+                duration_ms=0,
+                cost_usd=cost,
+                from_ledger=result.from_ledger,
+            )
+            return result
         except BaseException as error:  # whatever it was, the call has ended and that is told
             name = error.agent if isinstance(error, AgentError) else agents[-1].name
-            masked_emit(_finished(name, started, self._timing, attempts=getattr(error, "attempts", 0)))
+            end = replace(end, agent=name, attempts=getattr(error, "attempts", 0))
             raise
-        masked_emit(_finished(result.agent, started, self._timing, attempts=result.attempts, result=result))
-        return result
+        finally:
+            masked_emit(replace(end, duration_ms=round((self._timing.clock() - started) * 1000)))
 
-    async def _asked(
+    async def _ask(
         self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, chain: Sequence[Agent]
     ) -> AgentResult:
-        fitting, notes = with_own_model(request, agent.name, first=chain[0].name)
+        request, notes = _with_own_model(request, agent.name, first=chain[0].name)
+        is_last = agent is chain[-1]
         try:
-            result = await self._ask(fitting, agent, emit, is_last=agent is chain[-1])
+            validate(request, agent.limits, agent=agent.name)
+            sent, masked = masked_request(request) if self._options.mask_prompts else (request, ())
+
+            async def ask() -> AgentResult:
+                result = await self._watched(sent, agent, emit, is_last=is_last)
+                return masked_result(replace(result, notes=(*result.notes, *self._notes_on_cost(result, sent))))
+
+            key = self._key_of(sent, agent) if self._key_of and self._ledger else None
+            if key is None or not self._ledger:
+                result = await ask()
+            else:
+                patience = min(sent.timeout_seconds, self._budget.deadline - self._timing.clock())
+                result = await self._ledger.answer(
+                    key, ask, agent=agent.name, patience_seconds=patience, fresh=self._options.fresh
+                )
         except CodeloupeError as error:
             mask_error(error)
             raise
-        return replace(result, notes=(*result.notes, *notes)) if notes else result
-
-    async def _ask(self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool) -> AgentResult:
-        validate(request, agent.limits, agent=agent.name)
-        sent, masked = masked_request(request) if self._options.mask_prompts else (request, ())
-
-        async def buy() -> AgentResult:
-            result = await self._watched(sent, agent, emit, is_last=is_last)
-            return masked_result(replace(result, notes=(*result.notes, *self._notes_on_cost(result, sent))))
-
-        result = await self._had(sent, agent, buy)
-        return replace(result, notes=(*result.notes, *masked))
-
-    async def _had(self, request: AgentRequest, agent: Agent, buy: Callable[[], Awaitable[AgentResult]]) -> AgentResult:
-        key = self._key_of(request, agent) if self._key_of and self._purchases else None
-        if key is None or not self._purchases:
-            return await buy()
-        patience = min(request.timeout_seconds, self._budget.deadline - self._timing.clock())
-        purchase = Purchase(key=key, agent=agent.name, buy=buy, patience_seconds=patience)
-        return await (self._purchases.had_anew(purchase) if self._options.fresh else self._purchases.had(purchase))
+        return replace(result, notes=(*result.notes, *masked, *notes))
 
     async def _watched(
         self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
@@ -170,67 +181,64 @@ class AgentCaller:
         """The answer, with the files that changed meanwhile where some may have."""
         if self._watch_files is None or not (request.permission_mode.may_write and agent.limits.writes):
             return await self._through_quotas(request, agent, emit, is_last=is_last)
+        changed_files: ChangedFiles | None = None
+        unknown = ""
         try:
             changed_files = await self._watch_files(request.working_dir)
         except CodeloupeError as error:
-            result = await self._through_quotas(request, agent, emit, is_last=is_last)
-            return _without_files(result, error)
+            unknown = error.message
         result = await self._through_quotas(request, agent, emit, is_last=is_last)
         try:
-            changed = await changed_files()
+            if changed_files is not None:
+                files = (*await changed_files(), *result.files_changed)
+                return replace(result, files_changed=tuple(dict.fromkeys(files)))
         except CodeloupeError as error:
-            return _without_files(result, error)
-        return replace(result, files_changed=tuple(dict.fromkeys((*changed, *result.files_changed))))
+            unknown = error.message
+        return replace(result, notes=(*result.notes, f"which files changed is not known: {unknown}"))
 
     async def _through_quotas(
         self, request: AgentRequest, agent: Agent, emit: AgentEventSink, *, is_last: bool
     ) -> AgentResult:
         """The answer, after as many quotas as may be waited for."""
-        attempts, span = 0, Span(request.timeout_seconds)
-        while True:
-            try:
-                result = await self._attempts(agent, emit, is_last=is_last).answer(request, span)
-                return replace(result, attempts=result.attempts + attempts)
-            except AgentError as error:
-                attempts += error.attempts
-                error.attempts = attempts
-                if not isinstance(error, RateLimited):
-                    raise
-                asked = asked_wait_seconds(error)
-                pause = self._options.retry.rate_limit_max_seconds if asked is None else asked
-                may_wait = is_last and self._options.wait_for_quota
-                waiting = may_wait and self._is_worth_waiting(pause, span)
-                emit(QuotaEnded(agent.name, None if asked is None else self._timing.moment(asked), waiting))
-                if not waiting:
-                    if may_wait:
-                        error.add_note(f"not waited for: the time of the call is {in_words(request.timeout_seconds)}")
-                    raise
-            await self._timing.sleep(pause + self._timing.chance())
-
-    def _is_worth_waiting(self, pause: float, span: Span) -> bool:
-        now = self._timing.clock()
-        return now + pause + SHORTEST_ATTEMPT_SECONDS < min(span.end(now), self._budget.deadline)
-
-    def _attempts(self, agent: Agent, emit: AgentEventSink, *, is_last: bool) -> Attempts:
-        options = self._options
-        limiter = self._limiters.get(agent.name)
-        if limiter is None:
-            limiter = self._limiters[agent.name] = Limiter(
+        options, made = self._options, 0
+        if agent.name not in self._limiters:
+            self._limiters[agent.name] = Limiter(
                 agent.name,
                 concurrency=options.concurrency,
                 calls_per_minute=options.calls_per_minute,
                 longest_pause_seconds=options.retry.rate_limit_max_seconds,
                 timing=self._timing,
             )
-        return Attempts(
+        attempts = Attempts(
             agent=agent,
-            limiter=limiter,
+            request=request,
+            limiter=self._limiters[agent.name],
             budget=self._budget,
             policy=options.retry,
             timing=self._timing,
             emit=emit,
-            roll=None if is_last else self._roll,
+            unusable=Unusable() if is_last else self._unusable,
         )
+        while True:
+            try:
+                result = await attempts.answer()
+                return replace(result, attempts=result.attempts + made)
+            except AgentError as error:
+                made += error.attempts
+                error.attempts = made
+                if not isinstance(error, RateLimited):
+                    raise
+                asked = asked_wait_seconds(error)
+                pause = options.retry.rate_limit_max_seconds if asked is None else asked
+                may_wait = is_last and options.wait_for_quota
+                ends = self._timing.clock() + pause + SHORTEST_ATTEMPT_SECONDS
+                waiting = may_wait and ends < attempts.deadline()
+                emit(QuotaEnded(agent.name, None if asked is None else self._timing.moment(asked), waiting))
+                if not waiting:
+                    if may_wait:
+                        error.add_note(f"not waited for: the time of the call is {in_words(request.timeout_seconds)}")
+                    raise
+            await self._timing.sleep(pause + self._timing.chance())
 
     def _notes_on_cost(self, result: AgentResult, request: AgentRequest) -> tuple[str, ...]:
         cost, most = result.total_cost_usd, request.max_budget_usd
@@ -241,25 +249,61 @@ class AgentCaller:
         return ()
 
 
-def _label(request: AgentRequest) -> str:
-    return " ".join(value for name, value in request.labels.items() if name not in _LABELS_FOR_KEYS)
+def same_vendor(agent: str, other: str) -> bool:
+    """Whether two agents know the same names of models."""
+    return _VENDORS.get(agent, agent) == _VENDORS.get(other, other)
 
 
-def _without_files(result: AgentResult, error: CodeloupeError) -> AgentResult:
-    return replace(result, notes=(*result.notes, f"which files changed is not known: {error.message}"))
+def _with_own_model(request: AgentRequest, agent: str, *, first: str) -> tuple[AgentRequest, tuple[str, ...]]:
+    """The request as one agent of a chain takes it, and a note when it is asked for its own default model instead.
+
+    The model that a request names is that of the first agent and of others of the same vendor.
+    """
+    named = [name for name in (request.model, request.fallback_model) if name is not None]
+    if not named or same_vendor(agent, first):
+        return request, ()
+    note = f"{agent} was asked for its own default model, not for {' or '.join(named)}, which was meant for {first}"
+    return replace(request, model=None, fallback_model=None), (note,)
 
 
-def _finished(
-    agent: str, started: float, timing: Timing, *, attempts: int, result: AgentResult | None = None
-) -> AgentFinished:
-    duration_ms = round((timing.clock() - started) * 1000)
-    if result is None:
-        return AgentFinished(agent, success=False, attempts=attempts, duration_ms=duration_ms, cost_usd=None)
-    return AgentFinished(
-        agent,
-        success=True,
-        attempts=attempts,
-        duration_ms=duration_ms,
-        cost_usd=result.total_cost_usd,
-        from_ledger=result.from_ledger,
+async def with_fallback(
+    agents: Sequence[Agent], call: Callable[[Agent], Awaitable[AgentResult]], *, emit: AgentEventSink
+) -> AgentResult:
+    """The result of the first agent that can be used, with a note for each one before it.
+
+    `call` retries by itself, so that a RateLimited from it means a quota that is not worth waiting for. Every other
+    failure than that, a missing program or a missing login is raised at once: another agent would not do better. When
+    no agent is left the last error is raised, and its message tells of the others.
+    """
+    failures: list[AgentError] = []
+    for position, agent in enumerate(agents, start=1):
+        try:
+            result = await call(agent)
+        except (NotInstalled, NotLoggedIn, RateLimited) as error:
+            failures.append(error)
+            if position < len(agents):
+                emit(FellBack(agent.name, agents[position].name, error.message))
+            continue
+        except AgentError as error:
+            _tell_of_earlier(error, failures)
+            raise
+        notes = (f"{failure.agent} was not used: {failure.message}" for failure in failures)
+        return replace(result, notes=(*notes, *result.notes))
+    if not failures:
+        raise InvalidRequest("no agent was named, so nothing was asked", agent="none", hint="name at least one agent")
+    _tell_of_earlier(failures[-1], failures[:-1])
+    raise failures[-1]
+
+
+def _tell_of_earlier(error: AgentError, earlier: Sequence[AgentError]) -> None:
+    if not earlier:
+        return
+    story = "; ".join(
+        failure.message if failure.message.startswith(failure.agent) else f"{failure.agent}: {failure.message}"
+        for failure in earlier
     )
+    error.message = f"{error.message} (before it, {story})"
+    error.args = (error.message,)
+    hints = dict.fromkeys(failure.hint for failure in (*earlier, error) if failure.hint)
+    # One may say what another says too: the same package brings two of the agents.
+    error.hint = "; or ".join(hint for hint in hints if not any(hint in other for other in hints if other != hint))

@@ -1,27 +1,66 @@
-"""How many calls of one agent run at a time, and when the next may start.
+"""Time as the calls see it, how many calls of one agent run at a time, and when the next may start.
 
-One limiter stands for one agent in one run and belongs to one event loop. The number it lets in is halved when the
-service has no room and grows again by one after a row of successes. While one call was told to wait, no other call
-starts. Every call costs the same few steps, however many wait.
+The number that a limiter lets in is halved when the service has no room and grows again by one after a row of
+successes. While one call was told to wait, no other call starts. Every call costs the same few steps, however many
+wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import random
+import time
 from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 
-from codeloupe.agents.calls.timing import Timing
+from msgspec import Struct
+
 from codeloupe.errors import RateLimited
+from codeloupe.model.ports import Clock
 
+_LONGEST_TOLD_SECONDS = 10 * 365 * 86400
 _MINUTE_SECONDS = 60.0
+
+
+class Timing(Struct, frozen=True, kw_only=True):
+    """`clock` for lengths, `now` for moments told to a person, `sleep` for waiting, `chance` in [0, 1) for jitter."""
+
+    clock: Clock = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    chance: Callable[[], float] = random.random
+
+    def moment(self, seconds_from_now: float) -> datetime | None:
+        """When that will be; None for what no calendar holds."""
+        if not 0 <= seconds_from_now <= _LONGEST_TOLD_SECONDS:
+            return None
+        return self.now() + timedelta(seconds=seconds_from_now)
+
+    def opening(self, seconds_from_now: float) -> str:
+        """When something opens again, in words."""
+        moment = self.moment(seconds_from_now)
+        if moment is None:
+            return "it does not open again in our time"
+        return f"it opens again at {moment:%Y-%m-%d %H:%M:%S %Z} (in {in_words(seconds_from_now)})"
+
+
+def in_words(seconds: float) -> str:
+    """A length of time for a person."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 2 * 86400 else f"{seconds / 86400:.1f} days"
 
 
 class Limiter:
     """At most `concurrency` places, and `calls_per_minute` starts in any minute where that is given.
 
-    A pause longer than `longest_pause_seconds`, or than a call has patience, is a quota that ended: nobody waits for it
-    here, whoever wants a place meanwhile gets RateLimited with the time that is left.
+    It is for one agent in one run, in one event loop. A pause longer than `longest_pause_seconds`, or than a call has
+    patience, is a quota that ended: nobody waits for it here, whoever wants a place meanwhile gets RateLimited with the
+    time that is left.
     """
 
     def __init__(
@@ -36,11 +75,11 @@ class Limiter:
     ) -> None:
         self._agent = agent
         self._timing = timing
-        self._most = self._limit = max(concurrency, 1)
+        self._most = self.limit = max(concurrency, 1)
         self._longest_pause_seconds = longest_pause_seconds
         self._successes_to_grow = successes_to_grow
         self._successes = 0
-        self._running = 0
+        self.running = 0
         self._returning = 0
         self._lowered = 0
         self._opens_at = -math.inf
@@ -49,16 +88,6 @@ class Limiter:
         self._first_in_line = asyncio.Lock()
         self._first_of_returning = asyncio.Lock()
         self._changed = asyncio.Event()
-
-    @property
-    def limit(self) -> int:
-        """How many may run at a time now."""
-        return self._limit
-
-    @property
-    def running(self) -> int:
-        """How many places are taken."""
-        return self._running
 
     def place(self, *, patience_seconds: float = math.inf) -> Place:
         """A place that is not taken yet, for one call; whoever takes it leaves it. A longer pause is not waited for."""
@@ -70,27 +99,24 @@ class Limiter:
         self._returning += returning
         try:
             async with self._first_of_returning if returning else self._first_in_line:
-                while not await self._may_start(returning=returning, patience_seconds=patience_seconds):
-                    pass
-                self._running += 1
+                while True:
+                    wait = self._pause_seconds(patience_seconds)
+                    if len(self._starts) == self._starts.maxlen:
+                        wait = max(wait, self._starts[0] + _MINUTE_SECONDS - self._timing.clock())
+                    if wait > 0:
+                        await self._timing.sleep(wait)
+                    elif self.running >= self.limit or (self._returning and not returning):
+                        self._changed.clear()
+                        await self._changed.wait()
+                    else:
+                        break
+                self.running += 1
                 if self._starts.maxlen is not None:
                     self._starts.append(self._timing.clock())
                 return self._lowered
         finally:
             self._returning -= returning
             self._changed.set()
-
-    async def _may_start(self, *, returning: bool, patience_seconds: float) -> bool:
-        """Whether there is room now; otherwise after some change."""
-        wait = max(self._pause_seconds(patience_seconds), self._minute_seconds())
-        if wait > 0:
-            await self._timing.sleep(wait)
-        elif self._running >= self._limit or (self._returning and not returning):
-            self._changed.clear()
-            await self._changed.wait()
-        else:
-            return True
-        return False
 
     def _pause_seconds(self, patience_seconds: float) -> float:
         left = self._opens_at - self._timing.clock()
@@ -104,37 +130,32 @@ class Limiter:
             )
         return left
 
-    def _minute_seconds(self) -> float:
-        if len(self._starts) != self._starts.maxlen:
-            return 0.0
-        return self._starts[0] + _MINUTE_SECONDS - self._timing.clock()
-
     def give_back(self) -> None:
         """End what `admit` began."""
-        self._running -= 1
+        self.running -= 1
         self._changed.set()
 
     def note_success(self) -> None:
         """Grow by one place after a row of successes."""
         self._successes += 1
-        if self._successes >= self._successes_to_grow and self._limit < self._most:
-            self._limit += 1
+        if self._successes >= self._successes_to_grow and self.limit < self._most:
+            self.limit += 1
             self._successes = 0
             self._changed.set()
 
-    def lower(self, since: int) -> None:
-        """Halve the places, unless that was done after `since`, which `admit` gave."""
-        self._successes = 0
-        # Of many calls that fail together only the first tells something new: those that began before the limit
-        # was lowered say nothing about the lower one.
-        if since == self._lowered:
-            self._limit = max(self._limit // 2, 1)
-            self._lowered += 1
+    def lower(self, since: int, *, pause_seconds: float = 0.0) -> None:
+        """Halve the places, unless that was done after `since`, which `admit` gave, and let nobody start for a while.
 
-    def pause(self, seconds: float) -> None:
-        """Let nobody start for that long."""
-        self._opens_at = max(self._opens_at, self._timing.clock() + seconds)
-        self._changed.set()
+        Of many calls that fail together only the first tells something new: those that began before the limit was
+        lowered say nothing about the lower one.
+        """
+        self._successes = 0
+        if since == self._lowered:
+            self.limit = max(self.limit // 2, 1)
+            self._lowered += 1
+        if pause_seconds:
+            self._opens_at = max(self._opens_at, self._timing.clock() + pause_seconds)
+            self._changed.set()
 
 
 class Place:
@@ -163,11 +184,6 @@ class Place:
         """Tell that an attempt went well."""
         self._limiter.note_success()
 
-    def overloaded(self) -> None:
-        """Tell that the service had no room: fewer calls run from now on."""
-        self._limiter.lower(self._since)
-
-    def rate_limited(self, pause_seconds: float) -> None:
-        """Tell that the service asked to wait: fewer calls run from now on, and none starts before that."""
-        self._limiter.lower(self._since)
-        self._limiter.pause(pause_seconds)
+    def refused(self, pause_seconds: float = 0.0) -> None:
+        """Tell that the service had no room, or asked to wait: fewer calls run from now on, and none starts before."""
+        self._limiter.lower(self._since, pause_seconds=pause_seconds)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import fields, replace
 
 from codeloupe.errors import CodeloupeError
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.agent_events import AgentEvent
+from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.system.redaction import redact
 
-_SENT_TEXTS = ("prompt", "system_prompt", "append_system_prompt", "context")
 _RETURNED_TEXTS = ("output", "raw_output", "structured", "permission_denials", "error", "notes")
 # Fields of events that we name ourselves: masking costs, and there are many events.
 _NAMES = frozenset({"agent", "from_agent", "to_agent", "model", "kind"})
@@ -22,7 +20,7 @@ _NAMES = frozenset({"agent", "from_agent", "to_agent", "model", "kind"})
 
 def masked_request(request: AgentRequest) -> tuple[AgentRequest, tuple[str, ...]]:
     """The request without secrets in its texts, and a note that says where some were."""
-    values = {name: getattr(request, name) for name in _SENT_TEXTS}
+    values = {name: getattr(request, name) for name in ("prompt", "system_prompt", "append_system_prompt")}
     changed = _changed({**values, "context": dict(request.context)})
     if not changed:
         return request, ()
@@ -47,28 +45,22 @@ def masked_sink(emit: AgentEventSink) -> AgentEventSink:
 
 def mask_error(error: CodeloupeError) -> None:
     """Take secrets out of the texts of an error and of all that led to it, in place."""
-    family = _family(error)
-    for failure in family:
+    family: dict[int, BaseException] = {}
+    left: list[BaseException | None] = [error]
+    while left:
+        failure = left.pop()
+        if failure is not None and id(failure) not in family:
+            family[id(failure)] = failure
+            left += [failure.__cause__, failure.__context__]
+    for failure in family.values():
         told = {name: value for name, value in vars(failure).items() if isinstance(value, str) or name == "__notes__"}
         vars(failure).update(_changed(told))
         failure.args = tuple(redact(part) if isinstance(part, str) else part for part in failure.args)
-    for failure in family:
+    for failure in family.values():
         if (cause := _presentable(failure.__cause__)) is not failure.__cause__:
             failure.__cause__ = cause
         if (context := _presentable(failure.__context__)) is not failure.__context__:
             failure.__context__ = context
-
-
-def _family(error: BaseException) -> list[BaseException]:
-    """The error and all that led to it."""
-    seen: dict[int, BaseException] = {}
-    left: list[BaseException | None] = [error]
-    while left:
-        failure = left.pop()
-        if failure is not None and id(failure) not in seen:
-            seen[id(failure)] = failure
-            left += [failure.__cause__, failure.__context__]
-    return list(seen.values())
 
 
 def _presentable(error: BaseException | None) -> BaseException | None:
@@ -90,28 +82,23 @@ def _changed(values: Mapping[str, Any]) -> dict[str, Any]:
 
     All texts go through one pass: looking up our own secrets costs more than masking a short text.
     """
-    texts = [text for text in dict.fromkeys(_texts(list(values.values()))) if text]
-    if not texts:
-        return {}
-    # Nothing that is masked can reach over a NUL, and no text can hold what was drawn a moment ago.
-    border = f"\n\0{secrets.token_hex(8)}\0\n"
-    masked = redact(border.join(map(_whole, texts))).split(border)
-    masks = {text: mask for text, mask in zip(texts, masked, strict=True) if mask != text}
-    if not masks:
-        return {}
-    return {name: new for name, value in values.items() if (new := _replaced(value, masks)) != value}
-
-
-def _texts(value: Any) -> Iterable[str]:
-    left = [value]
+    texts: dict[str, None] = {}
+    left = list(values.values())
     while left:
         item = left.pop()
-        if isinstance(item, str):
-            yield item
+        if isinstance(item, str) and item:
+            texts[item] = None
         elif isinstance(item, dict):
             left += [*item.keys(), *item.values()]
         elif type(item) in (list, tuple):
             left += item
+    # Nothing that is masked can reach over a NUL, and no text can hold what was drawn a moment ago.
+    border = f"\n\0{secrets.token_hex(8)}\0\n"
+    masked = redact(border.join(map(_whole, texts))).split(border) if texts else []
+    masks = {text: mask for text, mask in zip(texts, masked, strict=True) if mask != text}
+    if not masks:
+        return {}
+    return {name: new for name, value in values.items() if (new := _replaced(value, masks)) != value}
 
 
 def _replaced(value: Any, masks: Mapping[str, str]) -> Any:
@@ -126,6 +113,4 @@ def _replaced(value: Any, masks: Mapping[str, str]) -> Any:
 
 def _whole(text: str) -> str:
     """The text with halves of characters joined or replaced."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,20 +1,50 @@
-"""JSON Schemas as the standard has them, for values that nobody trusts.
+"""JSON Schemas, for answers that nobody trusts: whether a value conforms, and how a schema is said to a model.
 
-Nothing that a schema names is ever fetched, and every step takes time linear in the value. jsonschema takes a fifth of
-a second to load, so it loads with the first schema that needs it.
+Nothing that a schema names is ever fetched, every step takes time linear in the value, and sizes and depths are
+capped. jsonschema takes a fifth of a second to load, and nearly every answer is what its schema asks for: so plain
+schemas are judged here, and jsonschema loads only for others and for the words about what is wrong.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import replace
+
+from codeloupe.errors import OutputInvalid
+from codeloupe.model.agent import AgentResult
+from codeloupe.system.json_text import candidates, parsed, refuse_unsound
+
 _MAX_VIOLATIONS = 20
 _MAX_MESSAGE_CHARACTERS = 300
+_MAX_PLAIN_DEPTH = 20
+_MAX_STRICT_DEPTH = 60
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
+_PLAIN_WORDS = frozenset(
+    {"type", "description", "title", "enum", "properties", "required", "additionalProperties", "items"}
+)
+_STRICT_WORDS = (
+    "description", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "multipleOf", "minItems", "maxItems",
+)  # fmt: skip
+# These shape an answer in ways that strict mode cannot say.
+_UNSAYABLE = frozenset({
+    "allOf", "not", "if", "dependentSchemas", "dependentRequired", "patternProperties", "propertyNames", "prefixItems",
+    "contains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "definitions",
+})  # fmt: skip
 
 
 class SchemaError(ValueError):
@@ -30,7 +60,17 @@ def validator_for(schema: Mapping[str, Any]) -> Any:
 
     Raises SchemaError unless it is a valid JSON Schema that needs nothing from outside itself.
     """
-    return _compiled(_as_text(schema))
+
+    def plain(value: object) -> dict[str, Any]:
+        if isinstance(value, Mapping):
+            return dict(value)
+        raise TypeError(f"{type(value).__name__} is no type of JSON")
+
+    try:
+        text = json.dumps(schema, allow_nan=False, default=plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SchemaError(f"it cannot be written as JSON: {error}") from error
+    return _compiled(text)
 
 
 def violation(value: Any, validator: Any) -> str:
@@ -46,19 +86,6 @@ def violation(value: Any, validator: Any) -> str:
     return f"at {worst.json_path}: {_short(worst.message)}" if worst else ""
 
 
-def _as_text(schema: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(schema, allow_nan=False, default=_plain)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise SchemaError(f"it cannot be written as JSON: {error}") from error
-
-
-def _plain(value: object) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is no type of JSON")
-
-
 @lru_cache(maxsize=64)
 def _compiled(schema_text: str) -> Any:
     """A validator for a schema given as text: checking a schema costs far more than using it."""
@@ -71,43 +98,32 @@ def _compiled(schema_text: str) -> Any:
     except (TypeError, RecursionError) as error:
         raise SchemaError(f"it cannot be read as a schema: {error}") from error
     registry = _late("jsonschema_specifications").REGISTRY
-    _refuse_unknown_references(schema, registry, dialect=kind.META_SCHEMA["$schema"])
+    specification = _late("referencing.jsonschema").specification_with(kind.META_SCHEMA["$schema"])
+    resolver = registry.resolver_with_root(specification.create_resource(schema))
+    left = [schema]
+    while left:
+        item = left.pop()
+        left.extend(item.values() if isinstance(item, dict) else item if isinstance(item, list) else ())
+        references = [item.get(name) for name in ("$ref", "$dynamicRef")] if isinstance(item, dict) else []
+        for reference in (one for one in references if isinstance(one, str)):
+            try:
+                resolver.lookup(reference)
+            except _late("referencing.exceptions").Unresolvable as error:
+                words = f"the $ref {_short(reference)!r} is not in the schema, and nothing is fetched"
+                raise UnknownReference(words) from error
+
+    def unique_items(_validator: Any, wanted: bool, items: Any, _schema: Any) -> Iterator[Any]:  # noqa: FBT001 - given
+        """Unlike the one it replaces, this takes linear time for objects too."""
+        if wanted and isinstance(items, list) and len({_hashable(item) for item in items}) < len(items):
+            yield jsonschema.ValidationError("items occur in it more than once")
+
     # Without a registry of ours, what a $ref names would be fetched.
-    return jsonschema.validators.extend(kind, {"uniqueItems": _unique_items})(schema, registry=registry)
+    return jsonschema.validators.extend(kind, {"uniqueItems": unique_items})(schema, registry=registry)
 
 
 def _late(name: str) -> Any:
     """A module of jsonschema, or of what comes with it."""
     return importlib.import_module(name)
-
-
-def _refuse_unknown_references(schema: Mapping[str, Any], registry: Any, *, dialect: str) -> None:
-    specification = _late("referencing.jsonschema").specification_with(dialect)
-    resolver = registry.resolver_with_root(specification.create_resource(schema))
-    for reference in _references(schema):
-        try:
-            resolver.lookup(reference)
-        except _late("referencing.exceptions").Unresolvable as error:
-            raise UnknownReference(
-                f"the $ref {_short(reference)!r} is not in the schema, and nothing is fetched"
-            ) from error
-
-
-def _references(node: Any) -> Iterator[str]:
-    left = [node]
-    while left:
-        item = left.pop()
-        if isinstance(item, dict):
-            left.extend(item.values())
-            yield from (item[name] for name in ("$ref", "$dynamicRef") if isinstance(item.get(name), str))
-        elif isinstance(item, list):
-            left.extend(item)
-
-
-def _unique_items(_validator: Any, wanted: bool, items: Any, _schema: Any) -> Iterator[Any]:  # noqa: FBT001 - given
-    """Unlike the one it replaces, this takes linear time for objects too."""
-    if wanted and isinstance(items, list) and len({_hashable(item) for item in items}) < len(items):
-        yield _late("jsonschema").ValidationError("items occur in it more than once")
 
 
 def _hashable(value: Any) -> Any:
@@ -120,3 +136,226 @@ def _hashable(value: Any) -> Any:
 
 def _short(text: str) -> str:
     return text if len(text) <= _MAX_MESSAGE_CHARACTERS else f"{text[:_MAX_MESSAGE_CHARACTERS]} ..."
+
+
+def is_plain(schema: Any, *, depth: int = 0) -> bool:
+    """Whether this is surely a valid schema, of words that `fits` knows: each part has one type, choices are texts."""
+    if not isinstance(schema, Mapping) or depth > _MAX_PLAIN_DEPTH or not _PLAIN_WORDS.issuperset(schema):
+        return False
+    kind = schema.get("type")
+    properties = schema.get("properties", {})
+    return (
+        isinstance(kind, str)
+        and kind in _TYPES
+        and all(isinstance(schema.get(word, ""), str) for word in ("description", "title"))
+        and ("enum" not in schema or (kind == "string" and _is_list_of_names(schema["enum"])))
+        and _is_list_of_names(schema.get("required", ()))
+        and isinstance(schema.get("additionalProperties", True), bool)
+        and isinstance(properties, Mapping)
+        and all(isinstance(name, str) and is_plain(part, depth=depth + 1) for name, part in properties.items())
+        and ("items" not in schema or is_plain(schema["items"], depth=depth + 1))
+    )
+
+
+def _is_list_of_names(value: Any) -> bool:
+    names = value if isinstance(value, list | tuple) else (None,)
+    return all(isinstance(name, str) for name in names) and len(set(names)) == len(names)
+
+
+def fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value surely conforms to a plain schema. What is not known for sure is left to jsonschema."""
+    if type(value) not in _TYPES[schema["type"]]:
+        return False
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        return (
+            all(name in value for name in schema.get("required", ()))
+            and (schema.get("additionalProperties", True) or properties.keys() >= value.keys())
+            and all(fits(item, properties[name]) for name, item in value.items() if name in properties)
+        )
+    if isinstance(value, list):
+        return "items" not in schema or all(fits(item, schema["items"]) for item in value)
+    return "enum" not in schema or value in schema["enum"]
+
+
+def check_schema(schema: object) -> None:
+    """Raises SchemaError unless this is a valid JSON Schema object that needs nothing from outside itself."""
+    if not isinstance(schema, Mapping):
+        raise SchemaError(f"it is of type {type(schema).__name__}, not a JSON object")
+    if not is_plain(schema):
+        validator_for(schema)
+
+
+def check_output(result: AgentResult, schema: Mapping[str, Any]) -> AgentResult:
+    """The result with `structured` as the schema asks, taken from the text where the agent gave none apart.
+
+    Raises OutputInvalid, which names the place of the violation and keeps the answer, and SchemaError for what
+    `check_schema` refuses.
+    """
+    check_schema(schema)
+    plain, validator = is_plain(schema), cache(lambda: validator_for(schema))
+
+    def violation_in(value: Any) -> str:
+        return "" if plain and fits(value, schema) else violation(value, validator())
+
+    said = result.output
+    try:
+        if result.structured is None:
+            return replace(result, structured=_found_in(result.output, violation_in))
+        refuse_unsound(result.structured)
+        reason = violation_in(result.structured)
+        if not reason:
+            return result
+        said = json.dumps(result.structured, ensure_ascii=False)
+    except ValueError as error:
+        reason = str(error)
+    raise OutputInvalid(
+        f"the answer of {result.agent} is not what the schema asks for: {reason}",
+        agent=result.agent,
+        hint="make the schema or the prompt simpler, or ask another model; the raw output is kept",
+        raw_output=result.raw_output or result.output,
+        session_id=result.session_id,
+        output=said,
+        cost_usd=result.total_cost_usd,
+        usage=result.usage,
+    )
+
+
+def _found_in(text: str, violation_in: Callable[[Any], str]) -> Any:
+    """The JSON value in a text that conforms: the whole text, else the longest such part. Raises ValueError."""
+    violated = unreadable = ""
+    for candidate in candidates(text):
+        try:
+            value = parsed(candidate)
+        except ValueError as error:
+            unreadable = unreadable or str(error)
+            continue
+        found = violation_in(value)
+        if not found:
+            return value
+        violated = violated or found
+        if candidate == text:
+            break
+    raise ValueError(violated or unreadable)
+
+
+def schema_words(schema: Mapping[str, Any]) -> str:
+    """What is put behind a prompt for a program or a model that takes no schema."""
+    text = json.dumps(schema, ensure_ascii=False, default=dict)
+    return (
+        "\n\n## Form of the answer\n\nThe answer is one JSON value and nothing else: no text around it, no code fence."
+        f" It conforms to this JSON Schema:\n\n{text}\n"
+    )
+
+
+class _Unsayable(ValueError):
+    """A part of a schema that strict mode has no words for."""
+
+
+def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The schema as OpenAI's strict mode takes it, or None when that cannot say it: then it has to be said in words.
+
+    Strict mode wants every property of every object to be required and no other to be there. So what was optional may
+    be null on the wire, and `without_fillers` leaves such a null out of the answer again. The original schema stays the
+    one that the answer is checked against; what strict mode does not know of it may therefore be dropped here.
+    """
+    try:
+        if schema.get("type") != "object":
+            return None
+        definitions = {str(name): _strict(part, 1) for name, part in (schema.get("$defs") or {}).items()}
+        strict = _strict({name: value for name, value in schema.items() if name != "$defs"}, 1)
+    except _Unsayable:
+        return None
+    return {**strict, "$defs": definitions} if definitions else strict
+
+
+def _strict(schema: Any, depth: int) -> dict[str, Any]:
+    if not isinstance(schema, Mapping) or depth > _MAX_STRICT_DEPTH or not _UNSAYABLE.isdisjoint(schema):
+        raise _Unsayable
+    if "$ref" in schema:
+        if schema["$ref"] != "#" and not str(schema["$ref"]).startswith("#/$defs/"):
+            raise _Unsayable
+        return {"$ref": schema["$ref"]}
+    strict = {name: schema[name] for name in _STRICT_WORDS if name in schema}
+    if choices := _choices(schema):
+        # At most one of them may be an object, or nobody could tell whose null it is.
+        if sum(not _is_simple(choice) for choice in choices) > 1 or "properties" in schema:
+            raise _Unsayable
+        return {**strict, "anyOf": [_strict(choice, depth + 1) for choice in choices]}
+    kinds = _kinds(schema)
+    if kinds:
+        strict["type"] = kinds[0] if len(kinds) == 1 else kinds
+    elif not {"enum", "const"} & strict.keys():
+        raise _Unsayable
+    if "object" in kinds:
+        strict |= _strict_object(schema, depth)
+    if "array" in kinds:
+        strict["items"] = _strict(schema.get("items"), depth + 1)
+    return strict
+
+
+def _strict_object(schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    properties, is_open = schema.get("properties"), schema.get("additionalProperties") not in (None, False)
+    if not isinstance(properties, Mapping) or not properties or is_open:
+        raise _Unsayable
+    parts = {str(name): _strict(part, depth + 1) for name, part in properties.items()}
+    for name, part in parts.items():
+        if name not in (schema.get("required") or ()) and not _takes_null(part, {}):
+            parts[name] = {"anyOf": [part, {"type": "null"}]}
+    return {"properties": parts, "required": list(parts), "additionalProperties": False}
+
+
+def without_fillers(value: Any, schema: Mapping[str, Any]) -> Any:
+    """The answer to a strict schema without the nulls that stand for properties which were left out."""
+    return _pruned(value, schema, schema, 0)
+
+
+def _pruned(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> Any:
+    schema = _resolved(schema, root)
+    if depth > _MAX_STRICT_DEPTH or not isinstance(value, dict | list):
+        return value
+    for choice in _choices(schema):
+        if not _is_simple(choice):
+            return _pruned(value, choice, root, depth + 1)
+    if isinstance(value, list):
+        return [_pruned(item, schema.get("items"), root, depth + 1) for item in value]
+    properties, required = schema.get("properties") or {}, schema.get("required") or ()
+    return {
+        name: _pruned(item, properties.get(name), root, depth + 1)
+        for name, item in value.items()
+        if item is not None or name in required or _takes_null(properties.get(name), root)
+    }
+
+
+def _takes_null(schema: Any, root: Mapping[str, Any]) -> bool:
+    schema = _resolved(schema, root)
+    if choices := _choices(schema):
+        return any(_takes_null(choice, root) for choice in choices)
+    if "const" in schema or "enum" in schema:
+        return None in schema.get("enum", [schema.get("const", "")])
+    return "null" in _kinds(schema)
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    for _ in range(_MAX_STRICT_DEPTH):
+        if not isinstance(schema, Mapping) or "$ref" not in schema:
+            break
+        name = str(schema["$ref"]).removeprefix("#/$defs/")
+        schema = root if name == "#" else (root.get("$defs") or {}).get(name)
+    return schema if isinstance(schema, Mapping) else {}
+
+
+def _choices(schema: Mapping[str, Any]) -> list[Any]:
+    return list(schema.get("anyOf") or schema.get("oneOf") or [])
+
+
+def _is_simple(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and not {"$ref", "properties", "items", "anyOf", "oneOf"} & schema.keys()
+
+
+def _kinds(schema: Mapping[str, Any]) -> list[str]:
+    kind = schema.get("type")
+    kinds = [kind] if isinstance(kind, str) else list(kind or [])
+    if not _TYPES.keys() >= set(kinds):
+        raise _Unsayable
+    return kinds

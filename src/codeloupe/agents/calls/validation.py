@@ -8,11 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from codeloupe.agents.calls.prompt_text import full_prompt
-from codeloupe.agents.calls.schema_check import check_schema
-from codeloupe.agents.calls.schemas import SchemaError
+from codeloupe.agents.calls.schemas import SchemaError, check_schema
 from codeloupe.errors import InvalidRequest, PromptTooLong
-from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
+from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode, full_prompt
 
 # These become arguments of programs: none may look like a flag, and a comma would make two tools of one.
 _TOOL = re.compile(r"[A-Za-z_][^,\x00-\x1f\x7f]{0,199}")
@@ -36,14 +34,15 @@ _TYPES: Mapping[str, Any] = {
     "context": Mapping,
     "labels": Mapping,
 }
+_Problems = Iterator[tuple[str, str]]
 
 
 def validate(request: AgentRequest, limits: AgentLimits, *, agent: str) -> None:
     """Raises InvalidRequest, or PromptTooLong with both sizes, for a request that cannot be sent as it is."""
-    for check in (_types, _texts, _names, _numbers, _working_dir, _schema):
+    for check in (_types, _texts, _values, _schema):
         _refuse(check(request), agent)
     _refuse(_abilities(request, limits, agent), agent)
-    _refuse_length(request, limits, agent)
+    refuse_length(full_prompt(request), limits, agent=agent)
 
 
 def validate_types(request: AgentRequest, *, agent: str) -> None:
@@ -51,7 +50,22 @@ def validate_types(request: AgentRequest, *, agent: str) -> None:
     _refuse(_types(request), agent)
 
 
-_Problems = Iterator[tuple[str, str]]
+def refuse_length(
+    prompt: str, limits: AgentLimits, *, agent: str, what: str = "the prompt, its context included,"
+) -> None:
+    """Raises PromptTooLong for a prompt that the agent does not take."""
+    sizes = (
+        (len(prompt), limits.max_prompt_characters, "characters"),
+        (len(prompt.encode()), limits.max_prompt_bytes, "bytes"),
+    )
+    for size, most, unit in sizes:
+        if most is not None and size > most:
+            raise PromptTooLong(
+                f"{what} has {size:,} {unit}; {agent} takes at most {most:,}",
+                agent=agent,
+                hint="send less at once, or use an agent that takes more",
+                attempts=0,
+            )
 
 
 def _refuse(problems: _Problems, agent: str) -> None:
@@ -80,7 +94,14 @@ def _types(request: AgentRequest) -> _Problems:
 def _texts(request: AgentRequest) -> _Problems:
     if not request.prompt.strip():
         yield "the prompt is empty", "give a prompt"
-    for name, text in _all_texts(request):
+    texts = [
+        ("prompt", request.prompt),
+        ("system_prompt", request.system_prompt or ""),
+        ("append_system_prompt", request.append_system_prompt or ""),
+    ]
+    for title, text in request.context.items():
+        texts += [("title of a context", title), (f"context {title[:80]!r}", text)]
+    for name, text in texts:
         if "\0" in text:
             yield f"the {name} has a NUL byte at character {text.index(chr(0)):,}", "remove it or write it as an escape"
         try:
@@ -90,91 +111,52 @@ def _texts(request: AgentRequest) -> _Problems:
             yield f"{words}, which cannot be encoded", "decode the text with errors='replace'"
 
 
-def _all_texts(request: AgentRequest) -> Iterator[tuple[str, str]]:
-    yield "prompt", request.prompt
-    yield "system_prompt", request.system_prompt or ""
-    yield "append_system_prompt", request.append_system_prompt or ""
-    for title, text in request.context.items():
-        yield "title of a context", title
-        yield f"context {title[:80]!r}", text
-
-
-def _names(request: AgentRequest) -> _Problems:
-    fields = ("model", request.model), ("fallback_model", request.fallback_model)
-    for name, value in (*fields, ("resume_session", request.resume_session)):
-        if value is not None and not _NAME.fullmatch(value):
-            yield f"{name} is {value[:80]!r}", "a name has no spaces, does not begin with '-' and is at most 200 long"
+def _values(request: AgentRequest) -> _Problems:
+    for name in ("model", "fallback_model", "resume_session"):
+        named: str | None = getattr(request, name)
+        if named is not None and not _NAME.fullmatch(named):
+            yield f"{name} is {named[:80]!r}", "a name has no spaces, does not begin with '-' and is at most 200 long"
     for tool in request.tools or ():
         if not _TOOL.fullmatch(tool):
-            yield (
-                f"{tool[:80]!r} is not the name of a tool",
-                "name tools as the agent does, such as Read or Bash(git log:*)",
-            )
+            hint = "name tools as the agent does, such as Read or Bash(git log:*)"
+            yield f"{tool[:80]!r} is not the name of a tool", hint
+    for name in ("timeout_seconds", "idle_timeout_seconds", "max_attempts", "max_turns", "max_budget_usd"):
+        value: float | None = getattr(request, name)
+        if value is not None and not 0 < value < math.inf:
+            yield f"{name} is {value!r}", "give a finite number above zero"
+    what = ""
+    try:
+        # As an absolute path, since the one that this process works in may have been removed.
+        if not request.working_dir.absolute().is_dir():
+            what = "is not a directory" if request.working_dir.exists() else "does not exist"
+    except OSError as error:
+        what = f"cannot be looked at ({error.strerror})"
+    if what:
+        yield f"the working directory {str(request.working_dir)!r} {what}", "give the path of an existing directory"
+
+
+def _schema(request: AgentRequest) -> _Problems:
+    try:
+        if request.output_schema is not None:
+            check_schema(request.output_schema)
+    except SchemaError as error:
+        yield f"output_schema is no JSON Schema: {error}", "mend the schema, or leave it out"
 
 
 def _abilities(request: AgentRequest, limits: AgentLimits, agent: str) -> _Problems:
     """What was asked that the agent cannot do: dropped silently, it would cost money for another answer than asked."""
-    mode = request.permission_mode.value
-    wishes = (
+    mode = request.permission_mode
+    asked = (
         (request.max_turns is not None, limits.turns, "max_turns", "has no limit of turns"),
         (request.max_budget_usd is not None, limits.budget, "max_budget_usd", "cannot stop at a cost"),
         (request.resume_session is not None, limits.resume, "resume_session", "cannot resume a session"),
         (request.fork_session, limits.fork, "fork_session", "cannot fork a session"),
         (bool(request.tools), limits.tools, "tools", "has no tools"),
-        (
-            request.permission_mode.may_write,
-            limits.writes,
-            "permission_mode",
-            f"cannot change files, as {mode} lets it",
-        ),
+        (mode.may_write, limits.writes, "permission_mode", f"cannot change files, as {mode.value} lets it"),
         (request.fallback_model is not None, limits.fallback, "fallback_model", "has no fallback model"),
     )
-    for is_asked, is_able, name, words in wishes:
+    for is_asked, is_able, name, words in asked:
         if is_asked and not is_able:
             yield f"{agent} {words}", f"leave {name} out, or use another agent"
     if request.fork_session and request.resume_session is None:
         yield "there is no session to be forked", "name the session in resume_session, or leave fork_session out"
-
-
-def _numbers(request: AgentRequest) -> _Problems:
-    for name in ("timeout_seconds", "idle_timeout_seconds", "max_attempts", "max_turns", "max_budget_usd"):
-        value: float | None = getattr(request, name)
-        if value is not None and not 0 < value < math.inf:
-            yield f"{name} is {value!r}", "give a finite number above zero"
-
-
-def _working_dir(request: AgentRequest) -> _Problems:
-    hint = "give the path of an existing directory"
-    try:
-        # As an absolute path, since the one that this process works in may have been removed.
-        if request.working_dir.absolute().is_dir():
-            return
-        what = "is not a directory" if request.working_dir.exists() else "does not exist"
-    except OSError as error:
-        what = f"cannot be looked at ({error.strerror})"
-    yield f"the working directory {str(request.working_dir)!r} {what}", hint
-
-
-def _schema(request: AgentRequest) -> _Problems:
-    if request.output_schema is None:
-        return
-    try:
-        check_schema(request.output_schema)
-    except SchemaError as error:
-        yield f"output_schema is no JSON Schema: {error}", "mend the schema, or leave it out"
-
-
-def _refuse_length(request: AgentRequest, limits: AgentLimits, agent: str) -> None:
-    text = full_prompt(request)
-    sizes = (
-        (len(text), limits.max_prompt_characters, "characters"),
-        (len(text.encode()), limits.max_prompt_bytes, "bytes"),
-    )
-    for size, most, unit in sizes:
-        if most is not None and size > most:
-            raise PromptTooLong(
-                f"the prompt, its context included, has {size:,} {unit}; {agent} takes at most {most:,}",
-                agent=agent,
-                hint="send less at once, or use an agent that takes more",
-                attempts=0,
-            )

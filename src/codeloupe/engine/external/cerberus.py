@@ -36,11 +36,11 @@ from codeloupe.engine.failures import INVALID_ANSWER
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.verdict import judge
 from codeloupe.errors import ProcessError, ProcessFailed, ProcessTimedOut
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, ReviewAnswer
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, program_environment, run
 

@@ -23,12 +23,12 @@ from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.engine.stated_lines import StatedLines
 from codeloupe.errors import ProcessError, ProcessTimedOut, ProgramNotFound
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer, Source
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError, Verdict
-from codeloupe.model.usage import Usage
 from codeloupe.system.directories import temporary_directory
 from codeloupe.system.process import Command, Completed, find_program, program_environment
 from codeloupe.system.redaction import redact

@@ -1,0 +1,143 @@
+"""Buying an answer once: the ledger is asked first, a claim keeps others from buying the same meanwhile.
+
+The ledger works on a disk and may wait for other processes, so it runs in a thread. Each of its steps is brought to
+its end even when the call is cancelled: a claim that nobody knows of would block others until it runs out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from codeloupe.agents.calls.limiter import Timing, in_words
+from codeloupe.errors import StoreError, TimedOut
+from codeloupe.model.agent import AgentResult
+from codeloupe.store.interface import Ledger
+from codeloupe.system.process import uninterrupted
+
+_Answer = TypeVar("_Answer")
+_FIRST_LOOK_SECONDS = 0.1
+_LONGEST_LOOK_SECONDS = 2.0
+_log = logging.getLogger(__name__)
+
+
+class LedgerCalls:
+    """The calls of one run that go through the ledger, in one event loop.
+
+    A claim is renewed while its call runs; one that its owner left (it was killed) is taken over when its lease runs
+    out. What fails is not stored.
+    """
+
+    def __init__(self, ledger: Ledger, *, timing: Timing, lease_seconds: float) -> None:
+        self._ledger = ledger
+        self._timing = timing
+        self._lease_seconds = lease_seconds
+        self._claimed: set[str] = set()
+        # One call of this run at a time for each key; the next one looks again what is stored.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def answer(
+        self,
+        key: str,
+        ask: Callable[[], Awaitable[AgentResult]],
+        *,
+        agent: str,
+        patience_seconds: float,
+        fresh: bool = False,
+    ) -> AgentResult:
+        """The stored answer, or the one that is bought now and stored before it is returned.
+
+        `fresh` buys whatever the ledger holds. Raises what `ask` raises, StoreError when the ledger cannot be read
+        before anything is bought, and TimedOut when another process holds the claim for longer than we have patience.
+        """
+        if fresh:
+            return await self._stored(key, await ask())
+        kept = await _step(lambda: self._get(key))
+        if kept is not None:
+            return kept
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            try:
+                kept = await self._claim_or_find(key, agent=agent, patience_seconds=patience_seconds)
+                return kept or await self._bought(key, ask)
+            finally:
+                if key in self._claimed:
+                    await _step(lambda: self._release(key))
+
+    def _get(self, key: str) -> AgentResult | None:
+        kept = self._ledger.get(key)
+        if kept is None:
+            return None
+        # It is paid for: whoever adds up costs must not count it again.
+        return replace(kept, from_ledger=True, total_cost_usd=0.0, original_cost_usd=kept.total_cost_usd)
+
+    async def _claim_or_find(self, key: str, *, agent: str, patience_seconds: float) -> AgentResult | None:
+        """None when the claim is ours, or the answer that somebody else bought since we looked."""
+        started, pause = self._timing.clock(), _FIRST_LOOK_SECONDS
+
+        def claim() -> AgentResult | None:
+            # Noted in the same step, so that a cancellation meanwhile does not leave a claim behind. And what was
+            # bought since the last look is stored by now.
+            if self._ledger.claim(key, lease_seconds=self._lease_seconds):
+                self._claimed.add(key)
+            return self._get(key)
+
+        while True:
+            kept = await _step(claim)
+            if kept is not None or key in self._claimed:
+                return kept
+            if self._timing.clock() - started > patience_seconds:
+                raise TimedOut(
+                    f"somebody else is asking {agent} the same, and did not end within {in_words(patience_seconds)}",
+                    agent=agent,
+                    hint="wait for it, give more time, or ask again",
+                    attempts=0,
+                )
+            await self._timing.sleep(pause)
+            pause = min(2 * pause, _LONGEST_LOOK_SECONDS)
+
+    async def _bought(self, key: str, ask: Callable[[], Awaitable[AgentResult]]) -> AgentResult:
+        renewing = asyncio.create_task(self._renew(key))
+        try:
+            return await self._stored(key, await ask())
+        finally:
+            renewing.cancel()
+            await uninterrupted(asyncio.wait((renewing,)))
+
+    async def _stored(self, key: str, result: AgentResult) -> AgentResult:
+        def put() -> None:
+            self._ledger.put(key, result)
+            self._claimed.discard(key)
+
+        try:
+            await _step(put)
+        except StoreError as error:
+            # It is paid for: better used without being kept than thrown away and bought again.
+            _log.warning("an answer could not be stored: %s", error)
+            return replace(result, notes=(*result.notes, f"this answer could not be stored in the ledger: {error}"))
+        return result
+
+    async def _renew(self, key: str) -> None:
+        while True:
+            await self._timing.sleep(self._lease_seconds / 2)
+            try:
+                await _step(lambda: self._ledger.renew(key, lease_seconds=self._lease_seconds))
+            except StoreError as error:
+                # The call goes on: at worst another process buys the same.
+                _log.warning("a claim could not be renewed: %s", error)
+
+    def _release(self, key: str) -> None:
+        self._claimed.discard(key)
+        # A claim that cannot be ended now ends by itself, and the failure that led here is the one to tell.
+        with suppress(StoreError):
+            self._ledger.release(key)
+
+
+async def _step(step: Callable[[], _Answer]) -> _Answer:
+    """Run a step in a thread. A cancellation, however often, is raised when the step has ended."""
+    return await uninterrupted(asyncio.to_thread(step))

@@ -1,0 +1,322 @@
+"""The agent `agent_sdk`: the Claude Agent SDK in our process. It starts the claude program and speaks with it.
+
+The SDK closes its program in several steps with waits between them, and a cancellation during such a wait leaves the
+program running. So the SDK runs in a task of its own that no cancellation from outside reaches, and its program is
+found and ended by us, which lets the SDK come to its end by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json
+import logging
+import math
+import os
+import re
+import secrets
+import signal
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from msgspec import Struct
+
+from codeloupe.agents.calls.failures import Program
+from codeloupe.agents.calls.program import Message, Places, installed_version, throw_away_places
+from codeloupe.agents.claude.cli import ClaudeAgent, ClaudeCliAgent, bundled_program, prompt_files, tools_for
+from codeloupe.agents.claude.output import ClaudeReading
+from codeloupe.errors import AgentError, NotInstalled, OutputInvalid, TimedOut, install_command
+from codeloupe.model.agent import AgentRequest, AgentResult, Availability
+from codeloupe.model.ports import AgentEventSink
+from codeloupe.system.process import uninterrupted
+
+MARK = "CODELOUPE_CALL"
+_PROCESSES = Path("/proc")
+_PACKAGE, _DISTRIBUTION = "claude_agent_sdk", "claude-agent-sdk"
+_LAUNCHER = Path(__file__).with_name("claude_launcher.sh")
+_GRACE_SECONDS = 2.0
+_ROUND_SECONDS = 0.1
+# The SDK's own way to end its program, where we cannot find it, takes up to 20 s.
+_LAST_WAIT_SECONDS = 25.0
+_STDERR_LINES = 100
+_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+# The SDK sets the first ones itself, and takes the last one out: to blank it would put it back.
+_LEFT_TO_THE_SDK = {"PWD", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION", "CLAUDECODE"}
+# Without this the SDK sends an empty system prompt; with it the program's own, as the CLI does.
+_DEFAULT_PROMPT = {"type": "preset", "preset": "claude_code"}
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class AgentSdkAgent(ClaudeAgent):
+    """Asks the Claude Agent SDK once for each call. `program` is used instead of the one in the SDK's package."""
+
+    name = "agent_sdk"
+    program = Program(
+        agent=name,
+        command="claude",
+        install=install_command("claude"),
+        log_in=ClaudeCliAgent.program.log_in,
+    )
+
+    def find(self) -> Path:
+        """The configured program, else the one in the SDK's package, else the one on the PATH."""
+        return (None if self.configured else bundled_program()) or super().find()
+
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        """Run one attempt. Raises an AgentError; a cancellation is raised as it came, the program being gone."""
+        prompt = self.checked_prompt(request)
+        sdk = await asyncio.to_thread(_loaded_sdk)
+        path, reading = self.find(), self.reading(self.program, request, emit)
+        stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        failure: Exception | None = None
+        passed: PassedLimit | None = None
+        with throw_away_places() as places:
+            self.make_private_folder(request, places)
+            token, started = secrets.token_hex(16), time.monotonic()
+            cli_path, env = how_to_start(str(path), self.environment(request, places), token=token)
+            options = self._options(sdk, request, places, cli_path=cli_path, env=env, stderr=stderr.append)
+            conversation = Conversation(
+                sdk.query(prompt=prompt, options=options),
+                lambda message: reading.take(as_printed(sdk, message)),
+                token=token,
+            )
+            try:
+                passed = await conversation.hold(
+                    timeout_seconds=request.timeout_seconds, idle_timeout_seconds=request.idle_timeout_seconds
+                )
+            except AgentError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the SDK may raise anything; all of it becomes an AgentError below
+                failure = error
+        # The error has the last message whole, where the SDK's own form of it leaves fields out.
+        told = getattr(failure, "data", None) if isinstance(failure, sdk.ResultError) else None
+        result = Message(told) if told else reading.result
+        if result is None:
+            raise self._without_result(sdk, failure, passed, reading, stderr) from failure
+        try:
+            return reading.answer_in(result, duration_ms=round((time.monotonic() - started) * 1000))
+        except AgentError as error:
+            raise error from failure
+
+    async def check(self) -> Availability:
+        """Whether it can be used here. Costs nothing and never raises."""
+        version = installed_version(_DISTRIBUTION)
+        if version is None:
+            return Availability(found=False, how_to_fix=self.program.install)
+        try:
+            path = self.find()
+        except NotInstalled as error:
+            return Availability(found=False, how_to_fix=error.hint)
+        return self.availability(path, version)
+
+    def _options(self, sdk: ModuleType, request: AgentRequest, places: Places, **start: Any) -> Any:
+        """The SDK's options for a request. Raises InvalidRequest for a schema that is too large."""
+        names, rules = tools_for(request)
+        schema = self.schema_text(request)
+        files = prompt_files(request, places.root)
+        system_prompt = files.pop("system-prompt-file", None)
+        return sdk.ClaudeAgentOptions(
+            **start,
+            cwd=request.working_dir,
+            setting_sources=[],
+            strict_mcp_config=True,
+            tools=list(names),
+            allowed_tools=list(rules),
+            permission_mode=request.permission_mode.value,
+            extra_args={**self.safe_flags(request), **files},
+            system_prompt={"type": "file", "path": system_prompt} if system_prompt else _DEFAULT_PROMPT,
+            verbatim_prompts=True,
+            model=request.model,
+            fallback_model=request.fallback_model,
+            max_turns=request.max_turns,
+            max_budget_usd=request.max_budget_usd,
+            output_format=None if schema is None else {"type": "json_schema", "schema": json.loads(schema)},
+            resume=request.resume_session,
+            fork_session=request.fork_session and request.resume_session is not None,
+            # With the pieces of an answer as signs of life, silence means that nothing happens.
+            include_partial_messages=request.idle_timeout_seconds is not None,
+            max_buffer_size=_MAX_MESSAGE_BYTES,
+        )
+
+    def _without_result(
+        self,
+        sdk: ModuleType,
+        failure: Exception | None,
+        passed: PassedLimit | None,
+        reading: ClaudeReading,
+        stderr: deque[str],
+    ) -> AgentError:
+        name, session_id = self.name, reading.session_id
+        if passed is not None:
+            what, hint = "did not finish within", "raise the time limit, or ask for less at once"
+            if passed.silent:
+                what, hint = "said nothing for", "raise the limit of silence, or see what it waits for"
+            message = f"{name} {what} {passed.seconds:g} s and was ended"
+            return TimedOut(message, agent=name, hint=hint, session_id=session_id)
+        if isinstance(failure, sdk.CLINotFoundError):
+            return NotInstalled(f"{name}: {failure}", agent=name, hint=self.program.install)
+        if isinstance(failure, sdk.CLIJSONDecodeError):
+            return OutputInvalid(
+                f"{name} wrote a message that is broken or too large: {failure}",
+                agent=name,
+                hint="ask for a shorter answer",
+                session_id=session_id,
+            )
+        exit_code = getattr(failure, "exit_code", None) or 0
+        words = "\n".join(stderr) or str(failure or "")
+        return reading.cut_short(reading.failure(), exit_code=exit_code, stderr=words)
+
+
+def _loaded_sdk() -> ModuleType:
+    """The SDK, which is optional and takes most of a second to import: not before it is needed."""
+    program = AgentSdkAgent.program
+    try:
+        sdk = importlib.import_module(_PACKAGE)
+    except ImportError as error:
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name == _PACKAGE
+        reason = f"the package {_DISTRIBUTION} is not installed" if is_absent else str(error)
+        message = f"{program.agent} cannot be used: {reason}"
+        raise NotInstalled(message, agent=program.agent, hint=program.install) from error
+    # It logs as errors what it also raises, and what is meant: that its program was ended.
+    logger = logging.getLogger(_PACKAGE)
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+    return sdk
+
+
+def how_to_start(
+    program: str, environment: Mapping[str, str], *, token: str, launcher: Path = _LAUNCHER
+) -> tuple[str, dict[str, str]]:
+    """What the SDK is to start and the variables it is to set, so that the program sees this environment only.
+
+    `token` marks the program. Without the launcher, variables that must not pass are blank, and the program outlives
+    us when we are killed.
+    """
+    unwanted = os.environ.keys() - environment.keys() - _LEFT_TO_THE_SDK
+    variables = {**dict.fromkeys(unwanted, ""), **environment, MARK: token}
+    if not os.access(launcher, os.X_OK):
+        return program, variables
+    removed = " ".join(f"-u {name}" for name in sorted(unwanted) if _PLAIN_NAME.fullmatch(name))
+    return str(launcher), {**variables, "CODELOUPE_PROGRAM": program, "CODELOUPE_UNSET": removed}
+
+
+def as_printed(sdk: ModuleType, message: Any) -> Message:
+    """A message of the SDK in the form in which the program printed it."""
+    if isinstance(message, sdk.SystemMessage):
+        return Message(type="system", **{name: value for name, value in message.data.items() if name != "type"})
+    if isinstance(message, sdk.ResultMessage):
+        given = {name: value for name, value in asdict(message).items() if value is not None}
+        return Message(type="result", modelUsage=message.model_usage, **given)
+    if isinstance(message, sdk.RateLimitEvent):
+        return Message(type="rate_limit_event", rate_limit_info=message.rate_limit_info.raw)
+    if not isinstance(message, sdk.AssistantMessage):
+        return Message()
+    blocks = []
+    for block in message.content:
+        if isinstance(block, sdk.ToolUseBlock):
+            blocks.append({"type": "tool_use", "name": block.name, "input": block.input})
+        elif isinstance(block, sdk.TextBlock):
+            blocks.append({"type": "text", "text": block.text})
+    said = {"id": message.message_id, "model": message.model, "usage": message.usage, "content": blocks}
+    return Message(
+        type="assistant", session_id=message.session_id, parent_tool_use_id=message.parent_tool_use_id, message=said
+    )
+
+
+class PassedLimit(Struct, frozen=True):
+    """A limit that passed, in seconds: of the whole conversation, or of silence in it."""
+
+    seconds: float
+    silent: bool
+
+
+class Conversation:
+    """Hands each message of the SDK to `take`. `token` is the mark in the environment of its program."""
+
+    def __init__(self, messages: AsyncGenerator[Any, None], take: Callable[[Any], None], *, token: str) -> None:
+        self._messages = messages
+        self._take = take
+        self._token = token
+        self._started = self._heard_at = time.monotonic()
+        self._refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def hold(self, *, timeout_seconds: float, idle_timeout_seconds: float | None) -> PassedLimit | None:
+        """Until the end of the conversation, or until a limit passed. Raises what the SDK or `take` raised.
+
+        The program is gone in every case. A cancellation, however often, is raised when it is.
+        """
+        task = asyncio.ensure_future(self._listen())
+        idle = math.inf if idle_timeout_seconds is None else idle_timeout_seconds
+        passed: PassedLimit | None = None
+        try:
+            while not (passed or task.done() or self._refused.done()):
+                now = time.monotonic()
+                left, idle_left = self._started + timeout_seconds - now, self._heard_at + idle - now
+                if left <= 0:
+                    passed = PassedLimit(round(timeout_seconds, 2), silent=False)
+                elif idle_left <= 0:
+                    passed = PassedLimit(round(idle, 2), silent=True)
+                else:
+                    ends = (task, self._refused)
+                    await asyncio.wait(ends, timeout=min(left, idle_left), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await uninterrupted(self._end(task))
+        if self._refused.done():
+            self._refused.result()
+        if passed is None:
+            task.result()
+        return passed
+
+    async def _listen(self) -> None:
+        """Always to the end of the messages: an SDK that is left before it does not clean up."""
+        async for message in self._messages:
+            self._heard_at = time.monotonic()
+            if self._refused.done():
+                continue
+            try:
+                self._take(message)
+            except Exception as error:  # noqa: BLE001 - whatever the taker raises is its caller's, see `hold`
+                self._refused.set_exception(error)
+
+    async def _end(self, task: asyncio.Future[None]) -> None:
+        begun = time.monotonic()
+        is_told = False
+        while not task.done() and (spent := time.monotonic() - begun) < _LAST_WAIT_SECONDS:
+            number = signal.SIGTERM if spent < _GRACE_SECONDS else signal.SIGKILL
+            if not signal_marked(self._token, number) and not is_told:
+                is_told = task.cancel()
+            await asyncio.wait((task,), timeout=_ROUND_SECONDS)
+        signal_marked(self._token, signal.SIGKILL)
+        for end in (task, self._refused):
+            if end.done() and not end.cancelled():
+                end.exception()  # looked at, so that asyncio does not report it as lost
+
+
+def signal_marked(token: str, number: signal.Signals) -> int:
+    """Send a signal to every process of ours that carries this mark in its environment; how many there were.
+
+    For programs that a vendor's package starts, so that we are not told their process numbers. What a program starts
+    inherits the mark, in whatever session it is. Only Linux shows another process's environment: elsewhere none is
+    found.
+    """
+    mark, found = f"{MARK}={token}".encode(), 0
+    for entry in _PROCESSES.glob("[0-9]*"):
+        # It may end, or not be ours, at any moment.
+        with contextlib.suppress(OSError):
+            if mark not in (entry / "environ").read_bytes().split(b"\0"):
+                continue
+            # Held by its file, the number cannot pass to a stranger; so the mark is looked at again.
+            process = os.pidfd_open(int(entry.name))
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    signal.pidfd_send_signal(process, number)
+                    found += 1
+            finally:
+                os.close(process)
+    return found

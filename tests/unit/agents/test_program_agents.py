@@ -1,0 +1,345 @@
+"""What all agents have in common that start a program, with one of ours in the place of each vendor's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codeloupe.agents.calls.program import Places, agent_environment, installed_version, throw_away_places, user_home
+from codeloupe.errors import (
+    AgentError,
+    Crashed,
+    InvalidRequest,
+    NotInstalled,
+    NotLoggedIn,
+    OutputInvalid,
+    PromptTooLong,
+    TimedOut,
+)
+from codeloupe.model.agent import AgentRequest, AgentResult, PermissionMode, full_prompt
+from codeloupe.system.process import NETWORK_NAMES
+from codeloupe.system.streaming import stream
+from tests.endings import FAR_TOO_LONG_SECONDS, before_its_limit, ends_soon
+from tests.unit.agents.call_samples import ended_in_silence, request
+from tests.unit.agents.captures import AGENTS, capture, unheard
+from tests.unit.agents.fake_program import FakeProgram, printing
+
+KEYS = {"claude": "ANTHROPIC_API_KEY", "codex": "OPENAI_API_KEY", "gemini": "GEMINI_API_KEY"}
+SESSIONS = {"claude": "session_id", "codex": "thread_id", "gemini": "session_id"}
+ANSWERS = {name: printing(capture(name, "answer").stdout + "\n") for name in AGENTS}
+OUTPUTS = {"claude": "hello from fake", "codex": "hello from the stand-in", "gemini": "hello from the stand-in"}
+RESULT: dict[str, Any] = capture("claude", "answer").result
+every_agent = pytest.mark.parametrize("name", list(AGENTS))
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+def fake(folder: Path, name: str, body: str | None = None, **more: Any) -> FakeProgram:
+    place = folder / f"{name}-{len(list(folder.iterdir()))}"
+    place.mkdir()
+    return FakeProgram(place, ANSWERS[name] if body is None else body, name=name, **more)
+
+
+def run(name: str, program: FakeProgram, asked: AgentRequest, **more: Any) -> AgentResult:
+    source = {"PATH": os.defpath, KEYS[name]: "made-up", **more.pop("source", {})}
+    return asyncio.run(AGENTS[name](program.path, source, **more).run(asked, unheard))
+
+
+@pytest.mark.requirement("R16")
+@every_agent
+def test_a_program_sees_nothing_of_ours_but_its_key_and_leads_a_session_of_its_own(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("DATABASE_PASSWORD", "not-for-others")
+    program = fake(tmp_path, name)
+    source = {"GITHUB_TOKEN": "nor-this", "CLAUDECODE": "1", "GOOGLE_API_KEY": "nor-that", "CODEX_HOME": "/nowhere"}
+    assert run(name, program, request("Look.", working_dir=work), source=source).output == OUTPUTS[name]
+    seen = program.started["environment"]
+    assert seen[KEYS[name]] == "made-up"
+    assert not {"DATABASE_PASSWORD", "GITHUB_TOKEN", "CLAUDECODE", "GOOGLE_API_KEY"} & seen.keys()
+    assert not any("made-up" in argument for argument in program.started["argv"])
+    assert not Path(seen["HOME"]).exists(), "the home that was thrown away is still there"
+    assert (program.started["cwd"], program.started["stdin"]) == (str(work), "Look.")
+    assert program.started["leads"]
+
+
+@every_agent
+def test_bypassing_permissions_is_refused_unless_it_is_allowed_and_then_logged(
+    tmp_path: Path, work: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    program = fake(tmp_path, name)
+    asked = request(working_dir=work, permission_mode=PermissionMode.BYPASS)
+    with pytest.raises(InvalidRequest, match="could run any command") as raised:
+        run(name, program, asked)
+    assert "sandbox" in raised.value.hint
+    assert not program.was_started
+    with caplog.at_level(logging.WARNING):
+        run(name, program, asked, allow_bypass=True)
+    assert "bypasses all permissions" in caplog.text
+
+
+def test_a_prompt_over_the_limit_is_refused_before_anything_is_started(tmp_path: Path, work: Path) -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("claude", {"prompt": "x" * 2_800_001}, "takes at most 2,800,000"),
+        ("codex", {"prompt": "x" * 1_048_577}, "1,048,577 characters"),
+        ("codex", {"prompt": "x" * 1_048_576, "output_schema": {"type": "array"}}, "takes at most 1,048,576"),
+        ("gemini", {"prompt": "x" * (2 * 1024 * 1024 + 1)}, "2,097,153 bytes"),
+        ("gemini", {"prompt": "@x" * (1024 * 1024)}, "takes at most 2,097,152"),
+    ]
+    for name, fields, words in cases:
+        program = fake(tmp_path, name)
+        with pytest.raises(PromptTooLong, match=words):
+            run(name, program, request(working_dir=work, **fields))
+        assert not program.was_started
+
+
+@pytest.mark.requirement("R12")
+def test_a_run_without_a_result_is_never_an_answer(tmp_path: Path, work: Path) -> None:
+    common: list[tuple[str, type[AgentError], str]] = [
+        ("sys.exit(3)", Crashed, "exit code 3"),
+        ("", Crashed, "exit code 0"),
+        ("print('{\"type\": \"resu', end='')", Crashed, "without a result"),
+        ("print('plain words'); sys.exit(1)", Crashed, "without a result"),
+        ("os.write(2, b'out of memory'); os.abort()", Crashed, "exit code -6; it said: out of memory"),
+    ]
+    node = ("os.write(2, b\"env: 'node': No such file or directory\"); sys.exit(127)", NotInstalled, "Node.js")
+    own: dict[str, list[tuple[str, type[AgentError], str]]] = {
+        "claude": [("os.write(2, b\"error: unknown option '--restricted'\"); sys.exit(1)", NotInstalled, "too old")],
+        "codex": [
+            ("os.write(2, b\"error: unexpected argument '--json' found\"); sys.exit(2)", NotInstalled, "too old"),
+            node,
+        ],
+        "gemini": [("os.write(2, b'Unknown argument: output-format'); sys.exit(1)", NotInstalled, "too old"), node],
+    }
+    wrong = []
+    for name, rows in own.items():
+        for body, kind, words in (*common, *rows):
+            with pytest.raises(AgentError) as raised:
+                run(name, fake(tmp_path, name, body), request(working_dir=work))
+            error = raised.value
+            if type(error) is not kind or words not in error.message or not error.hint:
+                wrong.append((name, body, error))
+    assert wrong == []
+
+
+@pytest.mark.requirement("R12")
+def test_a_bad_exit_code_after_an_answer_does_not_undo_it(tmp_path: Path, work: Path) -> None:
+    program = fake(tmp_path, "claude", f"{ANSWERS['claude']}\nsys.exit(1)")
+    assert run("claude", program, request(working_dir=work)).output == "hello from fake"
+
+
+@every_agent
+def test_a_program_that_answers_and_does_not_end_has_answered(tmp_path: Path, work: Path, name: str) -> None:
+    program = fake(tmp_path, name, f"{ANSWERS[name]}\ntime.sleep(60)")
+    answered = before_its_limit(
+        TimedOut, lambda seconds: run(name, program, request(working_dir=work, timeout_seconds=seconds))
+    )
+    assert answered.output == OUTPUTS[name]
+
+
+def test_a_program_that_answers_and_does_not_end_is_not_waited_for_until_its_deadline(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that the test need not wait as long as a real program may take.
+    monkeypatch.setattr("codeloupe.system.streaming._END_SECONDS", 0.3)
+    program = fake(tmp_path, "claude", f"{ANSWERS['claude']}\ntime.sleep({FAR_TOO_LONG_SECONDS})")
+    with ends_soon():
+        asked = request(working_dir=work, timeout_seconds=FAR_TOO_LONG_SECONDS)
+        assert run("claude", program, asked).output == "hello from fake"
+
+
+@pytest.mark.requirement("R8")
+@every_agent
+def test_a_silent_program_is_ended_and_what_it_said_is_kept(tmp_path: Path, work: Path, name: str) -> None:
+    first = capture(name, "retry_500" if name == "claude" else "answer").lines[0]
+    program = fake(tmp_path, name, printing(first, then="time.sleep(60)"))
+    limits = {"timeout_seconds": r"did not finish within \d", "idle_timeout_seconds": r"wrote nothing for \d"}
+    for limit, words in limits.items():
+        error = ended_in_silence(lambda asked: run(name, program, asked), work, limit, words)
+        assert error.session_id == json.loads(first)[SESSIONS[name]]
+        assert error.raw_output == first
+        assert error.__cause__ is not None
+
+
+@pytest.mark.requirement("R11")
+def test_a_program_that_is_not_there_or_cannot_run_is_told_with_the_command_that_installs_it(
+    tmp_path: Path, work: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"\x7fELF nothing")
+    broken.chmod(0o755)
+    for name, path in ((name, path) for name in AGENTS for path in (tmp_path / "nowhere", broken)):
+        agent = AGENTS[name](str(path), {KEYS[name]: "made-up"})
+        with pytest.raises(NotInstalled, match=path.name) as raised:
+            asyncio.run(agent.run(request(working_dir=work), unheard))
+        assert "npm install" in raised.value.hint
+        availability = asyncio.run(agent.check())
+        assert (availability.found, availability.usable) == (False, False)
+        assert "npm install" in availability.how_to_fix
+
+
+@pytest.mark.requirement("R11")
+def test_the_check_tells_version_and_login_and_gives_the_program_no_key(tmp_path: Path) -> None:
+    home = tmp_path / "own"
+    for folder, file in ((".claude", ".credentials.json"), (".codex", "auth.json"), (".gemini", "oauth_creds.json")):
+        (home / folder).mkdir(parents=True)
+        (home / folder / file).touch(mode=0o000)
+    login, nothing = {"HOME": str(home)}, {"HOME": "/nowhere"}
+    cases: list[tuple[str, dict[str, str], bool]] = [
+        *((name, {KEYS[name]: "made-up", **nothing}, True) for name in AGENTS),
+        *((name, {KEYS[name]: "", **nothing}, False) for name in AGENTS),
+        *((name, login, True) for name in AGENTS),
+        ("claude", {"CLAUDE_CODE_USE_VERTEX": "1", **nothing}, True),
+        ("claude", {"CLAUDE_CONFIG_DIR": str(home / ".claude"), **nothing}, True),
+        ("gemini", {"GOOGLE_GENAI_USE_VERTEXAI": "true", **nothing}, True),
+    ]
+    for name, source, logged_in in cases:
+        program = fake(tmp_path, name, "print('the program 9.8.7 (some words)')")
+        found = asyncio.run(AGENTS[name](program.path, {**source, "GEMINI_MODEL": "own"}).check())
+        assert (found.found, found.version, found.logged_in, found.path) == (True, "9.8.7", logged_in, program.path)
+        assert bool(found.how_to_fix) is not logged_in, (name, source)
+        assert found.default_model == ("own" if name == "gemini" else None)
+        assert program.started["environment"]["HTTPS_PROXY"] == "http://127.0.0.1:9"
+        assert KEYS[name] not in program.started["environment"]
+        if name == "claude" and not logged_in:
+            # None is on the PATH of a test, so it has to be started by its path.
+            assert f"start {program.path} in a terminal" in found.how_to_fix
+    for name in AGENTS:
+        found = asyncio.run(AGENTS[name](fake(tmp_path, name, "print('none')").path, {KEYS[name]: "x"}).check())
+        assert not found.found
+        assert "does not report its version" in found.how_to_fix
+
+
+@pytest.mark.requirement("R11")
+def test_without_key_and_login_nothing_is_started(tmp_path: Path, work: Path) -> None:
+    for name, hint in (("codex", "codex login"), ("gemini", "GEMINI_API_KEY")):
+        program = fake(tmp_path, name)
+        with pytest.raises(NotLoggedIn, match="no key") as raised:
+            run(name, program, request(working_dir=work), source={"HOME": str(work), KEYS[name]: ""})
+        assert hint in raised.value.hint
+        assert not program.was_started
+
+
+def test_an_answer_that_is_too_long_is_told_as_such(
+    tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that the test need not print as much as a real program may.
+    monkeypatch.setitem(stream.__kwdefaults__ or {}, "max_line_bytes", 10_000)
+    long = json.dumps({**RESULT, "result": "x" * 20_000})
+    with pytest.raises(OutputInvalid, match="too long to be read") as raised:
+        run("claude", fake(tmp_path, "claude", printing(f"{long}\n")), request(working_dir=work))
+    assert raised.value.cut_off
+    assert "xxx" in raised.value.raw_output
+
+
+@pytest.mark.requirement("S7")
+def test_bytes_that_are_no_utf_8_do_not_take_the_answer_with_them(tmp_path: Path, work: Path) -> None:
+    line = json.dumps({**RESULT, "result": "caf@"}).replace("@", "\\xe9")
+    program = fake(tmp_path, "claude", f"os.write(1, b'{line}\\n')")
+    assert run("claude", program, request(working_dir=work)).output == "caf\N{REPLACEMENT CHARACTER}"
+
+
+def test_numbers_that_cannot_be_do_not_take_the_answer_with_them(tmp_path: Path, work: Path) -> None:
+    for cost in (10**400, float("inf"), -1, "much", True):
+        odd = {"total_cost_usd": cost, "num_turns": 10**400, "modelUsage": {}, "usage": {"input_tokens": 10**400}}
+        program = fake(tmp_path, "claude", printing(json.dumps({**RESULT, **odd})))
+        found = run("claude", program, request(working_dir=work))
+        assert (found.output, found.total_cost_usd, found.num_turns) == ("hello from fake", None, 0)
+        assert found.usage.input_tokens == 0
+
+
+def test_a_retry_of_the_program_ends_it_at_once(tmp_path: Path, work: Path) -> None:
+    lines = "".join(capture("claude", "retry_429_after_1").lines[:2])
+    with pytest.raises(AgentError, match="429"), ends_soon():
+        run("claude", fake(tmp_path, "claude", printing(lines, then="time.sleep(600)")), request(working_dir=work))
+
+
+def test_a_program_that_would_trust_the_repository_is_refused(tmp_path: Path, work: Path) -> None:
+    for version in ("0.60.9", "0.9.0", "nonsense"):
+        program = fake(tmp_path, "gemini", f"print({version!r})", version=version)
+        with pytest.raises(NotInstalled, match=r"only from 0\.61 on") as raised:
+            run("gemini", program, request(working_dir=work))
+        assert "npm install" in raised.value.hint
+        assert not program.was_started
+        assert not asyncio.run(AGENTS["gemini"](program.path, {"GEMINI_API_KEY": "made-up"}).check()).usable
+    for version, is_refused in (("0.70.1", False), ("1.0.0", False), ("0.12.0", True)):
+        # One without its package is asked for its version.
+        told = f"sys.argv[1:] == ['--version'] and (print({version!r}), sys.exit())\n"
+        program = fake(tmp_path, "gemini", told + ANSWERS["gemini"])
+        (Path(program.path).parent / "package.json").unlink()
+        with pytest.raises(NotInstalled) if is_refused else contextlib.nullcontext():
+            assert run("gemini", program, request(working_dir=work)).success
+
+
+class TestEnvironment:
+    PLACES = Places(Path("/away"), Path("/away/home"), Path("/away/tmp"))
+
+    def made(self, source: dict[str, str], *names: str, **settings: str) -> dict[str, str]:
+        return agent_environment(source, self.PLACES, names=names, settings=settings)
+
+    @pytest.mark.requirement("R16")
+    def test_nothing_passes_that_is_not_named(self) -> None:
+        source = {"DATABASE_PASSWORD": "x", "GITHUB_TOKEN": "y", "LD_PRELOAD": "z", "NAMED": "yes"}
+        found = self.made(source, "NAMED")
+        assert found["NAMED"] == "yes"
+        assert found.keys() - {"NAMED"} <= {
+            "PATH", "LC_ALL", "TZ", "HOME", "TMPDIR", "NO_COLOR", "DISABLE_TELEMETRY", "DO_NOT_TRACK",
+            "DISABLE_AUTOUPDATER",
+        }  # fmt: skip
+
+    def test_home_search_path_and_network_are_as_they_should_be_and_a_setting_has_the_last_word(self) -> None:
+        found = self.made({"HOME": "/home/someone", "TMPDIR": "/elsewhere"}, "HOME", "TMPDIR")
+        assert (found["HOME"], found["TMPDIR"]) == ("/away/home", "/away/tmp")
+        found = self.made(dict.fromkeys(NETWORK_NAMES, "value") | {"ALL_PROXY": ""})
+        assert {name for name in NETWORK_NAMES if name in found} == set(NETWORK_NAMES) - {"ALL_PROXY"}
+        found = self.made({"NO_PROXY": "a"}, NO_PROXY="b", HOME="/c")
+        assert (found["NO_PROXY"], found["HOME"]) == ("b", "/c")
+        relative = f":.:bin{os.pathsep}/usr/bin{os.pathsep}/bin:"
+        assert self.made({"PATH": relative})["PATH"] == f"/usr/bin{os.pathsep}/bin"
+        assert Path(self.made({"PATH": "."})["PATH"].split(os.pathsep)[0]).is_absolute()
+        assert (user_home({"HOME": "/home/someone"}), user_home({})) == (Path("/home/someone"), Path.home())
+
+    def test_places_are_private_empty_and_gone_afterwards(self) -> None:
+        with throw_away_places() as places:
+            assert places.root.stat().st_mode & 0o077 == 0
+            assert list(places.home.iterdir()) == list(places.temporary.iterdir()) == []
+            (places.home / "deep").mkdir()
+            (places.home / "deep" / "file").touch(mode=0o400)
+        assert not places.root.exists()
+
+    @pytest.mark.requirement("R5")
+    def test_context_stands_behind_the_prompt_under_its_title(self) -> None:
+        asked = request("Look.", context={"The diff": "+a", "Notes": "none"})
+        assert full_prompt(asked) == "Look.\n\n## The diff\n\n+a\n\n## Notes\n\nnone"
+        assert full_prompt(request("Look.")) == "Look."
+
+
+def test_the_version_of_a_package_is_what_the_standard_library_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for found in importlib.metadata.distributions():
+        name = found.metadata["Name"]
+        assert installed_version(name) == importlib.metadata.version(name), name
+    for name in ("nothing-of-the-kind", "", "claude", "agent-sdk", "../x"):
+        assert installed_version(name) is None
+    folders = "Some_Package-1.2.3.dist-info", "other.package-1.2.3.egg-info", "third_package-1.2.3-py3.11.egg-info"
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "not there"), str(tmp_path)])
+    for name in ("some-package", "other-package", "third-package"):
+        assert installed_version(name) == "1.2.3"
+    assert installed_version("package") is None
