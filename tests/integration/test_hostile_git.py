@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.engine.prepare import take_in
-from codeloupe.engine.selection import SelectionRules
+from codeloupe.engine.select import SelectionRules
 from codeloupe.errors import GitFailed
 from codeloupe.git.blobs import read_file_at
 from codeloupe.git.commits import CommitQuery, list_commits

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codeloupe.agents.calls.plain_schema import fits, is_plain
-from codeloupe.engine.prompt_schema import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
+from codeloupe.engine.prompt import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
 
 NAMES = st.sampled_from(["a", "b", "line", "", "é"])
 SCALARS = st.one_of(

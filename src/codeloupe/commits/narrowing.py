@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codeloupe.engine.selection import Selection
+from codeloupe.engine.select import Selection
 from codeloupe.model.change import Change, FileChange
 from codeloupe.model.commit import Commit
 from codeloupe.model.material import Intent

@@ -1,29 +1,207 @@
-"""From a claim to a finding with a place: the quote decides where it is, and without one there is no place here."""
+"""Which file a reviewer means by the path it wrote."""
 
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from codeloupe.engine.claimed_path import ClaimedPaths, clean_path
-from codeloupe.engine.quote_gaps import MASK
-from codeloupe.engine.quote_search import Ground, Match, Quote, Rank, find_fragments, find_quote
-from codeloupe.engine.replacement import replacement_of
-from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side
+from codeloupe.engine.prompt_material import has_hidden, one_line
+from codeloupe.engine.quotes import MASK, Ground, Match, Quote, Rank, find_fragments, find_quote
+from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side, WholeLines
+from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.model.answer import ClaimedFinding
-from codeloupe.model.change import FileChange
+from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding, Source
+from codeloupe.model.ports import ReviewTask
+
+_LONGEST_PATH = 4096
+_MOST_PARTS = 64
+_LOCATION = re.compile(
+    r"(?::\d{1,9}(?:[-:]\d{1,9}){0,2}|#L\d{1,9}(?:-L?\d{1,9})?|\s{0,9}\((?:lines?|L)\s?\d[^()]{0,40}\))$"
+)
+_DRIVE = re.compile(r"[A-Za-z]:/")
+_MANY_SLASHES = re.compile(r"/(?:\.?/){1,999}")
+_WRAPPING = " \t\r\n`'\"<>*,;"
+
+
+class ClaimedPaths:
+    """Finds the file of a claimed path among the changed files first, then in the rest of the tree.
+
+    `is_readable` tells whether the reviewed tree has a file; it is asked only for clean relative paths.
+    """
+
+    def __init__(self, files: Sequence[FileChange], is_readable: Callable[[str], bool]) -> None:
+        self._is_readable = is_readable
+        self._changed: dict[str, str] = {}
+        self._by_name: defaultdict[str, list[str]] = defaultdict(list)
+        for file in files:
+            if file.path not in self._changed:
+                self._by_name[file.path.rpartition("/")[2]].append(file.path)
+                self._changed[file.path] = file.path
+        for file in files:
+            self._changed.setdefault(one_line(file.path), file.path)
+            if file.status is FileStatus.RENAMED and file.old_path:
+                self._changed.setdefault(file.old_path, file.path)
+        self._found = lru_cache(maxsize=4096)(self._find)
+
+    def candidates(self, claimed: str, unit_files: Sequence[str]) -> tuple[str, ...]:
+        """The files that may be meant, the likeliest first; none when none is, or when too many could be."""
+        if claimed in self._changed:
+            return (self._changed[claimed],)
+        return self._found(claimed[: _LONGEST_PATH + 1], tuple(unit_files))
+
+    def _find(self, claimed: str, unit_files: tuple[str, ...]) -> tuple[str, ...]:
+        spellings = list(_spellings(claimed))
+        for path in spellings:
+            if path in self._changed:
+                return (self._changed[path],)
+        path = spellings[-1]
+        parts = path.split("/")
+        if not is_inside(path.lstrip("/")) or len(parts) > _MOST_PARTS:
+            return ()
+        if path.startswith("/") or _DRIVE.match(path):
+            return self._of_absolute(parts[1:])
+        exact = [spelling for spelling in spellings if is_inside(spelling) and self._is_readable(spelling)]
+        return self._of_relative(parts, unit_files, exact[:1])
+
+    def _of_absolute(self, parts: list[str]) -> tuple[str, ...]:
+        """The longest end of it that names a file, as nobody knows where the tree was for the reviewer."""
+        ends = ("/".join(parts[index:]) for index in range(len(parts)))
+        found = next((end for end in ends if end in self._changed or self._is_readable(end)), None)
+        return () if found is None else (self._changed.get(found, found),)
+
+    def _of_relative(self, parts: list[str], unit_files: tuple[str, ...], exact: list[str]) -> tuple[str, ...]:
+        end = "/" + "/".join(parts)
+        longer = [known for known in self._by_name.get(parts[-1], ()) if known.endswith(end)]
+        if len(longer) > 1:
+            longer = [known for known in longer if known in unit_files]
+            if len(longer) != 1:
+                return ()
+        ends = ("/".join(parts[index:]) for index in range(1, len(parts)))
+        shorter = next(((self._changed[end],) for end in ends if end in self._changed), ())
+        return tuple(dict.fromkeys((*longer, *exact, *shorter)))
+
+
+def clean_path(claimed: str) -> str:
+    """The path without what is around it: quotes, line numbers, prefixes of a diff, doubled slashes."""
+    return list(_spellings(claimed))[-1]
+
+
+def _spellings(claimed: str) -> Iterator[str]:
+    path = claimed.strip(_WRAPPING)
+    yield path
+    path = _LOCATION.sub("", path).strip(_WRAPPING)
+    yield path
+    path = path.removeprefix("file://").replace("\\", "/")
+    yield path
+    path = _MANY_SLASHES.sub("/", path)
+    while path.startswith("./"):
+        path = path[2:]
+    yield path
+    if path.startswith(("a/", "b/")):
+        path = path[2:]
+        yield path
+
+
+def is_inside(path: str) -> bool:
+    """Whether a relative path stays in the tree, is not the repository's own storage, and can name a file at all."""
+    parts = path.split("/")
+    ordinary = not any(part in {"", ".", ".."} or part.lower() == ".git" for part in parts)
+    return ordinary and 0 < len(path) <= _LONGEST_PATH and "\0" not in path
+
+
+_LONGEST = 20_000
+_FENCE = re.compile(r"[ \t]{0,99}(`{3,9}|~{3,9})[^`\n]{0,80}$")
+# How advice begins. No line of code begins with such a word in this spelling and goes on in words.
+_ADVICE = re.compile(
+    r"(?:Use|Replace|Add|Remove|Change|Consider|Instead|Make|Move|Wrap|Escape|Validate|Ensure|Rename|Avoid|Delete|"
+    r"Pass|Set|Keep|Handle|Guard|Close|Do not|Don't|The|This|You|It|N/A|None needed|No change)[ ,][`'\"\w]"
+)
+_PROSE_SUFFIXES = (".md", ".markdown", ".txt", ".rst", ".adoc", ".tex", ".html", ".htm")
+
+
+def replacement_of(offered: str | None, *, quote: str, lines: str, path: str) -> str | None:
+    """The code that takes the place of `lines`, the whole lines that were found for `quote`; None for anything else.
+
+    Fences and the marks of a diff are taken off, and indentation that was left out is put back. It is none when it
+    changes nothing, is advice in words, holds what was masked or cannot be seen, or when the quote is only a part of
+    the lines: then nobody knows what it stands for.
+    """
+    if offered is None or not lines.strip() or len(offered) > _LONGEST or MASK in lines:
+        return None
+    code = _without_marks(_without_fence(offered.replace("\r\n", "\n")))
+    if code is None or not code.strip() or MASK in code or has_hidden(code):
+        return None
+    if not _same_lines(quote, lines) or (not path.lower().endswith(_PROSE_SUFFIXES) and _is_advice(code)):
+        return None
+    fitted = _indented(code.strip("\n").rstrip(), lines)
+    return None if fitted == lines.rstrip() else fitted
+
+
+def _without_fence(text: str) -> str | None:
+    """What stands in a block that is the whole text; the text when it has none; None for words around a block."""
+    rows = text.strip().split("\n")
+    fences = [number for number, row in enumerate(rows) if _FENCE.match(row)]
+    if not fences:
+        return text
+    return "\n".join(rows[1:-1]) if fences == [0, len(rows) - 1] else None
+
+
+def _without_marks(code: str | None) -> str | None:
+    """Code without the `+` of a diff, when each line has one."""
+    if code is None:
+        return None
+    rows = code.strip("\n").split("\n")
+    if not all(row.startswith("+") for row in rows if row.strip()):
+        return code
+    return "\n".join(row[1:] for row in rows)
+
+
+def _same_lines(quote: str, lines: str) -> bool:
+    """Whether a quote is these lines, whole, but for indentation, the marks of a diff and a fence."""
+    bare = _without_fence(quote.replace("\r\n", "\n"))
+    if bare is None:
+        return False
+    wanted = [row.strip() for row in lines.split("\n") if row.strip()]
+    quoted = [row.strip() for row in bare.split("\n") if row.strip()]
+    return wanted in (quoted, [row.removeprefix("+").strip() for row in quoted])
+
+
+def _is_advice(code: str) -> bool:
+    return _ADVICE.match(code.lstrip()) is not None
+
+
+def _indented(code: str, lines: str) -> str:
+    """The code, indented as the lines are where its first line has lost its indentation."""
+    indent = _indent(lines)
+    rows = code.split("\n")
+    if not indent or rows[0][:1].isspace():
+        return code
+    others = [row for row in rows[1:] if row.strip()]
+    only_first = bool(others) and all(row.startswith(indent) for row in others)
+    return "\n".join(
+        f"{indent}{row}" if row.strip() and (number == 0 or not only_first) else row for number, row in enumerate(rows)
+    )
+
+
+def _indent(text: str) -> str:
+    first = next((row for row in text.split("\n") if row.strip()), "")
+    return first[: len(first) - len(first.lstrip(" \t"))]
+
 
 _EVIDENCE_LINES = 40
 _EVIDENCE_CHARACTERS = 4_000
 _LONGEST_STATED_RANGE = 50
 _LARGEST_LINE = 10_000_000
-_LONGEST_PATH = 4_096
+_ANCHOR_LONGEST_PATH = 4_096
 _LARGEST_WHOLE_FILE = 32 * 1024 * 1024
 _CACHE_BYTES = 256 * 1024 * 1024
 _NEAR_LINES = (40, 400)
@@ -146,7 +324,7 @@ class Anchorer:
     def _unanchored(self, path: str | None, claimed: str, claim: ClaimedFinding) -> _Place:
         evidence = self._mask(claim.evidence[:_EVIDENCE_CHARACTERS])
         outside = path is not None and path not in self._changes
-        return _Place(path or clean_path(claimed[:_LONGEST_PATH]), None, None, evidence, outside_change=outside)
+        return _Place(path or clean_path(claimed[:_ANCHOR_LONGEST_PATH]), None, None, evidence, outside_change=outside)
 
     def _file(self, path: str) -> ReviewedFile:
         file = self._files.get(path)
@@ -240,4 +418,71 @@ def _finding(claim: ClaimedFinding, origin: Origin, place: _Place, *, anchored: 
         anchored=anchored,
         outside_change=place.outside_change,
         seen_by=(origin.look or origin.reviewer,),
+    )
+
+
+_STATED_LINES_EVIDENCE_LINES = 10
+_LONGEST_RANGE = 1_000
+
+
+class StatedLines:
+    """The lines of the reviewed files by their numbers, as far as they are known.
+
+    `mask` takes secrets out of evidence. With `only_shown` a line counts where the diff shows it and nowhere else: a
+    model that quotes nothing may know the number of a line that it saw, and guesses any other.
+    """
+
+    def __init__(self, task: ReviewTask, text: TextReader, *, mask: Callable[[str], str], only_shown: bool) -> None:
+        self._changes = {file.path: file for file in task.files}
+        self._text = text
+        self._mask = mask
+        self._only_shown = only_shown
+        # Few are kept, since a claim can name any file of the tree, and one may be large.
+        self._of = lru_cache(maxsize=4)(self._read)
+
+    def believe(self, claim: ClaimedFinding, finding: Finding) -> Finding:
+        """The finding on the line that the claim names, when nothing but a quote is missing for that."""
+        if finding.anchored or claim.evidence.strip() or claim.line_start is None:
+            return finding
+        line, start = self._of(finding.file), claim.line_start
+        if line(start) is None:
+            return finding
+        end, stated = start, min(claim.line_end or start, start + _LONGEST_RANGE)
+        while end < stated and line(end + 1) is not None:
+            end += 1
+        is_shown = _is_shown(self._changes.get(finding.file), start, end)
+        if self._only_shown and not is_shown:
+            return finding
+        shown = (line(number) or b"" for number in range(start, min(end, start + _STATED_LINES_EVIDENCE_LINES - 1) + 1))
+        quote = "\n".join(text.decode("utf-8", "replace").removesuffix("\r") for text in shown)
+        return replace(
+            finding,
+            line_start=start,
+            line_end=end,
+            evidence=self._mask(quote)[:_EVIDENCE_CHARACTERS],
+            anchored=True,
+            outside_change=not is_shown,
+        )
+
+    def _read(self, path: str) -> Callable[[int], bytes | None]:
+        """What gives a line of a file by its number, or None where there is none."""
+        content = self._text.read(path)
+        if content is None:
+            return _lines_of_diff(self._changes.get(path)).get
+        lines = WholeLines(content)
+        return lambda number: lines.text(number - 1) if 1 <= number <= lines.count else None
+
+
+def _lines_of_diff(change: FileChange | None) -> dict[int, bytes]:
+    """The lines of a file of which only the diff is known."""
+    if change is None or change.new_path is None:
+        return {}
+    lines = (line for hunk in change.hunks for line in hunk.lines())
+    return {line.new_number: line.text for line in lines if line.new_number is not None}
+
+
+def _is_shown(change: FileChange | None, start: int, end: int) -> bool:
+    """Whether the diff shows one of the lines."""
+    return change is not None and any(
+        hunk.new_start <= end and start < hunk.new_start + hunk.new_lines for hunk in change.hunks
     )

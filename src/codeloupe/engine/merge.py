@@ -13,8 +13,7 @@ from operator import attrgetter
 
 from msgspec.structs import fields, replace
 
-from codeloupe.engine.profile import Profile
-from codeloupe.engine.similarity import NEAR_LINES, are_nearly_identical, likeness
+from codeloupe.engine.similarity import NEAR_LINES, Profile, are_nearly_identical, likeness
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.severity import Severity
 

@@ -1,28 +1,523 @@
-"""A change cut into units, each for one agent call. Pure, deterministic, and linear in the diff.
+"""How many tokens a text is, estimated without any tokenizer, which would have to be downloaded.
 
-Every reviewable hunk is, in each pass, in exactly one unit for each expert that applies to its file, and in at least
-one unit. Related hunks are together: those of a file, of a function, of a source and its tests, of a folder. Units
-are about as large as the effort says and well filled, since each call pays for the instructions again. A hunk that
-fits is never cut; an enormous one comes in pieces (see `cutting`). Files without hunks give no unit.
+Tokenizers cut at words, marks and digits, and swallow indentation: so bytes are weighed by their kind. The weights
+were fitted on source code and prose of a dozen languages, where they are mostly within a tenth; code comes to between
+3 and 4 bytes a token. Random text (base64, hashes) costs up to twice of what is estimated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+import re
+import string
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from hashlib import blake2b
+from itertools import accumulate, groupby, pairwise, repeat
+from math import ceil
+from operator import add
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from codeloupe.engine.cutting import Piece, cut_hunk
-from codeloupe.engine.plan_experts import ExpertChoice
-from codeloupe.engine.plan_names import UniqueNames, describe
-from codeloupe.engine.plan_order import Block, related_blocks, shuffle_key
-from codeloupe.engine.plan_packing import MOST_FILL, Bond, Weight, pack
-from codeloupe.engine.tokens import header_tokens
-from codeloupe.model.change import FileChange
+from codeloupe.engine.globs import Globs
+from codeloupe.engine.prompt import MAX_LINE_BYTES
+from codeloupe.errors import ConfigError
+from codeloupe.model.change import FileChange, Hunk
 from codeloupe.model.expert import Expert
+from codeloupe.model.path_pattern import check_pattern
 from codeloupe.model.unit import Effort, Unit, UnitPart
+
+_LETTERS = string.ascii_letters.encode()
+_ASCII = bytes(range(128))
+_TOKENS_PER_LETTER = 0.145
+_TOKENS_PER_MARK = 0.66
+_TOKENS_PER_NEWLINE = 1.4
+# A space between words; those of an indentation come in pairs and go into one token.
+_TOKENS_PER_LONE_SPACE = 0.39
+_TOKENS_PER_FOREIGN_BYTE = 0.45
+_TOKENS_PER_HUNK_HEADER = 15
+_TOKENS_PER_FILE_HEADER = 6
+
+
+def tokens_of(text: bytes | str) -> int:
+    """About how many tokens a text is. Runs at the speed of C."""
+    data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    others = data.translate(None, _LETTERS)
+    spaces, newlines = others.count(b" "), others.count(b"\n")
+    foreign = 0 if data.isascii() else len(others.translate(None, _ASCII))
+    marks = len(others) - spaces - newlines - foreign - others.count(b"\t") - others.count(b"\r")
+    return round(
+        _TOKENS_PER_LETTER * (len(data) - len(others))
+        + _TOKENS_PER_MARK * marks
+        + _TOKENS_PER_NEWLINE * newlines
+        + _TOKENS_PER_LONE_SPACE * (spaces - 2 * data.count(b"  "))
+        + _TOKENS_PER_FOREIGN_BYTE * foreign
+    )
+
+
+def hunk_tokens(hunk: Hunk) -> int:
+    """About how many tokens a hunk is, its header included."""
+    return _TOKENS_PER_HUNK_HEADER + tokens_of(hunk.section) + tokens_of(hunk.body)
+
+
+def header_tokens(file: FileChange) -> int:
+    """About how many tokens the line is that names a file above its hunks."""
+    return _TOKENS_PER_FILE_HEADER + tokens_of(file.path)
+
+
+class ExpertChoice:
+    """The experts of a plan. Of those with the same name the first one counts."""
+
+    def __init__(self, experts: Sequence[Expert]) -> None:
+        """Raises ConfigError for a pattern that makes no sense."""
+        by_name: dict[str, Expert] = {}
+        for expert in experts:
+            by_name.setdefault(expert.name, expert)
+        self.experts = tuple(by_name.values())
+        self._globs = [_globs_of(expert) for expert in self.experts]
+
+    def matching(self, path: str) -> frozenset[int]:
+        """The places of the experts whose paths match."""
+        return frozenset(place for place, globs in enumerate(self._globs) if globs is None or not globs.unwanted(path))
+
+    def at(self, places: frozenset[int]) -> tuple[Expert, ...]:
+        """The experts at these places, or all of them when there is none: no file goes without a checklist."""
+        return tuple(expert for place, expert in enumerate(self.experts) if place in places) or self.experts
+
+
+def _globs_of(expert: Expert) -> Globs | None:
+    """None for an expert of every file."""
+    include = tuple(pattern for pattern in expert.paths if not pattern.startswith("!"))
+    exclude = tuple(pattern[1:] for pattern in expert.paths if pattern.startswith("!"))
+    problem = next(filter(None, map(check_pattern, (*include, *exclude))), None)
+    if problem is not None:
+        raise ConfigError(
+            f"expert {expert.name}: one of its paths is a pattern that makes no sense: {problem}",
+            hint="correct `paths` of this expert",
+        )
+    return Globs(include, exclude) if expert.paths else None
+
+
+def describe(parts: Sequence[UnitPart], *, first_is_whole: bool) -> str:
+    """What a unit holds: `src/a.py`, `src/a.py:120-260`, `src/a.py and 3 more files`."""
+    first = parts[0]
+    name = first.file.path if first_is_whole else f"{first.file.path}:{_lines(first)}"
+    others = len({id(part.file) for part in parts}) - 1
+    return f"{name} and {others} more file{'s' if others > 1 else ''}" if others else name
+
+
+def _lines(part: UnitPart) -> str:
+    """From the first to the last line in the new file; in the old one where there is nothing but deleted lines."""
+    first, last = part.hunks[0], part.hunks[-1]
+    if not any(hunk.new_lines for hunk in part.hunks):
+        return f"{first.old_start}-{last.old_start + last.old_lines - 1}"
+    return f"{first.new_start}-{last.new_start + max(last.new_lines - 1, 0)}"
+
+
+class UniqueNames:
+    """Gives a name that was already given a number."""
+
+    def __init__(self) -> None:
+        self._given: Counter[str] = Counter()
+
+    def unique(self, name: str) -> str:
+        """The name, or `name (2)` when it is taken."""
+        wanted = name
+        while self._given[wanted]:
+            self._given[name] += 1
+            wanted = f"{name} ({self._given[name]})"
+        self._given[wanted] += 1
+        return wanted
+
+
+# Folders that tell what kind of code is below them, and not what it is about.
+_TEST_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "specs", "testing"))
+_NEUTRAL_FOLDERS = _TEST_FOLDERS | {"src", "lib", "main", "source", "sources", "unit", "integration", "property", "e2e"}
+_TEST_BEGINNINGS = ("test_", "test-", "tests_")
+_TEST_ENDINGS = ("_test", "_tests", "_spec", "-test", "-tests", "-spec", ".test", ".tests", ".spec")
+_TEST_WORD = re.compile(r"^(?:Test|test)(?=[A-Z])|(?<=[a-z0-9])(?:Tests?|Spec|IT)$")
+
+
+class Block(NamedTuple):
+    """Files that belong together, by their places in the change: a source and its tests, or a file alone."""
+
+    folder: str
+    members: tuple[int, ...]
+
+
+class _Name(NamedTuple):
+    """A path by what it is about: `stem` without marks of a test, `topic` with the folders that say something."""
+
+    folder: str
+    stem: str
+    topic: tuple[str, ...]
+    is_test: bool
+
+
+def related_blocks(paths: Sequence[str], *, pass_number: int = 1) -> list[Block]:
+    """Every path, by its place, in exactly one block; in a first pass by folder, in further ones shuffled."""
+    names = [_name_of(path) for path in paths]
+    owners = _owners(names)
+    members: dict[int, list[int]] = {place: [place] for place in range(len(paths)) if place not in owners}
+    for test, owner in owners.items():
+        members[owner].append(test)
+    order = sorted(members, key=lambda place: (names[place].folder, paths[place], place))
+    if pass_number > 1:
+        order = _shuffled(order, paths, pass_number)
+    return [Block(names[place].folder, tuple(_members_in_order(members[place], paths, pass_number))) for place in order]
+
+
+def shuffle_key(text: str, pass_number: int) -> bytes:
+    """A key to sort by: as good as random, different in each pass, and always the same."""
+    return blake2b(f"{pass_number}\0{text}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _shuffled(places: Iterable[int], paths: Sequence[str], pass_number: int) -> list[int]:
+    return sorted(places, key=lambda place: (shuffle_key(paths[place], pass_number), place))
+
+
+def _members_in_order(places: list[int], paths: Sequence[str], pass_number: int) -> list[int]:
+    if pass_number > 1:
+        return _shuffled(places, paths, pass_number)
+    return [places[0], *sorted(places[1:], key=lambda place: (paths[place], place))]
+
+
+def _name_of(path: str) -> _Name:
+    folder, _, name = path.rpartition("/")
+    folders = folder.lower().split("/")
+    base = name.rpartition(".")[0] or name
+    stem = _without_test_marks(base)
+    is_test = stem != base or not _TEST_FOLDERS.isdisjoint(folders)
+    topic = (*(part for part in folders if part not in _NEUTRAL_FOLDERS), stem.lower())
+    return _Name(folder, stem.lower(), topic, is_test)
+
+
+def _without_test_marks(base: str) -> str:
+    for beginning in _TEST_BEGINNINGS:
+        if base.startswith(beginning):
+            return base[len(beginning) :]
+    for ending in _TEST_ENDINGS:
+        if base.endswith(ending):
+            return base[: -len(ending)]
+    return _TEST_WORD.sub("", base)
+
+
+def _owners(names: Sequence[_Name]) -> dict[int, int]:
+    """Which test belongs to which source: the one of the same topic, or else the only one of the same stem."""
+    by_topic: dict[tuple[str, ...], int] = {}
+    by_stem: defaultdict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(names):
+        if not name.is_test:
+            by_topic.setdefault(name.topic, place)
+            by_stem[name.stem].append(place)
+    owners: dict[int, int] = {}
+    for place, name in enumerate(names):
+        if name.is_test and (owner := _owner(name, by_topic, by_stem)) is not None:
+            owners[place] = owner
+    return owners
+
+
+def _owner(test: _Name, by_topic: dict[tuple[str, ...], int], by_stem: dict[str, list[int]]) -> int | None:
+    stem = test.stem
+    while stem:
+        if (same_topic := by_topic.get((*test.topic[:-1], stem))) is not None:
+            return same_topic
+        if len(same_stem := by_stem.get(stem, [])) == 1:
+            return same_stem[0]
+        # test_plan_names may be a test of plan as well.
+        stem = stem.rpartition("_")[0]
+    return None
+
+
+# A unit may be so much larger than asked for, rather than leave crumbs or tear things apart.
+MOST_FILL = 1.3
+# A little above what is asked for, since the places to end a unit are more often before than behind it.
+_BEST_FILL = 1.08
+_LEAST_FILL = 0.6
+_CRUMB_FILL = 0.5
+_LOOK_BACK_UNITS = 16
+
+
+class Bond(IntEnum):
+    """What a piece has to do with the one before it."""
+
+    STRANGER = 0
+    FOLDER = 1
+    BLOCK = 2
+    FILE = 3
+    SECTION = 4
+
+
+class Weight(NamedTuple):
+    """A piece to pack: its tokens, those of its file's header, and its bond to the piece before."""
+
+    tokens: int
+    header_tokens: int
+    bond: Bond
+
+
+# What it costs to end a unit before a piece, in parts of a unit that is too small or too large.
+_TEARING = {
+    Bond.STRANGER: 0.0,
+    Bond.FOLDER: 0.05,
+    Bond.BLOCK: 0.2,
+    Bond.FILE: 0.3,
+    Bond.SECTION: 0.6,
+}
+
+
+class _Load(NamedTuple):
+    places: list[int]
+    tokens: int
+
+
+def pack(weights: Sequence[Weight], target_tokens: int) -> list[tuple[int, ...]]:
+    """The places of the pieces of each unit; every place is in exactly one, in order inside it.
+
+    A unit has at most MOST_FILL times `target_tokens`, unless it is a single piece.
+    """
+    loads = [_Load(list(range(start, end)), tokens) for start, end, tokens in _stretches(weights, target_tokens)]
+    return [tuple(sorted(load.places)) for load in _joined(loads, target_tokens)]
+
+
+def _stretches(weights: Sequence[Weight], target_tokens: int) -> Iterator[tuple[int, int, int]]:
+    start = 0
+    while start < len(weights):
+        end, tokens = _end_of(weights, start, target_tokens)
+        yield start, end, tokens
+        start = end
+
+
+def _end_of(weights: Sequence[Weight], start: int, target_tokens: int) -> tuple[int, int]:
+    """Behind which piece the unit that begins at `start` ends best, and its tokens."""
+    first = weights[start]
+    tokens = first.tokens + first.header_tokens
+    best, best_cost = (start + 1, tokens), float("inf")
+    for place in range(start + 1, len(weights)):
+        weight = weights[place]
+        fill = tokens / target_tokens
+        cost = _TEARING[weight.bond] + abs(fill - _BEST_FILL) if fill >= _LEAST_FILL else 2 - fill
+        if cost <= best_cost:
+            best, best_cost = (place, tokens), cost
+        more = weight.tokens + (weight.header_tokens if weight.bond < Bond.FILE else 0)
+        if tokens + more > target_tokens * MOST_FILL:
+            return best
+        tokens += more
+    return len(weights), tokens
+
+
+def _joined(loads: Sequence[_Load], target_tokens: int) -> list[_Load]:
+    """Loads put to others that have room, the nearest first; a crumb may make another larger than asked for."""
+    joined: list[_Load] = []
+    for load in loads:
+        for place in range(len(joined) - 1, max(-1, len(joined) - 1 - _LOOK_BACK_UNITS), -1):
+            other = joined[place]
+            has_crumb = min(load.tokens, other.tokens) < target_tokens * _CRUMB_FILL
+            if load.tokens + other.tokens <= target_tokens * (MOST_FILL if has_crumb else _BEST_FILL):
+                joined[place] = _Load(other.places + load.places, load.tokens + other.tokens)
+                break
+        else:
+            joined.append(load)
+    return joined
+
+
+_MOST_REPEATED_ROWS = 5
+_MOST_REPEATED_SHARE = 0.1
+_MOST_OWN_SHARE = 1.15
+_LOOK_BACK_SHARE = 0.2
+_LOOK_AHEAD_SHARE = 0.1
+# As much as git itself shows.
+_LONGEST_SECTION = 80
+_FURTHEST_SECTION = 2_000
+_ENDS_OF_CHANGES = frozenset(((b"+", b" "), (b"-", b" "), (b"+", b"-")))
+_DEFINITION = re.compile(rb"[-+ ][A-Za-z_$]")
+_TOP_LEVEL = re.compile(rb"[-+ ][^\s})\]]")
+
+
+class Piece(NamedTuple):
+    """A hunk, or a part of one; `repeated_rows` of its body, at its beginning, stand in the piece before too."""
+
+    hunk: Hunk
+    repeated_rows: int
+    tokens: int
+
+
+class _Count(NamedTuple):
+    """How many lines a body has on each side, and how many of them only there."""
+
+    old: int
+    new: int
+    added: int
+    deleted: int
+
+
+def cut_hunk(hunk: Hunk, *, target_tokens: int, most_tokens: int) -> tuple[Piece, ...]:
+    """The hunk whole when it has at most `most_tokens`; else even pieces, each of `target_tokens` or a little more.
+
+    A piece has more than that only when it holds a single row of its own.
+    """
+    if len(hunk.section) > _LONGEST_SECTION:
+        hunk = replace(hunk, section=hunk.section[:_LONGEST_SECTION])
+    tokens = _shown_tokens(hunk)
+    if tokens <= most_tokens:
+        return (Piece(hunk, 0, tokens),)
+    return tuple(_Cutter(hunk, target_tokens).pieces())
+
+
+def stretches_of(hunk: Hunk, stretches: Iterable[tuple[int, int]]) -> Iterator[Hunk]:
+    """Some stretches of a hunk's rows, each from a first row up to a last, as hunks with the right numbers.
+
+    They come in order and do not overlap. Linear in the hunk.
+    """
+    rows = hunk.body.split(b"\n")
+    last = len(rows) - (not rows[-1])
+    old = hunk.old_start + (not hunk.old_lines)
+    new = hunk.new_start + (not hunk.new_lines)
+    passed = 0
+    for start, end in stretches:
+        if (start, end) == (0, last):
+            yield hunk
+            return
+        # The marker of a missing newline belongs to its row.
+        first = start - (start > passed and rows[start][:1] == b"\\")
+        behind = end + (end < last and rows[end][:1] == b"\\")
+        before = _count(_with_ends(rows[passed:first]))
+        old, new = old + before.old, new + before.new
+        section = _section_in(rows[max(0, first - _FURTHEST_SECTION) : first]) or hunk.section
+        body = _with_ends(rows[first:behind])
+        yield _hunk_at(old, new, body if behind < len(rows) else body[:-1], section)
+        own = _count(body)
+        old, new, passed = old + own.old, new + own.new, behind
+
+
+def _with_ends(rows: Sequence[bytes]) -> bytes:
+    return b"".join(row + b"\n" for row in rows)
+
+
+def _shown_tokens(hunk: Hunk) -> int:
+    """About how many tokens a hunk is as a prompt shows it, with endless rows cut."""
+    tokens = hunk_tokens(hunk)
+    if len(hunk.body) <= MAX_LINE_BYTES:
+        return tokens
+    rows = hunk.body.split(b"\n")
+    if max(map(len, rows)) <= MAX_LINE_BYTES:
+        return tokens
+    return tokens - tokens_of(hunk.body) + tokens_of(b"\n".join(map(_shown, rows)))
+
+
+def _shown(row: bytes) -> bytes:
+    return row[:MAX_LINE_BYTES]
+
+
+def _count(body: bytes) -> _Count:
+    added, deleted, markers = (body.count(b"\n" + sign) + body.startswith(sign) for sign in (b"+", b"-", b"\\"))
+    rows = body.count(b"\n") + (not body.endswith(b"\n") and body != b"")
+    return _Count(rows - added - markers, rows - deleted - markers, added, deleted)
+
+
+class _Cutter:
+    """Cuts one hunk. `shown` are its rows as a prompt shows them; `starts` the bytes before each, and those of all."""
+
+    def __init__(self, hunk: Hunk, target_tokens: int) -> None:
+        self._hunk = hunk
+        self._target = target_tokens
+        self._ended = hunk.body.endswith(b"\n")
+        self._rows = hunk.body.split(b"\n")
+        if self._ended:
+            self._rows.pop()
+        self._shown = list(map(_shown, self._rows))
+        self._starts = list(accumulate(map(add, map(len, self._shown), repeat(1)), initial=0))
+
+    def pieces(self) -> Iterator[Piece]:
+        """The pieces in order."""
+        # In git's numbers a side without lines begins before its first line.
+        old = self._hunk.old_start + (not self._hunk.old_lines)
+        new = self._hunk.new_start + (not self._hunk.new_lines)
+        section, previous = self._hunk.section, 0
+        for start, end in self._ranges(0, len(self._rows)):
+            begin = self._overlap_begin(start, previous)
+            section = self._section(previous, begin) or section
+            repeated, own = _count(self._body(begin, start)), _count(self._body(start, end))
+            piece = _hunk_at(old - repeated.old, new - repeated.new, self._body(begin, end), section)
+            yield Piece(piece, start - begin, _shown_tokens(piece))
+            old, new, previous = old + own.old, new + own.new, start
+
+    def _ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The rows from `start` to `end`, cut until each part is small enough or cannot be cut any more."""
+        tokens = tokens_of(b"\n".join(self._shown[start:end]))
+        tokens_per_byte = tokens / (self._starts[end] - self._starts[start])
+        first, rest = start, float(tokens)
+        while rest > self._target * _MOST_OWN_SHARE:
+            bound = self._bound(first, end, parts=ceil(rest / self._target))
+            if bound <= first or bound >= end:
+                break
+            yield from self._ranges(first, bound)
+            first, rest = bound, (self._starts[end] - self._starts[bound]) * tokens_per_byte
+        if first == start:
+            yield start, end
+        else:
+            yield from self._ranges(first, end)
+
+    def _bound(self, start: int, end: int, *, parts: int) -> int:
+        """The best row to end the first of some even parts before: where one thing ends and another begins."""
+        share = (self._starts[end] - self._starts[start]) / parts
+        first, ideal, last = (
+            min(max(bisect_left(self._starts, self._starts[start] + share * size, start, end), start + 1), end - 1)
+            for size in (1 - _LOOK_BACK_SHARE, 1, 1 + _LOOK_AHEAD_SHARE)
+        )
+        best = min(range(first, last + 1), key=lambda row: (self._roughness(row), abs(row - ideal), row))
+        if self._rows[best][:1] == b"\\":
+            return best + 1 if best + 1 < end else best - 1
+        return best
+
+    def _roughness(self, row: int) -> int:
+        """How much a cut before a row tears apart."""
+        before, after = self._rows[row - 1], self._rows[row]
+        if after[:1] == b"\\":
+            return 5
+        if before[:1] == b"-" and after[:1] == b"+":
+            return 4
+        blank = not before[1:].strip()
+        if blank and _TOP_LEVEL.match(after):
+            return 0
+        if (before[:1], after[:1]) in _ENDS_OF_CHANGES:
+            return 1
+        return 2 if blank else 3
+
+    def _overlap_begin(self, start: int, previous: int) -> int:
+        """The first of the rows to repeat before `start`, all of them of the piece that began at `previous`."""
+        begin = start
+        for row in range(start - 1, max(previous, start - _MOST_REPEATED_ROWS) - 1, -1):
+            if tokens_of(b"\n".join(self._shown[row:start])) > self._target * _MOST_REPEATED_SHARE:
+                break
+            begin = row
+        # The marker of a missing newline says nothing without its row.
+        return begin + 1 if begin < start and self._rows[begin][:1] == b"\\" else begin
+
+    def _section(self, start: int, end: int) -> str:
+        return _section_in(self._rows[start:end])
+
+    def _body(self, start: int, end: int) -> bytes:
+        if start == end:
+            return b""
+        return b"\n".join(self._rows[start:end]) + (b"\n" if self._ended or end < len(self._rows) else b"")
+
+
+def _section_in(rows: Sequence[bytes]) -> str:
+    """The last row at the left margin, as git shows it behind a hunk's numbers; empty when there is none."""
+    found = (row for row in reversed(rows) if _DEFINITION.match(row))
+    return next(found, b"")[1 : _LONGEST_SECTION + 1].decode("utf-8", "replace").rstrip()
+
+
+def _hunk_at(old: int, new: int, body: bytes, section: str) -> Hunk:
+    """A hunk whose first line on each side has, or would have, these numbers."""
+    count = _count(body)
+    return Hunk(
+        old - (not count.old), count.old, new - (not count.new), count.new, body, section, count.added, count.deleted
+    )
+
 
 # What the units of the joined experts are called beside those of others.
 _JOINED = "default"

@@ -14,13 +14,27 @@ from itertools import islice
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.engine.asking import Asker, CallOptions, Desk, Transcript, can_read_tree, for_each, warn
-from codeloupe.engine.circuit import CircuitOpen
-from codeloupe.engine.failures import NOT_VERIFIED, UNEXPECTED_ERROR, answer_in, failure_of, is_cut_off, shortened
-from codeloupe.engine.light_diff import shown_line
+from codeloupe.engine.ask import (
+    NOT_VERIFIED,
+    QUOTED_ANSWER,
+    UNEXPECTED_ERROR,
+    Asker,
+    CallOptions,
+    CircuitOpen,
+    Desk,
+    Transcript,
+    answer_in,
+    can_read_tree,
+    failure_of,
+    for_each,
+    is_cut_off,
+    is_quoted,
+    shortened,
+    warn,
+)
 from codeloupe.engine.parse.verification import read_verification
-from codeloupe.engine.prompt import VERIFY_SCHEMA, PromptMaterial, excerpt_around, new_fence, verify_prompt
-from codeloupe.engine.quoted_answer import QUOTED_ANSWER, is_quoted
+from codeloupe.engine.prompt import VERIFY_SCHEMA, excerpt_around, shown_line, verify_prompt
+from codeloupe.engine.prompt_material import PromptMaterial, new_fence
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentLimits

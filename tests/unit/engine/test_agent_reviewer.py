@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION
+from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode, TokenUsage
 from codeloupe.model.agent_events import TurnTaken
 from codeloupe.model.events import AgentActivity, Event, LaneFinished, UnitFinished, UnitsPlanned

@@ -12,9 +12,9 @@ from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.agents.calls.timing import Timing
-from codeloupe.engine import agent_reviewer
-from codeloupe.engine.agent_reviewer import AgentReviewer
+from codeloupe.engine import reviewer as agent_reviewer
 from codeloupe.engine.anchor import Anchorer, Origin
+from codeloupe.engine.reviewer import AgentReviewer
 from codeloupe.errors import (
     AgentError,
     Crashed,

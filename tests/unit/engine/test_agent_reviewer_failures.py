@@ -8,10 +8,9 @@ import pytest
 
 from codeloupe.agents.calls.caller import CallerOptions
 from codeloupe.agents.calls.retry import RetryPolicy
-from codeloupe.engine import agent_reviewer
-from codeloupe.engine.agent_reviewer import AgentReviewer
-from codeloupe.engine.light_diff import MAX_LINE_BYTES
-from codeloupe.engine.prompt import REPAIR_SCHEMA
+from codeloupe.engine import reviewer as agent_reviewer
+from codeloupe.engine.prompt import MAX_LINE_BYTES, REPAIR_SCHEMA
+from codeloupe.engine.reviewer import AgentReviewer
 from codeloupe.errors import (
     OutputInvalid,
     TimedOut,

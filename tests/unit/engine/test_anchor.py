@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer, Origin
-from codeloupe.engine.quote_gaps import MASK
+from codeloupe.engine.quotes import MASK
 from codeloupe.model.change import FileStatus
 from codeloupe.model.severity import Severity
 from codeloupe.system.redaction import redact

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from codeloupe.engine.circuit import Circuit, CircuitOpen
+from codeloupe.engine.ask import Circuit, CircuitOpen
 from codeloupe.errors import BudgetExhausted, CodeloupeError, InvalidRequest, NotLoggedIn, Overloaded, StoreError
 from codeloupe.model.agent_events import AgentEvent, AgentStarted, AttemptFailed, AttemptStarted
 

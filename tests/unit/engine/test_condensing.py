@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import bench.lifelike
-from codeloupe.engine.condensing import condensed
+from codeloupe.engine.prompt_material import condensed
 
 SHOP = Path(bench.lifelike.__file__).with_name("shop_guidance.md").read_text(encoding="utf-8")
 pytestmark = pytest.mark.defect("V9")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.engine.content_kinds import kind_of_content
+from codeloupe.engine.contents import kind_of_content
 from codeloupe.model.review import SkipReason
 from tests.hidden_material import LINE, SCRIPT, png, tarred, zipped
 

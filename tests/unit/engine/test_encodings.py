@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.encodings import Encoding, encoding_of, hides_text, in_utf8, with_compared_texts
-from codeloupe.engine.selection import decoded_file
+from codeloupe.engine.contents import Encoding, encoding_of, hides_text, in_utf8, with_compared_texts
+from codeloupe.engine.select import decoded_file
 from codeloupe.git.patched import apply_hunks
 from tests.unit.engine.samples import changed
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.globs import Globs, check_pattern
+from codeloupe.engine.globs import Globs
+from codeloupe.model.path_pattern import check_pattern
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.light_diff import MAX_LINE_BYTES, LightDiff, light_diff, shown_line
+from codeloupe.engine.prompt import MAX_LINE_BYTES, LightDiff, light_diff, shown_line
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.unit import UnitPart
 from tests.unit.engine.prompt_samples import file_from, modified

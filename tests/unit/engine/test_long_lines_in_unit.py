@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from codeloupe.engine.light_diff import MAX_LINE_BYTES
+from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.testing import ScriptedAgent
 from tests.review_factories import answer, make_reviewer, make_task
 

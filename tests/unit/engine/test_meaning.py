@@ -11,11 +11,10 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from codeloupe.engine.code_tokens import CodeText, tokens_of_code
+from codeloupe.engine.code_text import CodeText, tokens_of_code
 from codeloupe.engine.identity import first_names, with_fingerprints
 from codeloupe.engine.lifecycle import SAME, Ground, compare
-from codeloupe.engine.profile import Profile
-from codeloupe.engine.similarity import likeness_of_meaning
+from codeloupe.engine.similarity import Profile, likeness_of_meaning
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from tests.unit.engine.merge_material import labelled_pairs

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine import merge
 from codeloupe.engine.merge import merge_findings
-from codeloupe.engine.profile import Profile
-from codeloupe.engine.similarity import likeness
+from codeloupe.engine.similarity import Profile, likeness
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from tests.unit.engine.merge_material import Pair, labelled_pairs

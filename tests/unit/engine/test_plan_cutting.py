@@ -4,9 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from codeloupe.engine.cutting import Piece, cut_hunk
-from codeloupe.engine.light_diff import MAX_LINE_BYTES
-from codeloupe.engine.tokens import hunk_tokens
+from codeloupe.engine.plan import Piece, cut_hunk, hunk_tokens
+from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.model.change import Hunk
 from tests.unit.engine.plan_samples import LINE, hunk_of, own_body
 

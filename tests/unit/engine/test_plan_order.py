@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.plan_order import related_blocks
+from codeloupe.engine.plan import related_blocks
 
 
 def blocks(*paths: str, pass_number: int = 1) -> list[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from codeloupe.engine.plan_packing import Bond, Weight, pack
+from codeloupe.engine.plan import Bond, Weight, pack
 
 
 def packed(*pieces: tuple[int, Bond] | int, header: int = 0) -> list[tuple[int, ...]]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 import codeloupe.engine.prompt as prompt_module
 from codeloupe.engine.experts.loading import default_experts
+from codeloupe.engine.plan import tokens_of
 from codeloupe.engine.prompt import (
     FINDINGS_SCHEMA,
     PROMPT_VERSION,
@@ -20,7 +21,6 @@ from codeloupe.engine.prompt import (
     review_prompt,
     verify_prompt,
 )
-from codeloupe.engine.tokens import tokens_of
 from codeloupe.model.expert import Expert
 from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.severity import Severity

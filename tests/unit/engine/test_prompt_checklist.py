@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from codeloupe.engine.prompt_checklist import checklist
+from codeloupe.engine.prompt import checklist
 from codeloupe.model.expert import Expert
 from tests.unit.engine.prompt_samples import CORRECTNESS, SECURITY
 

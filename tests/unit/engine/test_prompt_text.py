@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.prompt_text import cut, fenced, has_hidden, new_fence, one_line, visible
+from codeloupe.engine.prompt_material import cut, fenced, has_hidden, new_fence, one_line, visible
 
 
 @pytest.mark.parametrize(

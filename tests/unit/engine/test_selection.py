@@ -2,13 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.selection import (
-    HEAD_BYTES,
-    FileContent,
-    SelectionRules,
-    select_by_content,
-    select_by_diff,
-)
+from codeloupe.engine.select import HEAD_BYTES, FileContent, SelectionRules, select_by_content, select_by_diff
 from codeloupe.model.change import SUBMODULE_MODE
 from codeloupe.model.review import SkipReason
 from tests.unit.engine.samples import change, changed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.selection import FileContent, SelectionRules, select_by_content, select_by_diff
+from codeloupe.engine.select import FileContent, SelectionRules, select_by_content, select_by_diff
 from codeloupe.model.review import SkippedFile, SkipReason
 from tests.unit.engine.samples import change, changed
 

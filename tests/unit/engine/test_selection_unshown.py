@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.selection import SelectionRules, select_by_diff
+from codeloupe.engine.select import SelectionRules, select_by_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.review import SkipReason
 from tests.unit.engine.samples import change

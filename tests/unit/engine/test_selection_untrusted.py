@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.bare_changes import shown_whole, to_be_read
-from codeloupe.engine.selection import SelectionRules, select_by_diff
+from codeloupe.engine.select import SelectionRules, select_by_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.review import SkipReason

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.engine.anchor import Anchorer, Origin
+from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
 from codeloupe.engine.reviewed_text import TextReader
-from codeloupe.engine.stated_lines import StatedLines
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.finding import Finding

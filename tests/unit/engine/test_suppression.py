@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.suppression import Suppressed, added_suppressions, apply_suppressions
+from codeloupe.engine.suppress import Suppressed, added_suppressions, apply_suppressions
 from codeloupe.model.baseline import Baseline, BaselineEntry
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus

@@ -4,7 +4,7 @@ from datetime import date
 
 from msgspec.structs import replace
 
-from codeloupe.engine.suppression_baseline import KnownFindings
+from codeloupe.engine.suppress import KnownFindings
 from codeloupe.model.baseline import Baseline, BaselineEntry, told_unused
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import Finding

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.suppression_marks import Mark, asks_to_ignore, is_comment_alone, marks_in, places_of
+from codeloupe.engine.suppress import Mark, asks_to_ignore, is_comment_alone, marks_in, places_of
 from codeloupe.model.finding import Finding
 from tests.unit.engine.samples import finding
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine import suppression_syntax
-from codeloupe.engine.suppression_syntax import Comment, comments_in, syntax_of
+from codeloupe.engine import code_text as suppression_syntax
+from codeloupe.engine.code_text import Comment, comments_in, syntax_of
 
 
 def texts(path: str, line: str) -> list[str]:

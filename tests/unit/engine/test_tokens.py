@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.engine.tokens import header_tokens, hunk_tokens, tokens_of
+from codeloupe.engine.plan import header_tokens, hunk_tokens, tokens_of
 from codeloupe.model.change import FileChange, FileStatus
 from tests.unit.engine.plan_samples import added_file, estimate_tokens
 from tests.unit.engine.samples import changed

@@ -10,9 +10,8 @@ import codeloupe.engine.experts.loading
 from codeloupe.engine.experts.loading import builtin_names, default_experts, load_experts
 from codeloupe.engine.experts.reading import read_definition
 from codeloupe.engine.experts.shipped import read_shipped
-from codeloupe.engine.plan_experts import ExpertChoice
-from codeloupe.engine.prompt_checklist import checklist
-from codeloupe.engine.tokens import tokens_of
+from codeloupe.engine.plan import ExpertChoice, tokens_of
+from codeloupe.engine.prompt import checklist
 from codeloupe.model.expert import Expert
 from codeloupe.model.severity import Severity
 

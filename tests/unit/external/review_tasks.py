@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.engine.prepare import Intake, take_in
-from codeloupe.engine.selection import SelectionRules
+from codeloupe.engine.select import SelectionRules
 from codeloupe.model.events import Event
 from codeloupe.model.ports import Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from codeloupe.engine.ask import INVALID_ANSWER
 from codeloupe.engine.external.gate import PROGRAM, Gate, Waited, checked_session_id, excluded
 from codeloupe.engine.external.gate_lock import gate_lock
 from codeloupe.engine.external.placing import place
@@ -25,7 +26,6 @@ from codeloupe.engine.external.reply import (
     outcome_of,
     tail,
 )
-from codeloupe.engine.failures import INVALID_ANSWER
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.verdict import judge
 from codeloupe.errors import ProcessError, ProgramNotFound

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from codeloupe.engine.ask import INVALID_ANSWER
 from codeloupe.engine.external.placing import place
 from codeloupe.engine.external.reply import FAILED, Failure, Reply, could_not_run, failed, outcome_of, tail
 from codeloupe.engine.external.unified_diff import unified_diff
-from codeloupe.engine.failures import INVALID_ANSWER
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.errors import ProcessError, ProgramNotFound
 from codeloupe.model.answer import ReviewAnswer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from codeloupe.engine.failures import shortened
+from codeloupe.engine.ask import shortened
 from codeloupe.errors import CodeloupeError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.events import LaneFinished, Warned
 from codeloupe.model.finding import Finding
