@@ -1,4 +1,8 @@
-"""Lines without what copying and reformatting change: white space, invisible characters, typographic signs."""
+"""Code as it is compared: lines without what copying changes, comments, tokens, statements, and what is around them.
+
+Compared are tokens, so that reformatting and added comments make no difference. What encloses a line is read from
+indentation alone: it holds for nearly every language. Everything is linear in the text.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ def fold(line: str) -> str:
     """The line with one space between two words and none elsewhere, its typographic signs as a keyboard has them.
 
     Spellings of one line that differ in white space, invisible characters or composed letters fold to the same text;
-    bytes that are not UTF-8 leave no trace. Linear in the line.
+    bytes that are not UTF-8 leave no trace.
     """
     if not line.isascii():
         line = line.translate(_TABLE)
@@ -40,32 +44,23 @@ def fold(line: str) -> str:
 
 
 def has_letters(text: str) -> bool:
-    """Whether there is a letter or a digit in it: what has none is told apart from nothing."""
+    """Whether there is a letter or a digit in it: nothing tells the rest apart from nothing."""
     return any(character.isalnum() for character in text)
 
 
 # Nobody reads such a line, and whoever wants a comment to be seen puts it elsewhere.
 _LONGEST_LINE = 20_000
-CLOSERS = {
-    "/*": "*/",
-    "<!--": "-->",
-    "<%--": "--%>",
-    "{-": "-}",
-    "(*": "*)",
-    "{#": "#}",
-    "<#": "#>",
-    "@*": "*@",
-    "{": "}",
-}
+_CLOSERS = dict(
+    pair.split() for pair in ("/* */", "<!-- -->", "<%-- --%>", "{- -}", "(* *)", "{# #}", "<# #>", "@* *@", "{ }")
+)
 _REM = "rem "
-_ALL_QUOTES = "\"'`"
 
 
 class Syntax(Struct, frozen=True):
     """What begins a comment, and which signs enclose a string."""
 
     openers: tuple[str, ...]
-    quotes: str = _ALL_QUOTES
+    quotes: str = "\"'`"
 
 
 class Comment(Struct, frozen=True):
@@ -75,37 +70,31 @@ class Comment(Struct, frozen=True):
     alone: bool
 
 
-_HASH = Syntax(("#",))
-_SLASHES = Syntax(("//", "/*"))
-_DASHES = Syntax(("--", "/*", "#"))
-_SEMICOLON = Syntax((";", "#"), '"')
-_MARKUP = Syntax(("<!--", "{#", "<%--", "@*"), "")
-_PAGE = Syntax(("<!--", "//", "/*", "{#"))
 UNKNOWN_SYNTAX = Syntax(("#", "//", "/*", "--", ";", "%", "<!--", "{-", "(*", "{#", _REM))
-
+_C_LIKE = """
+c h cc cpp cxx hpp hh cs java js jsx mjs cjs ts tsx mts cts go rs swift kt kts scala dart groovy gradle
+proto scss less sol zig sv glsl hlsl jsonc json5 cu
+"""
 _BY_SUFFIX = {
     suffix: syntax
     for syntax, suffixes in (
-        (_HASH, "py pyi pyx sh bash zsh fish rb pl pm r jl yaml yml toml nix ex exs cr tcl cmake mk graphql gd awk"),
+        (
+            Syntax(("#",)),
+            "py pyi pyx sh bash zsh fish rb pl pm r jl yaml yml toml nix ex exs cr tcl cmake mk graphql gd awk",
+        ),
         (Syntax(("#", "<#")), "ps1 psm1"),
         (Syntax(("#", "//", "/*")), "php tf hcl conf cfg properties"),
-        (
-            _SLASHES,
-            """
-            c h cc cpp cxx hpp hh cs java js jsx mjs cjs ts tsx mts cts go rs swift kt kts scala dart groovy gradle
-            proto scss less sol zig sv glsl hlsl jsonc json5 cu
-            """,
-        ),
+        (Syntax(("//", "/*")), _C_LIKE),
         (Syntax(("/*",)), "css"),
         (Syntax(("//", "/*", "%")), "m mm"),
         (Syntax(("//", "(*")), "fs fsx fsi ml mli"),
         (Syntax(("//", "(*", "{")), "pas pp dpr"),
-        (_DASHES, "sql psql mysql lua adb ads vhd vhdl"),
+        (Syntax(("--", "/*", "#")), "sql psql mysql lua adb ads vhd vhdl"),
         (Syntax(("--", "{-")), "hs elm purs"),
-        (_SEMICOLON, "lisp lsp cl clj cljs cljc edn el scm rkt asm s ini"),
+        (Syntax((";", "#"), '"'), "lisp lsp cl clj cljs cljc edn el scm rkt asm s ini"),
         (Syntax(("%",), '"'), "tex sty erl hrl pro"),
-        (_MARKUP, "html htm xml xhtml svg md xaml csproj jsp twig j2 jinja cshtml"),
-        (_PAGE, "vue svelte astro"),
+        (Syntax(("<!--", "{#", "<%--", "@*"), ""), "html htm xml xhtml svg md xaml csproj jsp twig j2 jinja cshtml"),
+        (Syntax(("<!--", "//", "/*", "{#")), "vue svelte astro"),
         (Syntax((_REM, "::"), '"'), "bat cmd"),
         (Syntax(("'", _REM), '"'), "vb vbs bas"),
         (Syntax(("!",)), "f f90 f95 f03"),
@@ -117,11 +106,15 @@ _BY_SUFFIX = {
 
 def syntax_of(path: str) -> Syntax:
     """How a file writes comments, by the end of its name; of an unknown kind, in any of the common ways."""
-    return _BY_SUFFIX.get(PurePosixPath(path).suffix.removeprefix(".").lower(), UNKNOWN_SYNTAX)
+    return _BY_SUFFIX.get(_suffix(path), UNKNOWN_SYNTAX)
+
+
+def _suffix(path: str) -> str:
+    return PurePosixPath(path).suffix.removeprefix(".").lower()
 
 
 def comments_in(line: str, syntax: Syntax) -> Iterator[Comment]:
-    """The comments of one line, in order. Linear in the line; one of more than 20,000 characters has none."""
+    """The comments of one line, in order; a line of more than 20,000 characters has none."""
     if len(line) > _LONGEST_LINE:
         return
     if "/*" in syntax.openers and line.lstrip().startswith("*"):
@@ -131,7 +124,7 @@ def comments_in(line: str, syntax: Syntax) -> Iterator[Comment]:
     position, began = 0, False
     while (opening := _next_opening(line, position, syntax)) is not None:
         start, opener = opening
-        closer = CLOSERS.get(opener, "")
+        closer = _CLOSERS.get(opener, "")
         body = start + len(opener)
         end = line.find(closer, body) if closer else -1
         end, position = (len(line), len(line)) if end < 0 else (end, end + len(closer))
@@ -141,30 +134,27 @@ def comments_in(line: str, syntax: Syntax) -> Iterator[Comment]:
 
 
 def _next_opening(line: str, position: int, syntax: Syntax) -> tuple[int, str] | None:
-    """Where the next comment begins behind a place that is in no string, and with which sign."""
+    """Where the next comment begins after a place that is in no string, and with which sign."""
     unclosed: set[str] = set()
-    signs = _signs(syntax)
-    while (found := signs.search(line, position)) is not None:
+    while (found := _signs(syntax).search(line, position)) is not None:
         sign = found[0].lower()
         if sign in syntax.openers:
             return found.start(), sign
         position = found.end()
         if sign not in unclosed:
-            end = _closing(line, position, sign)
+            ends = (half.end() for half in _halves(sign).finditer(line, position) if half[0] == sign)
             # A quote without its other half is an apostrophe, or belongs to a string of many lines.
-            unclosed |= set() if end else {sign}
-            position = end or position
+            if end := next(ends, 0):
+                position = end
+            else:
+                unclosed.add(sign)
     return None
 
 
-def _closing(line: str, start: int, quote: str) -> int:
-    """Behind the next quote that no backslash is before, or 0."""
-    return next((found.end() for found in _halves(quote).finditer(line, start) if found[0] == quote), 0)
-
-
 @cache
-def _halves(quote: str) -> re.Pattern[str]:
-    return re.compile(rf"\\.|{quote}", re.DOTALL)
+def _halves(quote: str, *, line_break: str = "") -> re.Pattern[str]:
+    """What may end a string; after a backslash nothing does."""
+    return re.compile(rf"\\.|{quote}{line_break}", re.DOTALL)
 
 
 @cache
@@ -179,8 +169,7 @@ def _signs(syntax: Syntax) -> re.Pattern[str]:
 _LARGEST_TEXT = 1_000_000
 _LONGEST_STATEMENT = 12
 _LONGEST_GROUP = 400
-_TRIPLE = ('"""', "'''")
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 # In front of these a parenthesis only groups what follows, as formatters put it around what they break into lines.
 _GROUPING = frozenset(
     {"=", "return", "in", "assert", "yield", "if", "elif", "while", "with", "del", "for", "await", "import", "not"}
@@ -211,107 +200,11 @@ class Statement(NamedTuple):
 
 def tokens_of_code(text: str, path: str) -> tuple[str, ...]:
     """What a piece of code says; of a piece that is only a comment, the comment."""
-    found = tuple(token.text for token in _tokens(text, path))
-    return found or tuple(token.text for token in _tokens(text, path, comments=True))
+    return _texts(text, syntax_of(path)) or _texts(text, None)
 
 
-def _tokens(text: str, path: str, *, comments: bool = False) -> list[Token]:
-    return _without_decoration(list(_scanned(text, None if comments else syntax_of(path))))
-
-
-class CodeText:
-    """The content of one file, ready to be asked for statements and for where a piece of code is."""
-
-    def __init__(self, content: bytes, path: str) -> None:
-        self._path = path
-        self._text = content.decode("utf-8", "replace")
-        self._is_whole = len(self._text) <= _LARGEST_TEXT
-        self._lines = self._text.split("\n")
-
-    @cached_property
-    def _written(self) -> list[Token]:
-        return list(_scanned(self._text, syntax_of(self._path))) if self._is_whole else []
-
-    @cached_property
-    def _tokens(self) -> list[Token]:
-        return _without_decoration(self._written)
-
-    @cached_property
-    def _by_text(self) -> dict[str, list[int]]:
-        found: defaultdict[str, list[int]] = defaultdict(list)
-        for index, token in enumerate(self._tokens):
-            found[token.text].append(index)
-        return found
-
-    @cached_property
-    def _spans(self) -> dict[int, tuple[int, int]]:
-        """The first and the last line of the statement that each line belongs to, where it has several."""
-        return _spans(self._written, self._path)
-
-    @cached_property
-    def _by_line(self) -> dict[int, list[str]]:
-        found: defaultdict[int, list[str]] = defaultdict(list)
-        for token in self._tokens:
-            found[token.line].append(token.text)
-        return found
-
-    @cached_property
-    def _inside_strings(self) -> frozenset[int]:
-        """The lines that a string of several lines covers."""
-        long = (token for token in self._tokens if token.last_line > token.line)
-        return frozenset(line for token in long for line in range(token.line, token.last_line + 1))
-
-    def statement(self, line: int) -> Statement:
-        """The statement that a line belongs to; one of too many lines is taken line by line.
-
-        A line without code has no tokens.
-        """
-        first, last = self._spans.get(line, (line, line))
-        if not self._is_whole or line in self._inside_strings:
-            text = self._lines[line - 1] if 1 <= line <= len(self._lines) else ""
-            return Statement(line, line, tuple(token.text for token in _tokens(text, self._path)))
-        tokens = tuple(token for number in range(first, last + 1) for token in self._by_line.get(number, ()))
-        return Statement(first, last, tokens)
-
-    def statements(self, first: int, last: int) -> Iterator[Statement]:
-        """The statements that some lines belong to, in order; lines that say nothing are left out."""
-        line = max(first, 1)
-        while line <= min(last, len(self._lines)):
-            found = self.statement(line)
-            if found.tokens:
-                yield found
-            line = found.last + 1
-
-    def places(self, code: str) -> list[tuple[int, int]]:
-        """The lines, first and last, of each place where a piece of code is; the places do not overlap."""
-        wanted = _needle(code, self._path)
-        if not wanted:
-            return []
-        rarest = min(range(len(wanted)), key=lambda index: len(self._by_text.get(wanted[index], ())))
-        found: list[tuple[int, int]] = []
-        end = 0
-        for index in self._by_text.get(wanted[rarest], ()):
-            start = index - rarest
-            if start < end or not self._reads(start, wanted):
-                continue
-            end = start + len(wanted)
-            found.append((self._tokens[start].line, self._tokens[end - 1].last_line))
-        return found
-
-    def _reads(self, start: int, wanted: Sequence[str]) -> bool:
-        return all(
-            token.text == text for token, text in zip(self._tokens[start : start + len(wanted)], wanted, strict=False)
-        ) and start + len(wanted) <= len(self._tokens)
-
-
-def _needle(code: str, path: str) -> list[str]:
-    """What to look for: a piece of a statement may begin or end between brackets."""
-    tokens = [token.text for token in _tokens(code, path)]
-    while tokens and tokens[-1] == ",":
-        tokens.pop()
-    if len(tokens) > 1 and tokens[-1] == "(" and tokens[-2] in _GROUPING:
-        tokens.pop()
-    return tokens
+def _texts(text: str, syntax: Syntax | None) -> tuple[str, ...]:
+    return tuple(token.text for token in _without_decoration(list(_scanned(text, syntax))))
 
 
 def _scanned(text: str, syntax: Syntax | None) -> Iterator[Token]:
@@ -325,41 +218,30 @@ def _scanned(text: str, syntax: Syntax | None) -> Iterator[Token]:
         position = found.end()
         if piece == "\n":
             line += 1
-            continue
-        if found.lastgroup == "comment":
-            end = _end_of_comment(text, position, piece.lower())
-            line += text.count("\n", start, end)
-            position = end
+        elif found.lastgroup == "comment":
+            closer = _CLOSERS.get(piece.lower(), "\n")
+            end = text.find(closer, position)
+            end = text.find("\n", position) if end < 0 else end + (0 if closer == "\n" else len(closer))
+            position = len(text) if end < 0 else end
+            line += text.count("\n", start, position)
         elif found.lastgroup == "quote":
-            end = _end_of_string(text, position, piece, unclosed)
-            if end:
+            if end := _end_of_string(text, position, piece, unclosed):
                 inner = text[position : end - len(piece)]
                 last = line + inner.count("\n")
-                yield Token('"' + _plain_string(inner), line, last)
+                plain = " ".join(inner.replace("\\'", "'").replace('\\"', '"').split())
+                yield Token(f'"{plain}', line, last)
                 line, position = last, end
         else:
             yield Token(piece.lower() if piece[0].isdigit() else piece, line, line)
-
-
-def _plain_string(inner: str) -> str:
-    return " ".join(inner.replace("\\'", "'").replace('\\"', '"').split())
-
-
-def _end_of_comment(text: str, start: int, opener: str) -> int:
-    end_of_line = text.find("\n", start)
-    end_of_line = len(text) if end_of_line < 0 else end_of_line
-    closer = CLOSERS.get(opener)
-    if closer is None:
-        return end_of_line
-    end = text.find(closer, start)
-    return end_of_line if end < 0 else end + len(closer)
 
 
 def _end_of_string(text: str, start: int, quote: str, unclosed: dict[str, int]) -> int:
     """After the sign that ends a string, or 0 when there is none."""
     if start <= unclosed.get(quote, 0):
         return 0
-    for found in _code_tokens_halves(quote).finditer(text, start):
+    # Only some strings may hold line breaks.
+    line_break = "" if quote in ('"""', "'''", "`") else r"|\n"
+    for found in _halves(quote, line_break=line_break).finditer(text, start):
         if found[0] == quote:
             return found.end()
         if found[0] == "\n":
@@ -370,16 +252,9 @@ def _end_of_string(text: str, start: int, quote: str, unclosed: dict[str, int]) 
 
 
 @cache
-def _code_tokens_halves(quote: str) -> re.Pattern[str]:
-    # Only these may hold line breaks.
-    line_break = "" if quote in (*_TRIPLE, "`") else r"|\n"
-    return re.compile(rf"\\.|{quote}{line_break}", re.DOTALL)
-
-
-@cache
 def _pieces(syntax: Syntax | None) -> re.Pattern[str]:
-    comments = [_opener(word, syntax) for word in sorted(syntax.openers, key=len, reverse=True)] if syntax else []
-    comment = "|".join(part for part in comments if part)
+    openers = sorted(syntax.openers, key=len, reverse=True) if syntax else []
+    comment = "|".join(part for word in openers if (part := _opener(word, syntax)))
     parts = [
         r"\n",
         *([f"(?P<comment>{comment})"] if comment else []),
@@ -393,11 +268,10 @@ def _pieces(syntax: Syntax | None) -> re.Pattern[str]:
 
 def _opener(word: str, syntax: Syntax | None) -> str:
     """What begins a comment. A sign that code has too begins one only after white space."""
-    if word in ("'", '"', "{"):
+    is_unknown = syntax is UNKNOWN_SYNTAX
+    if word in ("'", '"', "{") or (is_unknown and word not in ("#", "//", "/*", "<!--")):
         return ""
-    if syntax is UNKNOWN_SYNTAX and word not in ("#", "//", "/*", "<!--"):
-        return ""
-    is_plain = word in ("//", "/*", "<!--", "(*", "{-", "{#", "<%--", "@*", "<#") and syntax is not UNKNOWN_SYNTAX
+    is_plain = word in ("//", "/*", "<!--", "(*", "{-", "{#", "<%--", "@*", "<#") and not is_unknown
     return re.escape(word) if is_plain else rf"(?<![^\s]){re.escape(word)}"
 
 
@@ -407,9 +281,9 @@ def _without_decoration(tokens: list[Token]) -> list[Token]:
     opened: list[int] = []
     for index, token in enumerate(tokens):
         text = token.text
-        if text in _CLOSING:
+        if text in _OPENING:
             opened.append(index)
-        elif text in (")", "]", "}"):
+        elif text in _CLOSING:
             start = opened.pop() if opened else -1
             if index and tokens[index - 1].text == "," and start != index - 2:
                 gone.add(index - 1)
@@ -429,8 +303,8 @@ def _only_groups(tokens: list[Token], start: int, end: int) -> bool:
     ends = _is_last_of_line(tokens, end) or tokens[end + 1].text in (":", ";", "{", ")", "]", "}")
     if not begins or not ends or end - start > _LONGEST_GROUP:
         return False
-    names = start and tokens[start - 1].text == "import"
-    return bool(names) or not any(token.text in (",", "for") for token in tokens[start + 1 : end])
+    are_names = start and tokens[start - 1].text == "import"
+    return bool(are_names) or not any(token.text in (",", "for") for token in tokens[start + 1 : end])
 
 
 def _is_last_of_line(tokens: list[Token], index: int) -> bool:
@@ -438,38 +312,32 @@ def _is_last_of_line(tokens: list[Token], index: int) -> bool:
 
 
 def _spans(tokens: Sequence[Token], path: str) -> dict[int, tuple[int, int]]:
-    suffix = PurePosixPath(path).suffix.removeprefix(".").lower()
-    is_code = suffix not in _PROSE
+    """The first and the last line of the statement that each line belongs to, where it has several."""
+    if not tokens:
+        return {}
+    suffix = _suffix(path)
     joining = "([{" if suffix in _DICTIONARIES else "(["
     spans: dict[int, tuple[int, int]] = {}
     stack: list[str] = []
-    first = 0
-    for index, token in enumerate(tokens):
-        if not index:
-            first = token.line
-        elif token.line > tokens[index - 1].last_line:
-            before = tokens[index - 1]
-            inside = bool(stack) and stack[-1] in joining
-            goes_on = is_code and (token.text in _LEADING or before.text in _TRAILING)
-            if not inside and not goes_on:
-                _put(spans, first, before.last_line)
-                first = token.line
-        if token.text in _CLOSING:
-            stack.append(token.text)
-        elif stack and token.text in (")", "]", "}"):
+    first = tokens[0].line
+    for before, token in zip(tokens, [*tokens[1:], None], strict=True):
+        if before.text in _OPENING:
+            stack.append(before.text)
+        elif stack and before.text in _CLOSING:
             stack.pop()
-    if tokens:
-        _put(spans, first, tokens[-1].last_line)
+        if token is not None and token.line <= before.last_line:
+            continue
+        inside = bool(stack) and stack[-1] in joining
+        goes_on = token and suffix not in _PROSE and (token.text in _LEADING or before.text in _TRAILING)
+        if token is None or not (inside or goes_on):
+            if 0 < before.last_line - first < _LONGEST_STATEMENT:
+                spans.update(dict.fromkeys(range(first, before.last_line + 1), (first, before.last_line)))
+            first = token.line if token else 0
     return spans
 
 
-def _put(spans: dict[int, tuple[int, int]], first: int, last: int) -> None:
-    if 0 < last - first < _LONGEST_STATEMENT:
-        spans.update(dict.fromkeys(range(first, last + 1), (first, last)))
-
-
 _COMMENT = re.compile(r"#|//|/\*|\*|--|<!--|;|%|\"\"\"|'''")
-_SURROUNDINGS_CLOSING = re.compile(r"[)\]}]|end\b|</|\{$")
+_END_OF_BLOCK = re.compile(r"[)\]}]|end\b|</|\{$")
 # What stands around code without being what the code belongs to: to wrap a line in one of these is no new place.
 _CONTROL = re.compile(
     r"(?:async\s|await\s)?\s{0,4}(?:if|elif|elsif|else|for|foreach|while|until|unless|try|except|finally|with|switch|case|"
@@ -488,12 +356,46 @@ def is_comment(line: str) -> bool:
     return _COMMENT.match(line.lstrip()) is not None
 
 
-class Surroundings:
-    """The lines of one file, numbered from 1, ready to be asked what is around them."""
+class CodeText:
+    """The content of one file, lines numbered from 1: its statements, where a piece of code is, and what is around."""
 
     def __init__(self, content: bytes, path: str = "") -> None:
-        self._lines = content.decode("utf-8", "replace").split("\n")
-        self.code = CodeText(content, path)
+        self._path = path
+        self._text = content.decode("utf-8", "replace")
+        self._lines = self._text.split("\n")
+        self._is_whole = len(self._text) <= _LARGEST_TEXT
+
+    @cached_property
+    def _written(self) -> list[Token]:
+        return list(_scanned(self._text, syntax_of(self._path))) if self._is_whole else []
+
+    @cached_property
+    def _tokens(self) -> list[Token]:
+        return _without_decoration(self._written)
+
+    @cached_property
+    def _by_text(self) -> dict[str, list[int]]:
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for index, token in enumerate(self._tokens):
+            found[token.text].append(index)
+        return found
+
+    @cached_property
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        return _spans(self._written, self._path)
+
+    @cached_property
+    def _by_line(self) -> dict[int, list[str]]:
+        found: defaultdict[int, list[str]] = defaultdict(list)
+        for token in self._tokens:
+            found[token.line].append(token.text)
+        return found
+
+    @cached_property
+    def _inside_strings(self) -> frozenset[int]:
+        """The lines that a string of several lines covers."""
+        long = (token for token in self._tokens if token.last_line > token.line)
+        return frozenset(line for token in long for line in range(token.line, token.last_line + 1))
 
     @cached_property
     def _indents(self) -> list[int]:
@@ -504,15 +406,59 @@ class Surroundings:
     def _folded(self) -> list[str]:
         return [fold(line) for line in self._lines]
 
+    def line(self, number: int) -> str:
+        """The line with a number, or nothing."""
+        return self._lines[number - 1] if 1 <= number <= len(self._lines) else ""
+
     def number_of(self, line: str, first: int, last: int) -> int:
         """The number between two of the line that reads like this, or the first of them."""
         folded = fold(line)
         numbers = range(max(first, 1), min(last, len(self._lines)) + 1)
         return next((number for number in numbers if self._folded[number - 1] == folded), first)
 
-    def line(self, number: int) -> str:
-        """The line with a number, or nothing."""
-        return self._lines[number - 1] if 1 <= number <= len(self._lines) else ""
+    def following(self, number: int) -> str:
+        """The next line that is not blank, folded."""
+        return next((line for line in self._folded[number : number + _FURTHEST] if line), "")
+
+    def statement(self, line: int) -> Statement:
+        """The statement that a line belongs to; one of too many lines is taken line by line.
+
+        A line without code has no tokens.
+        """
+        first, last = self._spans.get(line, (line, line))
+        if not self._is_whole or line in self._inside_strings:
+            return Statement(line, line, _texts(self.line(line), syntax_of(self._path)))
+        tokens = tuple(token for number in range(first, last + 1) for token in self._by_line.get(number, ()))
+        return Statement(first, last, tokens)
+
+    def statements(self, first: int, last: int) -> Iterator[Statement]:
+        """The statements that some lines belong to, in order; lines that say nothing are left out."""
+        line = max(first, 1)
+        while line <= min(last, len(self._lines)):
+            found = self.statement(line)
+            if found.tokens:
+                yield found
+            line = found.last + 1
+
+    def places(self, code: str) -> list[tuple[int, int]]:
+        """The lines, first and last, of each place where a piece of code is; the places do not overlap."""
+        wanted = list(_texts(code, syntax_of(self._path)))
+        # A piece of a statement may begin or end between brackets.
+        while wanted and wanted[-1] == ",":
+            wanted.pop()
+        if len(wanted) > 1 and wanted[-1] == "(" and wanted[-2] in _GROUPING:
+            wanted.pop()
+        if not wanted:
+            return []
+        rarest = min(range(len(wanted)), key=lambda index: len(self._by_text.get(wanted[index], ())))
+        found: list[tuple[int, int]] = []
+        end = 0
+        for index in self._by_text.get(wanted[rarest], ()):
+            start = index - rarest
+            if start >= end and [token.text for token in self._tokens[start : start + len(wanted)]] == wanted:
+                end = start + len(wanted)
+                found.append((self._tokens[start].line, self._tokens[end - 1].last_line))
+        return found
 
     def enclosing(self, number: int, line: str) -> tuple[str, ...]:
         """The definitions around a line with this number and text, folded, the innermost first."""
@@ -531,6 +477,11 @@ class Surroundings:
                     found += 1
                     yield index
 
+    def headers(self, number: int) -> tuple[str, ...]:
+        """The definitions around a line, the innermost first, each by its tokens up to its parameters."""
+        found = (self.statement(index + 1).tokens for index in self._enclosing(number, self.line(number)))
+        return tuple(" ".join(tokens[: tokens.index("(")] if "(" in tokens else tokens) for tokens in found)
+
     def earlier_copies(self, number: int, line: str) -> int:
         """How many lines read the same between the innermost definition around a line and the line itself."""
         top = next(self._enclosing(number, line), -1)
@@ -538,64 +489,36 @@ class Surroundings:
         last = min(number - 1, len(self._lines))
         return sum(self._folded[index] == folded for index in range(max(top + 1, last - _FURTHEST), last))
 
-    def headers(self, number: int) -> tuple[str, ...]:
-        """The definitions around a line, the innermost first, each by its tokens up to its parameters."""
-        found = (self.code.statement(index + 1).tokens for index in self._enclosing(number, self.line(number)))
-        return tuple(" ".join(tokens[: tokens.index("(")] if "(" in tokens else tokens) for tokens in found)
-
     def earlier_statements(self, statement: Statement) -> int:
         """How many statements say the same between the innermost definition around one and that one itself."""
         top = next(self._enclosing(statement.first, self.line(statement.first)), -1)
         first = max(top + 2, statement.first - _FURTHEST)
-        return sum(other.tokens == statement.tokens for other in self.code.statements(first, statement.first - 1))
+        return sum(other.tokens == statement.tokens for other in self.statements(first, statement.first - 1))
 
     def around(self, statement: Statement) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """What the innermost definition around a statement says, and the statements before and after this one.
 
         Outside of any definition the nearest statements stand for it.
         """
-        before = next(iter(self._statements_before(statement.first)), ())
-        after = next(iter(self._statements_after(statement.last)), ())
+        before: list[tuple[str, ...]] = []
+        line = statement.first - 1
+        while line >= max(1, statement.first - _NEAR_LINES) and len(before) < _NEAR_STATEMENTS:
+            found = self.statement(line)
+            before += [found.tokens] if found.tokens else []
+            line = found.first - 1
+        after = [one.tokens for one in self.statements(statement.last + 1, statement.last + _NEAR_LINES)]
         top = next(self._enclosing(statement.first, self.line(statement.first)), None)
-        if top is None:
-            near = [
-                *self._statements_before(statement.first),
-                statement.tokens,
-                *self._statements_after(statement.last),
-            ]
-            return tuple(token for tokens in near for token in tokens), before, after
-        end = self._end_of_block(top, statement.last)
-        block = self.code.statements(top + 1, min(end, top + _LONGEST_BLOCK))
-        return tuple(token for one in block for token in one.tokens), before, after
-
-    def _end_of_block(self, top: int, last: int) -> int:
-        """The last line of the definition that begins at an index and holds a line."""
-        indent = self._indents[top]
-        for index in range(last, min(len(self._lines), top + _LONGEST_BLOCK)):
-            if 0 <= self._indents[index] <= indent:
-                return index
-        return len(self._lines)
-
-    def _statements_before(self, number: int) -> Sequence[tuple[str, ...]]:
-        found: list[tuple[str, ...]] = []
-        line = number - 1
-        while line >= max(1, number - _NEAR_LINES) and len(found) < _NEAR_STATEMENTS:
-            statement = self.code.statement(line)
-            found += [statement.tokens] if statement.tokens else []
-            line = statement.first - 1
-        return found
-
-    def _statements_after(self, number: int) -> Sequence[tuple[str, ...]]:
-        return [one.tokens for one in self.code.statements(number + 1, number + _NEAR_LINES)][:_NEAR_STATEMENTS]
-
-    def following(self, number: int) -> str:
-        """The next line that is not blank, folded."""
-        rest: Sequence[str] = self._folded[number : number + _FURTHEST]
-        return next((line for line in rest if line), "")
+        said = [*before, statement.tokens, *after[:_NEAR_STATEMENTS]]
+        if top is not None:
+            furthest = min(len(self._lines), top + _LONGEST_BLOCK)
+            indents = enumerate(self._indents[statement.last : furthest], start=statement.last)
+            end = next((index for index, indent in indents if 0 <= indent <= self._indents[top]), len(self._lines))
+            said = [one.tokens for one in self.statements(top + 1, min(end, top + _LONGEST_BLOCK))]
+        return tuple(token for tokens in said for token in tokens), next(iter(before), ()), next(iter(after), ())
 
 
 def _indent(line: str) -> int:
     text = line.lstrip()
-    if not text or _COMMENT.match(text) or _SURROUNDINGS_CLOSING.match(text.rstrip()):
+    if not text or _COMMENT.match(text) or _END_OF_BLOCK.match(text.rstrip()):
         return -1
     return len(line[: len(line) - len(text)].expandtabs(_TAB_WIDTH))

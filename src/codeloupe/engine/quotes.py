@@ -1,4 +1,8 @@
-"""Lines made ready for quotes to be found in them: folded, blank ones left out, joined into one string."""
+"""Where a quote stands: in whole lines, in a part of a line, in lines that were broken elsewhere, or with gaps.
+
+What stands on the line that the reviewer named counts before everything else. A quote that is not there is not found:
+nothing is matched by likeness. Every way takes time linear in the text.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,20 @@ from msgspec.structs import replace
 
 from codeloupe.engine.code_text import fold, has_letters
 
+# What redaction puts in the place of a secret.
+MASK = "[redacted]"
 # Folded text holds no white space but single spaces, so no quote reaches over this sign from one run into the next.
-BOUNDARY = "\x1c"
+_BOUNDARY = "\x1c"
 _LOOSE_NEWLINE = re.compile(r"\n(?!\w)|(?<!\w)\n")
+
+_Places = Iterable[tuple[int, int]]
 
 
 class SearchText:
-    """Runs of lines, each known by its row; rows only grow. A place is a pair of offsets into `text`, start and end.
+    """Runs of lines ready for quotes to be found in them: folded, blank ones left out, joined into one string.
 
-    In `text` a newline stands before and behind each line. Building it is linear, and its memory about that of the
-    lines.
+    Each line is known by its row; rows only grow. A place is a pair of offsets into `text`, start and end. In `text` a
+    newline stands before and after each line. Building it is linear, and its memory about that of the lines.
     """
 
     __slots__ = ("_joined", "_rows", "_starts", "text")
@@ -39,8 +47,7 @@ class SearchText:
         offset, row = 1, 0
         for run in runs:
             for row, line in run:
-                folded = fold(line)
-                if folded:
+                if folded := fold(line):
                     self._starts.append(offset)
                     self._rows.append(row)
                     offset += len(folded) + 1
@@ -49,23 +56,20 @@ class SearchText:
             self._starts.append(offset)
             self._rows.append(row)
             offset += 2
-            yield BOUNDARY + "\n"
+            yield _BOUNDARY + "\n"
 
     def rows(self, start: int, end: int) -> tuple[int, int]:
         """The first and the last row of a place."""
-        return self._row_at(start), self._row_at(max(start, end - 1))
-
-    def _row_at(self, offset: int) -> int:
-        return self._rows[bisect_right(self._starts, offset) - 1]
+        first, last = (bisect_right(self._starts, offset) - 1 for offset in (start, max(start, end - 1)))
+        return self._rows[first], self._rows[last]
 
     def stretch(self, first_row: int, last_row: int) -> tuple[int, int]:
         """The place that holds all lines between two rows, with the newlines around them."""
-        first = bisect_left(self._rows, first_row)
-        last = bisect_right(self._rows, last_row)
+        first, last = bisect_left(self._rows, first_row), bisect_right(self._rows, last_row)
         return self._start(first) - 1, self._start(last)
 
     def around(self, offset: int, *, lines_before: int = 0, lines_after: int = 0) -> tuple[int, int]:
-        """The place of the line at an offset, or of so many more before and behind it, without newlines around."""
+        """The place of the line at an offset, or of so many more before and after it, without newlines around."""
         index = bisect_right(self._starts, offset) - 1
         return self._start(max(0, index - lines_before)), self._start(index + lines_after + 1) - 1
 
@@ -76,7 +80,11 @@ class SearchText:
         """The places of a pattern in the text with its lines run together: a line that was broken is found so."""
         if self._joined is None:
             self._joined = _LOOSE_NEWLINE.sub("", self.text).replace("\n", " ")
-        found = list(islice(_all(pattern, self._joined), most))
+        found: list[int] = []
+        start = self._joined.find(pattern)
+        while start >= 0 and len(found) < most:
+            found.append(start)
+            start = self._joined.find(pattern, start + 1)
         if not found:
             return []
         starts = array("q")
@@ -92,17 +100,9 @@ class SearchText:
         return [(restored(start), restored(start + len(pattern) - 1) + 1) for start in found]
 
 
-def _all(pattern: str, text: str) -> Iterator[int]:
-    start = text.find(pattern)
-    while start >= 0:
-        yield start
-        start = text.find(pattern, start + 1)
-
-
 _LONGEST_QUOTE = 20_000
 _MOST_LINES = 200
 _LONGEST_RUN = 200
-
 _FENCE = re.compile(r"\s{0,99}(?:`{3,9}|~{3,9})[^`]{0,80}$")
 _REMARK = re.compile(r"\s{0,9}(?:#|//|/\*|--)?\s{0,9}(?:<-{1,3}|←)\s[^\n]{0,200}$", re.MULTILINE)
 _BULLET = re.compile(r"^\s{0,9}[>*•]\s", re.MULTILINE)
@@ -127,12 +127,39 @@ class QuoteForm(Struct, frozen=True):
     first_line: int | None = None
 
 
+_Reading = tuple[QuoteForm, tuple[str, ...]]
+
+
+class Quote(Struct, frozen=True):
+    """The readings of a quote, each with its folded lines."""
+
+    readings: tuple[_Reading, ...]
+
+    @classmethod
+    def of(cls, text: str) -> Quote:
+        """All readings of a quote that say anything, the most literal first."""
+        kept: dict[tuple[tuple[str, ...], bool], QuoteForm] = {}
+        for form in quote_forms(text):
+            lines = tuple(filter(None, map(fold, form.lines)))
+            if lines:
+                kept.setdefault((lines, form.of_deletion), form)
+        return cls(tuple((form, lines) for (lines, _), form in kept.items()))
+
+    @property
+    def first_line(self) -> int | None:
+        """A line number in the margin of the quote."""
+        return next((form.first_line for form, _ in self.readings if form.first_line), None)
+
+
 def quote_forms(quote: str) -> tuple[QuoteForm, ...]:
     """The readings of a quote, the most literal first. A very long quote is read at its beginning. Never raises."""
-    whole = tuple(dict.fromkeys(_texts(_shortened(quote))))
+    text = quote[: _LONGEST_QUOTE + 1]
+    if len(text) > _LONGEST_QUOTE:
+        # The last line is cut somewhere, so that it stands nowhere as it is.
+        text = text[: text.rfind("\n")] if "\n" in text else text[:_LONGEST_QUOTE]
     forms: dict[QuoteForm, None] = {}
-    for text in whole:
-        plain = QuoteForm(tuple(text.split("\n")[:_MOST_LINES]))
+    for spelling in dict.fromkeys(_spellings(text.replace("\r\n", "\n"))):
+        plain = QuoteForm(tuple(spelling.split("\n")[:_MOST_LINES]))
         for margins in _MARGINS:
             read = [plain]
             for without_margin in margins:
@@ -141,51 +168,27 @@ def quote_forms(quote: str) -> tuple[QuoteForm, ...]:
     return tuple(form for form in forms if any(line and not line.isspace() for line in form.lines))
 
 
-def _shortened(quote: str) -> str:
-    text = quote[: _LONGEST_QUOTE + 1]
-    if len(text) > _LONGEST_QUOTE:
-        # The last line is cut somewhere, so that it stands nowhere as it is.
-        text = text[: text.rfind("\n")] if "\n" in text else text[:_LONGEST_QUOTE]
-    return text.replace("\r\n", "\n")
-
-
-def _texts(quote: str) -> Iterator[str]:
+def _spellings(quote: str) -> Iterator[str]:
     yield quote
-    bare = _without_fence(quote)
+    lines = quote.strip("\n").split("\n")
+    if len(lines) > 1 and _FENCE.match(lines[0]):
+        lines = lines[1 : -1 if _FENCE.match(lines[-1]) else None]
+    bare = unquoted = "\n".join(lines)
+    stripped = bare.strip()
+    for sign in ("```", "``", "`", '"', "'"):
+        if len(stripped) > 2 * len(sign) and stripped.startswith(sign) and stripped.endswith(sign):
+            unquoted = stripped[len(sign) : -len(sign)]
+            break
     yield bare
-    yield _without_quotes(bare)
-    for text in (bare, _without_quotes(bare)):
-        yield _ESCAPE.sub(_unescaped, text)
+    yield unquoted
+    for text in (bare, unquoted):
+        yield _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else _ESCAPED.get(found[2], found[2]), text)
         yield _VISIBLE.sub(_hidden, text)
         yield html.unescape(text)
     yield _REMARK.sub("", bare)
     yield _BULLET.sub("", bare)
     # Between an odd backtick and the next even one stands code, everything else is words.
     yield max(bare.split("`")[1:-1:2], key=len, default=bare)
-
-
-def _without_fence(quote: str) -> str:
-    lines = quote.strip("\n").split("\n")
-    if len(lines) > 1 and _FENCE.match(lines[0]):
-        lines = lines[1:]
-        if _FENCE.match(lines[-1]):
-            lines = lines[:-1]
-    return "\n".join(lines)
-
-
-def _without_quotes(text: str) -> str:
-    """The text without one pair of quotes or backticks around all of it."""
-    stripped = text.strip()
-    for sign in ("```", "``", "`", '"', "'"):
-        if len(stripped) > 2 * len(sign) and stripped.startswith(sign) and stripped.endswith(sign):
-            return stripped[len(sign) : -len(sign)]
-    return text
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    if escape[1]:
-        return chr(int(escape[1], 16))
-    return _ESCAPED.get(escape[2], escape[2])
 
 
 def _hidden(shown: re.Match[str]) -> str:
@@ -197,53 +200,45 @@ def _hidden(shown: re.Match[str]) -> str:
 def _with_numbers_off(form: QuoteForm) -> Iterator[QuoteForm]:
     """Without line numbers in the margin, on each line or on some, and without rows that hold a number alone."""
     rows = [line for line in form.lines if not _NUMBER_ROW.match(line)]
-    told = [int(found[1]) for line in form.lines if (found := _NUMBER_ROW.match(line))]
+    alone = [int(found[1]) for line in form.lines if (found := _NUMBER_ROW.match(line))]
     numbered = [_NUMBER.match(line) for line in rows]
     if not any(numbered):
         numbered = [_PLAIN_NUMBER.match(line) for line in rows]
-        if not _are_consecutive(numbered):
+        numbers = [int(found[1]) for found in numbered if found]
+        # A number and a space may be code; several that count upwards are a margin.
+        if len(numbers) < len(rows) or len(rows) < 2 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             numbered = [None] * len(rows)
     numbers = [int(found[1]) for found in numbered if found]
-    if numbers or told:
+    if numbers or alone:
         lines = tuple(line[found.end() :] if found else line for line, found in zip(rows, numbered, strict=True))
-        yield replace(form, lines=lines, first_line=min(numbers or told))
-
-
-def _are_consecutive(numbered: Sequence[re.Match[str] | None]) -> bool:
-    """A number and a space may be code; several that count upwards are a margin."""
-    numbers = [int(found[1]) for found in numbered if found]
-    return len(numbers) == len(numbered) > 1 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        yield replace(form, lines=lines, first_line=min(numbers or alone))
 
 
 def _with_place_off(form: QuoteForm) -> Iterator[QuoteForm]:
     """Without `path:12 - ` before the code."""
-    found = _PLACE.match(form.lines[0].lstrip())
-    if found:
-        first = form.lines[0].lstrip()[found.end() :]
-        yield replace(form, lines=(first, *form.lines[1:]), first_line=int(found[1]))
+    first = form.lines[0].lstrip()
+    if found := _PLACE.match(first):
+        yield replace(form, lines=(first[found.end() :], *form.lines[1:]), first_line=int(found[1]))
 
 
 def _with_signs_off(form: QuoteForm) -> Iterator[QuoteForm]:
     """Without the column of a diff: the new side first, or the old one when nothing is added."""
     rows = [line for line in form.lines if not _DIFF_ROW.match(line)]
     signs = {row[:1] for row in rows}
-    if not signs & {"+", "-"}:
-        if len(rows) < len(form.lines):
-            yield replace(form, lines=tuple(rows))
-        return
+
+    def without(sign: str) -> tuple[str, ...]:
+        return tuple(row[1:] if row[:1] in {"+", "-"} else row for row in rows if not sign or row[:1] != sign)
+
     if "+" in signs:
-        yield replace(form, lines=_unsigned(row for row in rows if row[:1] != "-"))
+        yield replace(form, lines=without("-"))
     if "-" in signs:
-        yield replace(form, lines=_unsigned(row for row in rows if row[:1] != "+"), of_deletion=True)
-        yield replace(form, lines=_unsigned(rows), of_deletion=True)
+        yield replace(form, lines=without("+"), of_deletion=True)
+        yield replace(form, lines=without(""), of_deletion=True)
+    if not signs & {"+", "-"} and len(rows) < len(form.lines):
+        yield replace(form, lines=tuple(rows))
 
 
-def _unsigned(rows: Iterable[str]) -> tuple[str, ...]:
-    return tuple(row[1:] if row[:1] in {"+", "-"} else row for row in rows)
-
-
-_Margin = Callable[[QuoteForm], Iterator[QuoteForm]]
-_MARGINS: tuple[tuple[_Margin, ...], ...] = (
+_MARGINS: tuple[tuple[Callable[[QuoteForm], Iterator[QuoteForm]], ...], ...] = (
     (),
     (_with_numbers_off,),
     (_with_signs_off,),
@@ -252,9 +247,6 @@ _MARGINS: tuple[tuple[_Margin, ...], ...] = (
     (_with_place_off,),
 )
 
-
-# What redaction puts in the place of a secret.
-MASK = "[redacted]"
 _GAP = re.compile(r"\[redacted\]|\.{3,99}|\[cut:[0-9,]{1,20} more bytes\]")
 _GAP_LINE = re.compile(r"[\[\](){}<>#/*;!-]{0,9}(?:\[redacted\]|\.{3,99})[\[\](){}<>#/*;!-]{0,9}$")
 _LINES_LEFT_OUT = 200
@@ -268,7 +260,7 @@ _MOST_TRIES = 100
 
 
 class Piece(Struct, frozen=True):
-    """A part of a quote behind a gap: `reach` is how many lines the gap may span, 0 for one within a line."""
+    """A part of a quote after a gap: `reach` is how many lines the gap may span, 0 for one within a line."""
 
     text: str
     reach: int = 0
@@ -276,7 +268,7 @@ class Piece(Struct, frozen=True):
 
 
 def pieces_of(lines: Sequence[str]) -> tuple[Piece, ...]:
-    """The parts between the gaps of folded lines; none when nothing is left out, or too little is told."""
+    """The parts between the gaps of folded lines; none when nothing is left out, or too little is quoted."""
     if not any(_GAP.search(line) for line in lines):
         return ()
     pieces = [piece for piece in _split(lines) if piece.text]
@@ -305,60 +297,28 @@ def _split(lines: Sequence[str]) -> Iterator[Piece]:
     yield Piece(text, reach, masked)
 
 
-def gapped_places(
-    text: SearchText, pieces: Sequence[Piece], anchor: int, starts: Iterable[int]
-) -> Iterator[tuple[int, int]]:
-    """The places of all pieces in order, around where the piece `anchor` begins. Only so many starts are tried."""
-    tried = list(islice(starts, _MOST_TRIES))
-    for hidden_lines in (0, _LINES_OF_A_SECRET):
-        places = [_Extension(text, pieces, hidden_lines).around(anchor, start) for start in tried]
-        found = [place for place in places if place is not None and _tells_enough(text, pieces[anchor], place)]
-        if found:
-            yield from found
-            return
-
-
-def _tells_enough(text: SearchText, longest: Piece, place: tuple[int, int]) -> bool:
-    start, end = place
-    if BOUNDARY in text.text[start:end]:
-        return False
-    takes_whole_lines = text.text[start - 1] == "\n" and text.text[end : end + 1] == "\n"
-    return takes_whole_lines or len(longest.text) >= _SHORTEST_PIECE
-
-
-class _Extension(Struct, frozen=True):
-    """Looks for the pieces before and behind one that was found, each in the reach of the gap between."""
-
-    text: SearchText
-    pieces: Sequence[Piece]
-    hidden_lines: int
-
-    def around(self, anchor: int, start: int) -> tuple[int, int] | None:
-        end = start + len(self.pieces[anchor].text)
-        first = start
-        for index in range(anchor, 0, -1):
-            first = self._before(self.pieces[index - 1].text, first, self._reach(index))
-            if first < 0:
-                return None
-        for index in range(anchor + 1, len(self.pieces)):
-            piece = self.pieces[index].text
-            found = self._behind(piece, end, self._reach(index))
-            if found < 0:
-                return None
-            end = found + len(piece)
-        return first, end
-
-    def _reach(self, index: int) -> int:
-        piece = self.pieces[index]
-        return max(piece.reach, self.hidden_lines) if piece.behind_mask else piece.reach
-
-    def _before(self, piece: str, end: int, reach: int) -> int:
-        low, _ = self.text.around(end - 1, lines_before=reach + piece.count("\n"))
-        return self.text.text.rfind(piece, max(low, end - _WIDEST_GAP - len(piece)), end)
-
-    def _behind(self, piece: str, start: int, reach: int) -> int:
-        _, high = self.text.around(max(start - 1, 0), lines_after=reach)
-        return self.text.text.find(piece, start, min(high, start + _WIDEST_GAP) + len(piece))
+def _gapped_place(
+    text: SearchText, pieces: Sequence[Piece], anchor: int, start: int, hidden_lines: int
+) -> tuple[int, int] | None:
+    """The place of all pieces in order around the piece `anchor`, each in the reach of the gap between."""
+    reaches = [max(piece.reach, hidden_lines) if piece.behind_mask else piece.reach for piece in pieces]
+    first, end = start, start + len(pieces[anchor].text)
+    for index in range(anchor - 1, -1, -1):
+        piece = pieces[index].text
+        low, _ = text.around(first - 1, lines_before=reaches[index + 1] + piece.count("\n"))
+        first = text.text.rfind(piece, max(low, first - _WIDEST_GAP - len(piece)), first)
+        if first < 0:
+            return None
+    for index in range(anchor + 1, len(pieces)):
+        piece = pieces[index].text
+        _, high = text.around(max(end - 1, 0), lines_after=reaches[index])
+        found = text.text.find(piece, end, min(high, end + _WIDEST_GAP) + len(piece))
+        if found < 0:
+            return None
+        end = found + len(piece)
+    takes_whole_lines = text.text[first - 1] == "\n" and text.text[end : end + 1] == "\n"
+    says_enough = takes_whole_lines or len(pieces[anchor].text) >= _SHORTEST_PIECE
+    return (first, end) if says_enough and _BOUNDARY not in text.text[first:end] else None
 
 
 # What is shorter stands everywhere, and counts only on the line that the reviewer names.
@@ -377,8 +337,6 @@ _LONGEST_PATTERN = 1000
 _MOST_PLACES = 300
 
 Rank = tuple[int, int, int]
-_Find = Callable[[int, int], int]
-_Reading = tuple[QuoteForm, tuple[str, ...]]
 
 
 class Ground(Struct, frozen=True):
@@ -395,17 +353,11 @@ class Ground(Struct, frozen=True):
     stated: int | None = None
     only_windows: bool = False
 
-    def around_stated(self) -> Ground | None:
-        """The same text, searched only around the line that was named; None when none was."""
-        if self.stated is None:
-            return None
-        return replace(self, windows=((self.stated, self.stated),), only_windows=True)
-
 
 class Match(Struct, frozen=True):
     """The rows of a quote, how good the place is, and the reading of the quote that led there.
 
-    `whole` tells that it takes up its lines wholly, `gapped` that something in it stands for text that is not told.
+    `whole` tells that it takes up its lines wholly, `gapped` that something in it stands for text that is not quoted.
     """
 
     first_row: int
@@ -416,35 +368,13 @@ class Match(Struct, frozen=True):
     gapped: bool = False
 
 
-class Quote(Struct, frozen=True):
-    """The readings of a quote, each with its folded lines."""
-
-    readings: tuple[_Reading, ...]
-
-    @classmethod
-    def of(cls, text: str) -> Quote:
-        """All readings of a quote that say anything, the most literal first."""
-        kept: dict[tuple[tuple[str, ...], bool], QuoteForm] = {}
-        for form in quote_forms(text):
-            lines = tuple(filter(None, map(fold, form.lines)))
-            if lines:
-                kept.setdefault((lines, form.of_deletion), form)
-        return cls(tuple((form, lines) for (lines, _), form in kept.items()))
-
-    @property
-    def first_line(self) -> int | None:
-        """A line number in the margin of the quote."""
-        return next((form.first_line for form, _ in self.readings if form.first_line), None)
-
-
 def find_quote(quote: Quote, ground: Ground, *, deleted: bool = False) -> Match | None:
     """The best place of a quote: on the line that was named, else by the strictest way and the most literal reading.
 
     With `deleted`, readings that show deleted lines count as well.
     """
     readings = [(form, lines) for form, lines in quote.readings if deleted or not form.of_deletion]
-    near = ground.around_stated()
-    stated = _first_match((_whole_on_stated, _parts_on_stated), readings, near) if near is not None else None
+    stated = _on_stated((_whole_lines, _parts_of_lines), readings, ground)
     return stated or _first_match((_whole_lines, _parts_of_lines, _run_together, _with_gaps), readings, ground)
 
 
@@ -454,106 +384,50 @@ def find_fragments(quote: Quote, ground: Ground) -> Match | None:
     A part of it on the line that was named decides before that.
     """
     readings = [(form, lines) for form, lines in quote.readings if not form.of_deletion]
-    near = ground.around_stated()
-    stated = _first_match((_cut_on_stated,), readings, near) if near is not None else None
-    return stated or _first_match((_cut_at_end, _lines_apart), readings, ground)
+    return _on_stated((_cut_anywhere,), readings, ground) or _first_match((_cut_at_end, _lines_apart), readings, ground)
+
+
+_Way = Callable[[Sequence[str], Ground], _Places]
+
+
+def _on_stated(ways: Sequence[_Way], readings: Sequence[_Reading], ground: Ground) -> Match | None:
+    """As `_first_match`, but only on the line that was named, if one was."""
+    if ground.stated is None:
+        return None
+    near = replace(ground, windows=((ground.stated, ground.stated),), only_windows=True)
+    return _first_match(ways, readings, near)
 
 
 def _first_match(ways: Sequence[_Way], readings: Sequence[_Reading], ground: Ground) -> Match | None:
     for way in ways:
         for form, lines in readings:
-            found = _best(way(lines, ground), ground)
+            places = way(lines, ground)
+            rows = (ground.text.rows(*place) for place in (_stated(places, ground) if ground.only_windows else places))
+            found = min(((ground.rank(*pair), pair) for pair in rows), default=None)
             if found is not None:
-                rank, rows = found
-                whole = way in (_whole_lines, _whole_on_stated)
-                return Match(*rows, rank, form, whole=whole, gapped=way is _with_gaps)
+                rank, (first, last) = found
+                return Match(first, last, rank, form, whole=way is _whole_lines, gapped=way is _with_gaps)
     return None
 
 
-_Way = Callable[[Sequence[str], Ground], Iterable[tuple[int, int]]]
+def _stated(places: _Places, ground: Ground) -> _Places:
+    return (place for place in places if ground.is_stated(*ground.text.rows(*place)))
 
 
-def _best(places: Iterable[tuple[int, int]], ground: Ground) -> tuple[Rank, tuple[int, int]] | None:
-    rows = (ground.text.rows(start, end) for start, end in places)
-    return min(((ground.rank(*pair), pair) for pair in rows), default=None)
-
-
-def _whole_lines(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
+def _whole_lines(lines: Sequence[str], ground: Ground) -> _Places:
     pattern = "\n".join(lines)
     places = ((start + 1, end - 1) for start, end in _literal_places(f"\n{pattern}\n", ground))
     is_short = len(pattern) < _SHORTEST_LINE or not has_letters(pattern)
     return _stated(places, ground) if is_short else places
 
 
-def _stated(places: Iterable[tuple[int, int]], ground: Ground) -> Iterator[tuple[int, int]]:
-    return (place for place in places if ground.is_stated(*ground.text.rows(*place)))
-
-
-def _whole_on_stated(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
-    return _stated(_whole_lines(lines, ground), ground)
-
-
-def _parts_on_stated(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
-    return _stated(_parts_of_lines(lines, ground), ground)
-
-
-def _cut_on_stated(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
-    pattern = "\n".join(lines)
-    if len(pattern) < _SHORTEST_LOOSE_STATED_PART or not has_letters(pattern):
-        return iter(())
-    return _stated(_literal_places(pattern, ground), ground)
-
-
-def _cut_at_end(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
-    """Where a quote stands that begins with a word and is cut within one."""
-    pattern = "\n".join(lines)
-    if len(pattern) < _SHORTEST_PART or not has_letters(pattern):
-        return iter(())
-    text = ground.text.text
-    return (place for place in _literal_places(pattern, ground) if not _is_within_word(text, place[0]))
-
-
-def _is_within_word(text: str, start: int) -> bool:
-    return start > 0 and _is_word(text[start - 1]) and _is_word(text[start])
-
-
-def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
-
-
-def _lines_apart(lines: Sequence[str], ground: Ground) -> Iterable[tuple[int, int]]:
-    """The place of one line of a quote, all of whose lines are there, but not together.
-
-    That is the line that was named, where it is one of them, or else the first.
-    """
-    telling = [line for line in lines if len(line) >= _SHORTEST_LINE and has_letters(line)]
-    size = len(ground.text.text) * len(telling)
-    if not 1 < len(telling) <= _MOST_LINES_APART or size > _MOST_TEXT_FOR_LINES_APART or pieces_of(lines):
-        return ()
-    places = [list(_line_places(line, ground)) for line in telling]
-    if not all(places):
-        return ()
-    stated = [place for found in places for place in found if ground.is_stated(*ground.text.rows(*place))]
-    return stated or places[0]
-
-
-def _line_places(line: str, ground: Ground) -> Iterator[tuple[int, int]]:
-    whole = list(_whole_lines([line], ground))
-    return iter(whole) if whole or len(line) < _SHORTEST_PART else _cut_at_end([line], ground)
-
-
-def _parts_of_lines(lines: Sequence[str], ground: Ground) -> Iterator[tuple[int, int]]:
+def _parts_of_lines(lines: Sequence[str], ground: Ground) -> _Places:
+    """Where a quote stands in a part of a line; a short one neither begins nor ends within a word."""
     pattern = "\n".join(lines)
     if len(pattern) < _SHORTEST_STATED_PART or not has_letters(pattern):
-        return iter(())
+        return ()
     if len(pattern) >= _SHORTEST_LOOSE_PART:
         return _literal_places(pattern, ground)
-    places = _word_places(pattern, ground)
-    return places if len(pattern) >= _SHORTEST_PART else _stated(places, ground)
-
-
-def _word_places(pattern: str, ground: Ground) -> Iterator[tuple[int, int]]:
-    """Where a pattern stands that neither begins nor ends within a word."""
     words = re.compile(rf"(?:(?<!\w)|(?!\w)){re.escape(pattern)}(?:(?<!\w)|(?!\w))")
     text = ground.text.text
 
@@ -562,34 +436,71 @@ def _word_places(pattern: str, ground: Ground) -> Iterator[tuple[int, int]]:
         found = words.search(text, start, high) if start >= 0 else None
         return found.start() if found else -1
 
-    return ((start, start + len(pattern)) for start in _places(find, ground, pattern.count("\n")))
+    places = ((start, start + len(pattern)) for start in _starts(find, ground, pattern.count("\n")))
+    return places if len(pattern) >= _SHORTEST_PART else _stated(places, ground)
 
 
-def _run_together(lines: Sequence[str], ground: Ground) -> Iterable[tuple[int, int]]:
+def _run_together(lines: Sequence[str], ground: Ground) -> _Places:
     pattern = fold(" ".join(lines))
-    if len(pattern) < _SHORTEST_LOOSE_PART or len(pattern) > _LONGEST_PATTERN or not has_letters(pattern):
+    if not _SHORTEST_LOOSE_PART <= len(pattern) <= _LONGEST_PATTERN or not has_letters(pattern):
         return ()
     return ground.text.places_run_together(pattern, _MOST_PLACES)
 
 
-def _with_gaps(lines: Sequence[str], ground: Ground) -> Iterable[tuple[int, int]]:
+def _with_gaps(lines: Sequence[str], ground: Ground) -> _Places:
+    """Where all pieces of a quote with gaps stand in order. Only so many starts of the longest one are tried."""
     pieces = pieces_of(lines)
     if not pieces:
         return ()
-    longest = max(pieces, key=lambda piece: len(piece.text))
-    starts = (start for start, _ in _literal_places(longest.text, ground))
-    return gapped_places(ground.text, pieces, pieces.index(longest), starts)
+    anchor = max(range(len(pieces)), key=lambda index: len(pieces[index].text))
+    starts = [start for start, _ in islice(_literal_places(pieces[anchor].text, ground), _MOST_TRIES)]
+    for hidden_lines in (0, _LINES_OF_A_SECRET):
+        found = [_gapped_place(ground.text, pieces, anchor, start, hidden_lines) for start in starts]
+        if places := [place for place in found if place is not None]:
+            return places
+    return ()
+
+
+def _cut_anywhere(lines: Sequence[str], ground: Ground) -> _Places:
+    pattern = "\n".join(lines)
+    if len(pattern) < _SHORTEST_LOOSE_STATED_PART or not has_letters(pattern):
+        return ()
+    return _literal_places(pattern, ground)
+
+
+def _cut_at_end(lines: Sequence[str], ground: Ground) -> _Places:
+    """Where a quote stands that begins with a word and is cut within one."""
+    pattern = "\n".join(lines)
+    if len(pattern) < _SHORTEST_PART or not has_letters(pattern):
+        return ()
+    inside = re.compile(r"(?<=\w)(?=\w)")
+    return (place for place in _literal_places(pattern, ground) if not inside.match(ground.text.text, place[0]))
+
+
+def _lines_apart(lines: Sequence[str], ground: Ground) -> _Places:
+    """The place of one line of a quote, all of whose lines are there, but not together.
+
+    That is the line that was named, where it is one of them, or else the first.
+    """
+    telling = [line for line in lines if len(line) >= _SHORTEST_LINE and has_letters(line)]
+    size = len(ground.text.text) * len(telling)
+    if not 1 < len(telling) <= _MOST_LINES_APART or size > _MOST_TEXT_FOR_LINES_APART or pieces_of(lines):
+        return ()
+    places = [list(_whole_lines([line], ground)) or list(_cut_at_end([line], ground)) for line in telling]
+    if not all(places):
+        return ()
+    return list(_stated((place for found in places for place in found), ground)) or places[0]
 
 
 def _literal_places(pattern: str, ground: Ground) -> Iterator[tuple[int, int]]:
     text = ground.text.text
     head, rest = pattern[:_LONGEST_PATTERN], pattern[_LONGEST_PATTERN:]
-    for start in _places(partial(text.find, head), ground, pattern.count("\n")):
+    for start in _starts(partial(text.find, head), ground, pattern.count("\n")):
         if text.startswith(rest, start + len(head)):
             yield start, start + len(pattern)
 
 
-def _places(find: _Find, ground: Ground, newlines: int) -> Iterator[int]:
+def _starts(find: Callable[[int, int], int], ground: Ground, newlines: int) -> Iterator[int]:
     """Where something with so many newlines begins, once a line: near the windows first, then in the whole text.
 
     Of a text that repeats it endlessly only so many places are looked at.
