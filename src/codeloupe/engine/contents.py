@@ -1,8 +1,13 @@
-"""Text in other encodings than UTF-8, as UTF-8: a reviewer and an analyser see the characters, not their bytes.
+"""What a file is, by its content: text in an encoding, media, a font, an archive, a compiled program, or none of these.
 
-An encoding counts where whoever runs the file would believe it too: a byte order mark, a declaration in the first
-lines, NULs between ASCII letters. One that would turn readable bytes into other characters is not believed, since code
-could hide behind it.
+Text in other encodings becomes UTF-8, so that a reviewer and an analyser see the characters, not their bytes. An
+encoding counts where whoever runs the file would believe it too: a byte order mark, a declaration in the first lines,
+NULs between ASCII letters. One that would turn readable bytes into other characters is not believed, since code could
+hide behind it.
+
+A name proves nothing, and neither does the beginning of a file: whoever wants code to stay unread puts the first bytes
+of a picture in front of it. So a format counts only where its structure holds from the first byte to the last, and
+a picture that carries other text than its usual metadata is not taken for one. Linear in the content.
 """
 
 from __future__ import annotations
@@ -11,13 +16,13 @@ import codecs
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.model.change import FileChange, FileStatus, Hunk
+from codeloupe.model.change import FileChange, Hunk
 from codeloupe.model.review import SkipReason
 
 _MARKS = (
@@ -38,6 +43,7 @@ _ASCII = bytes((*range(0x20, 0x7F), *b"\t\n\r"))
 _MOST_ASCII = 0.85
 _LEAST_INTERLEAVED = 0.7
 _CONTEXT_LINES = 3
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _WORD = re.compile(rb"[\t\x20-\x7e]{4,}")
 _UTF8 = frozenset(("utf-8", "ascii", "utf-8-sig"))
 
@@ -59,7 +65,8 @@ def encoding_of(content: bytes, path: str) -> Encoding | None:
     """The encoding of a content that is not UTF-8; None for UTF-8, and where nothing tells which one it is."""
     for mark, name in _MARKS:
         if content.startswith(mark):
-            return None if _is_ascii_text(content) else Encoding(name, keeps_lines=False, mark=mark)
+            is_ascii = len(content.translate(None, _ASCII)) <= len(content) * (1 - _MOST_ASCII)
+            return None if is_ascii else Encoding(name, keeps_lines=False, mark=mark)
     if b"\0" in content[:_HEAD_BYTES] and (found := _interleaved(content[:_HEAD_BYTES])):
         without_mark = Encoding(found, keeps_lines=False)
         return None if hides_text(content, without_mark) else without_mark
@@ -96,47 +103,44 @@ def in_utf8(content: bytes, encoding: Encoding) -> bytes | None:
 
 def with_decoded_lines(file: FileChange, encoding: Encoding) -> FileChange:
     """The same hunks with each row in UTF-8; a row that cannot be decoded stays as it is."""
-    return replace(file, hunks=tuple(replace(hunk, body=_decoded_body(hunk.body, encoding)) for hunk in file.hunks))
+
+    def decoded(row: bytes) -> bytes:
+        text = None if row.isascii() else in_utf8(row[1:], encoding)
+        return row if text is None or b"\n" in text else row[:1] + text
+
+    bodies = (b"\n".join(map(decoded, hunk.body.split(b"\n"))) for hunk in file.hunks)
+    return replace(file, hunks=tuple(replace(hunk, body=body) for hunk, body in zip(file.hunks, bodies, strict=True)))
 
 
 def with_compared_texts(file: FileChange, old: bytes, new: bytes) -> FileChange:
     """The file with the hunk that leads from one text to the other: all between the first and last changed line."""
-    before, after = _lines(old), _lines(new)
+    before, after = _LINE.findall(old), _LINE.findall(new)
     shorter = min(len(before), len(after))
     start = next((n for n in range(shorter) if before[n] != after[n]), shorter)
     room = shorter - start
     same = next((n for n in range(room) if before[-1 - n] != after[-1 - n]), room)
-    first = max(0, start - _CONTEXT_LINES)
-    behind = min(same, _CONTEXT_LINES)
-    rows = [
-        *_rows(b" ", before[first:start]),
-        *_rows(b"-", before[start : len(before) - same]),
-        *_rows(b"+", after[start : len(after) - same]),
-        *_rows(b" ", after[len(after) - same : len(after) - same + behind]),
-    ]
+    first, behind = max(0, start - _CONTEXT_LINES), min(same, _CONTEXT_LINES)
     deleted, added = len(before) - same - start, len(after) - same - start
     if not deleted and not added:
         return replace(file, hunks=(), counts=None)
+    parts = (
+        (b" ", before[first:start]),
+        (b"-", before[start : start + deleted]),
+        (b"+", after[start : start + added]),
+        (b" ", after[start + added : start + added + behind]),
+    )
+    rows = (sign + line for sign, lines in parts for line in lines)
     around = start - first + behind
     hunk = Hunk(
         old_start=first + 1 if deleted + around else 0,
         old_lines=deleted + around,
         new_start=first + 1 if added + around else 0,
         new_lines=added + around,
-        body=b"".join(rows),
+        body=b"".join(row if row.endswith(b"\n") else row + b"\n\\ No newline at end of file\n" for row in rows),
         added=added,
         deleted=deleted,
     )
     return replace(file, hunks=(hunk,), counts=None)
-
-
-def is_added_whole(file: FileChange) -> bool:
-    """Whether there is no old content to compare with."""
-    return file.status in (FileStatus.ADDED, FileStatus.TYPE_CHANGED)
-
-
-def _is_ascii_text(content: bytes) -> bool:
-    return len(content.translate(None, _ASCII)) <= len(content) * (1 - _MOST_ASCII)
 
 
 def _interleaved(head: bytes) -> str | None:
@@ -168,42 +172,13 @@ def _declared(content: bytes, path: str) -> Encoding | None:
         return None
     if codec.name in _UTF8 or not codec._is_text_encoding:  # noqa: SLF001 - the only way to ask
         return None
-    keeps_lines = _keeps_ascii(codec.name)
+    try:
+        told = codecs.decode(_ASCII, codec.name), codecs.decode(b"+AGE-\\x61", codec.name)
+    except ValueError:
+        told = "", ""
+    keeps_lines = told == (_ASCII.decode("ascii"), "+AGE-\\x61")
     # Only Python itself reads a source in an encoding that gives ASCII another meaning.
     return Encoding(codec.name, keeps_lines=keeps_lines) if keeps_lines or is_python else None
-
-
-def _keeps_ascii(name: str) -> bool:
-    try:
-        return (
-            codecs.decode(_ASCII, name) == _ASCII.decode("ascii") and codecs.decode(b"+AGE-\\x61", name) == "+AGE-\\x61"
-        )
-    except ValueError:
-        return False
-
-
-def _decoded_body(body: bytes, encoding: Encoding) -> bytes:
-    if body.isascii():
-        return body
-    return b"\n".join(_decoded_row(row, encoding) for row in body.split(b"\n"))
-
-
-def _decoded_row(row: bytes, encoding: Encoding) -> bytes:
-    if row.isascii():
-        return row
-    decoded = in_utf8(row[1:], encoding)
-    return row if decoded is None or b"\n" in decoded else row[:1] + decoded
-
-
-def _lines(text: bytes) -> list[bytes]:
-    lines = text.split(b"\n")
-    last = lines.pop()
-    return [line + b"\n" for line in lines] + ([last] if last else [])
-
-
-def _rows(sign: bytes, lines: Sequence[bytes]) -> Iterator[bytes]:
-    for line in lines:
-        yield sign + line if line.endswith(b"\n") else sign + line + b"\n\\ No newline at end of file\n"
 
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -223,20 +198,20 @@ _LONGEST_COMMENT = 64
 
 def kind_of_content(content: bytes) -> SkipReason | None:
     """MEDIA, FONT, ARCHIVE, PROGRAM, or BINARY for what nobody recognises; None for text, which is to be read."""
-    for reason, is_such in _STRICT:
-        if is_such(content):
+    for reason, formats in _FORMATS:
+        if any(is_such(content) for is_such in formats):
             return reason
-    by_mark = _kind_by_mark(content)
+    is_compiled_python = (
+        content[2:4] == b"\r\n"
+        and content[4:8] in (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0")
+        and content[16:17] in (b"\xe3", b"c")
+    )
+    by_mark = SkipReason.ARCHIVE if content.startswith(_ARCHIVE_MARKS) else None
+    by_mark = SkipReason.PROGRAM if is_compiled_python or content.startswith(_PROGRAM_MARKS) else by_mark
     # Real programs and archives are full of bytes that no text has; a script with such a mark in front is not.
     if looks_like_text(content, most_control=0.02 if by_mark else _MOST_CONTROL):
         return None
     return by_mark or SkipReason.BINARY
-
-
-def _kind_by_mark(content: bytes) -> SkipReason | None:
-    if content.startswith(_PROGRAM_MARKS) or _is_python_code(content):
-        return SkipReason.PROGRAM
-    return SkipReason.ARCHIVE if content.startswith(_ARCHIVE_MARKS) else None
 
 
 def looks_like_text(content: bytes, *, most_control: float = _MOST_CONTROL) -> bool:
@@ -496,28 +471,17 @@ def _is_elf(content: bytes) -> bool:
     return version == 1 and size == (64 if wide else 52)
 
 
-def _is_python_code(content: bytes) -> bool:
-    """Compiled Python: a magic number that ends with CR LF, flags, and then marshalled code."""
-    return (
-        content[2:4] == b"\r\n"
-        and content[4:8] in (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0")
-        and content[16:17] in (b"\xe3", b"c")
-    )
-
-
-def _is_media(content: bytes) -> bool:
-    return any(is_such(content) for is_such in _MEDIA)
-
-
-_MEDIA = (
-    *(_is_png, _is_jpeg, _is_gif, _is_riff, _is_bmp, _is_icon, _is_iso_media, _is_ogg, _is_mp3, _is_flac),
-    _is_matroska,
-)
-_STRICT: tuple[tuple[SkipReason, Callable[[bytes], bool]], ...] = (
-    (SkipReason.MEDIA, _is_media),
-    (SkipReason.FONT, lambda content: _is_opentype(content) or _is_web_font(content)),
-    (SkipReason.ARCHIVE, lambda content: _is_zip(content) or _is_tar(content)),
-    (SkipReason.PROGRAM, _is_elf),
+_FORMATS: tuple[tuple[SkipReason, tuple[Callable[[bytes], bool], ...]], ...] = (
+    (
+        SkipReason.MEDIA,
+        (
+            *(_is_png, _is_jpeg, _is_gif, _is_riff, _is_bmp, _is_icon, _is_iso_media, _is_ogg, _is_mp3, _is_flac),
+            _is_matroska,
+        ),
+    ),
+    (SkipReason.FONT, (_is_opentype, _is_web_font)),
+    (SkipReason.ARCHIVE, (_is_zip, _is_tar)),
+    (SkipReason.PROGRAM, (_is_elf,)),
 )
 # Of these the beginning is enough, since none of them is accepted unread from a stranger, and text is never one.
 _PROGRAM_MARKS = (
@@ -528,15 +492,3 @@ _ARCHIVE_MARKS = (
     *(b"PK\3\4", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"7z\xbc\xaf\x27\x1c", b"\x28\xb5\x2f\xfd", b"Rar!\x1a\x07"),
     *(b"\x04\x22\x4d\x18", b"MSCF", b"\xed\xab\xee\xdb", b"LZIP"),
 )
-
-
-def shown_content(bodies: Iterator[bytes], sign: bytes) -> bytes:
-    """The content that a diff adds (`+`) or deletes (`-`) whole, from the bodies of its hunks."""
-    rows: list[bytes] = []
-    for body in bodies:
-        for row in body.split(b"\n"):
-            if row[:1] == sign:
-                rows.append(row[1:] + b"\n")
-            elif row[:1] == b"\\" and rows:
-                rows[-1] = rows[-1][:-1]
-    return b"".join(rows)

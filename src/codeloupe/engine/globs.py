@@ -19,8 +19,6 @@ from codeloupe.errors import UsageError
 from codeloupe.model.path_pattern import PathPattern, Piece, Wildcard, parse_pattern
 from codeloupe.model.review import NOT_INCLUDED
 
-_END = r"(?=/|\Z)"
-
 
 class Globs:
     """Include and exclude patterns for paths. No include pattern means everything; exclude wins.
@@ -56,8 +54,29 @@ class _Part(Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Fits at the beginning of a path that the pattern covers: a pattern for a folder covers everything below it."""
-    return re.compile(_expression(list(_parts(parse_pattern(pattern)))), re.DOTALL)
+    """Fits at the beginning of a path that the pattern covers: a pattern for a folder covers everything below it.
+
+    One group for all parts up to the next jump: it is tried folder by folder, and left for good where it fits.
+    """
+    parts = list(_parts(parse_pattern(pattern)))
+    # What ends in a star has no end to look for.
+    is_open = not parts[-1].expression and parts[-1].slides
+    groups: list[list[_Part]] = []
+    for part in parts[:-1] if is_open else parts:
+        if part.jumps or not groups:
+            groups.append([])
+        groups[-1].append(part)
+    written = ""
+    for group in groups if is_open else groups[:-1]:
+        jump = "(?:.*?/)??" if group[0].jumps else ""
+        written += f"(?>{jump}{''.join(map(_slide, group))})"
+    if not is_open:
+        # Nothing comes after it, so any fit will do, and the stars that take all they can are the faster ones.
+        *others, last = groups[-1]
+        jump = "(?:.*/)?" if groups[-1][0].jumps else ""
+        star = "[^/]*" if last.slides else ""
+        written += rf"{jump}{''.join(map(_slide, others))}{star}{last.expression}(?=/|\Z)"
+    return re.compile(written, re.DOTALL)
 
 
 def _parts(pattern: PathPattern) -> Iterator[_Part]:
@@ -75,31 +94,6 @@ def _parts(pattern: PathPattern) -> Iterator[_Part]:
     yield _Part("".join(written), jumps, slides)
 
 
-def _expression(parts: list[_Part]) -> str:
-    """One group for all parts up to the next jump: it is tried folder by folder, and left for good where it fits."""
-    # What ends in a star has no end to look for.
-    is_open = not parts[-1].expression and parts[-1].slides
-    groups: list[list[_Part]] = []
-    for part in parts[:-1] if is_open else parts:
-        if part.jumps or not groups:
-            groups.append([])
-        groups[-1].append(part)
-    return "".join(map(_nearest, groups if is_open else groups[:-1])) + ("" if is_open else _at_the_end(groups[-1]))
-
-
-def _nearest(group: list[_Part]) -> str:
-    jump = "(?:.*?/)??" if group[0].jumps else ""
-    return f"(?>{jump}{''.join(map(_slide, group))})"
-
-
-def _at_the_end(group: list[_Part]) -> str:
-    # Nothing comes behind it, so any fit will do, and the stars that take all they can are the faster ones.
-    jump = "(?:.*/)?" if group[0].jumps else ""
-    *others, last = group
-    star = "[^/]*" if last.slides else ""
-    return f"{jump}{''.join(map(_slide, others))}{star}{last.expression}{_END}"
-
-
 def _slide(part: _Part) -> str:
     return f"(?>[^/]*?{part.expression})" if part.slides else part.expression
 
@@ -109,23 +103,12 @@ def _character(piece: Piece) -> str:
         return re.escape(piece)
     if isinstance(piece, Wildcard):
         return "[^/]"
-    members = "".join(_members(piece.ranges))
+    # Written as a code, no character means anything else within brackets.
+    codes = ((low, high, f"\\U{ord(low):08x}", f"\\U{ord(high):08x}") for low, high in piece.ranges)
+    members = "".join(first if low == high else f"{first}-{last}" for low, high, first, last in codes if low <= high)
     if piece.negated:
         return f"[^/{members}]"
     return f"(?!/)[{members}]" if members else "(?!)"
-
-
-def _members(ranges: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for low, high in ranges:
-        if low == high:
-            yield _code(low)
-        elif low < high:
-            yield f"{_code(low)}-{_code(high)}"
-
-
-def _code(character: str) -> str:
-    """A character that means nothing else within brackets."""
-    return f"\\U{ord(character):08x}"
 
 
 _WILD = re.compile(r"[*?\[]")

@@ -1,22 +1,24 @@
-"""Names that tell what kind of file this is: lock files, copies of others, generated, minified, source."""
+"""Which files of a change are reviewed, and why the others are not. Pure: diffs and contents in, reasons out.
+
+What a file is, its content decides: neither its name nor git's guess makes it binary. Each file that is left out has a
+class, and the settings in force say whether that class may stay unread.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.contents import (
-    Encoding,
     encoding_of,
     hides_text,
     in_utf8,
     kind_of_content,
     looks_like_text,
-    shown_content,
     with_compared_texts,
     with_decoded_lines,
 )
@@ -25,23 +27,21 @@ from codeloupe.model.change import Change, FileChange, FileStatus
 from codeloupe.model.review import NEVER_READ, SkippedFile, SkipReason
 
 # fmt: off
-LOCK_FILES = frozenset((
-    "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock", "bun.lockb", "deno.lock",
-    "poetry.lock", "uv.lock", "pdm.lock", "pipfile.lock", "conda-lock.yml", "pixi.lock", "cargo.lock",
-    "gemfile.lock", "composer.lock", "go.sum", "go.work.sum", "mix.lock", "pubspec.lock", "podfile.lock",
-    "package.resolved", "flake.lock", "gradle.lockfile", "packages.lock.json",
+_OTHER_LOCK_FILES = frozenset((
+    "bun.lock", "bun.lockb", "deno.lock", "conda-lock.yml", "pixi.lock", "mix.lock", "pubspec.lock",
+    "podfile.lock", "package.resolved", "flake.lock", "gradle.lockfile", "packages.lock.json",
 ))
 # Those that the lock-file analyser reads.
-READABLE_LOCK_FILES = frozenset((
+_READABLE_LOCK_FILES = frozenset((
     "package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "poetry.lock", "uv.lock", "pdm.lock",
     "pipfile.lock", "cargo.lock", "gemfile.lock", "composer.lock", "go.sum", "go.work.sum",
 ))
-VENDOR_FOLDERS = frozenset((
+_VENDOR_FOLDERS = frozenset((
     "vendor", "vendored", "third_party", "third-party", "thirdparty", "node_modules", "bower_components",
     "site-packages",
 ))
 # Languages whose readers ignore or tolerate a NUL byte, behind which code could hide from a diff.
-SOURCE_SUFFIXES = frozenset((
+_SOURCE_SUFFIXES = frozenset((
     ".py", ".pyi", ".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".go", ".java", ".kt", ".kts", ".scala", ".rs",
     ".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".hh", ".rb", ".php", ".sh", ".bash", ".zsh", ".ps1", ".pl", ".lua",
     ".swift", ".m", ".cs", ".fs", ".sql", ".html", ".htm", ".css", ".scss", ".xml", ".json", ".yaml", ".yml",
@@ -50,28 +50,31 @@ SOURCE_SUFFIXES = frozenset((
     ".pm", ".tcl", ".vb", ".mm", ".cu", ".zig", ".nim", ".ml", ".mli", ".sol", ".proto", ".graphql", ".hcl", ".nix",
     ".bzl", ".ipynb", ".less", ".sass", ".erb", ".jsp", ".aspx", ".cshtml", ".conf", ".properties", ".env",
 ))
-SOURCE_NAMES = frozenset((
+_SOURCE_NAMES = frozenset((
     "makefile", "gnumakefile", "dockerfile", "containerfile", "jenkinsfile", "vagrantfile", "procfile", "gemfile",
     "rakefile", "build", "workspace", ".env", ".bashrc", ".profile", ".zshrc", ".npmrc", ".gitattributes",
     ".gitmodules", ".htaccess",
 ))
+_MEDIA_SUFFIXES = frozenset((
+    ".aac", ".aif", ".aiff", ".avi", ".avif", ".bmp", ".cur", ".eot", ".flac", ".gif", ".heic", ".heif", ".icns",
+    ".ico", ".jpeg", ".jpg", ".m4a", ".m4v", ".mid", ".mkv", ".mov", ".mp3", ".mp4", ".mpeg", ".mpg", ".oga",
+    ".ogg", ".ogv", ".opus", ".otf", ".png", ".tif", ".tiff", ".ttc", ".ttf", ".wav", ".webm", ".webp", ".woff",
+    ".woff2",
+))
 # fmt: on
-MINIFIABLE_SUFFIXES = frozenset((".js", ".mjs", ".cjs", ".css"))
-GENERATED_NAME = re.compile(
+_MINIFIABLE_SUFFIXES = frozenset((".js", ".mjs", ".cjs", ".css"))
+_GENERATED_NAME = re.compile(
     r"(_pb2(_grpc)?\.pyi?|\.pb(\.gw)?\.go|_grpc\.pb\.go|\.pb\.(cc|h)|\.g\.dart|\.freezed\.dart|\.designer\.cs|\.g\.cs"
     r"|[._-]generated\.[a-z]+|\.snap|\.map)$",
     re.IGNORECASE,
 )
-GENERATED_MARK = re.compile(
+_GENERATED_MARK = re.compile(
     rb"@generated\b|\bcode generated\b.{0,80}\bdo not edit\b|\bauto-?generated\b.{0,80}\bdo not (edit|modify)\b",
     re.IGNORECASE,
 )
-MINIFIED_NAME = re.compile(r"[.-]min\.(m?js|css|cjs)$", re.IGNORECASE)
-
-
-HEAD_BYTES = 4096
-
+_MINIFIED_NAME = re.compile(r"[.-]min\.(m?js|css|cjs)$", re.IGNORECASE)
 _MINIFIED_LINE_BYTES = 5_000
+HEAD_BYTES = 4096
 # In SHA-1 and in SHA-256.
 _EMPTY_BLOBS = (
     "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
@@ -84,10 +87,9 @@ _LFS_POINTER = re.compile(
     rb"\s{0,999}version https?://(?:git-lfs\.github\.com/spec/v1|hawser\.github\.com/spec/v1|git-media\.io/v/2)\r?\n"
     rb"(?:ext-\d-\w{1,60} sha256:[0-9a-f]{64}\r?\n){0,9}oid sha256:[0-9a-f]{64}\r?\nsize \d{1,20}\s{0,999}"
 )
-_IN_LFS = "Git LFS has its content, and here is only a pointer to it"
-_UNSHOWN = "the diff says only that it differs (make the diff with --text)"
 # Whoever wrote the change: pictures, sounds and fonts hold no code, and what a user leaves out is not asked for.
 _ALWAYS_ACCEPTED = frozenset((SkipReason.MEDIA, SkipReason.FONT, SkipReason.EXCLUDED, SkipReason.NOTHING_TO_READ))
+_UNKNOWN_FORMAT = "neither text nor of a known format"
 
 
 class SelectionRules(Struct, frozen=True, kw_only=True):
@@ -154,19 +156,28 @@ class Selection(Struct, frozen=True):
 
 
 def select_by_diff(change: Change, rules: SelectionRules) -> Selection:
-    """Decide by what the diff alone tells: names, kinds, numbers of lines, the content of what is added whole."""
+    """Decide by what the diff alone says: names, kinds, numbers of lines, the content of what is added whole."""
     globs = Globs(rules.include, rules.exclude)
     kept: list[FileChange] = []
     locks: list[FileChange] = []
-    skipped = [_unless_excluded(skip, globs) for skip in _out_of_reach(change, rules)]
+    skipped: list[SkippedFile] = []
+    for name, why in change.unreadable:
+        skipped.append(_unless_excluded(rules.skipped(name, SkipReason.UNREADABLE, why), globs))
+    for name in change.nested_repositories:
+        skip = rules.skipped(name, SkipReason.SUBMODULE, "a repository of its own")
+        skipped.append(_unless_excluded(skip, globs))
     for file in change.files:
         reason = _reason_by_diff(file, rules, globs)
         if reason is not None:
             skipped.append(reason)
-        elif rules.skip_lock_files and PurePosixPath(file.path).name.lower() in READABLE_LOCK_FILES:
+        elif rules.skip_lock_files and PurePosixPath(file.path).name.lower() in _READABLE_LOCK_FILES:
             locks.append(file)
+        elif file.status is FileStatus.DELETED and file.hunks:
+            # Its content is nowhere but in the diff.
+            decoded = _decoded(file, _whole_by_diff(file), is_new=False)
+            kept.append(file if decoded is None else decoded[0])
         else:
-            kept.append(_decoded_by_diff(file))
+            kept.append(file)
     return Selection(tuple(kept), tuple(skipped), tuple(locks))
 
 
@@ -174,13 +185,6 @@ def wanted_only(change: Change, rules: SelectionRules) -> Change:
     """The change without the files that the user leaves out."""
     globs = Globs(rules.include, rules.exclude)
     return replace(change, files=tuple(file for file in change.files if globs.unwanted(file.path) is None))
-
-
-def _out_of_reach(change: Change, rules: SelectionRules) -> Iterator[SkippedFile]:
-    for name, why in change.unreadable:
-        yield rules.skipped(name, SkipReason.UNREADABLE, why)
-    for name in change.nested_repositories:
-        yield rules.skipped(name, SkipReason.SUBMODULE, "a repository of its own")
 
 
 def _unless_excluded(skip: SkippedFile, globs: Globs) -> SkippedFile:
@@ -205,8 +209,10 @@ def select_by_content(
         reason = None
         if content is None and file.path in whole:
             reason = rules.skipped(file.path, SkipReason.NOT_SHOWN, "only its name or mode is known, and no content")
-        elif not file.is_bare or file.path in whole:
-            reason = _reason_by_content(file, content, rules) if content else _reason_by_rows(file, rules)
+        elif content and (not file.is_bare or file.path in whole):
+            reason = _reason_by_content(file, content, rules)
+        elif file.binary and not file.is_bare and not looks_like_text(b"".join(hunk.body for hunk in file.hunks)):
+            reason = rules.skipped(file.path, SkipReason.BINARY, _UNKNOWN_FORMAT)
         if reason is None and content is not None and file.path in whole:
             reason = _too_long((content.known or b"").count(b"\n"), file, rules)
         if reason is None:
@@ -221,32 +227,43 @@ def decoded_file(file: FileChange, old: bytes | None, new: bytes) -> tuple[FileC
 
     `old` is the old content, or None where that is not known: then all of the new one is shown as added.
     """
-    encoding = encoding_of(new, file.path)
-    text = None if encoding is None else in_utf8(new, encoding)
+    before = b""
+    if old is not None:
+        encoding = encoding_of(old, file.old_path or file.path)
+        before = (old if encoding is None else in_utf8(old, encoding)) or old
+    return _decoded(file, new, is_new=True, other=before)
+
+
+def _decoded(file: FileChange, content: bytes, *, is_new: bool, other: bytes = b"") -> tuple[FileChange, bytes] | None:
+    """The file and its content on one side in UTF-8; `other` is that of the other side."""
+    encoding = encoding_of(content, file.path)
+    text = None if encoding is None else in_utf8(content, encoding)
     if encoding is None or text is None:
         return None
     if encoding.keeps_lines:
         return with_decoded_lines(file, encoding), text
-    return replace(with_compared_texts(file, _as_text(old, file), text), binary=False), text
-
-
-def _as_text(old: bytes | None, file: FileChange) -> bytes:
-    if old is None:
-        return b""
-    encoding = encoding_of(old, file.old_path or file.path)
-    return (old if encoding is None else in_utf8(old, encoding)) or old
+    old, new = (other, text) if is_new else (text, other)
+    return replace(with_compared_texts(file, old, new), binary=False), text
 
 
 def _reason_by_diff(file: FileChange, rules: SelectionRules, globs: Globs) -> SkippedFile | None:
     if (unwanted := globs.unwanted(file.path)) is not None:
         return rules.skipped(file.path, SkipReason.EXCLUDED, unwanted)
     if file.is_submodule:
-        return rules.skipped(file.path, SkipReason.SUBMODULE, _commits(file))
+        old, new = ((blob or "nothing")[:12] for blob in (file.old_blob, file.new_blob))
+        commits = f"from {old} to {new}" if file.old_blob or file.new_blob else ""
+        return rules.skipped(file.path, SkipReason.SUBMODULE, commits)
     by_name = _reason_by_name(file.path, rules)
     if by_name is not None and rules.believes(by_name.reason):
         return by_name
     if _is_unshown(file):
-        return _not_shown(file, rules)
+        detail = "the diff says only that it differs (make the diff with --text)"
+        skip = rules.skipped(file.path, SkipReason.NOT_SHOWN, detail)
+        # Of a trusted change a name is enough to say that it is no code.
+        path = PurePosixPath(file.path)
+        may_hide_code = path.suffix.lower() in _SOURCE_SUFFIXES or path.name.lower() in _SOURCE_NAMES
+        is_gap = may_hide_code and SkipReason.NOT_SHOWN not in rules.accept
+        return replace(skip, accepted=False) if is_gap else skip
     if file.binary and file.status in (FileStatus.ADDED, FileStatus.DELETED) and file.hunks:
         kind = _reason_by_whole(file, _whole_by_diff(file), rules)
         if kind is not None:
@@ -261,40 +278,21 @@ def _too_long(changed: int, file: FileChange, rules: SelectionRules) -> SkippedF
     return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
 
 
-def _commits(file: FileChange) -> str:
-    """Which commits of a submodule are meant, as far as the diff tells."""
-    old, new = ((blob or "nothing")[:12] for blob in (file.old_blob, file.new_blob))
-    return f"from {old} to {new}" if file.old_blob or file.new_blob else ""
-
-
-def _not_shown(file: FileChange, rules: SelectionRules) -> SkippedFile:
-    # Of a trusted change a name is enough to say that it is no code.
-    is_gap = _may_hide_code(file) and SkipReason.NOT_SHOWN not in rules.accept
-    skip = rules.skipped(file.path, SkipReason.NOT_SHOWN, _UNSHOWN)
-    return replace(skip, accepted=False) if is_gap else skip
-
-
 def _reason_by_name(name: str, rules: SelectionRules) -> SkippedFile | None:
     path = PurePosixPath(name)
     lower = path.name.lower()
-    if rules.skip_lock_files and lower in LOCK_FILES - READABLE_LOCK_FILES:
+    if rules.skip_lock_files and lower in _OTHER_LOCK_FILES:
         return rules.skipped(name, SkipReason.LOCK_FILE)
-    if lower in READABLE_LOCK_FILES:
+    if lower in _READABLE_LOCK_FILES:
         return None
-    folder = next((part for part in path.parts[:-1] if part.lower() in VENDOR_FOLDERS), None)
+    folder = next((part for part in path.parts[:-1] if part.lower() in _VENDOR_FOLDERS), None)
     if rules.skip_vendored and folder is not None:
         return rules.skipped(name, SkipReason.VENDORED, f"below {folder}/")
-    if rules.skip_generated and GENERATED_NAME.search(path.name):
+    if rules.skip_generated and _GENERATED_NAME.search(path.name):
         return rules.skipped(name, SkipReason.GENERATED, "by its name")
-    if rules.skip_minified and MINIFIED_NAME.search(path.name):
+    if rules.skip_minified and _MINIFIED_NAME.search(path.name):
         return rules.skipped(name, SkipReason.MINIFIED, "by its name")
     return None
-
-
-def _may_hide_code(file: FileChange) -> bool:
-    """Whether a file of which nothing is shown is a program or a text by its name."""
-    path = PurePosixPath(file.path)
-    return path.suffix.lower() in SOURCE_SUFFIXES or path.name.lower() in SOURCE_NAMES
 
 
 def _is_unshown(file: FileChange) -> bool:
@@ -304,32 +302,22 @@ def _is_unshown(file: FileChange) -> bool:
         return False
     if file.binary:
         return file.old_blob is None or file.old_blob != file.new_blob
-    contents = [blob for blob in (file.old_blob, file.new_blob) if blob and not _is_empty_blob(blob)]
+    blobs = [blob for blob in (file.old_blob, file.new_blob) if blob]
+    # Git's name for no content, or for no object; it may be cut short.
+    contents = [blob for blob in blobs if blob.strip("0") and not any(one.startswith(blob) for one in _EMPTY_BLOBS)]
     return file.old_blob != file.new_blob and bool(contents)
 
 
-def _is_empty_blob(name: str) -> bool:
-    """Whether it is git's name for no content, or for no object; it may be cut short."""
-    return not name.strip("0") or any(empty.startswith(name) for empty in _EMPTY_BLOBS)
-
-
 def _whole_by_diff(file: FileChange) -> bytes:
+    """The content that a diff adds or deletes whole."""
     sign = b"-" if file.status is FileStatus.DELETED else b"+"
-    return shown_content((hunk.body for hunk in file.hunks), sign)
-
-
-def _decoded_by_diff(file: FileChange) -> FileChange:
-    """A deleted file in UTF-8: its content is nowhere but in the diff."""
-    if file.status is not FileStatus.DELETED or not file.hunks:
-        return file
-    old = _whole_by_diff(file)
-    encoding = encoding_of(old, file.path)
-    text = None if encoding is None else in_utf8(old, encoding)
-    if encoding is None or text is None:
-        return file
-    if encoding.keeps_lines:
-        return with_decoded_lines(file, encoding)
-    return replace(with_compared_texts(file, text, b""), binary=False)
+    rows: list[bytes] = []
+    for row in (row for hunk in file.hunks for row in hunk.body.split(b"\n")):
+        if row[:1] == sign:
+            rows.append(row[1:] + b"\n")
+        elif row[:1] == b"\\" and rows:
+            rows[-1] = rows[-1][:-1]
+    return b"".join(rows)
 
 
 def _reason_by_content(file: FileChange, content: FileContent, rules: SelectionRules) -> SkippedFile | None:
@@ -342,12 +330,15 @@ def _reason_by_content(file: FileChange, content: FileContent, rules: SelectionR
         detail = f"{content.size:,} bytes, the limit is {rules.max_file_bytes:,} (max_file_bytes)"
         return rules.skipped(file.path, SkipReason.TOO_LARGE, detail)
     if content.size == len(content.head) and _LFS_POINTER.fullmatch(content.head):
-        return rules.skipped(file.path, SkipReason.LFS_POINTER, _IN_LFS)
-    if rules.skip_generated and rules.believes(SkipReason.GENERATED) and GENERATED_MARK.search(content.head[:1024]):
+        detail = "Git LFS has its content, and here is only a pointer to it"
+        return rules.skipped(file.path, SkipReason.LFS_POINTER, detail)
+    if rules.skip_generated and rules.believes(SkipReason.GENERATED) and _GENERATED_MARK.search(content.head[:1024]):
         return rules.skipped(file.path, SkipReason.GENERATED, "by a mark in its first lines")
-    suffix = PurePosixPath(file.path).suffix.lower()
-    believed = rules.skip_minified and rules.believes(SkipReason.MINIFIED)
-    if believed and suffix in MINIFIABLE_SUFFIXES and _has_long_lines(content):
+    may_be_minified = PurePosixPath(file.path).suffix.lower() in _MINIFIABLE_SUFFIXES
+    has_long_lines = (
+        content.size > _MINIFIED_LINE_BYTES and len(content.head) == HEAD_BYTES and b"\n" not in content.head
+    )
+    if rules.skip_minified and rules.believes(SkipReason.MINIFIED) and may_be_minified and has_long_lines:
         return rules.skipped(file.path, SkipReason.MINIFIED, "by the length of its lines")
     return None
 
@@ -358,66 +349,19 @@ def _reason_by_whole(file: FileChange, content: bytes, rules: SelectionRules) ->
         return None
     encoding = encoding_of(content, file.path)
     if encoding is not None:
-        return _reason_by_encoding(file, content, encoding, rules)
+        detail = ""
+        if not encoding.keeps_lines and in_utf8(content, encoding) is None:
+            detail = f"it is not the {encoding.label} that it says it is"
+        elif hides_text(content, encoding, least=_LEAST_HIDDEN_BYTES if rules.believe_content else 4):
+            detail = f"it is one text as {encoding.label} and another one byte by byte"
+        return rules.skipped(file.path, SkipReason.UNREADABLE, detail) if detail else None
     kind = kind_of_content(content) if file.binary else None
-    if kind in (SkipReason.MEDIA, SkipReason.FONT) and not _is_kept_as_media(file):
-        return rules.skipped(
-            file.path, SkipReason.BINARY, "by its content media or a font, but not by its name or mode"
-        )
-    return None if kind is None else rules.skipped(file.path, kind, _WHAT.get(kind, ""))
-
-
-def _is_kept_as_media(file: FileChange) -> bool:
-    """Whether nobody would run it: a picture or a sound can be a valid script at the same time."""
-    suffix = PurePosixPath(file.path).suffix.lower().lstrip(".")
-    return suffix in _MEDIA_SUFFIXES and file.new_mode != "100755"
-
-
-_MEDIA_SUFFIXES = frozenset(
-    (
-        *(
-            "aac",
-            "aif",
-            "aiff",
-            "avi",
-            "avif",
-            "bmp",
-            "cur",
-            "eot",
-            "flac",
-            "gif",
-            "heic",
-            "heif",
-            "icns",
-            "ico",
-            "jpeg",
-        ),
-        *("jpg", "m4a", "m4v", "mid", "mkv", "mov", "mp3", "mp4", "mpeg", "mpg", "oga", "ogg", "ogv", "opus", "otf"),
-        *("png", "tif", "tiff", "ttc", "ttf", "wav", "webm", "webp", "woff", "woff2"),
-    )
-)
-_WHAT = {SkipReason.BINARY: "neither text nor of a known format"}
-
-
-def _reason_by_encoding(
-    file: FileChange, content: bytes, encoding: Encoding, rules: SelectionRules
-) -> SkippedFile | None:
-    if encoding.keeps_lines:
+    if kind is None:
         return None
-    if in_utf8(content, encoding) is None:
-        return rules.skipped(file.path, SkipReason.UNREADABLE, f"it is not the {encoding.label} that it says it is")
-    if hides_text(content, encoding, least=_LEAST_HIDDEN_BYTES if rules.believe_content else 4):
-        detail = f"it is one text as {encoding.label} and another one byte by byte"
-        return rules.skipped(file.path, SkipReason.UNREADABLE, detail)
-    return None
-
-
-def _reason_by_rows(file: FileChange, rules: SelectionRules) -> SkippedFile | None:
-    """Of a file whose content is not known: whether its changed lines can be read."""
-    if not file.binary or looks_like_text(b"".join(hunk.body for hunk in file.hunks)):
-        return None
-    return rules.skipped(file.path, SkipReason.BINARY, _WHAT[SkipReason.BINARY])
-
-
-def _has_long_lines(content: FileContent) -> bool:
-    return content.size > _MINIFIED_LINE_BYTES and len(content.head) == HEAD_BYTES and b"\n" not in content.head
+    # A picture or a sound can be a valid script at the same time: one that nobody would run is kept as such.
+    is_media = kind in (SkipReason.MEDIA, SkipReason.FONT)
+    is_kept_so = PurePosixPath(file.path).suffix.lower() in _MEDIA_SUFFIXES and file.new_mode != "100755"
+    if is_media and not is_kept_so:
+        detail = "by its content media or a font, but not by its name or mode"
+        return rules.skipped(file.path, SkipReason.BINARY, detail)
+    return rules.skipped(file.path, kind, _UNKNOWN_FORMAT if kind is SkipReason.BINARY else "")
