@@ -1,4 +1,8 @@
-"""Text of others in a prompt: nothing in it is hidden, and it stands between marks that it cannot write itself."""
+"""What stands in a prompt before the diff: guidance, instructions, intent and earlier findings, as blocks of data.
+
+Every block has a limit, since it is paid for in each call; what a limit took away is said, in the block and in a note.
+Text of others is shown with nothing hidden in it, between marks that it cannot write itself.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import groupby
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -15,12 +20,11 @@ from codeloupe.model.finding import Finding
 from codeloupe.model.material import GuidanceFile, Intent, PathInstruction
 
 _HIDDEN_ASCII = re.compile(r"([\x00-\x08\x0b-\x1f\x7f])\1*")
-_RANDOM_BYTES = 4
 
 
 def new_fence() -> str:
     """A marker for one run that the author of the reviewed text could not know."""
-    return f"data-{os.urandom(_RANDOM_BYTES).hex()}"
+    return f"data-{os.urandom(4).hex()}"
 
 
 def visible(text: str) -> str:
@@ -105,37 +109,15 @@ _WORKFLOW_HEADING = re.compile(
 )
 _COMMAND = re.compile(r"\s*(?:[-*+]\s+)?(?:run|use|call|execute)?\s*`[^`]+`", re.IGNORECASE)
 # The words by which guidance speaks of files, by how their names end.
-_LANGUAGES: dict[str, tuple[str, ...]] = {
-    "py": ("python", "pytest", "django", "flask", "fastapi", "mypy"),
-    "pyi": ("python",),
-    "js": ("javascript", "js", "node", "frontend", "react"),
-    "jsx": ("javascript", "js", "react", "frontend"),
-    "mjs": ("javascript", "js", "node"),
-    "ts": ("typescript", "ts", "javascript", "node", "frontend", "react"),
-    "tsx": ("typescript", "ts", "react", "frontend"),
-    "vue": ("vue", "frontend", "javascript"),
-    "go": ("go", "golang"),
-    "rs": ("rust", "cargo"),
-    "java": ("java", "jvm", "spring"),
-    "kt": ("kotlin", "jvm", "android"),
-    "swift": ("swift", "ios"),
-    "rb": ("ruby", "rails"),
-    "php": ("php", "laravel"),
-    "cs": ("c#", "dotnet", "csharp"),
-    "c": ("c",),
-    "h": ("c", "c++"),
-    "cc": ("c++",),
-    "cpp": ("c++",),
-    "sql": ("sql", "database", "migration", "migrations", "query", "queries"),
-    "sh": ("shell", "bash"),
-    "tf": ("terraform",),
-    "yml": ("yaml", "ci"),
-    "yaml": ("yaml", "ci"),
-    "md": ("docs", "documentation", "markdown"),
-    "css": ("css",),
-    "scss": ("css", "scss"),
-    "html": ("html", "template", "templates"),
-}
+_LANGUAGES_WRITTEN = """
+py python pytest django flask fastapi mypy; pyi python; js javascript js node frontend react; jsx javascript js
+react frontend; mjs javascript js node; ts typescript ts javascript node frontend react; tsx typescript ts react
+frontend; vue vue frontend javascript; go go golang; rs rust cargo; java java jvm spring; kt kotlin jvm android;
+swift swift ios; rb ruby rails; php php laravel; cs c# dotnet csharp; c c; h c c++; cc c++; cpp c++; sql sql
+database migration migrations query queries; sh shell bash; tf terraform; yml yaml ci; yaml yaml ci; md docs
+documentation markdown; css css; scss css scss; html html template templates
+"""
+_LANGUAGES = {suffix: words for suffix, *words in map(str.split, _LANGUAGES_WRITTEN.split(";"))}
 _ALL_LANGUAGE_WORDS = frozenset(word for words in _LANGUAGES.values() for word in words)
 # Parts of paths that say nothing about what is in them.
 _EMPTY_NAMES = frozenset(("src", "lib", "main", "app", "index", "init", "the", "and", "new", "com", "org", "internal"))
@@ -158,60 +140,43 @@ def condensed(text: str, room: int, files: Sequence[str]) -> str:
 
     What does not fit even so is cut, and the end says how much there was. Linear in the text.
     """
-    size = len(text.encode("utf-8", "surrogatepass"))
+    size = _size(text)
     if size <= room:
         return text
     ending = f"[condensed from {size:,} bytes]"
-    items = list(_items(text))
     topics = _topics(files)
-    ranked = sorted(items, key=lambda item: (-_worth(item, topics), item.order))
-    chosen = _fitting(ranked, room - len(ending) - 1)
-    if not chosen:
-        return cut(ranked[0].text if ranked else text, max(0, room - len(ending)))
-    return f"{_written(chosen)}\n{ending}"
-
-
-def _fitting(ranked: Sequence[_Item], room: int) -> list[_Item]:
-    """The first items that fit, each text once, in the order of the text."""
+    ranked = sorted(_items(text), key=lambda item: (-_worth(item, topics), item.order))
+    left = room - len(ending) - 1
     chosen: list[_Item] = []
     headings: set[str] = set()
     texts: set[str] = set()
     for item in ranked:
         plain = " ".join(item.text.split()).lower()
-        cost = len(item.text.encode("utf-8", "surrogatepass")) + 1
-        if item.heading not in headings:
-            cost += len(item.heading.encode("utf-8", "surrogatepass")) + 1
-        if cost > room or plain in texts:
-            continue
-        room -= cost
-        chosen.append(item)
-        headings.add(item.heading)
-        texts.add(plain)
-    return sorted(chosen)
-
-
-def _written(items: Sequence[_Item]) -> str:
+        cost = _size(item.text) + 1 + (0 if item.heading in headings else _size(item.heading) + 1)
+        if cost <= left and plain not in texts:
+            left -= cost
+            chosen.append(item)
+            headings.add(item.heading)
+            texts.add(plain)
+    if not chosen:
+        return cut(ranked[0].text if ranked else text, max(0, room - len(ending)))
     rows: list[str] = []
-    heading = ""
-    for item in items:
-        if item.heading != heading:
-            heading = item.heading
-            rows.append(heading)
-        rows.append(item.text)
-    return "\n".join(row for row in rows if row)
+    for heading, items in groupby(sorted(chosen), key=lambda item: item.heading):
+        rows += [heading, *(item.text for item in items)]
+    return "\n".join((*filter(None, rows), ending))
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _worth(item: _Item, topics: frozenset[str]) -> int:
-    words, above = _words(item.text), _words(item.heading)
+    words, above = (frozenset(_WORD.findall(part.lower())) for part in (item.text, item.heading))
     worth = 3 * bool(_RULE.search(item.text)) + 4 * min(2, len(words & topics)) + 3 * bool(above & topics)
     worth += 2 * bool(_REVIEW_HEADING.search(item.heading)) - 3 * bool(_WORKFLOW_HEADING.search(item.heading))
     named = (words | above) & _ALL_LANGUAGE_WORDS
     worth -= 5 * bool(named and not named & topics)
     return worth - 4 * item.is_code - 2 * bool(_COMMAND.match(item.text))
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.lower()))
 
 
 def _topics(files: Sequence[str]) -> frozenset[str]:
@@ -231,14 +196,9 @@ def _items(text: str) -> Iterator[_Item]:
     for kind, block in _blocks(text):
         if kind == "heading":
             heading = block
-        elif kind == "code":
-            yield _Item(order, heading, block, is_code=True)
-        elif kind == "point":
-            yield _Item(order, heading, block)
-        else:
-            for sentence in _SENTENCE_END.split(block):
-                yield _Item(order, heading, sentence)
-                order += 1
+        for sentence in [] if kind == "heading" else _SENTENCE_END.split(block) if kind == "text" else [block]:
+            yield _Item(order, heading, sentence, is_code=kind == "code")
+            order += 1
         order += 1
 
 
@@ -256,7 +216,9 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
         if kind == "text" and len(rows) == 1 and _UNDERLINE.match(row):
             kind, starts = "heading", "blank"
         if rows and (starts or not kind):
-            yield kind, _joined(kind, rows)
+            # How deep a point was nested is said by nothing else than its indentation.
+            is_point = kind == "point"
+            yield kind, "\n".join(map(str.rstrip, rows)) if is_point else " ".join(map(str.strip, rows))
             kind, rows = "", []
         if starts != "blank":
             kind = starts or kind or "text"
@@ -274,13 +236,6 @@ def _kind_of(row: str) -> str:
     if _HEADING.match(row):
         return "heading"
     return "point" if _BULLET.match(row) else ""
-
-
-def _joined(kind: str, rows: Sequence[str]) -> str:
-    if kind == "point":
-        # How deep a point was nested is said by nothing else than its indentation.
-        return "\n".join([rows[0].rstrip(), *(row.rstrip() for row in rows[1:])])
-    return " ".join(row.strip() for row in rows)
 
 
 # What the caller of a review wrote for it goes out as it is, up to about 2,000 tokens of rules and 1,200 of context.
@@ -342,7 +297,7 @@ class PromptMaterial(Struct, frozen=True, kw_only=True):
     is_follow_up: bool = False
 
 
-class Blocks(Struct, frozen=True):
+class Blocks(NamedTuple):
     """Pieces of a prompt in their order, and in words what a limit took out of them."""
 
     pieces: tuple[str, ...] = ()
@@ -354,21 +309,31 @@ def material_blocks(files: Sequence[str], material: PromptMaterial, *, unit_toke
 
     What is the same for many files comes first, for the caches of providers.
     """
-    guidance = _guidance_blocks(files, material, unit_tokens)
-    intent = _intent_blocks(material, unit_tokens)
-    earlier = _earlier_blocks(files, material)
-    return Blocks(guidance.pieces + intent.pieces + earlier.pieces, guidance.notes + intent.notes + earlier.notes)
+    pieces: list[str] = []
+    notes: list[str] = []
+    for blocks in (
+        _guidance_blocks(files, material, unit_tokens),
+        _intent_blocks(material, unit_tokens),
+        _earlier_blocks(files, material),
+    ):
+        pieces += blocks.pieces
+        notes += blocks.notes
+    return Blocks(tuple(pieces), tuple(notes))
 
 
 def guidance_for(files: Sequence[str], guidance: Sequence[GuidanceFile]) -> tuple[GuidanceFile, ...]:
     """Of each name the file nearest to one of the reviewed files, the deepest first, and the same text only once."""
     by_path = {one.path: one for one in guidance}
     names = list(dict.fromkeys(_name(one) for one in guidance))
-    folders = dict.fromkeys(file.rpartition("/")[0] for file in files)
-    nearest = {
-        one.path: one for folder in folders for name in names if (one := _nearest(by_path, folder, name)) is not None
-    }
-    ranked = sorted(nearest.values(), key=lambda one: (-_depth(one), names.index(_name(one)), one.path))
+    nearest: dict[str, GuidanceFile] = {}
+    for folder in dict.fromkeys(file.rpartition("/")[0] for file in files):
+        parts = folder.split("/") if folder else []
+        above = ["/".join((*parts[:depth], "")) for depth in range(len(parts), -1, -1)]
+        for name in names:
+            found = next((by_path[path + name] for path in above if path + name in by_path), None)
+            if found is not None:
+                nearest[found.path] = found
+    ranked = sorted(nearest.values(), key=lambda one: (-one.path.count("/"), names.index(_name(one)), one.path))
     distinct: dict[str, GuidanceFile] = {}
     for one in ranked:
         distinct.setdefault(one.text.strip(), one)
@@ -376,20 +341,8 @@ def guidance_for(files: Sequence[str], guidance: Sequence[GuidanceFile]) -> tupl
     return tuple(distinct.values())
 
 
-def _nearest(by_path: dict[str, GuidanceFile], folder: str, name: str) -> GuidanceFile | None:
-    while True:
-        found = by_path.get(f"{folder}/{name}" if folder else name)
-        if found is not None or not folder:
-            return found
-        folder = folder.rpartition("/")[0]
-
-
 def _name(one: GuidanceFile) -> str:
     return one.path.rpartition("/")[2]
-
-
-def _depth(one: GuidanceFile) -> int:
-    return one.path.count("/")
 
 
 def _guidance_blocks(files: Sequence[str], material: PromptMaterial, unit_tokens: int) -> Blocks:
@@ -406,13 +359,15 @@ def _guidance_blocks(files: Sequence[str], material: PromptMaterial, unit_tokens
     # What was written for reviews first; the order of the rest is that of nearness.
     for one in sorted(applying, key=lambda one: _name(one) != _FOR_REVIEWS):
         text = visible(one.text.strip())
-        size = len(text.encode("utf-8"))
-        shown = condensed(text, left, files) if left >= min(size, _LEAST_USEFUL_BYTES) else ""
+        shown = condensed(text, left, files) if left >= min(_size(text), _LEAST_USEFUL_BYTES) else ""
         if shown:
             pieces.append(fenced(material.fence, f"guidance {one.path}", shown))
-            left -= min(left, len(shown.encode("utf-8")))
+            left -= min(left, _size(shown))
         if shown != text:
-            notes.append(_in_part(one.path))
+            notes.append(
+                f"{one.path} is sent in part: the rules that concern the files of each call, in about a tenth of its"
+                " size (a REVIEW.md gets a fifth; `instructions` of the configuration are sent whole)"
+            )
     return Blocks((_GUIDANCE, *pieces) if pieces else (), tuple(notes))
 
 
@@ -423,13 +378,6 @@ def _rule(instruction: PathInstruction) -> str:
     return f"- {f'For {paths} only: ' if paths else ''}{instruction.text.strip()}"
 
 
-def _in_part(path: str) -> str:
-    return (
-        f"{path} is sent in part: the rules that concern the files of each call, in about a tenth of its size"
-        " (a REVIEW.md gets a fifth; `instructions` of the configuration are sent whole)"
-    )
-
-
 def _applies(instruction: PathInstruction, files: Sequence[str]) -> bool:
     globs = Globs(instruction.paths, ())
     return bool(instruction.text.strip()) and any(globs.unwanted(file) is None for file in files)
@@ -438,8 +386,13 @@ def _applies(instruction: PathInstruction, files: Sequence[str]) -> bool:
 def _intent_blocks(material: PromptMaterial, unit_tokens: int) -> Blocks:
     intent, pieces, notes = material.intent, [], []
     title = cut(visible(intent.title.strip()), _TITLE_BYTES)
+    # The messages whole when they fit; otherwise their first lines, since those say the most.
     room = _MESSAGES_ROOM.of(unit_tokens, is_follow_up=material.is_follow_up)
-    said = "\n\n".join(text for text in (title, _messages(intent, room)) if text)
+    messages = [message.strip() for message in intent.messages if message.strip() and message.strip() != intent.title]
+    told = visible("\n\n".join(messages))
+    if _size(told) > room and len(messages) > 1:
+        told = visible("\n".join(message.partition("\n")[0] for message in messages))
+    said = "\n\n".join(text for text in (title, cut(told, room)) if text)
     if said:
         pieces += [_INTENT, fenced(material.fence, "intent", said)]
     context = visible(intent.context.strip())
@@ -451,17 +404,6 @@ def _intent_blocks(material: PromptMaterial, unit_tokens: int) -> Blocks:
     return Blocks(tuple(pieces), tuple(notes))
 
 
-def _messages(intent: Intent, room: int) -> str:
-    """The messages whole when they fit; otherwise their first lines, since those say the most."""
-    messages = [message.strip() for message in intent.messages if message.strip() and message.strip() != intent.title]
-    whole = visible("\n\n".join(messages))
-    if len(whole.encode("utf-8")) <= room:
-        return whole
-    if len(messages) == 1:
-        return cut(whole, room)
-    return cut(visible("\n".join(message.partition("\n")[0] for message in messages)), room)
-
-
 def _earlier_blocks(files: Sequence[str], material: PromptMaterial) -> Blocks:
     here = frozenset(files)
     known = [finding for finding in material.earlier if finding.file in here]
@@ -469,16 +411,12 @@ def _earlier_blocks(files: Sequence[str], material: PromptMaterial) -> Blocks:
         return Blocks()
     # The open ones first: a limit must not let them be found anew.
     ranked = sorted(known, key=lambda finding: not finding.is_open)
-    rows = "\n".join(_earlier_rows(ranked[:_MAX_EARLIER]))
+    rows: list[str] = []
+    for number, finding in enumerate(ranked[:_MAX_EARLIER], start=1):
+        state = "open" if finding.is_open else finding.status.value
+        place = one_line(finding.file) + ("" if finding.line_start is None else f":{finding.line_start}")
+        told = f"{number}. {state}, {finding.severity.label}, {finding.category}, {place}: {one_line(finding.title)}"
+        rows.append(cut(told, _EARLIER_BYTES).replace("\n", " "))
     more = len(known) - _MAX_EARLIER
     notes = (f"{more} earlier finding(s) were not told: at most {_MAX_EARLIER} go into a call",) if more > 0 else ()
-    return Blocks((_EARLIER, fenced(material.fence, "earlier", rows)), notes)
-
-
-def _earlier_rows(findings: Sequence[Finding]) -> Iterator[str]:
-    for number, finding in enumerate(findings, start=1):
-        state = "open" if finding.is_open else finding.status.value
-        line = "" if finding.line_start is None else f":{finding.line_start}"
-        place = f"{one_line(finding.file)}{line}"
-        told = f"{number}. {state}, {finding.severity.label}, {finding.category}, {place}: {one_line(finding.title)}"
-        yield cut(told, _EARLIER_BYTES).replace("\n", " ")
+    return Blocks((_EARLIER, fenced(material.fence, "earlier", "\n".join(rows))), notes)
