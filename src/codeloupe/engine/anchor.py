@@ -218,11 +218,11 @@ class ReviewedText(Protocol):
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Who claims: the reviewer, the expert it was, and a label of this one look for `seen_by`."""
+    """Who claims: the reviewer, the expert it was, and a label of its unit for `seen_by`."""
 
     reviewer: str
     expert: str | None = None
-    look: str = ""
+    label: str = ""
     source: Source = Source.AGENT
 
 
@@ -417,7 +417,7 @@ def _finding(claim: ClaimedFinding, origin: Origin, place: _Place, *, anchored: 
         expert=origin.expert,
         anchored=anchored,
         outside_change=place.outside_change,
-        seen_by=(origin.look or origin.reviewer,),
+        seen_by=(origin.label or origin.reviewer,),
     )
 
 

@@ -1,4 +1,4 @@
-"""Why a call gave nothing, in the words of coverage and errors."""
+"""Questions to the agent of one run: how each is put, what it cost, why one failed, and when to stop asking."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.parse.json_values import scan_json
 from codeloupe.engine.prompt import PROMPT_VERSION, Prompt
+from codeloupe.engine.prompt_material import new_fence
 from codeloupe.errors import (
     AgentError,
     BudgetExhausted,
@@ -59,13 +60,26 @@ _NAMES: Mapping[type[CodeloupeError], str] = {
     RateLimited: "rate limited",
     Refused: "refused",
     StoreError: "ledger failed",
-    TimedOut: "timeout",
     TurnsExhausted: "turns exhausted",
 }
+# A service that gave no answer takes no money.
+_FREE = (InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
+# Nobody can log in, install a program or mend a database while the others wait.
+_LASTING = (BudgetExhausted, NotInstalled, NotLoggedIn, StoreError)
+# One may be the fault of its unit, such as a prompt that a service refuses; two without any answer are not.
+_INVALID_REQUESTS = 2
+_FAILURES_IN_A_ROW = 3
+
+# Gets a title and a text: prompts as they were before secrets were masked in them, and raw answers. What takes them
+# must redact them before they are written anywhere.
+Transcript = Callable[[str, str], None]
+
+_log = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
 
 
 class Failure(Struct, frozen=True):
-    """`kind` is a short stable word for errors, `reason` the phrase for coverage.
+    """Why a call gave nothing: `kind` is a short stable word for errors, `reason` the phrase for coverage.
 
     `files` are those of the unit that it is about; none when it is about all of them.
     """
@@ -86,27 +100,10 @@ def failure_of(error: Exception) -> Failure:
     return Failure(name.replace(" ", "_"), shortened(f"{name}: {error.message}{hint}"))
 
 
-def is_cut_off(error: OutputInvalid) -> bool:
-    """Whether an answer ended before its end, so that what can be read of it is not all that there was to say."""
-    return error.cut_off
-
-
-def answer_in(error: OutputInvalid) -> str:
-    """What the model said, where the error tells it apart; else all that was printed, with its envelope."""
-    return error.output or error.raw_output
-
-
 def shortened(text: str) -> str:
     """One line of bearable length: a message may hold what a program printed, or a whole answer."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} ..."
-
-
-# Nobody can log in, install a program or mend a database while the others wait.
-_LASTING = (BudgetExhausted, NotInstalled, NotLoggedIn, StoreError)
-# One may be the fault of its unit, such as a prompt that a service refuses; two without any answer are not.
-_INVALID_REQUESTS = 2
-_FAILURES_IN_A_ROW = 3
 
 
 class CircuitOpen(Exception):
@@ -138,7 +135,7 @@ class Circuit:
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[_Call]:
-        """Around one call, whose events are to be told to what it gives. Raises CircuitOpen, also for what waited."""
+        """Around one call, which is to be told its events. Raises CircuitOpen, also for what waited."""
         self.check()
         scope = asyncio.timeout(None)
         call = _Call(scope)
@@ -155,29 +152,26 @@ class Circuit:
             raise
 
     def note_answer(self) -> None:
-        """Tell that a call was answered in a form that could be read."""
+        """Note that a call was answered in a form that could be read."""
         self._answers += 1
         self._in_a_row = 0
 
     def note_failure(self, error: Exception) -> None:
-        """Tell that a call failed for good, or that its answer could not be read."""
+        """Note that a call failed for good, or that its answer could not be read."""
         self._in_a_row += 1
         self._invalid_requests += isinstance(error, InvalidRequest)
-        if self._failure is not None or not self._is_pointless(error):
+        lasts, often = isinstance(error, _LASTING), self._in_a_row >= _FAILURES_IN_A_ROW
+        refused = not self._answers and self._invalid_requests >= _INVALID_REQUESTS
+        if self._failure is not None or not (lasts or often or refused):
             return
-        failure = failure_of(error)
-        if not isinstance(error, _LASTING) and self._in_a_row >= _FAILURES_IN_A_ROW:
-            reason = f"{self._in_a_row} calls in a row failed, the last one with: {failure.reason}"
-            failure = replace(failure, reason=reason)
-        self._failure = failure
+        self._failure = failure_of(error)
+        if often and not lasts:
+            reason = f"{self._in_a_row} calls in a row failed, the last one with: {self._failure.reason}"
+            self._failure = replace(self._failure, reason=reason)
         # The budget refuses by itself what waits, and lets through what costs nothing.
         if not isinstance(error, BudgetExhausted):
             for call in list(self._calls):
                 call.let_go_if_waiting()
-
-    def _is_pointless(self, error: Exception) -> bool:
-        refused = not self._answers and self._invalid_requests >= _INVALID_REQUESTS
-        return isinstance(error, _LASTING) or refused or self._in_a_row >= _FAILURES_IN_A_ROW
 
 
 class _Call:
@@ -189,7 +183,7 @@ class _Call:
         self.attempts: int | None = None
 
     def note(self, event: AgentEvent) -> None:
-        """Tell what happened in it; `attempts` counts from then on."""
+        """Note what happened in it; `attempts` counts from then on."""
         match event:
             case AgentStarted():
                 self._waits, self.attempts = True, self.attempts or 0
@@ -205,50 +199,6 @@ class _Call:
             self._scope.reschedule(0.0)
 
 
-QUOTED_ANSWER = "invalid answer: it is part of the change itself"
-ECHOED_QUESTION = "invalid answer: it repeats the question"
-_SHORTEST_LINE_OF_A_QUESTION = 80
-_WORDS = re.compile(r"\b(?!json\b)\w", re.IGNORECASE)
-
-
-def is_quoted(answer: str, hunks: Iterable[Hunk], *, beside: bytes = b"") -> bool:
-    """Whether a text with words around its JSON has no JSON but what stands in some hunks, or in a text beside them.
-
-    A change may hold `{"findings": []}` in the hope that whoever describes it is taken to say so.
-    """
-    values = scan_json(answer).values
-    position, around = 0, []
-    for found in values:
-        around.append(answer[position : found.start])
-        position = found.end
-    if not values or not _WORDS.search(" ".join((*around, answer[position:]))):
-        return False
-    rows = (row[1:] for hunk in hunks for row in hunk.body.split(b"\n"))
-    change = _dense(b"\n".join((*rows, beside)).decode("utf-8", "replace"))
-    told = [_dense(answer[found.start : found.end]) for found in values if found.value]
-    return bool(told) and all(text in change for text in told)
-
-
-def is_echo(answer: str, question: str) -> bool:
-    """Whether a text repeats a long line of the question, which tells what an answer without findings looks like."""
-    lines = (line.strip() for line in question.split("\n"))
-    return any(line in answer for line in lines if len(line) >= _SHORTEST_LINE_OF_A_QUESTION)
-
-
-def _dense(text: str) -> str:
-    return "".join(text.split())
-
-
-# Gets a title and a text: prompts as they were before secrets were masked in them, and raw answers. What takes them
-# must redact them before they are written anywhere.
-Transcript = Callable[[str, str], None]
-
-_log = logging.getLogger(__name__)
-_Item = TypeVar("_Item")
-# A service that gave no answer takes no money.
-_FREE = (InvalidRequest, NotInstalled, NotLoggedIn, RateLimited, Overloaded, ConnectionFailed, PromptTooLong)
-
-
 class CallOptions(Struct, frozen=True, kw_only=True):
     """How each call is made. The time covers all attempts, but not the wait for a place."""
 
@@ -259,30 +209,50 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
 
 
-class Desk(Struct, frozen=True, kw_only=True):
-    """What all questions about one task have in common."""
+class Asker:
+    """Puts the questions about one task to an agent with these limits, in one event loop.
 
-    task: ReviewTask
-    limits: AgentLimits
-    calls: CallOptions
-    fence: str
+    `fence` is the marker of the run. `can_read_tree` says whether the agent gets tools: for an untrusted change only
+    one that reads nothing outside the reviewed tree. `usage` is what the questions cost so far, `models` are those that
+    answered, each once, in the order of their first answers.
+    """
+
+    def __init__(
+        self,
+        ask: AskAgent,
+        task: ReviewTask,
+        *,
+        limits: AgentLimits,
+        calls: CallOptions,
+        transcript: Transcript | None = None,
+    ) -> None:
+        self._ask = ask
+        self._limits = limits
+        self._calls = calls
+        self._transcript = transcript
+        self._notes: set[str] = set()
+        self.task = task
+        self.fence = new_fence()
+        self.can_read_tree = limits.tools and task.tree is not None and (task.trusted or limits.confined)
+        self.circuit = Circuit()
+        self.usage = Usage()
+        self.models: dict[str, None] = {}
 
     def request(
         self, prompt: Prompt, *, unit: str, schema: Mapping[str, Any], without_tools: bool = False
     ) -> AgentRequest:
         """The question as an agent takes it. `unit` names it for people."""
-        may_read = can_read_tree(self.limits, self.task) and not without_tools
         return AgentRequest(
             system_prompt=prompt.system,
             prompt=prompt.text,
             working_dir=self.task.tree or self.task.snapshot,
-            model=self.calls.model,
-            fallback_model=self.calls.fallback_model,
+            model=self._calls.model,
+            fallback_model=self._calls.fallback_model,
             permission_mode=PermissionMode.DONT_ASK,
-            tools=None if may_read else (),
-            timeout_seconds=self.calls.timeout_seconds,
-            idle_timeout_seconds=self.calls.idle_timeout_seconds,
-            max_turns=self.calls.max_turns if self.limits.turns else None,
+            tools=None if self.can_read_tree and not without_tools else (),
+            timeout_seconds=self._calls.timeout_seconds,
+            idle_timeout_seconds=self._calls.idle_timeout_seconds,
+            max_turns=self._calls.max_turns if self._limits.turns else None,
             output_schema=schema,
             labels={
                 "unit": unit,
@@ -291,26 +261,6 @@ class Desk(Struct, frozen=True, kw_only=True):
                 "trust": "trusted" if self.task.trusted else "untrusted",
             },
         )
-
-
-def can_read_tree(limits: AgentLimits, task: ReviewTask) -> bool:
-    """Whether an agent gets tools: an untrusted change only one that reads nothing outside the reviewed tree."""
-    return limits.tools and task.tree is not None and (task.trusted or limits.confined)
-
-
-class Asker:
-    """Puts the questions of one run, in one event loop.
-
-    `usage` is what they cost so far, `models` are those that answered, each once, in the order of their first answers.
-    """
-
-    def __init__(self, ask: AskAgent, *, transcript: Transcript | None = None) -> None:
-        self._ask = ask
-        self._transcript = transcript
-        self._notes: set[str] = set()
-        self.circuit = Circuit()
-        self.usage = Usage()
-        self.models: dict[str, None] = {}
 
     async def answer(self, request: AgentRequest, emit: EventSink) -> AgentResult:
         """The answer. Raises what `ask` raises, and CircuitOpen when it was not put."""
@@ -345,7 +295,7 @@ class Asker:
             self.models[model] = None
 
     def warn_once(self, notes: Sequence[str], emit: EventSink) -> None:
-        """Tell what many calls may have to tell, once in a run."""
+        """Warn of what many calls may have to say, once in a run."""
         for note in notes:
             if note not in self._notes:
                 self._notes.add(note)
@@ -354,6 +304,16 @@ class Asker:
     def _record(self, title: str, text: str) -> None:
         if self._transcript is not None:
             self._transcript(title, text)
+
+
+def _usage_of_failure(error: Exception, attempts: int | None) -> Usage:
+    """What a failed call cost."""
+    if isinstance(error, CircuitOpen):
+        return Usage(requests=attempts or 0)
+    if not isinstance(error, AgentError) or attempts == 0:
+        return Usage()
+    free = isinstance(error, _FREE) and error.cost_usd is None
+    return spent(error.attempts, 0.0 if free else error.cost_usd, error.usage)
 
 
 def warn(message: str, emit: EventSink) -> None:
@@ -378,11 +338,31 @@ async def for_each(items: Sequence[_Item], work: Callable[[_Item], Awaitable[Non
             group.create_task(worker())
 
 
-def _usage_of_failure(error: Exception, attempts: int | None) -> Usage:
-    """What a failed call cost."""
-    if isinstance(error, CircuitOpen):
-        return Usage(requests=attempts or 0)
-    if not isinstance(error, AgentError) or attempts == 0:
-        return Usage()
-    free = isinstance(error, _FREE) and error.cost_usd is None
-    return spent(error.attempts, 0.0 if free else error.cost_usd, error.usage)
+QUOTED_ANSWER = "invalid answer: it is part of the change itself"
+ECHOED_QUESTION = "invalid answer: it repeats the question"
+_SHORTEST_LINE_OF_A_QUESTION = 80
+_WORDS = re.compile(r"\b(?!json\b)\w", re.IGNORECASE)
+
+
+def is_quoted(answer: str, hunks: Iterable[Hunk], *, beside: bytes = b"") -> bool:
+    """Whether a text with words around its JSON has no JSON but what is in some hunks, or in a text beside them.
+
+    A change may hold `{"findings": []}` in the hope that whoever describes it is taken to say so.
+    """
+    values = scan_json(answer).values
+    position, around = 0, []
+    for found in values:
+        around.append(answer[position : found.start])
+        position = found.end
+    if not values or not _WORDS.search(" ".join((*around, answer[position:]))):
+        return False
+    rows = (row[1:] for hunk in hunks for row in hunk.body.split(b"\n"))
+    change = "".join(b"\n".join((*rows, beside)).decode("utf-8", "replace").split())
+    given = ["".join(answer[found.start : found.end].split()) for found in values if found.value]
+    return bool(given) and all(text in change for text in given)
+
+
+def is_echo(answer: str, question: str) -> bool:
+    """Whether a text repeats a long line of the question, which says what an answer without findings looks like."""
+    lines = (line.strip() for line in question.split("\n"))
+    return any(line in answer for line in lines if len(line) >= _SHORTEST_LINE_OF_A_QUESTION)

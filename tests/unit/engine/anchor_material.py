@@ -11,7 +11,7 @@ from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding
 from codeloupe.model.severity import Severity
 
-ORIGIN = Origin(reviewer="scripted", look="scripted/all#1")
+ORIGIN = Origin(reviewer="scripted", label="scripted/all#1")
 
 
 def changed_file(path: str, old: bytes | None, new: bytes | None, *, context: int = 3) -> FileChange:

@@ -503,7 +503,7 @@ class TestSecrets:
 class TestTheFinding:
     def test_has_what_the_claim_says_and_who_said_it(self) -> None:
         claimed = replace(claim("handle = open(path)", line=4), category=" security ", suggestion="fix", rule="X1")
-        origin = Origin(reviewer="claude_cli", expert="security", look="claude_cli/security#2")
+        origin = Origin(reviewer="claude_cli", expert="security", label="claude_cli/security#2")
         change = changed_file("a.py", None, CODE.encode())
         finding = Anchorer([change], {"a.py": CODE.encode()}.get).place(claimed, origin)
         assert (finding.severity, finding.title, finding.body) == (Severity.HIGH, "wrong", "why")
