@@ -232,8 +232,8 @@ class _Title(NamedTuple):
     """A title: the kinds of defects it or the rule speaks of, all its stems, and names and numbers that are in it.
 
     `words` are the telling ones that are not in the code, `claim` those of them that say something of the subject;
-    `spoken` are all telling ones in order; `plain` has `address` for `user.address`; `subject` is what a plain sentence
-    is about.
+    `spoken` are all telling ones in order; `opposed` are the opposites of its words that are not in it themselves;
+    `plain` has `address` for `user.address`; `subject` is what a plain sentence is about.
     """
 
     text: str
@@ -243,6 +243,7 @@ class _Title(NamedTuple):
     words: frozenset[str]
     claim: frozenset[str]
     spoken: tuple[str, ...]
+    opposed: frozenset[str]
     names: frozenset[str]
     numbers: frozenset[str]
     subject: frozenset[str]
@@ -280,14 +281,16 @@ class Profile(Struct, frozen=True, dict=True):
         said = text[claim.start() :] if claim and claim.start() else text
         subject = telling_stems(plain[: plain_claim.start()]) if plain_claim else frozenset()
         words = (found for word in re.findall(r"\w+", text) for found in sorted(telling_stems(word)))
+        said_stems, opposites = stems(text), _vocabulary().opposites
         return _Title(
             text=text,
             plain=plain,
-            kinds=kinds_of(stems(text)) | kinds_of(stems(self.finding.rule or "")),
-            stems=stems(text),
+            kinds=kinds_of(said_stems) | kinds_of(stems(self.finding.rule or "")),
+            stems=said_stems,
             words=telling_stems(text) - self.code.stems,
             claim=telling_stems(said) - self.code.stems,
             spoken=tuple(_vocabulary().meanings.get(word, word) for word in words),
+            opposed=frozenset().union(*(opposites.get(word, ()) for word in said_stems)) - said_stems,
             names=names(text),
             numbers=numbers(text) - {"0", "1"},
             subject=subject - _vocabulary().attributes,
@@ -298,6 +301,16 @@ class Profile(Struct, frozen=True, dict=True):
         """Its title, body and advice."""
         parts = (self.finding.title, self.finding.body, self.finding.suggestion or "")
         return "\n".join(part[:_LONGEST_PART] for part in parts)
+
+    @cached_property
+    def all_names(self) -> frozenset[str]:
+        """All that could be a name in its texts."""
+        return frozenset(_NAME.findall(self.texts))
+
+    @cached_property
+    def all_words(self) -> frozenset[str]:
+        """The telling words of all its texts, those of the code too."""
+        return _meant(telling_stems(self.texts))
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -334,6 +347,13 @@ class Profile(Struct, frozen=True, dict=True):
     def family(self) -> Family:
         """What it is about."""
         return family(self.finding.category)
+
+    def without(self, sentences: frozenset[str]) -> Profile:
+        """The same without some sentences of its body and advice."""
+        kept = ". ".join(sorted(self.sentences - sentences))
+        shorter = Profile(replace(self.finding, body=kept, suggestion=None))
+        shorter.__dict__.update(title=self.title, code=self.code)  # they do not change
+        return shorter
 
     def objects(self, kinds: frozenset[str]) -> frozenset[str]:
         """What the title says some kinds of defects of, as far as its grammar is plain."""
@@ -407,11 +427,7 @@ def _without_what_both_say(one: Profile, other: Profile) -> tuple[Profile, Profi
     common = one.sentences & other.sentences
     if not common or one.title.text.casefold() == other.title.text.casefold():
         return one, other
-    left, right = (
-        Profile(replace(profile.finding, body=". ".join(sorted(profile.sentences - common)), suggestion=None))
-        for profile in (one, other)
-    )
-    return left, right
+    return one.without(common), other.without(common)
 
 
 def likeness_of_meaning(one: Profile, other: Profile) -> float:
@@ -504,8 +520,7 @@ def are_told_apart(one: Profile, other: Profile) -> bool:
         return True
     # One title has a word and the other its opposite, and neither has both.
     opposites = _vocabulary().opposites
-    against = {other for word in left.stems for other in opposites.get(word, ())} - left.stems
-    if any(opposites[word] & (left.stems - right.stems) for word in against & right.stems):
+    if any(opposites[word] & (left.stems - right.stems) for word in left.opposed & right.stems):
         return True
     return _names_differ(one, other) or _objects_differ(one, other) or _one_word_differs(left, right)
 
@@ -517,8 +532,7 @@ def _objects_differ(one: Profile, other: Profile) -> bool:
     if not left or not right or left & right:
         return False
     ways = _words_of_kinds(kinds) - _vocabulary().things
-    all_words = [_meant(telling_stems(profile.texts)) - ways for profile in (one, other)]
-    if not (left & all_words[1] or right & all_words[0]):
+    if not (left & (other.all_words - ways) or right & (one.all_words - ways)):
         return True
     known = one.code.words | other.code.words
     return not kinds.isdisjoint(_vocabulary().told_of) and bool(left & known and right & known)
@@ -546,7 +560,7 @@ def _names_differ(one: Profile, other: Profile) -> bool:
     if not left or not right:
         return False
     called = one.code.called | other.code.called
-    left, right = left - frozenset(_NAME.findall(other.texts)), right - frozenset(_NAME.findall(one.texts))
+    left, right = left - other.all_names, right - one.all_names
     return bool((left - called and right - called) or (left & called and right & called))
 
 

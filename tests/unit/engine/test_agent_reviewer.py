@@ -30,6 +30,7 @@ from tests.review_factories import (
     make_task,
     named,
 )
+from tests.unit.engine.samples import each_row
 
 FILES = named(["a.py", "b.py", "c.py"])
 
@@ -63,22 +64,24 @@ UNQUOTED_FORMS = [
 
 
 @pytest.mark.requirement("V6")
-@pytest.mark.parametrize("form", UNQUOTED_FORMS)
-def test_a_finding_that_quotes_nothing_is_on_the_line_of_the_diff_that_it_names(
-    form: dict[str, Any], tmp_path: Path
-) -> None:
-    outcome, _ = review(make_reviewer(ScriptedAgent([Json(form)])), make_task(tmp_path, named(["a.py"])))
-    [found] = outcome.findings
-    assert (found.file, found.line_start, found.anchored, found.outside_change) == ("a.py", 8, True, False)
-    assert found.evidence == "value_7 = compute('a.py', 7, 'some text to fill it')"
-    assert found.can_block
+def test_a_finding_that_quotes_nothing_is_on_the_line_of_the_diff_that_it_names(tmp_path: Path) -> None:
+    def check(form: dict[str, Any]) -> None:
+        outcome, _ = review(make_reviewer(ScriptedAgent([Json(form)])), make_task(tmp_path, named(["a.py"])))
+        [found] = outcome.findings
+        assert (found.file, found.line_start, found.anchored, found.outside_change) == ("a.py", 8, True, False)
+        assert found.evidence == "value_7 = compute('a.py', 7, 'some text to fill it')"
+        assert found.can_block
+
+    each_row(UNQUOTED_FORMS, check)
 
 
-@pytest.mark.parametrize("line", [0, 61, 10**12])
-def test_a_finding_that_quotes_nothing_and_names_no_line_of_the_diff_has_no_place(line: int, tmp_path: Path) -> None:
-    unplaced = {"file": "a.py", "line": line, "severity": "high", "message": "x"}
-    outcome, _ = review(make_reviewer(ScriptedAgent([answer(unplaced)])), make_task(tmp_path, named(["a.py"])))
-    assert [found.anchored for found in outcome.findings] == [False]
+def test_a_finding_that_quotes_nothing_and_names_no_line_of_the_diff_has_no_place(tmp_path: Path) -> None:
+    def check(line: int) -> None:
+        unplaced = {"file": "a.py", "line": line, "severity": "high", "message": "x"}
+        outcome, _ = review(make_reviewer(ScriptedAgent([answer(unplaced)])), make_task(tmp_path, named(["a.py"])))
+        assert [found.anchored for found in outcome.findings] == [False]
+
+    each_row([0, 61, 10**12], check)
 
 
 def test_each_unit_is_asked_about_and_its_findings_are_placed_in_the_code(tmp_path: Path) -> None:
@@ -167,47 +170,51 @@ def test_every_review_has_a_marker_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("V13")
-@pytest.mark.parametrize(
-    ("trusted", "with_tree", "can_use_tools", "confined", "tools"),
-    [
-        (True, True, True, False, None),
-        (True, False, True, True, ()),
-        (True, True, False, True, ()),
-        (False, True, True, True, None),
-        (False, True, True, False, ()),
-    ],
-)
-def test_tools_are_given_only_with_a_tree_and_for_untrusted_code_only_when_confined(
-    tmp_path: Path, trusted: bool, with_tree: bool, can_use_tools: bool, confined: bool, tools: tuple[str, ...] | None
-) -> None:
-    task = make_task(tmp_path, {"a.py": "x = 1\n"}, trusted=trusted, with_tree=with_tree)
-    limits = AgentLimits(schema=True, tools=can_use_tools, confined=confined)
-    request = request_for(task, limits=limits)
-    assert request.tools == tools
-    assert request.max_turns is None
-    assert ("working directory" in (request.system_prompt or "")) is (tools is None)
+def test_tools_are_given_only_with_a_tree_and_for_untrusted_code_only_when_confined(tmp_path: Path) -> None:
+    def check(
+        trusted: bool, with_tree: bool, can_use_tools: bool, confined: bool, tools: tuple[str, ...] | None
+    ) -> None:
+        task = make_task(tmp_path, {"a.py": "x = 1\n"}, trusted=trusted, with_tree=with_tree)
+        limits = AgentLimits(schema=True, tools=can_use_tools, confined=confined)
+        request = request_for(task, limits=limits)
+        assert request.tools == tools
+        assert request.max_turns is None
+        assert ("working directory" in (request.system_prompt or "")) is (tools is None)
+
+    each_row(
+        [
+            (True, True, True, False, None),
+            (True, False, True, True, ()),
+            (True, True, False, True, ()),
+            (False, True, True, True, None),
+            (False, True, True, False, ()),
+        ],
+        check,
+    )
 
 
-@pytest.mark.parametrize(
-    ("options", "looks"),
-    [
-        ({}, {("correctness", ("scripted",))}),
-        ({"experts": (CORRECTNESS, SECURITY)}, {("correctness", ("scripted",))}),
-        (
-            {"experts": (CORRECTNESS, SECURITY), "apart": True},
-            {("correctness", ("scripted/correctness",)), ("security", ("scripted/security",))},
-        ),
-        ({"passes": 2}, {("correctness", ("scripted#1",)), ("correctness", ("scripted#2",))}),
-        (
-            {"experts": (SECURITY,), "apart": True, "passes": 2},
-            {("security", ("scripted/security#1",)), ("security", ("scripted/security#2",))},
-        ),
-    ],
-)
-def test_each_finding_says_who_saw_it(tmp_path: Path, options: dict[str, Any], looks: set[object]) -> None:
-    task = make_task(tmp_path, named(["a.py"]))
-    outcome, _ = review(make_reviewer(ScriptedAgent([answer(claim("a.py"))]), **options), task)
-    assert {(found.expert, found.seen_by) for found in outcome.findings} == looks
+def test_each_finding_says_who_saw_it(tmp_path: Path) -> None:
+    def check(options: dict[str, Any], looks: set[object]) -> None:
+        task = make_task(tmp_path, named(["a.py"]))
+        outcome, _ = review(make_reviewer(ScriptedAgent([answer(claim("a.py"))]), **options), task)
+        assert {(found.expert, found.seen_by) for found in outcome.findings} == looks
+
+    each_row(
+        [
+            ({}, {("correctness", ("scripted",))}),
+            ({"experts": (CORRECTNESS, SECURITY)}, {("correctness", ("scripted",))}),
+            (
+                {"experts": (CORRECTNESS, SECURITY), "apart": True},
+                {("correctness", ("scripted/correctness",)), ("security", ("scripted/security",))},
+            ),
+            ({"passes": 2}, {("correctness", ("scripted#1",)), ("correctness", ("scripted#2",))}),
+            (
+                {"experts": (SECURITY,), "apart": True, "passes": 2},
+                {("security", ("scripted/security#1",)), ("security", ("scripted/security#2",))},
+            ),
+        ],
+        check,
+    )
 
 
 @pytest.mark.requirement("D6")

@@ -34,6 +34,7 @@ from codeloupe.store.ledger import SqliteLedger
 from codeloupe.switchboard import review_key
 from codeloupe.testing import AgentStep, Delay, Hang, ScriptedAgent
 from tests.review_factories import added, answer, by_file, claim, make_reviewer, make_task, named, through
+from tests.unit.engine.samples import each_row
 
 FILES = named(["a.py", "b.py", "c.py"])
 MANY = named([f"m{number:02}.py" for number in range(30)])
@@ -89,19 +90,20 @@ def test_a_budget_of_one_request_reviews_one_unit_and_lists_the_rest(tmp_path: P
     assert len(outcome.errors) < 12
 
 
-@pytest.mark.parametrize(
-    "error",
-    [NotLoggedIn("no key", agent="scripted", hint="set it"), InvalidRequest("no such model", agent="scripted")],
-    ids=["logged out", "no such model"],
-)
-def test_what_no_further_call_can_mend_is_not_asked_again_and_again(tmp_path: Path, error: AgentError) -> None:
-    agent = ScriptedAgent([Delay(0.01, error)])
-    caller = AgentCaller(CallerOptions(concurrency=2))
-    outcome, _ = review(make_reviewer(through(caller, agent)), make_task(tmp_path, MANY))
-    assert len(agent.requests) <= 4
-    assert len(outcome.units_failed) == 30
-    assert all(error.message in reason for reason in reasons(outcome).values())
-    assert agent.running == 0
+def test_what_no_further_call_can_mend_is_not_asked_again_and_again(tmp_path: Path) -> None:
+    def check(error: AgentError) -> None:
+        agent = ScriptedAgent([Delay(0.01, error)])
+        caller = AgentCaller(CallerOptions(concurrency=2))
+        outcome, _ = review(make_reviewer(through(caller, agent)), make_task(tmp_path, MANY))
+        assert len(agent.requests) <= 4
+        assert len(outcome.units_failed) == 30
+        assert all(error.message in reason for reason in reasons(outcome).values())
+        assert agent.running == 0
+
+    each_row(
+        [NotLoggedIn("no key", agent="scripted", hint="set it"), InvalidRequest("no such model", agent="scripted")],
+        check,
+    )
 
 
 def test_a_program_that_is_not_there_was_not_called(tmp_path: Path) -> None:
@@ -174,26 +176,28 @@ def test_a_claim_that_breaks_the_search_for_its_place_costs_that_claim(
     assert "cannot be placed" in outcome.errors[0].message
 
 
-@pytest.mark.parametrize("calls", [0, 1])
-def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Path, calls: int) -> None:
-    task = make_task(tmp_path, MANY)
-    agent = ScriptedAgent([Hang()])
+def test_a_cancellation_is_raised_at_once_with_nothing_left_running(tmp_path: Path) -> None:
+    def check(calls: int) -> None:
+        task = make_task(tmp_path, MANY)
+        agent = ScriptedAgent([Hang()])
 
-    async def scene() -> set[asyncio.Task[object]]:
-        reviewer = make_reviewer(through(AgentCaller(QUICK), agent))
-        running = asyncio.create_task(reviewer.review(task, lambda _event: None))
-        await asyncio.sleep(0)
-        while agent.running < calls:  # noqa: ASYNC110 - the agent has no event for it
+        async def scene() -> set[asyncio.Task[object]]:
+            reviewer = make_reviewer(through(AgentCaller(QUICK), agent))
+            running = asyncio.create_task(reviewer.review(task, lambda _event: None))
             await asyncio.sleep(0)
-        running.cancel()
-        await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        return asyncio.all_tasks() - {asyncio.current_task()}
+            while agent.running < calls:  # noqa: ASYNC110 - the agent has no event for it
+                await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.sleep(0)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            return asyncio.all_tasks() - {asyncio.current_task()}
 
-    assert asyncio.run(scene()) == set()
-    assert agent.running == 0
+        assert asyncio.run(scene()) == set()
+        assert agent.running == 0
+
+    each_row([0, 1], check)
 
 
 def test_what_was_bought_before_an_end_is_not_bought_again(tmp_path: Path) -> None:

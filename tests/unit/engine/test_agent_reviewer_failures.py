@@ -21,6 +21,7 @@ from codeloupe.model.severity import Severity
 from codeloupe.testing import AgentStep, Hang, Json, ScriptedAgent, Text
 from tests.endings import with_enough_time
 from tests.review_factories import answer, by_file, claim, make_reviewer, make_task, named
+from tests.unit.engine.samples import each_row
 
 FILES = named(["a.py", "b.py", "c.py"])
 MANY = named([f"m{number:02}.py" for number in range(30)])
@@ -104,22 +105,22 @@ def test_an_answer_that_is_said_again_in_a_readable_form_counts(tmp_path: Path) 
     assert (outcome.units_failed, outcome.unreviewed) == ((), frozenset())
 
 
-@pytest.mark.parametrize(
-    "again",
-    [
-        Json({"readable": False, "findings": []}),
-        Json({"readable": False, "findings": [claim("a.py")]}),
-        Json({"findings": []}),
-        Text('{"readable": true, "findings": []} or so'),
-    ],
-)
-def test_an_answer_that_was_no_review_does_not_become_a_clean_one_by_saying_it_again(
-    tmp_path: Path, again: AgentStep
-) -> None:
-    agent = ScriptedAgent(once(Text("I cannot open the files."), again))
-    outcome, _ = review(make_reviewer(agent), make_task(tmp_path, named(["a.py"])))
-    assert "a.py" in reasons(outcome)
-    assert outcome.unreviewed == {"a.py"}
+def test_an_answer_that_was_no_review_does_not_become_a_clean_one_by_saying_it_again(tmp_path: Path) -> None:
+    def check(again: AgentStep) -> None:
+        agent = ScriptedAgent(once(Text("I cannot open the files."), again))
+        outcome, _ = review(make_reviewer(agent), make_task(tmp_path, named(["a.py"])))
+        assert "a.py" in reasons(outcome)
+        assert outcome.unreviewed == {"a.py"}
+
+    each_row(
+        [
+            Json({"readable": False, "findings": []}),
+            Json({"readable": False, "findings": [claim("a.py")]}),
+            Json({"findings": []}),
+            Text('{"readable": true, "findings": []} or so'),
+        ],
+        check,
+    )
 
 
 def test_a_clean_answer_that_is_said_again_counts_when_it_says_that_it_was_a_review(tmp_path: Path) -> None:
@@ -135,14 +136,16 @@ def test_an_answer_too_long_to_be_said_again_whole_is_not_asked_for(tmp_path: Pa
     assert "a.py" in reasons(outcome)
 
 
-@pytest.mark.parametrize("raw", ["  \n", '{"type": "result", "is_error": true, "result": "no structured output"}'])
-def test_an_empty_answer_is_asked_for_anew_since_nothing_can_be_said_again(tmp_path: Path, raw: str) -> None:
-    empty = OutputInvalid("there is no answer", agent="scripted", raw_output=raw)
-    agent = ScriptedAgent(once(empty, answer(claim("a.py"))))
-    outcome, _ = review(make_reviewer(agent), make_task(tmp_path, named(["a.py"])))
-    assert agent.requests[0] == agent.requests[1]
-    assert len(outcome.findings) == 1
-    assert outcome.units_failed == ()
+def test_an_empty_answer_is_asked_for_anew_since_nothing_can_be_said_again(tmp_path: Path) -> None:
+    def check(raw: str) -> None:
+        empty = OutputInvalid("there is no answer", agent="scripted", raw_output=raw)
+        agent = ScriptedAgent(once(empty, answer(claim("a.py"))))
+        outcome, _ = review(make_reviewer(agent), make_task(tmp_path, named(["a.py"])))
+        assert agent.requests[0] == agent.requests[1]
+        assert len(outcome.findings) == 1
+        assert outcome.units_failed == ()
+
+    each_row(["  \n", '{"type": "result", "is_error": true, "result": "no structured output"}'], check)
 
 
 def test_an_answer_that_is_quoted_from_the_change_is_not_the_models_own(tmp_path: Path) -> None:
@@ -160,18 +163,20 @@ def test_an_echo_of_the_question_is_no_answer(tmp_path: Path) -> None:
     assert outcome.unreviewed == {"a.py"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"verdict": "PASS", "findings": []}',
-        '```json\n{"verdict": "PASS", "findings": []}\n```',
-        'I found nothing: {"findings": []}',
-    ],
-)
-def test_an_answer_of_the_models_own_counts_even_if_the_change_has_one_too(tmp_path: Path, text: str) -> None:
-    task = make_task(tmp_path, {"a.json": '{"verdict": "PASS",\n "findings": []}\n'})
-    outcome, _ = review(make_reviewer(ScriptedAgent([Text(text)])), task)
-    assert reasons(outcome) == {}
+def test_an_answer_of_the_models_own_counts_even_if_the_change_has_one_too(tmp_path: Path) -> None:
+    def check(text: str) -> None:
+        task = make_task(tmp_path, {"a.json": '{"verdict": "PASS",\n "findings": []}\n'})
+        outcome, _ = review(make_reviewer(ScriptedAgent([Text(text)])), task)
+        assert reasons(outcome) == {}
+
+    each_row(
+        [
+            '{"verdict": "PASS", "findings": []}',
+            '```json\n{"verdict": "PASS", "findings": []}\n```',
+            'I found nothing: {"findings": []}',
+        ],
+        check,
+    )
 
 
 def test_a_truncated_answer_keeps_its_whole_findings_and_is_incomplete(tmp_path: Path) -> None:
@@ -243,18 +248,20 @@ def test_a_unit_all_of_whose_findings_were_lost_is_not_clean(tmp_path: Path) -> 
     assert outcome.unreviewed == {"a.py"}
 
 
-@pytest.mark.parametrize(
-    ("first", "reason"),
-    [
-        (Json({"verdict": "FAIL", "findings": []}), "verdict FAIL without findings"),
-        (Json({"findings": [claim("a.py", severity="terrible")]}), "invalid severity: terrible"),
-    ],
-)
-def test_a_model_that_claims_defects_and_then_names_none_is_not_clean(tmp_path: Path, first: Json, reason: str) -> None:
-    agent = ScriptedAgent(once(first, Json({"readable": True, "findings": []})))
-    outcome, _ = review(make_reviewer(agent), make_task(tmp_path, named(["a.py"])))
-    assert reasons(outcome)["a.py"] == f"{reason}; asked again, it named none"
-    assert outcome.unreviewed == {"a.py"}
+def test_a_model_that_claims_defects_and_then_names_none_is_not_clean(tmp_path: Path) -> None:
+    def check(first: Json, reason: str) -> None:
+        agent = ScriptedAgent(once(first, Json({"readable": True, "findings": []})))
+        outcome, _ = review(make_reviewer(agent), make_task(tmp_path, named(["a.py"])))
+        assert reasons(outcome)["a.py"] == f"{reason}; asked again, it named none"
+        assert outcome.unreviewed == {"a.py"}
+
+    each_row(
+        [
+            (Json({"verdict": "FAIL", "findings": []}), "verdict FAIL without findings"),
+            (Json({"findings": [claim("a.py", severity="terrible")]}), "invalid severity: terrible"),
+        ],
+        check,
+    )
 
 
 def test_an_end_of_a_line_that_was_not_sent_is_not_reviewed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from codeloupe.model.change import FileStatus
 from codeloupe.model.severity import Severity
 from codeloupe.system.redaction import redact
 from tests.unit.engine.anchor_material import ORIGIN, anchorer_of, changed_file, claim, place, where
+from tests.unit.engine.samples import crossed, each_row
 
 EMPTY = anchorer_of({})
 CODE = """\
@@ -41,86 +42,92 @@ def lines_of(quote: str, code: str | bytes = CODE, *, line: int | None = None) -
 
 
 class TestTheQuoteIsFound:
-    @pytest.mark.parametrize(
-        ("quote", "lines"),
-        [
-            ("    handle = open(path)", (4, 4)),
-            ("handle = open(path)", (4, 4)),
-            ("handle=open( path )", (4, 4)),
-            ("\thandle = open(path)  \n", (4, 4)),
-            ("handle = open(path)\ndata = handle.read()", (4, 5)),
-            ("    data = handle.read()\n    if not data:", (5, 7)),
-            ("data = handle.read()\n\n\n\nif not data:\n", (5, 7)),
-            ("handle = open(path)\r\ndata = handle.read()\r\n", (4, 5)),
-            ("handle\u00a0=\u00a0open(path)", (4, 4)),
-            ("\ufeffhandle = open(path)\u200b", (4, 4)),
-            ("with open(path, \u201cw\u201d) as handle:", (15, 15)),
-            ("open(path, retries", None),
-            ("with open(path,", (15, 15)),
-            ("(path, retries=3):\n    handle = open", (3, 4)),
-            ("handle = open(path) data = handle.read()", (4, 5)),
-            ("with open(\n    path,\n    'w'\n)", None),
-            ('with open(\n    path,\n    "w"\n) as handle:', (15, 15)),
-        ],
-    )
-    def test_in_spite_of_white_space_and_broken_lines(self, quote: str, lines: tuple[int, int] | None) -> None:
-        assert lines_of(quote) == lines
+    def test_in_spite_of_white_space_and_broken_lines(self) -> None:
+        def check(quote: str, lines: tuple[int, int] | None) -> None:
+            assert lines_of(quote) == lines
 
-    @pytest.mark.parametrize(
-        "quote",
-        [
-            "```python\nhandle = open(path)\ndata = handle.read()\n```",
-            "~~~\nhandle = open(path)\ndata = handle.read()\n~~~",
-            "`handle = open(path)\ndata = handle.read()`",
-            "+    handle = open(path)\n+    data = handle.read()",
-            "     handle = open(path)\n+    data = handle.read()",
-            "@@ -1,3 +1,4 @@ x\n handle = open(path)\n+data = handle.read()",
-            "=== a.py\n+    handle = open(path)\n+    data = handle.read()",
-            "4: handle = open(path)\n5: data = handle.read()",
-            "4 |     handle = open(path)\n5 |     data = handle.read()",
-            "  4\thandle = open(path)\n  5\tdata = handle.read()",
-            "4→    handle = open(path)\n5→    data = handle.read()",
-            "L4: handle = open(path)\nL5: data = handle.read()",
-            "4 handle = open(path)\n5 data = handle.read()",
-            "4 | +    handle = open(path)\n5 | +    data = handle.read()",
-            "+4: handle = open(path)\n+5: data = handle.read()",
-            ":4\n+    handle = open(path)\n+    data = handle.read()",
-            "    handle = open(path)\n:5\n    data = handle.read()",
-            "handle = open(path)\\ndata = handle.read()",
-            '"handle = open(path)\\n\\tdata = handle.read()"',
-            "a.py:4 - handle = open(path)\ndata = handle.read()",
-            "a.py:4: handle = open(path)\ndata = handle.read()",
-            "-    handle = open(other)\n+    handle = open(path)\n+    data = handle.read()",
-            "```python title=a.py\nhandle = open(path)\ndata = handle.read()\n```",
-            "> handle = open(path)\n> data = handle.read()",
-            "* handle = open(path)\n* data = handle.read()",
-            "- handle = open(path)\n- data = handle.read()",
-            "4:5: handle = open(path)\n5:5: data = handle.read()",
-            "4. handle = open(path)\n5. data = handle.read()",
-            "handle = open(path)  # <-- never closed\ndata = handle.read()",
-            "handle = open(path)\ndata = handle.read() // ← leaks",
-        ],
-    )
-    def test_without_fences_escapes_and_margins(self, quote: str) -> None:
-        assert lines_of(quote) == (4, 5)
+        each_row(
+            [
+                ("    handle = open(path)", (4, 4)),
+                ("handle = open(path)", (4, 4)),
+                ("handle=open( path )", (4, 4)),
+                ("\thandle = open(path)  \n", (4, 4)),
+                ("handle = open(path)\ndata = handle.read()", (4, 5)),
+                ("    data = handle.read()\n    if not data:", (5, 7)),
+                ("data = handle.read()\n\n\n\nif not data:\n", (5, 7)),
+                ("handle = open(path)\r\ndata = handle.read()\r\n", (4, 5)),
+                ("handle\u00a0=\u00a0open(path)", (4, 4)),
+                ("\ufeffhandle = open(path)\u200b", (4, 4)),
+                ("with open(path, \u201cw\u201d) as handle:", (15, 15)),
+                ("open(path, retries", None),
+                ("with open(path,", (15, 15)),
+                ("(path, retries=3):\n    handle = open", (3, 4)),
+                ("handle = open(path) data = handle.read()", (4, 5)),
+                ("with open(\n    path,\n    'w'\n)", None),
+                ('with open(\n    path,\n    "w"\n) as handle:', (15, 15)),
+            ],
+            check,
+        )
 
-    @pytest.mark.parametrize(
-        ("quote", "lines"),
-        [
-            ("def load(path, retries=3):\n    ...\n    return parse(data)", (3, 9)),
-            ("def load(path, retries=3):\n    # ...\n    return parse(data)", (3, 9)),
-            ("def load(path, retries=3):\n    // …\n    return parse(data)", (3, 9)),
-            ("def load(path, ...):\n    handle = open(path)", (3, 4)),
-            ("def load(...", (3, 3)),
-            ("...\n    data = handle.read()\n...", (5, 5)),
-            ("def load(path...\n    data = handle.read()", (3, 5)),
-            ("def save(path, data):\n...\ndata = handle.read()", None),
-            ("with open(... as other:", None),
-            ("...", None),
-        ],
-    )
-    def test_with_an_ellipsis_for_what_was_left_out(self, quote: str, lines: tuple[int, int] | None) -> None:
-        assert lines_of(quote) == lines
+    def test_without_fences_escapes_and_margins(self) -> None:
+        def check(quote: str) -> None:
+            assert lines_of(quote) == (4, 5)
+
+        each_row(
+            [
+                "```python\nhandle = open(path)\ndata = handle.read()\n```",
+                "~~~\nhandle = open(path)\ndata = handle.read()\n~~~",
+                "`handle = open(path)\ndata = handle.read()`",
+                "+    handle = open(path)\n+    data = handle.read()",
+                "     handle = open(path)\n+    data = handle.read()",
+                "@@ -1,3 +1,4 @@ x\n handle = open(path)\n+data = handle.read()",
+                "=== a.py\n+    handle = open(path)\n+    data = handle.read()",
+                "4: handle = open(path)\n5: data = handle.read()",
+                "4 |     handle = open(path)\n5 |     data = handle.read()",
+                "  4\thandle = open(path)\n  5\tdata = handle.read()",
+                "4→    handle = open(path)\n5→    data = handle.read()",
+                "L4: handle = open(path)\nL5: data = handle.read()",
+                "4 handle = open(path)\n5 data = handle.read()",
+                "4 | +    handle = open(path)\n5 | +    data = handle.read()",
+                "+4: handle = open(path)\n+5: data = handle.read()",
+                ":4\n+    handle = open(path)\n+    data = handle.read()",
+                "    handle = open(path)\n:5\n    data = handle.read()",
+                "handle = open(path)\\ndata = handle.read()",
+                '"handle = open(path)\\n\\tdata = handle.read()"',
+                "a.py:4 - handle = open(path)\ndata = handle.read()",
+                "a.py:4: handle = open(path)\ndata = handle.read()",
+                "-    handle = open(other)\n+    handle = open(path)\n+    data = handle.read()",
+                "```python title=a.py\nhandle = open(path)\ndata = handle.read()\n```",
+                "> handle = open(path)\n> data = handle.read()",
+                "* handle = open(path)\n* data = handle.read()",
+                "- handle = open(path)\n- data = handle.read()",
+                "4:5: handle = open(path)\n5:5: data = handle.read()",
+                "4. handle = open(path)\n5. data = handle.read()",
+                "handle = open(path)  # <-- never closed\ndata = handle.read()",
+                "handle = open(path)\ndata = handle.read() // ← leaks",
+            ],
+            check,
+        )
+
+    def test_with_an_ellipsis_for_what_was_left_out(self) -> None:
+        def check(quote: str, lines: tuple[int, int] | None) -> None:
+            assert lines_of(quote) == lines
+
+        each_row(
+            [
+                ("def load(path, retries=3):\n    ...\n    return parse(data)", (3, 9)),
+                ("def load(path, retries=3):\n    # ...\n    return parse(data)", (3, 9)),
+                ("def load(path, retries=3):\n    // …\n    return parse(data)", (3, 9)),
+                ("def load(path, ...):\n    handle = open(path)", (3, 4)),
+                ("def load(...", (3, 3)),
+                ("...\n    data = handle.read()\n...", (5, 5)),
+                ("def load(path...\n    data = handle.read()", (3, 5)),
+                ("def save(path, data):\n...\ndata = handle.read()", None),
+                ("with open(... as other:", None),
+                ("...", None),
+            ],
+            check,
+        )
 
     def test_among_words_when_it_is_marked_as_code(self) -> None:
         assert lines_of("In `load` the call `handle = open(path)` is never closed") == (4, 4)
@@ -157,28 +164,30 @@ class TestTheQuoteIsFound:
 
 
 class TestAQuoteThatIsNotThere:
-    @pytest.mark.parametrize(
-        "quote",
-        [
-            "",
-            " \n\t",
-            "}",
-            "x",
-            "handle = open(other_path)",
-            "handle = open(path)\nother = handle.read()",
-            "-",
-            "```\n```",
-            "a.py:4",
-            "a.py:4 - ",
-            "\0",
-            "\ud800",
-        ],
-    )
-    def test_has_no_anchor_and_keeps_its_words(self, quote: str) -> None:
-        finding = place(quote, CODE, line=4)
-        assert not finding.anchored
-        assert (finding.file, finding.line_start, finding.line_end) == ("a.py", None, None)
-        assert finding.evidence == quote
+    def test_has_no_anchor_and_keeps_its_words(self) -> None:
+        def check(quote: str) -> None:
+            finding = place(quote, CODE, line=4)
+            assert not finding.anchored
+            assert (finding.file, finding.line_start, finding.line_end) == ("a.py", None, None)
+            assert finding.evidence == quote
+
+        each_row(
+            [
+                "",
+                " \n\t",
+                "}",
+                "x",
+                "handle = open(other_path)",
+                "handle = open(path)\nother = handle.read()",
+                "-",
+                "```\n```",
+                "a.py:4",
+                "a.py:4 - ",
+                "\0",
+                "\ud800",
+            ],
+            check,
+        )
 
     def test_has_no_line_whatever_was_stated(self) -> None:
         for line in (None, -1, 0, 6, 99999, 10**30):
@@ -308,15 +317,20 @@ class TestDeletedLines:
     OLD = "def f(x):\n    check(x)\n    lock.release()\n    return x\n\n\ndef g():\n    pass\n"
     NEW = "def f(x):\n    return x\n\n\ndef g():\n    pass\n"
 
-    @pytest.mark.parametrize("known", [True, False])
-    @pytest.mark.parametrize(
-        "quote", ["    lock.release()", "-    lock.release()", "- lock.release()", "3 | -    lock.release()"]
-    )
-    def test_are_anchored_where_they_were(self, quote: str, known: bool) -> None:
-        finding = place(quote, self.NEW, old=self.OLD, known=known)
-        assert where(finding) == ("a.py", 2, 2)
-        assert finding.evidence == "    lock.release()"
-        assert not finding.outside_change
+    def test_are_anchored_where_they_were(self) -> None:
+        def check(known: bool, quote: str) -> None:
+            finding = place(quote, self.NEW, old=self.OLD, known=known)
+            assert where(finding) == ("a.py", 2, 2)
+            assert finding.evidence == "    lock.release()"
+            assert not finding.outside_change
+
+        each_row(
+            crossed(
+                [True, False],
+                ["    lock.release()", "-    lock.release()", "- lock.release()", "3 | -    lock.release()"],
+            ),
+            check,
+        )
 
     def test_are_found_with_the_lines_around_them(self) -> None:
         assert where(place("check(x)\nlock.release()\nreturn x", self.NEW, old=self.OLD)) == ("a.py", 2, 2)
@@ -354,39 +368,43 @@ class TestTheFile:
         "tests/util.py": (b"old()\n", b"helper(port, test)\n"),
     }
 
-    @pytest.mark.parametrize(
-        "claimed",
-        [
-            "src/app/main.py",
-            " src/app/main.py ",
-            "`src/app/main.py`",
-            "./src/app/main.py",
-            "a/src/app/main.py",
-            "b/src/app/main.py",
-            "src\\app\\main.py",
-            "src//app/./main.py",
-            "src/app/main.py:2",
-            "src/app/main.py:2-3",
-            "src/app/main.py:2:7",
-            "src/app/main.py#L2-L3",
-            "src/app/main.py (line 2)",
-            "app/main.py",
-            "main.py",
-            "/tmp/review-1/tree/src/app/main.py",
-            "C:\\build\\src\\app\\main.py",
-            "file:///builds/x/src/app/main.py",
-            "project/src/app/main.py",
-        ],
-    )
-    def test_is_known_by_what_the_reviewer_calls_it(self, claimed: str) -> None:
-        finding = anchorer_of(self.CHANGE).place(claim("serve(port)", file=claimed), ORIGIN)
-        assert where(finding) == ("src/app/main.py", 2, 2)
+    def test_is_known_by_what_the_reviewer_calls_it(self) -> None:
+        def check(claimed: str) -> None:
+            finding = anchorer_of(self.CHANGE).place(claim("serve(port)", file=claimed), ORIGIN)
+            assert where(finding) == ("src/app/main.py", 2, 2)
 
-    @pytest.mark.parametrize("claimed", ["util.py", "nothing.py", "ain.py", "app/util.py", "/", ".", "a/", "src/app"])
-    def test_that_is_not_clear_gives_no_anchor_and_keeps_its_name(self, claimed: str) -> None:
-        finding = anchorer_of(self.CHANGE).place(claim("helper(port)", file=claimed), ORIGIN)
-        assert not finding.anchored
-        assert finding.file in {claimed, ""} or claimed == "a/"
+        each_row(
+            [
+                "src/app/main.py",
+                " src/app/main.py ",
+                "`src/app/main.py`",
+                "./src/app/main.py",
+                "a/src/app/main.py",
+                "b/src/app/main.py",
+                "src\\app\\main.py",
+                "src//app/./main.py",
+                "src/app/main.py:2",
+                "src/app/main.py:2-3",
+                "src/app/main.py:2:7",
+                "src/app/main.py#L2-L3",
+                "src/app/main.py (line 2)",
+                "app/main.py",
+                "main.py",
+                "/tmp/review-1/tree/src/app/main.py",
+                "C:\\build\\src\\app\\main.py",
+                "file:///builds/x/src/app/main.py",
+                "project/src/app/main.py",
+            ],
+            check,
+        )
+
+    def test_that_is_not_clear_gives_no_anchor_and_keeps_its_name(self) -> None:
+        def check(claimed: str) -> None:
+            finding = anchorer_of(self.CHANGE).place(claim("helper(port)", file=claimed), ORIGIN)
+            assert not finding.anchored
+            assert finding.file in {claimed, ""} or claimed == "a/"
+
+        each_row(["util.py", "nothing.py", "ain.py", "app/util.py", "/", ".", "a/", "src/app"], check)
 
     def test_that_is_clear_within_the_unit_is_that_one(self) -> None:
         finding = anchorer_of(self.CHANGE).place(
@@ -394,30 +412,32 @@ class TestTheFile:
         )
         assert where(finding) == ("tests/util.py", 1, 1)
 
-    @pytest.mark.parametrize(
-        "claimed",
-        [
-            "../secret.py",
-            "/../secret.py",
-            "src/../../secret.py",
-            ".git/config",
-            "a\0b",
-            "x" * 100_000,
-            "/" * 5000,
-            "../" * 500,
-        ],
-    )
-    def test_outside_of_the_tree_is_never_read(self, claimed: str) -> None:
-        asked: list[str] = []
+    def test_outside_of_the_tree_is_never_read(self) -> None:
+        def check(claimed: str) -> None:
+            asked: list[str] = []
 
-        def read(path: str) -> bytes | None:
-            asked.append(path)
-            return b"stolen = 1\n"
+            def read(path: str) -> bytes | None:
+                asked.append(path)
+                return b"stolen = 1\n"
 
-        finding = Anchorer([], read).place(claim("stolen = 1", file=claimed), ORIGIN)
-        assert not finding.anchored
-        assert len(finding.file) <= 4096
-        assert asked == []
+            finding = Anchorer([], read).place(claim("stolen = 1", file=claimed), ORIGIN)
+            assert not finding.anchored
+            assert len(finding.file) <= 4096
+            assert asked == []
+
+        each_row(
+            [
+                "../secret.py",
+                "/../secret.py",
+                "src/../../secret.py",
+                ".git/config",
+                "a\0b",
+                "x" * 100_000,
+                "/" * 5000,
+                "../" * 500,
+            ],
+            check,
+        )
 
     def test_outside_of_the_change_is_read_and_marked(self) -> None:
         anchorer = anchorer_of(self.CHANGE, src__other_py=b"one()\ncalled(port)\n", main_py=b"root_main()\n")
@@ -519,12 +539,11 @@ class TestTheFinding:
         finding = EMPTY.place(replace(claim("x"), reviewer="ruff"), Origin(reviewer="codex"))
         assert (finding.reviewer, finding.seen_by) == ("codex", ("codex",))
 
-    @pytest.mark.parametrize(
-        ("stated", "kept"),
-        [(None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)],
-    )
-    def test_has_a_confidence_between_none_and_one(self, stated: float | None, kept: float | None) -> None:
-        assert EMPTY.place(replace(claim("x"), confidence=stated), ORIGIN).confidence == kept
+    def test_has_a_confidence_between_none_and_one(self) -> None:
+        def check(stated: float | None, kept: float | None) -> None:
+            assert EMPTY.place(replace(claim("x"), confidence=stated), ORIGIN).confidence == kept
+
+        each_row([(None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)], check)
 
     def test_without_a_category_has_its_experts(self) -> None:
         place_it = EMPTY.place

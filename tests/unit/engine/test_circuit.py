@@ -7,6 +7,7 @@ import pytest
 from codeloupe.engine.ask import Circuit, CircuitOpen
 from codeloupe.errors import BudgetExhausted, CodeloupeError, InvalidRequest, NotLoggedIn, Overloaded, StoreError
 from codeloupe.model.agent_events import AgentEvent, AgentStarted, AttemptFailed, AttemptStarted
+from tests.unit.engine.samples import each_row
 
 STARTED = AgentStarted("scripted", None)
 ATTEMPT = AttemptStarted("scripted", 1, 3)
@@ -22,17 +23,15 @@ def is_open(circuit: Circuit) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    "error",
-    [LOGGED_OUT, StoreError("no database"), BudgetExhausted("spent", agent="scripted")],
-    ids=["login", "ledger", "budget"],
-)
-def test_a_failure_that_lasts_opens_it_at_once(error: CodeloupeError) -> None:
-    circuit = Circuit()
-    circuit.note_answer()
-    circuit.note_failure(error)
-    with pytest.raises(CircuitOpen, match=str(error)):
-        circuit.check()
+def test_a_failure_that_lasts_opens_it_at_once() -> None:
+    def check(error: CodeloupeError) -> None:
+        circuit = Circuit()
+        circuit.note_answer()
+        circuit.note_failure(error)
+        with pytest.raises(CircuitOpen, match=str(error)):
+            circuit.check()
+
+    each_row([LOGGED_OUT, StoreError("no database"), BudgetExhausted("spent", agent="scripted")], check)
 
 
 def test_an_invalid_request_may_be_the_fault_of_its_unit_but_two_before_any_answer_are_not() -> None:
@@ -62,37 +61,39 @@ def test_three_failures_in_a_row_open_it_and_an_answer_between_does_not_let_it()
     assert not is_open(lucky)
 
 
-@pytest.mark.parametrize(
-    ("events", "ended"),
-    [
-        ((), "answered"),
-        ((STARTED,), "let go"),
-        ((STARTED, ATTEMPT), "answered"),
-        ((STARTED, ATTEMPT, WAITING), "let go"),
-    ],
-)
-def test_what_waits_is_let_go_and_what_is_being_bought_goes_on(events: tuple[AgentEvent, ...], ended: str) -> None:
-    async def call(circuit: Circuit, *, begun: asyncio.Event, end: asyncio.Event) -> str:
-        try:
-            async with circuit.call() as one:
-                for event in events:
-                    one.note(event)
-                begun.set()
-                await end.wait()
-        except CircuitOpen:
-            return "let go"
-        return "answered"
+def test_what_waits_is_let_go_and_what_is_being_bought_goes_on() -> None:
+    def check(events: tuple[AgentEvent, ...], ended: str) -> None:
+        async def call(circuit: Circuit, *, begun: asyncio.Event, end: asyncio.Event) -> str:
+            try:
+                async with circuit.call() as one:
+                    for event in events:
+                        one.note(event)
+                    begun.set()
+                    await end.wait()
+            except CircuitOpen:
+                return "let go"
+            return "answered"
 
-    async def scene() -> str:
-        circuit = Circuit()
-        begun, end = asyncio.Event(), asyncio.Event()
-        running = asyncio.create_task(call(circuit, begun=begun, end=end))
-        await begun.wait()
-        circuit.note_failure(LOGGED_OUT)
-        end.set()
-        return await running
+        async def scene() -> str:
+            circuit = Circuit()
+            begun, end = asyncio.Event(), asyncio.Event()
+            running = asyncio.create_task(call(circuit, begun=begun, end=end))
+            await begun.wait()
+            circuit.note_failure(LOGGED_OUT)
+            end.set()
+            return await running
 
-    assert asyncio.run(scene()) == ended
+        assert asyncio.run(scene()) == ended
+
+    each_row(
+        [
+            ((), "answered"),
+            ((STARTED,), "let go"),
+            ((STARTED, ATTEMPT), "answered"),
+            ((STARTED, ATTEMPT, WAITING), "let go"),
+        ],
+        check,
+    )
 
 
 def test_what_waits_when_the_budget_ends_is_left_to_the_budget() -> None:

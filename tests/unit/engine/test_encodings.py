@@ -7,7 +7,7 @@ import pytest
 from codeloupe.engine.contents import Encoding, encoding_of, hides_text, in_utf8, with_compared_texts
 from codeloupe.engine.select import decoded_file
 from codeloupe.git.patched import apply_hunks
-from tests.unit.engine.samples import changed
+from tests.unit.engine.samples import changed, each_row
 
 CODE = "def run(x):\n    return x\n" * 3
 
@@ -69,23 +69,25 @@ def test_a_text_that_reads_differently_byte_by_byte_is_noticed() -> None:
     assert not hides_text("\u043f\u0440\u0438\u0432\u0435\u0442 x = 1\n".encode("utf-16"), utf16)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b"", b"a\nb\n"),
-        (b"a\nb\n", b""),
-        (b"a\nb\nc\nd\ne\nf\ng\n", b"a\nb\nc\nX\ne\nf\ng\n"),
-        (b"a\n", b"a\na\n"),
-        (b"a\na\n", b"a\n"),
-        (b"a", b"a\n"),
-        (b"a\nb", b"a\nc"),
-        (b"same\n", b"same\n"),
-    ],
-)
-def test_the_hunk_between_two_texts_leads_from_the_one_to_the_other(old: bytes, new: bytes) -> None:
-    file = with_compared_texts(changed("a.txt"), old, new)
-    assert apply_hunks(old, file) == new
-    assert sum(hunk.added + hunk.deleted for hunk in file.hunks) == file.added + file.deleted
+def test_the_hunk_between_two_texts_leads_from_the_one_to_the_other() -> None:
+    def check(old: bytes, new: bytes) -> None:
+        file = with_compared_texts(changed("a.txt"), old, new)
+        assert apply_hunks(old, file) == new
+        assert sum(hunk.added + hunk.deleted for hunk in file.hunks) == file.added + file.deleted
+
+    each_row(
+        [
+            (b"", b"a\nb\n"),
+            (b"a\nb\n", b""),
+            (b"a\nb\nc\nd\ne\nf\ng\n", b"a\nb\nc\nX\ne\nf\ng\n"),
+            (b"a\n", b"a\na\n"),
+            (b"a\na\n", b"a\n"),
+            (b"a", b"a\n"),
+            (b"a\nb", b"a\nc"),
+            (b"same\n", b"same\n"),
+        ],
+        check,
+    )
 
 
 @pytest.mark.defect("T15")

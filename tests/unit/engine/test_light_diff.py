@@ -6,6 +6,7 @@ from codeloupe.engine.prompt import MAX_LINE_BYTES, LightDiff, light_diff, shown
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.unit import UnitPart
 from tests.unit.engine.prompt_samples import file_from, modified
+from tests.unit.engine.samples import each_row
 
 
 def _light(*files: FileChange) -> LightDiff:
@@ -39,25 +40,27 @@ def test_a_number_is_not_repeated_right_behind_the_head_of_a_hunk() -> None:
     assert [row for row in rows if row.startswith(":")] == [":20"]
 
 
-@pytest.mark.parametrize(
-    ("file", "header"),
-    [
-        (FileChange(None, "a", FileStatus.ADDED, None, "100644", hunks=(Hunk(0, 0, 1, 1, b"+x\n"),)), "a (added)"),
-        (FileChange("a", None, FileStatus.DELETED, "100644", hunks=(Hunk(1, 1, 0, 0, b"-x\n"),)), "a (deleted)"),
-        (FileChange("a", "b", FileStatus.RENAMED), "b (renamed from a; content not changed)"),
-        (
-            FileChange("a", "a", FileStatus.MODIFIED, "100644", "100755"),
-            "a (mode 100644 to 100755; content not changed)",
-        ),
-        (
-            FileChange("a", "a", FileStatus.TYPE_CHANGED, "100644", "120000", hunks=(Hunk(0, 0, 1, 1, b"+x\n"),)),
-            "a (type changed; mode 100644 to 120000; symbolic link)",
-        ),
-        (FileChange("a", "a", FileStatus.MODIFIED, binary=True), "a (content not shown)"),
-    ],
-)
-def test_the_head_of_a_file_says_what_happened_to_it(file: FileChange, header: str) -> None:
-    assert _light(file).text.split("\n")[0] == f"=== {header}"
+def test_the_head_of_a_file_says_what_happened_to_it() -> None:
+    def check(file: FileChange, header: str) -> None:
+        assert _light(file).text.split("\n")[0] == f"=== {header}"
+
+    each_row(
+        [
+            (FileChange(None, "a", FileStatus.ADDED, None, "100644", hunks=(Hunk(0, 0, 1, 1, b"+x\n"),)), "a (added)"),
+            (FileChange("a", None, FileStatus.DELETED, "100644", hunks=(Hunk(1, 1, 0, 0, b"-x\n"),)), "a (deleted)"),
+            (FileChange("a", "b", FileStatus.RENAMED), "b (renamed from a; content not changed)"),
+            (
+                FileChange("a", "a", FileStatus.MODIFIED, "100644", "100755"),
+                "a (mode 100644 to 100755; content not changed)",
+            ),
+            (
+                FileChange("a", "a", FileStatus.TYPE_CHANGED, "100644", "120000", hunks=(Hunk(0, 0, 1, 1, b"+x\n"),)),
+                "a (type changed; mode 100644 to 120000; symbolic link)",
+            ),
+            (FileChange("a", "a", FileStatus.MODIFIED, binary=True), "a (content not shown)"),
+        ],
+        check,
+    )
 
 
 def test_rows_that_are_there_for_context_are_named() -> None:

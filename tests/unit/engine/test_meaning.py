@@ -18,7 +18,7 @@ from codeloupe.engine.similarity import Profile, likeness_of_meaning
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from tests.unit.engine.merge_material import labelled_pairs
-from tests.unit.engine.samples import finding
+from tests.unit.engine.samples import each_row, finding
 
 _TABLE = Path(__file__).with_name("meaning_table.yaml")
 _UNCHANGED = Ground(still_there=lambda _: True, is_fixed=lambda _: False, is_placed=lambda _: True)
@@ -104,24 +104,26 @@ def _name(one: Finding) -> str:
 
 
 @pytest.mark.defect("T7")
-@pytest.mark.parametrize("status", [FindingStatus.DISMISSED, FindingStatus.REFUTED])
-def test_what_sets_a_finding_aside_covers_no_other_and_no_graver_one(status: FindingStatus) -> None:
-    _, different = pairs()
-    covered = []
-    for one, other in different[:800]:
-        # Under one name, as version 0.1.0 had it for all of a line and a category.
-        aside = replace(one, status=status, fingerprint="f", verification="refuted: x")
-        [now] = compare([aside], [replace(other, fingerprint="f")], _UNCHANGED).seen
-        if now.status is not FindingStatus.NEW or now.fingerprint == "f":
-            covered.append((one.title, other.title))
-    assert covered == []
-    low = replace(finding(Severity.LOW), status=status, fingerprint="f")
-    for severity, expected in ((Severity.LOW, status), (Severity.MEDIUM, FindingStatus.NEW)):
-        [now] = compare([low], [replace(finding(severity), fingerprint="f")], _UNCHANGED).seen
-        assert now.status is expected
-    unproven = replace(low, severity=Severity.LOW, verification="unproven: nobody knows")
-    [now] = compare([unproven], [replace(finding(Severity.MEDIUM), fingerprint="f")], _UNCHANGED).seen
-    assert now.status is status
+def test_what_sets_a_finding_aside_covers_no_other_and_no_graver_one() -> None:
+    def check(status: FindingStatus) -> None:
+        _, different = pairs()
+        covered = []
+        for one, other in different[:800]:
+            # Under one name, as version 0.1.0 had it for all of a line and a category.
+            aside = replace(one, status=status, fingerprint="f", verification="refuted: x")
+            [now] = compare([aside], [replace(other, fingerprint="f")], _UNCHANGED).seen
+            if now.status is not FindingStatus.NEW or now.fingerprint == "f":
+                covered.append((one.title, other.title))
+        assert covered == []
+        low = replace(finding(Severity.LOW), status=status, fingerprint="f")
+        for severity, expected in ((Severity.LOW, status), (Severity.MEDIUM, FindingStatus.NEW)):
+            [now] = compare([low], [replace(finding(severity), fingerprint="f")], _UNCHANGED).seen
+            assert now.status is expected
+        unproven = replace(low, severity=Severity.LOW, verification="unproven: nobody knows")
+        [now] = compare([unproven], [replace(finding(Severity.MEDIUM), fingerprint="f")], _UNCHANGED).seen
+        assert now.status is status
+
+    each_row([FindingStatus.DISMISSED, FindingStatus.REFUTED], check)
 
 
 _ORDERS = b"""import db
@@ -203,9 +205,9 @@ def test_a_statement_is_its_lines_and_no_more() -> None:
     assert code.places("b()\nc()") == []
 
 
-@pytest.mark.no_cover  # counting lines would take several times as long as running them
-@pytest.mark.parametrize(
-    "text", ["'\\" * 50_000, "(" * 50_000 + ")" * 50_000, '"' * 50_001, "/*" * 50_000, "x\n'" * 30_000]
-)
-def test_no_text_takes_long_to_cut_into_tokens(text: str) -> None:
-    assert CodeText(text.encode(), "a.js").places("never_there(1)") == []
+@pytest.mark.no_cover
+def test_no_text_takes_long_to_cut_into_tokens() -> None:
+    def check(text: str) -> None:
+        assert CodeText(text.encode(), "a.js").places("never_there(1)") == []
+
+    each_row(["'\\" * 50_000, "(" * 50_000 + ")" * 50_000, '"' * 50_001, "/*" * 50_000, "x\n'" * 30_000], check)

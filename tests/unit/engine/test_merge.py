@@ -13,7 +13,7 @@ from codeloupe.engine.similarity import Profile, likeness
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from tests.unit.engine.merge_material import Pair, labelled_pairs
-from tests.unit.engine.samples import finding
+from tests.unit.engine.samples import each_row, finding
 
 SQL = 'query = f"SELECT * FROM users WHERE id = {user_id}"'
 
@@ -31,9 +31,11 @@ class TestTheLabelledPairs:
         assert sum(pair.same for pair in pairs) >= 110
         assert sum(not pair.same for pair in pairs) >= 130
 
-    @pytest.mark.parametrize("pair", [pair for pair in labelled_pairs() if not pair.same], ids=str)
-    def test_different_defects_stay_apart(self, pair: Pair) -> None:
-        assert len(merge_findings([pair.one, pair.other])) == 2
+    def test_different_defects_stay_apart(self) -> None:
+        def check(pair: Pair) -> None:
+            assert len(merge_findings([pair.one, pair.other])) == 2
+
+        each_row([pair for pair in labelled_pairs() if not pair.same], check)
 
     def test_most_duplicates_become_one(self) -> None:
         same = [pair for pair in labelled_pairs() if pair.same]
@@ -194,30 +196,32 @@ def test_the_order_is_by_file_line_and_severity() -> None:
     ]
 
 
-@pytest.mark.no_cover  # counting lines would take several times as long as running them
-@pytest.mark.parametrize("lines", [1, 300, 100_000], ids=["on one line", "crowded", "spread"])
-def test_a_finding_is_compared_with_few_others(monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
-    compared = 0
+@pytest.mark.no_cover
+def test_a_finding_is_compared_with_few_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(lines: int) -> None:
+        compared = 0
 
-    def counted(one: Profile, other: Profile) -> float:
-        nonlocal compared
-        compared += 1
-        return likeness(one, other)
+        def counted(one: Profile, other: Profile) -> float:
+            nonlocal compared
+            compared += 1
+            return likeness(one, other)
 
-    monkeypatch.setattr(merge, "likeness", counted)
-    pairs = labelled_pairs()
-    findings = [
-        replace(
-            pairs[number % len(pairs)].one,
-            line_start=number * 37 % lines + 1,
-            line_end=number * 37 % lines + 1,
-            title=f"{pairs[number % len(pairs)].one.title} {number}",
-            seen_by=(f"look {number % 5}",),
-        )
-        for number in range(600)
-    ]
-    merged = merge_findings(findings)
-    # Each with each would be 179,700.
-    assert compared <= 60 * len(findings)
-    assert len(merged) <= len(findings)
-    assert {look for item in merged for look in item.seen_by} == {f"look {number}" for number in range(5)}
+        monkeypatch.setattr(merge, "likeness", counted)
+        pairs = labelled_pairs()
+        findings = [
+            replace(
+                pairs[number % len(pairs)].one,
+                line_start=number * 37 % lines + 1,
+                line_end=number * 37 % lines + 1,
+                title=f"{pairs[number % len(pairs)].one.title} {number}",
+                seen_by=(f"look {number % 5}",),
+            )
+            for number in range(600)
+        ]
+        merged = merge_findings(findings)
+        # Each with each would be 179,700.
+        assert compared <= 60 * len(findings)
+        assert len(merged) <= len(findings)
+        assert {look for item in merged for look in item.seen_by} == {f"look {number}" for number in range(5)}
+
+    each_row([1, 300, 100_000], check)

@@ -19,6 +19,7 @@ from tests.unit.engine.plan_samples import (
     hunk_of,
     modified_file,
 )
+from tests.unit.engine.samples import each_row
 
 EVERY = expert("every")
 PYTHON = expert("python", "*.py")
@@ -69,10 +70,12 @@ class TestWhatIsCovered:
         assert names(plan(deleted)) == ["old.py"]
 
     @pytest.mark.requirement("C11")
-    @pytest.mark.parametrize("effort", Effort)
-    def test_a_large_change_is_cut_and_every_hunk_is_there(self, effort: Effort) -> None:
-        files = large_change(83_000, seed=1)
-        assert len(plan(*files, effort=effort)) > 3
+    def test_a_large_change_is_cut_and_every_hunk_is_there(self) -> None:
+        def check(effort: Effort) -> None:
+            files = large_change(83_000, seed=1)
+            assert len(plan(*files, effort=effort)) > 3
+
+        each_row(Effort, check)
 
     def test_a_path_that_stands_twice_in_a_diff_is_covered_twice(self) -> None:
         files = [added_file("a.py", 200), added_file("a.py", 210)]
@@ -84,21 +87,25 @@ class TestSizes:
         units = plan(*(modified_file(f"src/m{number}.py", 3, 2) for number in range(6)))
         assert names(units) == ["src/m0.py and 5 more files"]
 
-    @pytest.mark.no_cover  # counting lines would take several times as long as running them
-    @pytest.mark.parametrize("seed", range(5))
-    def test_a_large_change_at_medium_effort_takes_few_calls(self, seed: int) -> None:
-        files = large_change(83_000, seed=seed)
-        tokens = estimate_tokens(files)
-        units = plan(*files)
-        # Each call pays about 900 tokens of instructions again.
-        assert len(units) * 900 <= 0.33 * tokens
+    @pytest.mark.no_cover
+    def test_a_large_change_at_medium_effort_takes_few_calls(self) -> None:
+        def check(seed: int) -> None:
+            files = large_change(83_000, seed=seed)
+            tokens = estimate_tokens(files)
+            units = plan(*files)
+            # Each call pays about 900 tokens of instructions again.
+            assert len(units) * 900 <= 0.33 * tokens
 
-    @pytest.mark.no_cover  # as above
-    @pytest.mark.parametrize("effort", Effort)
-    def test_units_are_well_filled(self, effort: Effort) -> None:
-        units = plan(*large_change(200_000, seed=3), effort=effort)
-        fills = [unit.tokens / effort.unit_tokens for unit in units]
-        assert 0.85 < sum(fills) / len(fills) < 1.2
+        each_row(range(5), check)
+
+    @pytest.mark.no_cover
+    def test_units_are_well_filled(self) -> None:
+        def check(effort: Effort) -> None:
+            units = plan(*large_change(200_000, seed=3), effort=effort)
+            fills = [unit.tokens / effort.unit_tokens for unit in units]
+            assert 0.85 < sum(fills) / len(fills) < 1.2
+
+        each_row(Effort, check)
 
     @pytest.mark.defect("V9")
     def test_units_are_larger_where_an_agent_adds_much_of_its_own_to_each_call(self) -> None:
@@ -313,8 +320,10 @@ GREAT: dict[str, Callable[[], list[FileChange]]] = {
 }
 
 
-@pytest.mark.no_cover  # counting lines would take several times as long as running them
-@pytest.mark.parametrize("kind", GREAT)
-def test_a_great_change_is_planned_whole(kind: str) -> None:
-    files = GREAT[kind]()
-    assert len(plan(*files, effort=Effort.HIGH)) > 100
+@pytest.mark.no_cover
+def test_a_great_change_is_planned_whole() -> None:
+    def check(kind: str) -> None:
+        files = GREAT[kind]()
+        assert len(plan(*files, effort=Effort.HIGH)) > 100
+
+    each_row(GREAT, check)

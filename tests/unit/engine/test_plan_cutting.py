@@ -2,12 +2,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
-
 from codeloupe.engine.plan import Piece, cut_hunk, hunk_tokens
 from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.model.change import Hunk
 from tests.unit.engine.plan_samples import LINE, hunk_of, own_body
+from tests.unit.engine.samples import each_row
 
 FUNCTION = b"+def work():\n" + b"+    value = compute(value)\n" * 18 + b"+\n"
 
@@ -72,12 +71,14 @@ def test_a_cut_is_made_before_a_definition_when_one_is_near() -> None:
     assert all(body.startswith(b"+def work") for body in own)
 
 
-@pytest.mark.parametrize("context", [b"", b" same()\n" * 3])
-def test_a_cut_does_not_part_old_lines_from_those_that_replace_them(context: bytes) -> None:
-    change = context + (b"-" + LINE) * 3 + (b"+" + LINE) * 2
-    pieces = cut(hunk_of(change * 31), target=350)
-    assert len(pieces) > 3
-    assert all(own_body(piece.hunk, piece.repeated_rows).startswith(change) for piece in pieces)
+def test_a_cut_does_not_part_old_lines_from_those_that_replace_them() -> None:
+    def check(context: bytes) -> None:
+        change = context + (b"-" + LINE) * 3 + (b"+" + LINE) * 2
+        pieces = cut(hunk_of(change * 31), target=350)
+        assert len(pieces) > 3
+        assert all(own_body(piece.hunk, piece.repeated_rows).startswith(change) for piece in pieces)
+
+    each_row([b"", b" same()\n" * 3], check)
 
 
 def test_a_cut_that_must_be_inside_a_change_is_not_between_old_and_new() -> None:
@@ -92,15 +93,17 @@ def test_a_later_piece_names_the_definition_that_it_continues() -> None:
     assert [piece.hunk.section for piece in pieces[:3]] == ["def earlier():", "class Large:", "class Large:"]
 
 
-@pytest.mark.parametrize("rows_around", [0, 30])
-def test_an_endless_row_is_never_cut_and_weighs_what_is_shown_of_it(rows_around: int) -> None:
-    around = (b"+" + LINE) * rows_around
-    body = around + b"+" + b"var a;" * 500_000 + b"\n" + around
-    pieces = cut(hunk_of(body), target=1_000)
-    assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
-    endless = [piece for piece in pieces if len(piece.hunk.body) > MAX_LINE_BYTES]
-    assert len(endless) == 1
-    assert endless[0].tokens < MAX_LINE_BYTES
+def test_an_endless_row_is_never_cut_and_weighs_what_is_shown_of_it() -> None:
+    def check(rows_around: int) -> None:
+        around = (b"+" + LINE) * rows_around
+        body = around + b"+" + b"var a;" * 500_000 + b"\n" + around
+        pieces = cut(hunk_of(body), target=1_000)
+        assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
+        endless = [piece for piece in pieces if len(piece.hunk.body) > MAX_LINE_BYTES]
+        assert len(endless) == 1
+        assert endless[0].tokens < MAX_LINE_BYTES
+
+    each_row([0, 30], check)
 
 
 def test_two_endless_rows_are_two_pieces() -> None:

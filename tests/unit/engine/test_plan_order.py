@@ -3,29 +3,32 @@ from __future__ import annotations
 import pytest
 
 from codeloupe.engine.plan import related_blocks
+from tests.unit.engine.samples import each_row
 
 
 def blocks(*paths: str, pass_number: int = 1) -> list[tuple[str, ...]]:
     return [tuple(paths[place] for place in block.members) for block in related_blocks(paths, pass_number=pass_number)]
 
 
-@pytest.mark.parametrize(
-    ("source", "test"),
-    [
-        ("src/pkg/a.py", "tests/unit/pkg/test_a.py"),
-        ("a.py", "a_test.py"),
-        ("src/a.ts", "src/a.test.ts"),
-        ("src/a.tsx", "src/__tests__/a.tsx"),
-        ("lib/a.rb", "spec/a_spec.rb"),
-        ("pkg/a.go", "pkg/a_test.go"),
-        ("src/main/java/x/Order.java", "src/test/java/x/OrderTest.java"),
-        ("src/Order.php", "tests/OrderTest.php"),
-        ("src/plan.py", "tests/test_plan_names.py"),
-        ("src/y\udcff.py", "tests/test_y\udcff.py"),
-    ],
-)
-def test_a_test_stands_behind_its_source(source: str, test: str) -> None:
-    assert (source, test) in blocks(test, "src/between.py", source)
+def test_a_test_stands_behind_its_source() -> None:
+    def check(source: str, test: str) -> None:
+        assert (source, test) in blocks(test, "src/between.py", source)
+
+    each_row(
+        [
+            ("src/pkg/a.py", "tests/unit/pkg/test_a.py"),
+            ("a.py", "a_test.py"),
+            ("src/a.ts", "src/a.test.ts"),
+            ("src/a.tsx", "src/__tests__/a.tsx"),
+            ("lib/a.rb", "spec/a_spec.rb"),
+            ("pkg/a.go", "pkg/a_test.go"),
+            ("src/main/java/x/Order.java", "src/test/java/x/OrderTest.java"),
+            ("src/Order.php", "tests/OrderTest.php"),
+            ("src/plan.py", "tests/test_plan_names.py"),
+            ("src/y\udcff.py", "tests/test_y\udcff.py"),
+        ],
+        check,
+    )
 
 
 def test_of_several_sources_a_test_follows_the_one_of_its_folder() -> None:

@@ -11,6 +11,7 @@ from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentResult
 from codeloupe.model.answer import Proof
 from codeloupe.model.severity import Severity
+from tests.unit.engine.samples import each_row
 
 _FINDING = {
     "file": "a.py",
@@ -28,39 +29,45 @@ def _check(structured: object, schema: object) -> object:
     return check_output(result, schema).structured  # type: ignore[arg-type]  # the schemas are what is tested
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"findings": []},
-        {"findings": [_FINDING]},
-        {"findings": [{**_FINDING, "confidence": 0.5, "suggestion": "x = 2"}, _FINDING]},
-    ],
-)
-def test_answers_that_are_asked_for_fit(answer: object) -> None:
-    assert _check(answer, FINDINGS_SCHEMA) == answer
+def test_answers_that_are_asked_for_fit() -> None:
+    def check(answer: object) -> None:
+        assert _check(answer, FINDINGS_SCHEMA) == answer
+
+    each_row(
+        [
+            {"findings": []},
+            {"findings": [_FINDING]},
+            {"findings": [{**_FINDING, "confidence": 0.5, "suggestion": "x = 2"}, _FINDING]},
+        ],
+        check,
+    )
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {},
-        [],
-        {"findings": None},
-        {"findings": [{name: value for name, value in _FINDING.items() if name != "quote"}]},
-        {"findings": [{**_FINDING, "severity": "P1"}]},
-        {"findings": [{**_FINDING, "line": "3"}]},
-    ],
-)
-def test_other_answers_do_not(answer: object) -> None:
-    with pytest.raises(OutputInvalid):
-        _check(answer, FINDINGS_SCHEMA)
+def test_other_answers_do_not() -> None:
+    def check(answer: object) -> None:
+        with pytest.raises(OutputInvalid):
+            _check(answer, FINDINGS_SCHEMA)
+
+    each_row(
+        [
+            {},
+            [],
+            {"findings": None},
+            {"findings": [{name: value for name, value in _FINDING.items() if name != "quote"}]},
+            {"findings": [{**_FINDING, "severity": "P1"}]},
+            {"findings": [{**_FINDING, "line": "3"}]},
+        ],
+        check,
+    )
 
 
-@pytest.mark.parametrize("schema", [FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA])
-def test_strict_mode_can_say_every_form(schema: dict[str, object]) -> None:
-    strict = strict_schema(schema)
-    assert strict is not None
-    assert list(strict["properties"]) == list(schema["properties"])  # type: ignore[call-overload]  # a JSON object
+def test_strict_mode_can_say_every_form() -> None:
+    def check(schema: dict[str, object]) -> None:
+        strict = strict_schema(schema)
+        assert strict is not None
+        assert list(strict["properties"]) == list(schema["properties"])  # type: ignore[call-overload]  # a JSON object
+
+    each_row([FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA], check)
 
 
 def test_what_is_optional_may_be_null_in_strict_mode_and_is_left_out_again() -> None:

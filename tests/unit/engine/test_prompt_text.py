@@ -1,35 +1,36 @@
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.engine.prompt_material import cut, fenced, has_hidden, new_fence, one_line, visible
+from tests.unit.engine.samples import each_row
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain\twith tab\nand line", "plain\twith tab\nand line"),
-        ("two\r\nlines\r", "two\nlines<U+000D>"),
-        ("if a\u202e b", "if a<U+202E> b"),
-        ("a\u2066b\u2069", "a<U+2066>b<U+2069>"),
-        ("nul\0", "nul<U+0000>"),
-        ("\x1b[31mred", "<U+001B>[31mred"),
-        ("zero\u200bwidth", "zero<U+200B>width"),
-        ("same\u200b\u200b\u200b", "same<U+200B×3>"),
-        ("tags \U000e0041\U000e0042", "tags <U+E0041><U+E0042>"),
-        ("selectors \ufe00\U000e0100", "selectors <U+FE00><U+E0100>"),
-        ("\ufeffmark", "<U+FEFF>mark"),
-        ("caf\udce9.py", "caf<0xE9>.py"),
-        ("half \ud800", "half <U+D800>"),
-        ("line\u2028end", "line<U+2028>end"),
-        ("na\u200dme", "na<U+200D>me"),
-        ("Ünïcode 漢字 עברית", "Ünïcode 漢字 עברית"),
-        ("👩\u200d💻 ❤\ufe0f", "👩\u200d💻 ❤\ufe0f"),
-    ],
-)
-def test_what_cannot_be_seen_is_shown_and_the_rest_stays(text: str, shown: str) -> None:
-    assert visible(text) == shown
-    assert has_hidden(text) == (text != shown)
+def test_what_cannot_be_seen_is_shown_and_the_rest_stays() -> None:
+    def check(text: str, shown: str) -> None:
+        assert visible(text) == shown
+        assert has_hidden(text) == (text != shown)
+
+    each_row(
+        [
+            ("plain\twith tab\nand line", "plain\twith tab\nand line"),
+            ("two\r\nlines\r", "two\nlines<U+000D>"),
+            ("if a\u202e b", "if a<U+202E> b"),
+            ("a\u2066b\u2069", "a<U+2066>b<U+2069>"),
+            ("nul\0", "nul<U+0000>"),
+            ("\x1b[31mred", "<U+001B>[31mred"),
+            ("zero\u200bwidth", "zero<U+200B>width"),
+            ("same\u200b\u200b\u200b", "same<U+200B×3>"),
+            ("tags \U000e0041\U000e0042", "tags <U+E0041><U+E0042>"),
+            ("selectors \ufe00\U000e0100", "selectors <U+FE00><U+E0100>"),
+            ("\ufeffmark", "<U+FEFF>mark"),
+            ("caf\udce9.py", "caf<0xE9>.py"),
+            ("half \ud800", "half <U+D800>"),
+            ("line\u2028end", "line<U+2028>end"),
+            ("na\u200dme", "na<U+200D>me"),
+            ("Ünïcode 漢字 עברית", "Ünïcode 漢字 עברית"),
+            ("👩\u200d💻 ❤\ufe0f", "👩\u200d💻 ❤\ufe0f"),
+        ],
+        check,
+    )
 
 
 def test_one_line_has_no_line_end_left() -> None:

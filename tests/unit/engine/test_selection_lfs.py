@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.engine.select import FileContent, SelectionRules, select_by_content, select_by_diff
 from codeloupe.model.review import SkippedFile, SkipReason
-from tests.unit.engine.samples import change, changed
+from tests.unit.engine.samples import change, changed, each_row
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 50000\n" % (b"5d" * 32)
 
@@ -18,12 +16,14 @@ def skip_of(path: str, content: bytes = POINTER, *, trusted: bool = True) -> Ski
     return narrowed.skipped[0] if narrowed.skipped else None
 
 
-@pytest.mark.parametrize("path", ["model.dat", "data.json", "payload.py"])
-def test_a_pointer_is_left_out_and_a_gap_when_the_change_is_not_trusted(path: str) -> None:
-    for trusted in (True, False):
-        skip = skip_of(path, trusted=trusted)
-        assert skip is not None
-        assert (skip.reason, skip.is_gap) == (SkipReason.LFS_POINTER, not trusted)
+def test_a_pointer_is_left_out_and_a_gap_when_the_change_is_not_trusted() -> None:
+    def check(path: str) -> None:
+        for trusted in (True, False):
+            skip = skip_of(path, trusted=trusted)
+            assert skip is not None
+            assert (skip.reason, skip.is_gap) == (SkipReason.LFS_POINTER, not trusted)
+
+    each_row(["model.dat", "data.json", "payload.py"], check)
 
 
 def test_what_git_lfs_takes_for_a_pointer_is_one() -> None:
@@ -34,6 +34,8 @@ def test_what_git_lfs_takes_for_a_pointer_is_one() -> None:
         assert skip.reason is SkipReason.LFS_POINTER
 
 
-@pytest.mark.parametrize("content", [POINTER + b"rm -rf /\n", POINTER.replace(b"oid", b"steal\noid")])
-def test_what_only_begins_like_a_pointer_is_reviewed(content: bytes) -> None:
-    assert skip_of("run.sh", content) is None
+def test_what_only_begins_like_a_pointer_is_reviewed() -> None:
+    def check(content: bytes) -> None:
+        assert skip_of("run.sh", content) is None
+
+    each_row([POINTER + b"rm -rf /\n", POINTER.replace(b"oid", b"steal\noid")], check)

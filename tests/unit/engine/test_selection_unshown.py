@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from codeloupe.engine.select import SelectionRules, select_by_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.review import SkipReason
-from tests.unit.engine.samples import change
+from tests.unit.engine.samples import change, each_row
 
 
 def gaps(diff: bytes, *, trusted: bool = True) -> dict[str, bool]:
@@ -22,9 +20,11 @@ def differs(path: str) -> bytes:
     return b"diff --git a/%s b/%s\nindex 1111111..2222222 100644\nBinary files a/%s and b/%s differ\n" % ((name,) * 4)
 
 
-@pytest.mark.parametrize("path", ["app.py", "run.bat", "Makefile", "deploy/Dockerfile", "api.proto"])
-def test_code_that_a_diff_calls_binary_is_a_gap(path: str) -> None:
-    assert gaps(differs(path)) == {path: True}
+def test_code_that_a_diff_calls_binary_is_a_gap() -> None:
+    def check(path: str) -> None:
+        assert gaps(differs(path)) == {path: True}
+
+    each_row(["app.py", "run.bat", "Makefile", "deploy/Dockerfile", "api.proto"], check)
 
 
 def test_a_picture_that_a_diff_calls_binary_is_a_gap_only_if_the_change_is_not_trusted() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.bare_changes import shown_whole, to_be_read
@@ -10,27 +9,31 @@ from codeloupe.engine.select import SelectionRules, select_by_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.review import SkipReason
-from tests.unit.engine.samples import change, changed
+from tests.unit.engine.samples import change, changed, each_row
 
 
 def is_reviewed(path: str, body: bytes = b"+x\n", *, trusted: bool) -> bool:
     return bool(select_by_diff(change(changed(path, body)), SelectionRules(believe_content=trusted)).files)
 
 
-@pytest.mark.parametrize("path", ["payload_generated.py", "api_pb2.py", "vendor/lib.go", "app.min.js"])
-def test_code_that_is_left_out_by_its_name_is_reviewed_when_the_change_is_not_trusted(path: str) -> None:
-    assert not is_reviewed(path, trusted=True)
-    assert is_reviewed(path, trusted=False)
+def test_code_that_is_left_out_by_its_name_is_reviewed_when_the_change_is_not_trusted() -> None:
+    def check(path: str) -> None:
+        assert not is_reviewed(path, trusted=True)
+        assert is_reviewed(path, trusted=False)
+
+    each_row(["payload_generated.py", "api_pb2.py", "vendor/lib.go", "app.min.js"], check)
 
 
 def test_a_program_without_a_suffix_in_a_folder_of_others_is_reviewed_when_the_change_is_not_trusted() -> None:
     assert is_reviewed("vendor/bin/tool", b"+#!/bin/sh\n", trusted=False)
 
 
-@pytest.mark.parametrize("path", ["page.snap", "app.js.map", "vendor/a.png", "node_modules/b.coffee", "bun.lock"])
-def test_no_name_keeps_a_text_of_a_stranger_from_being_read(path: str) -> None:
-    assert not is_reviewed(path, trusted=True)
-    assert is_reviewed(path, trusted=False)
+def test_no_name_keeps_a_text_of_a_stranger_from_being_read() -> None:
+    def check(path: str) -> None:
+        assert not is_reviewed(path, trusted=True)
+        assert is_reviewed(path, trusted=False)
+
+    each_row(["page.snap", "app.js.map", "vendor/a.png", "node_modules/b.coffee", "bun.lock"], check)
 
 
 def test_a_class_that_the_settings_accept_by_name_is_left_out_either_way() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.model.answer import ClaimedFinding
@@ -13,6 +11,7 @@ from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, 
 from codeloupe.model.finding import Finding
 from codeloupe.model.ports import ReviewTask
 from codeloupe.model.severity import Severity
+from tests.unit.engine.samples import each_row
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
 HUNK = Hunk(5, 2, 5, 4, b" five\n+six\n+seven\n eight\n", added=2)
@@ -28,10 +27,12 @@ def believed(root: Path, *, only_shown: bool, line: int, evidence: str = "") -> 
     return StatedLines(task, text, mask=str.upper, only_shown=only_shown).believe(claim, placed)
 
 
-@pytest.mark.parametrize(("line", "anchored"), [(4, False), (5, True), (6, True), (8, True), (9, False)])
-def test_of_a_model_only_lines_that_the_diff_shows_are_believed(tmp_path: Path, line: int, anchored: bool) -> None:
-    found = believed(tmp_path, only_shown=True, line=line)
-    assert (found.line_start, found.anchored, found.outside_change) == (line if anchored else None, anchored, False)
+def test_of_a_model_only_lines_that_the_diff_shows_are_believed(tmp_path: Path) -> None:
+    def check(line: int, anchored: bool) -> None:
+        found = believed(tmp_path, only_shown=True, line=line)
+        assert (found.line_start, found.anchored, found.outside_change) == (line if anchored else None, anchored, False)
+
+    each_row([(4, False), (5, True), (6, True), (8, True), (9, False)], check)
 
 
 def test_of_others_every_line_of_the_file_is_believed(tmp_path: Path) -> None:

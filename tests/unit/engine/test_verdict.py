@@ -6,27 +6,31 @@ from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.review import Coverage, Policy, Verdict
 from codeloupe.model.severity import Severity
-from tests.unit.engine.samples import finding
+from tests.unit.engine.samples import each_row, finding
 
 
 @pytest.mark.requirement("V7")
-@pytest.mark.parametrize(
-    ("severities", "verdict"),
-    [
-        ([], Verdict.PASS),
-        ([Severity.LOW], Verdict.NEEDS_WORK),
-        ([Severity.MEDIUM, Severity.LOW], Verdict.NEEDS_WORK),
-        ([Severity.LOW, Severity.HIGH], Verdict.FAIL),
-        ([Severity.CRITICAL], Verdict.FAIL),
-    ],
-)
-def test_the_verdict_follows_from_the_worst_finding(severities: list[Severity], verdict: Verdict) -> None:
-    assert judge([finding(severity) for severity in severities], complete=True) is verdict
+def test_the_verdict_follows_from_the_worst_finding() -> None:
+    def check(severities: list[Severity], verdict: Verdict) -> None:
+        assert judge([finding(severity) for severity in severities], complete=True) is verdict
+
+    each_row(
+        [
+            ([], Verdict.PASS),
+            ([Severity.LOW], Verdict.NEEDS_WORK),
+            ([Severity.MEDIUM, Severity.LOW], Verdict.NEEDS_WORK),
+            ([Severity.LOW, Severity.HIGH], Verdict.FAIL),
+            ([Severity.CRITICAL], Verdict.FAIL),
+        ],
+        check,
+    )
 
 
-@pytest.mark.parametrize("status", [FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED])
-def test_a_closed_finding_does_not_count(status: FindingStatus) -> None:
-    assert judge([finding(Severity.CRITICAL, status=status)], complete=True) is Verdict.PASS
+def test_a_closed_finding_does_not_count() -> None:
+    def check(status: FindingStatus) -> None:
+        assert judge([finding(Severity.CRITICAL, status=status)], complete=True) is Verdict.PASS
+
+    each_row([FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED], check)
 
 
 def test_a_finding_without_a_place_in_the_file_never_blocks() -> None:
@@ -35,17 +39,19 @@ def test_a_finding_without_a_place_in_the_file_never_blocks() -> None:
     assert exit_code([loose], Policy(), complete=True) == 0
 
 
-@pytest.mark.parametrize(
-    ("severity", "fail_on", "expected"),
-    [
-        (Severity.HIGH, Severity.HIGH, 1),
-        (Severity.MEDIUM, Severity.HIGH, 0),
-        (Severity.MEDIUM, Severity.LOW, 1),
-        (Severity.HIGH, Severity.CRITICAL, 0),
-    ],
-)
-def test_fail_on_decides_what_blocks(severity: Severity, fail_on: Severity, expected: int) -> None:
-    assert exit_code([finding(severity)], Policy(fail_on=fail_on), complete=True) == expected
+def test_fail_on_decides_what_blocks() -> None:
+    def check(severity: Severity, fail_on: Severity, expected: int) -> None:
+        assert exit_code([finding(severity)], Policy(fail_on=fail_on), complete=True) == expected
+
+    each_row(
+        [
+            (Severity.HIGH, Severity.HIGH, 1),
+            (Severity.MEDIUM, Severity.HIGH, 0),
+            (Severity.MEDIUM, Severity.LOW, 1),
+            (Severity.HIGH, Severity.CRITICAL, 0),
+        ],
+        check,
+    )
 
 
 def test_an_incomplete_review_is_3_unless_something_blocks_or_policy_lets_it_pass() -> None:
