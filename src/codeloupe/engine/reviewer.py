@@ -144,6 +144,17 @@ class AgentReviewOptions(Struct, frozen=True, kw_only=True):
     instructions: tuple[PathInstruction, ...] = ()
     units_at_once: int = 64
 
+    @property
+    def calls(self) -> CallOptions:
+        """What of it concerns a single call."""
+        return CallOptions(
+            model=self.model,
+            fallback_model=self.fallback_model,
+            timeout_seconds=self.call_timeout_seconds,
+            idle_timeout_seconds=self.idle_timeout_seconds,
+            max_turns=self.max_turns,
+        )
+
 
 class AgentReviewer:
     """Reviews with one agent, asked through `ask`, which has `limits`. `name` is in each finding.
@@ -191,14 +202,7 @@ class AgentReviewer:
         )
         emit(UnitsPlanned(self._name, len(units), sum(unit.tokens for unit in units)))
         _log.info("Starting review for %s with %d units", task.change.scope.description, len(units))
-        calls = CallOptions(
-            model=options.model,
-            fallback_model=options.fallback_model,
-            timeout_seconds=options.call_timeout_seconds,
-            idle_timeout_seconds=options.idle_timeout_seconds,
-            max_turns=options.max_turns,
-        )
-        asker = Asker(self._ask, task, limits=self._limits, calls=calls, transcript=self._transcript)
+        asker = Asker(self._ask, task, limits=self._limits, calls=options.calls, transcript=self._transcript)
         run = _Run(self._name, options, asker, emit, mask=self._mask)
         await for_each(units, run.review, at_once=options.units_at_once)
         outcome = run.outcome(units)
