@@ -11,7 +11,8 @@ def texts(path: str, line: str) -> list[str]:
     return [comment.text.strip() for comment in comments_in(line, syntax_of(path))]
 
 
-def test_the_comments_of_common_languages_are_known() -> None:
+def test_comments_are_told_from_strings_and_other_signs() -> None:
+    # The comments of common languages are known.
     def check(path: str, line: str) -> None:
         assert texts(path, line) == ["here"]
 
@@ -53,9 +54,8 @@ def test_the_comments_of_common_languages_are_known() -> None:
         check,
     )
 
-
-def test_a_string_and_other_signs_are_no_comment() -> None:
-    def check(path: str, line: str) -> None:
+    # A string and other signs are no comment.
+    def check_1(path: str, line: str) -> None:
         assert texts(path, line) == []
 
     each_row(
@@ -76,28 +76,23 @@ def test_a_string_and_other_signs_are_no_comment() -> None:
             ("a.py", "plain words"),
             ("a.py", ""),
         ],
-        check,
+        check_1,
     )
-
-
-def test_a_line_may_have_several_comments_and_code_between_them() -> None:
+    # A line may have several comments and code between them.
     line = "/* a */ x = '/* b */' /* c */ // d"
     assert texts("a.js", line) == ["a", "c", "d"]
-
-
-def test_an_apostrophe_opens_no_string() -> None:
+    # An apostrophe opens no string.
     assert texts("a.js", "// don't") == ["don't"]
     assert texts("a.unheard", "it's fine # here") == ["here"]
 
 
-def test_a_comment_knows_whether_it_is_alone() -> None:
+def test_a_comment_knows_whether_it_is_alone_on_its_line() -> None:
+    # A comment knows whether it is alone.
     def check(line: str, alone: bool | None) -> None:
         assert [comment.alone for comment in comments_in(line, syntax_of("a.py"))] == ([] if alone is None else [alone])
 
     each_row([("  # x", True), ("y  # x", False), ("", None)], check)
-
-
-def test_code_on_either_side_is_company() -> None:
+    # Code on either side is company.
     assert list(comments_in("/* x */ y", syntax_of("a.js"))) == [Comment(" x ", alone=False)]
     assert list(comments_in("  /* x */  \r", syntax_of("a.js"))) == [Comment(" x ", alone=True)]
     assert list(comments_in("  {/* x */}", syntax_of("a.jsx"))) == [Comment(" x ", alone=True)]

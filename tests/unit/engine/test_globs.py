@@ -5,7 +5,8 @@ from codeloupe.model.path_pattern import check_pattern
 from tests.unit.engine.samples import each_row
 
 
-def test_a_pattern_fits_a_path() -> None:
+def test_a_pattern_fits_paths_as_in_gitignore() -> None:
+    # A pattern fits a path.
     def check(pattern: str, path: str) -> None:
         assert Globs((), (pattern,)).unwanted(path) == f"by the pattern {pattern}"
 
@@ -32,9 +33,8 @@ def test_a_pattern_fits_a_path() -> None:
         check,
     )
 
-
-def test_a_pattern_does_not_fit_a_path() -> None:
-    def check(pattern: str, path: str) -> None:
+    # A pattern does not fit a path.
+    def check_1(pattern: str, path: str) -> None:
         assert Globs((), (pattern,)).unwanted(path) is None
 
     each_row(
@@ -48,26 +48,22 @@ def test_a_pattern_does_not_fit_a_path() -> None:
             ("[!ab]x", "/x"),
             ("a.b", "aXb"),
         ],
-        check,
+        check_1,
     )
-
-
-def test_without_include_patterns_everything_is_wanted() -> None:
+    # Without include patterns everything is wanted.
     assert Globs((), ()).unwanted("any/thing") is None
-
-
-def test_an_include_pattern_leaves_the_rest_out_and_exclude_wins() -> None:
+    # An include pattern leaves the rest out and exclude wins.
     globs = Globs(("src/**",), ("*.js",))
     assert globs.unwanted("src/a.py") is None
     assert globs.unwanted("docs/a.py") == "no include pattern fits"
     assert globs.unwanted("src/a.js") == "by the pattern *.js"
 
 
-def test_an_unclosed_bracket_is_a_plain_character() -> None:
+def test_brackets_and_stars_mean_what_git_means() -> None:
+    # An unclosed bracket is a plain character.
     assert Globs((), ("a[b",)).unwanted("a[b") is not None
 
-
-def test_brackets_hold_characters_and_ranges_and_never_a_slash() -> None:
+    # Brackets hold characters and ranges and never a slash.
     def check(pattern: str, path: str, fits: bool) -> None:
         assert (Globs((), (pattern,)).unwanted(path) is not None) is fits
 
@@ -97,9 +93,8 @@ def test_brackets_hold_characters_and_ranges_and_never_a_slash() -> None:
         check,
     )
 
-
-def test_two_stars_cross_folders_wherever_they_stand() -> None:
-    def check(pattern: str, path: str, fits: bool) -> None:
+    # Two stars cross folders wherever they stand.
+    def check_2(pattern: str, path: str, fits: bool) -> None:
         assert (Globs((), (pattern,)).unwanted(path) is not None) is fits
 
     each_row(
@@ -118,7 +113,7 @@ def test_two_stars_cross_folders_wherever_they_stand() -> None:
             ("*b*c", "x/abc/below", True),
             ("*b*c", "b/c", False),
         ],
-        check,
+        check_2,
     )
 
 
@@ -142,7 +137,8 @@ def test_a_hostile_pattern_ends_on_a_hostile_path() -> None:
     )
 
 
-def test_what_is_wrong_with_a_pattern_is_told() -> None:
+def test_only_a_pattern_that_makes_no_sense_is_complained_about() -> None:
+    # What is wrong with a pattern is told.
     def check(pattern: str, problem: str) -> None:
         assert check_pattern(pattern) == problem
 
@@ -159,9 +155,8 @@ def test_what_is_wrong_with_a_pattern_is_told() -> None:
         check,
     )
 
-
-def test_a_usable_pattern_is_not_complained_about() -> None:
-    def check(pattern: str) -> None:
+    # A usable pattern is not complained about.
+    def check_1(pattern: str) -> None:
         assert check_pattern(pattern) is None
 
-    each_row(["*.py", "/src/", "a/**", "[a-z]*", "[", "...", ".github/**", "[a/b]", "**"], check)
+    each_row(["*.py", "/src/", "a/**", "[a-z]*", "[", "...", ".github/**", "[a/b]", "**"], check_1)

@@ -26,21 +26,19 @@ def test_the_verdict_follows_from_the_worst_finding() -> None:
     )
 
 
-def test_a_closed_finding_does_not_count() -> None:
+def test_only_what_is_open_and_reaches_the_policy_blocks() -> None:
+    # A closed finding does not count.
     def check(status: FindingStatus) -> None:
         assert judge([finding(Severity.CRITICAL, status=status)], complete=True) is Verdict.PASS
 
     each_row([FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED], check)
-
-
-def test_a_finding_without_a_place_in_the_file_never_blocks() -> None:
+    # A finding without a place in the file never blocks.
     loose = finding(Severity.CRITICAL, anchored=False)
     assert judge([loose], complete=True) is Verdict.PASS
     assert exit_code([loose], Policy(), complete=True) == 0
 
-
-def test_fail_on_decides_what_blocks() -> None:
-    def check(severity: Severity, fail_on: Severity, expected: int) -> None:
+    # Fail on decides what blocks.
+    def check_2(severity: Severity, fail_on: Severity, expected: int) -> None:
         assert exit_code([finding(severity)], Policy(fail_on=fail_on), complete=True) == expected
 
     each_row(
@@ -50,11 +48,9 @@ def test_fail_on_decides_what_blocks() -> None:
             (Severity.MEDIUM, Severity.LOW, 1),
             (Severity.HIGH, Severity.CRITICAL, 0),
         ],
-        check,
+        check_2,
     )
-
-
-def test_an_incomplete_review_is_3_unless_something_blocks_or_policy_lets_it_pass() -> None:
+    # An incomplete review is 3 unless something blocks or policy lets it pass.
     assert exit_code([], Policy(), complete=False) == 3
     assert exit_code([finding()], Policy(), complete=False) == 1
     assert exit_code([], Policy(pass_when_incomplete=True), complete=False) == 0
@@ -66,14 +62,13 @@ def test_the_summary_of_an_empty_change_says_so() -> None:
     assert summarise((), Coverage(), complete=True) == "No changes to review"
 
 
-def test_the_summary_counts_and_says_what_is_missing() -> None:
+def test_the_summary_counts_and_leaves_nothing_unsaid() -> None:
+    # The summary counts and says what is missing.
     findings = (finding(Severity.HIGH), finding(Severity.LOW), finding(Severity.LOW))
     coverage = Coverage(files_total=3, files_reviewed=2)
     assert summarise(findings, coverage, complete=True) == "3 findings (1 high, 2 low); 2 of 3 files reviewed"
     assert summarise((), coverage, complete=False).endswith("could not review everything")
-
-
-def test_the_summary_names_what_was_found_and_does_not_count() -> None:
+    # The summary names what was found and does not count.
     findings = (
         finding(Severity.LOW),
         finding(Severity.HIGH, status=FindingStatus.REFUTED),
