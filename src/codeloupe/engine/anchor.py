@@ -159,7 +159,7 @@ def replacement_of(offered: str | None, *, quote: str, lines: str, path: str) ->
 
 
 def _without_fence(text: str) -> str | None:
-    """What stands in a block that is the whole text; the text when it has none; None for words around a block."""
+    """What is in a block that is the whole text; the text when it has none; None for words around a block."""
     text = text.replace("\r\n", "\n")
     rows = text.strip().split("\n")
     fences = [number for number, row in enumerate(rows) if _FENCE.match(row)]
@@ -199,7 +199,7 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 class _Place(Struct, frozen=True):
-    """Where a quote stands, and the verbatim text there; without lines where it stands nowhere.
+    """Where a quote is, and the verbatim text there; without lines where it is nowhere.
 
     `replacement` is new code for exactly these lines.
     """
@@ -231,14 +231,14 @@ class Anchorer:
     def place(self, claim: ClaimedFinding, origin: Origin, *, unit_files: Sequence[str] = ()) -> Finding:
         """The finding of a claim, at the place of its quote; without one it is kept, and marked as not anchored.
 
-        The claim's own reviewer is not believed: who saw a finding is told by `origin`.
+        The claim's own reviewer is not believed: `origin` says who saw a finding.
         """
         claimed = (claim.file or "").strip()
         paths = self._paths.candidates(claimed, unit_files) if claimed else ()
         quote = Quote.of(claim.evidence)
         place = next((found for path in paths if (found := self._find(path, quote, claim)) is not None), None)
         if place is None and not claimed and quote.readings:
-            # A quote that stands in exactly one changed file needs no path.
+            # A quote that is in exactly one changed file needs no path.
             changed = [path for path in unit_files if path in self._changes] or list(self._changes)
             if len(changed) <= _MOST_FILES_WITHOUT_PATH:
                 there = [self._find(path, quote, claim) for path in dict.fromkeys(changed)]

@@ -135,7 +135,7 @@ class Circuit:
 
     @asynccontextmanager
     async def call(self) -> AsyncIterator[_Call]:
-        """Around one call, which is to be told its events. Raises CircuitOpen, also for what waited."""
+        """Around one call, which has to note its events. Raises CircuitOpen, also for what waited."""
         self.check()
         scope = asyncio.timeout(None)
         call = _Call(scope)
@@ -278,7 +278,7 @@ class Asker:
                     emit(AgentActivity(unit, event))
 
                 result = await self._ask(request, listen)
-        except Exception as error:  # whatever it was, what it cost is told
+        except Exception as error:  # whatever it was, what it cost counts
             self.usage = self.usage.plus(_usage_of_failure(error, attempts))
             self._record(f"failure of {unit}", f"{error}\n{getattr(error, 'raw_output', '')}")
             self._note_model(getattr(error, "model", None))

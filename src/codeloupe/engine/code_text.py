@@ -338,7 +338,7 @@ def _spans(tokens: Sequence[Token], path: str) -> dict[int, tuple[int, int]]:
 
 _COMMENT = re.compile(r"#|//|/\*|\*|--|<!--|;|%|\"\"\"|'''")
 _END_OF_BLOCK = re.compile(r"[)\]}]|end\b|</|\{$")
-# What stands around code without being what the code belongs to: to wrap a line in one of these is no new place.
+# What is around code without being what the code belongs to: to wrap a line in one of these is no new place.
 _CONTROL = re.compile(
     r"(?:async\s|await\s)?\s{0,4}(?:if|elif|elsif|else|for|foreach|while|until|unless|try|except|finally|with|switch|case|"
     r"default|do|catch|match|when|begin|rescue|ensure|loop|using|lock|synchronized|select|defer|go|return|then|not)\b"

@@ -321,7 +321,7 @@ def _is_bmp(content: bytes) -> bool:
 
 
 def _is_icon(content: bytes) -> bool:
-    """ICO and CUR: a list of pictures which, one behind the other, fill the file."""
+    """ICO and CUR: a list of pictures which, one after the other, fill the file."""
     if content[:4] not in (b"\0\0\1\0", b"\0\0\2\0") or len(content) < 22:
         return False
     count = struct.unpack_from("<H", content, 4)[0]
@@ -435,7 +435,7 @@ def _is_web_font(content: bytes) -> bool:
 
 
 def _is_zip(content: bytes) -> bool:
-    """A ZIP file without anything in front of it or behind it: its list of files ends where its own end begins."""
+    """A ZIP file without anything in front of it or after it: its list of files ends where its own end begins."""
     if content[:4] not in (b"PK\3\4", b"PK\5\6"):
         return False
     end = content.rfind(b"PK\5\6")

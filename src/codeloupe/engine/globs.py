@@ -1,8 +1,8 @@
 """Path globs as in .gitignore: `*` stays within a folder, `**` does not, a bare name fits at any depth.
 
 A pattern may come from a repository that nobody vouches for, and becomes a regular expression in which no star goes
-back over what another one took: behind a star the nearest fit is as good as any later one, since whatever follows has
-the most room behind it. So a match takes time that grows with the path and the pattern, not with the number of stars.
+back over what another one took: after a star the nearest fit is as good as any later one, since whatever follows has
+the most room after it. So a match takes time that grows with the path and the pattern, not with the number of stars.
 """
 
 from __future__ import annotations

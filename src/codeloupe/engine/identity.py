@@ -180,7 +180,7 @@ def _worth(line: str) -> tuple[bool, bool, int]:
     return says_something, says_something and not text.startswith(_DEFINITION), min(letters, _MOST_TELLING)
 
 
-# What stands in evidence where a secret was.
+# What is in evidence where a secret was.
 _MASK = re.compile(rf"{re.escape(MASK)}|[*]{{8}}")
 _FEWEST_KNOWN_CHARACTERS = 6
 # A shorter quote may stand in another file by chance.
@@ -221,7 +221,7 @@ class PlacesOfNow:
         if any(file.new_path is None and file.old_path == finding.file for file in self._task.change.files):
             return True
         if (content := self._reader.read(finding.file)) is not None:
-            # What is masked cannot be searched for, only what stands around it on its line; nor can a blank line.
+            # What is masked cannot be searched for, only what is around it on its line; nor can a blank line.
             known = max(_MASK.split(finding.evidence), key=len).strip()
             if known == finding.evidence.strip():
                 return bool(known)
@@ -373,7 +373,7 @@ def _without_comment(line: str, path: str) -> str:
 
 
 def is_touched(finding: Finding, files: Sequence[FileChange]) -> bool:
-    """Whether a finding stands on lines that the hunks of some files show; in a deleted file lines are the old ones."""
+    """Whether a finding is on lines that the hunks of some files show; in a deleted file lines are the old ones."""
     for file in files:
         for hunk in file.hunks if file.path == finding.file else ():
             is_deleted = file.new_path is None

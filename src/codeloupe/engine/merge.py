@@ -83,16 +83,16 @@ def _likely_pairs(
 
 def _joined(group: _Group) -> Finding:
     ranked = sorted(group, key=_worth)
-    told, placed = ranked[0], min(ranked, key=_narrowness)
+    fullest, placed = ranked[0], min(ranked, key=_narrowness)
     names = frozenset().union(*map(_seen_by, group))
     # An analyser may count agreement without naming who agrees.
     unnamed = max(max(0, finding.agreement - len(_seen_by(finding))) for finding in group)
     exact = [finding for finding in group if finding.source is Source.ANALYSER]
-    judged = next((finding for finding in ranked if finding.is_open), told)
+    judged = next((finding for finding in ranked if finding.is_open), fullest)
     same_lines = [one for one in ranked if (one.line_start, one.evidence) == (placed.line_start, placed.evidence)]
     return replace(
-        told,
-        source=Source.ANALYSER if exact else told.source,
+        fullest,
+        source=Source.ANALYSER if exact else fullest.source,
         line_start=placed.line_start,
         line_end=placed.line_end,
         evidence=placed.evidence,
@@ -102,7 +102,7 @@ def _joined(group: _Group) -> Finding:
         severity=min((finding.severity for finding in group), key=lambda severity: severity.priority),
         category=Counter(finding.category for finding in ranked).most_common(1)[0][0],
         rule=min((finding.rule for finding in exact or group if finding.rule), default=None),
-        suggestion=next((finding.suggestion for finding in ranked if finding.suggestion), told.suggestion),
+        suggestion=next((finding.suggestion for finding in ranked if finding.suggestion), fullest.suggestion),
         replacement=next((one.replacement for one in same_lines if one.replacement is not None), None),
         confidence=max((finding.confidence for finding in group if finding.confidence is not None), default=None),
         status=judged.status,

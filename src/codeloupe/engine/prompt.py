@@ -1,6 +1,6 @@
 """The prompts of a review: what is the same for every call first, then what applies to these files, the diff last.
 
-The system text holds our instructions alone. Whatever comes from the repository, its author or a model stands in the
+The system text holds our instructions alone. Whatever comes from the repository, its author or a model is in the
 other text, between lines with a marker that is random for each run. Pure, but for the texts in `prompts/`.
 """
 
@@ -231,7 +231,7 @@ def light_diff(parts: Iterable[UnitPart]) -> LightDiff:
     """The parts of a unit, one after the other, as git shows them, with less around it and nothing hidden.
 
     Each file begins with `=== path`, each hunk with `@@ -a,b +c,d @@ section`, each line with `+`, `-` or a space.
-    Before every tenth line of the new file stands its number, as `:120` on a line of its own: no line of code can
+    Before every tenth line of the new file is its number, as `:120` on a line of its own: no line of code can
     begin with a colon here, and the quote decides the place, so more numbers would cost tokens for nothing. Linear in
     the diff.
     """
@@ -240,7 +240,7 @@ def light_diff(parts: Iterable[UnitPart]) -> LightDiff:
     for part in parts:
         hunks = [(hunk, list(hunk.lines())) for hunk in part.hunks]
         lines = [line for _, of_hunk in hunks for line in of_hunk]
-        # Where every line ends with CR LF, the CR is told once. A change of line ends shows each of them.
+        # Where every line ends with CR LF, the CR is shown once. A change of line ends shows each of them.
         ended = [line for line in lines if line.ends_with_newline]
         end = b"\r" if ended and all(line.text.endswith(b"\r") for line in ended) else b""
         facts = "; ".join(_facts(part, lines, end))

@@ -1,4 +1,4 @@
-"""What stands in a prompt before the diff: guidance, instructions, intent and earlier findings, as blocks of data.
+"""What is in a prompt before the diff: guidance, instructions, intent and earlier findings, as blocks of data.
 
 Every block has a limit, since it is paid for in each call; what a limit took away is said, in the block and in a note.
 Text of others is shown with nothing hidden in it, between marks that it cannot write itself.

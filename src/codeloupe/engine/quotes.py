@@ -1,6 +1,6 @@
-"""Where a quote stands: in whole lines, in a part of a line, in lines that were broken elsewhere, or with gaps.
+"""Where a quote is: in whole lines, in a part of a line, in lines that were broken elsewhere, or with gaps.
 
-What stands on the line that the reviewer named counts before everything else. A quote that is not there is not found:
+What is on the line that the reviewer named counts before everything else. A quote that is not there is not found:
 nothing is matched by likeness. Every way takes time linear in the text.
 """
 
@@ -32,7 +32,7 @@ class SearchText:
     """Runs of lines ready for quotes to be found in them: folded, blank ones left out, joined into one string.
 
     Each line is known by its row; rows only grow. A place is a pair of offsets into `text`, start and end. In `text` a
-    newline stands before and after each line. Building it is linear, and its memory about that of the lines.
+    newline is before and after each line. Building it is linear, and its memory about that of the lines.
     """
 
     __slots__ = ("_joined", "_rows", "_starts", "text")
@@ -119,7 +119,7 @@ _DIFF_ROW = re.compile(r"@@ |diff --git |index [0-9a-f]{7}|--- [ab]/|\+\+\+ [ab]
 class QuoteForm(Struct, frozen=True):
     """One reading of a quote. `of_deletion` says that it shows deleted lines by its own marks.
 
-    `first_line` is the line number that stands in its margin, if any.
+    `first_line` is the line number that is in its margin, if any.
     """
 
     lines: tuple[str, ...]
@@ -155,7 +155,7 @@ def quote_forms(quote: str) -> tuple[QuoteForm, ...]:
     """The readings of a quote, the most literal first. A very long quote is read at its beginning. Never raises."""
     text = quote[: _LONGEST_QUOTE + 1]
     if len(text) > _LONGEST_QUOTE:
-        # The last line is cut somewhere, so that it stands nowhere as it is.
+        # The last line is cut somewhere, so that it is nowhere as it is.
         text = text[: text.rfind("\n")] if "\n" in text else text[:_LONGEST_QUOTE]
     forms: dict[QuoteForm, None] = {}
     for spelling in dict.fromkeys(_spellings(text.replace("\r\n", "\n"))):
@@ -187,7 +187,7 @@ def _spellings(quote: str) -> Iterator[str]:
         yield html.unescape(text)
     yield _REMARK.sub("", bare)
     yield _BULLET.sub("", bare)
-    # Between an odd backtick and the next even one stands code, everything else is words.
+    # Between an odd backtick and the next even one is code, everything else is words.
     yield max(bare.split("`")[1:-1:2], key=len, default=bare)
 
 
@@ -321,7 +321,7 @@ def _gapped_place(
     return (first, end) if says_enough and _BOUNDARY not in text.text[first:end] else None
 
 
-# What is shorter stands everywhere, and counts only on the line that the reviewer names.
+# What is shorter is everywhere, and counts only on the line that the reviewer names.
 _SHORTEST_LINE = 3
 _SHORTEST_PART = 7
 _SHORTEST_STATED_PART = 3
@@ -332,7 +332,7 @@ _SHORTEST_LOOSE_STATED_PART = 4
 # Lines that do not stand together are looked for one by one, in so much text altogether.
 _MOST_LINES_APART = 40
 _MOST_TEXT_FOR_LINES_APART = 50_000_000
-# Long patterns make the library's search slow on hostile text, so the rest is compared where the beginning stands.
+# Long patterns make the library's search slow on hostile text, so the rest is compared where the beginning is.
 _LONGEST_PATTERN = 1000
 _MOST_PLACES = 300
 
@@ -422,7 +422,7 @@ def _whole_lines(lines: Sequence[str], ground: Ground) -> _Places:
 
 
 def _parts_of_lines(lines: Sequence[str], ground: Ground) -> _Places:
-    """Where a quote stands in a part of a line; a short one neither begins nor ends within a word."""
+    """Where a quote is in a part of a line; a short one neither begins nor ends within a word."""
     pattern = "\n".join(lines)
     if len(pattern) < _SHORTEST_STATED_PART or not has_letters(pattern):
         return ()
@@ -469,7 +469,7 @@ def _cut_anywhere(lines: Sequence[str], ground: Ground) -> _Places:
 
 
 def _cut_at_end(lines: Sequence[str], ground: Ground) -> _Places:
-    """Where a quote stands that begins with a word and is cut within one."""
+    """Where a quote is that begins with a word and is cut within one."""
     pattern = "\n".join(lines)
     if len(pattern) < _SHORTEST_PART or not has_letters(pattern):
         return ()

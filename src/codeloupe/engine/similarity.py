@@ -82,7 +82,7 @@ def telling_stems(text: str) -> frozenset[str]:
 
 
 def names(text: str) -> frozenset[str]:
-    """The names of code in a comment: what stands in backticks, and what is written as only code is."""
+    """The names of code in a comment: what is in backticks, and what is written as only code is."""
     shown = text[:_LONGEST_TEXT]
     pieces = [*_TICKED.findall(shown), *_CODE_LIKE.findall(shown)]
     return frozenset(name for piece in pieces for name in _NAME.findall(piece))
@@ -191,7 +191,7 @@ _OWNED = re.compile(r"(?<![\w.])((?:[^\W\d]\w{0,80}\.){1,9})([^\W\d]\w{0,80})")
 _SOURCE = re.compile(r"\b(?:through|via) (?:the )?`?([^\W\d]\w{0,80})`?$")
 _MODAL = "is|are|may|can|could|might|has|have|does|do|not|never|without|must|should|will|was|cannot|needs"
 _CLAIM = re.compile(rf"\b(?:{_MODAL}|when)\b", re.IGNORECASE)
-# What stands before the thing that a title is about, and what ends it.
+# What is before the thing that a title is about, and what ends it.
 _PREPOSITION = re.compile(
     r"\b(?:of|on|for|through|via|from|when|if|that|with|against|because|access to)\b", re.IGNORECASE
 )

@@ -72,7 +72,7 @@ class AgentVerifier:
         self._transcript = transcript
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        """All the findings, in order. Only claims that count, are grave and have a place are asked about."""
+        """All the findings, in order. Only claims that count, are severe enough and not settled are asked about."""
         started = time.monotonic()
         asker = Asker(self._ask, task, limits=self._limits, calls=self._options.calls, transcript=self._transcript)
         run = _Run(asker, emit, findings)
@@ -94,10 +94,10 @@ class AbsentVerifier:
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:  # noqa: ARG002 - as every verifier
         """All the findings as they are, and in `errors` that they are not verified."""
-        grave = sum(_is_wanted(finding, self._options.at_least) for finding in findings)
-        if not grave:
+        wanted = sum(_is_wanted(finding, self._options.at_least) for finding in findings)
+        if not wanted:
             return ReviewerOutcome(findings=tuple(findings))
-        which = "1 finding" if grave == 1 else f"{grave:,} findings"
+        which = "1 finding" if wanted == 1 else f"{wanted:,} findings"
         message = f"{which} of {self._options.at_least.label} or above could not be verified: {self._why}"
         warn(message, emit)
         return ReviewerOutcome(findings=tuple(findings), errors=(ReviewError(NOT_VERIFIED, message),))
@@ -194,16 +194,16 @@ class _Run:
 
 def verified(finding: Finding, verification: Verification) -> Finding:
     """What an attempt to refute a finding makes of it."""
-    told = replace(finding, verification=shortened(f"{verification.proof.value}: {verification.reason}"))
+    noted = replace(finding, verification=shortened(f"{verification.proof.value}: {verification.reason}"))
     match verification.proof:
         case Proof.REFUTED:
-            return replace(told, status=FindingStatus.REFUTED)
+            return replace(noted, status=FindingStatus.REFUTED)
         case Proof.UNPROVEN:
-            # A claim without a place cannot be proven from its code, which makes it no less grave.
+            # A claim without a place cannot be proven from its code, which makes it no less severe.
             lowered = Severity(min(finding.severity.priority + 1, Severity.LOW.priority))
-            return replace(told, severity=lowered) if finding.anchored else told
+            return replace(noted, severity=lowered) if finding.anchored else noted
         case Proof.CONFIRMED:
-            return told
+            return noted
 
 
 def _changed_lines(claim: Finding, task: ReviewTask) -> Iterator[str]:

@@ -155,8 +155,8 @@ class TestSizes:
         # A piece that joins another hunk of its file stays a part of its own.
         (small,) = modified_file("a.py", 34).hunks
         body = (b"+" + LINE) * 74 + b"+\n+def second():\n" + (b"+" + LINE) * 61
-        large = hunk_of(body, old_start=200, new_start=200)
-        (joined, _) = plan(FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(small, large)), effort=Effort.HIGH)
+        other = hunk_of(body, old_start=200, new_start=200)
+        (joined, _) = plan(FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(small, other)), effort=Effort.HIGH)
         assert [(part.file.path, part.repeated_rows) for part in joined.parts] == [("a.py", 0), ("a.py", 5)]
         assert joined.files == ("a.py",)
         # A minified file is one piece that does not weigh what is not shown.
@@ -492,8 +492,8 @@ def test_each_further_pass_has_an_order_of_its_own() -> None:
             frozenset((f"m{number}.py", f"test_m{number}.py")) for number in range(9)
         }
     # Inside a block the order changes too.
-    orders = {blocks("a.py", "test_a.py", pass_number=number)[0] for number in range(1, 9)}
-    assert orders == {("a.py", "test_a.py"), ("test_a.py", "a.py")}
+    inside = {blocks("a.py", "test_a.py", pass_number=number)[0] for number in range(1, 9)}
+    assert inside == {("a.py", "test_a.py"), ("test_a.py", "a.py")}
 
 
 @pytest.mark.no_cover  # counting lines would take several times as long as running them

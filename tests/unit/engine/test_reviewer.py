@@ -467,7 +467,8 @@ def test_a_file_that_no_unit_has_is_not_reviewed(tmp_path: Path, monkeypatch: py
 def test_a_model_that_claims_defects_and_then_names_none_is_not_clean(tmp_path: Path) -> None:
     lost = Json({"findings": [claim("a.py", severity="terrible")]})
     outcome, _ = outcome_of(tmp_path, lost)
-    assert (reasons(outcome)["a.py"], outcome.unreviewed) == ("invalid severity: terrible", {"a.py"})
+    assert reasons(outcome)["a.py"] == "invalid severity: terrible"
+    assert outcome.unreviewed == {"a.py"}
     for first, reason in (
         (Json({"verdict": "FAIL", "findings": []}), "verdict FAIL without findings"),
         (lost, "invalid severity: terrible"),
