@@ -44,197 +44,196 @@ def lines_of(quote: str, code: str | bytes = CODE, *, line: int | None = None) -
     return (finding.line_start, finding.line_end) if finding.anchored else None
 
 
-class TestTheQuoteIsFound:
-    def test_the_quote_is_found(self) -> None:
-        # In spite of white space and broken lines.
-        def check(quote: str, lines: tuple[int, int] | None) -> None:
-            assert lines_of(quote) == lines
+def test_the_quote_is_found() -> None:
+    # In spite of white space and broken lines.
+    def check(quote: str, lines: tuple[int, int] | None) -> None:
+        assert lines_of(quote) == lines
 
-        each_row(
-            [
-                ("    handle = open(path)", (4, 4)),
-                ("handle = open(path)", (4, 4)),
-                ("handle=open( path )", (4, 4)),
-                ("\thandle = open(path)  \n", (4, 4)),
-                ("handle = open(path)\ndata = handle.read()", (4, 5)),
-                ("    data = handle.read()\n    if not data:", (5, 7)),
-                ("data = handle.read()\n\n\n\nif not data:\n", (5, 7)),
-                ("handle = open(path)\r\ndata = handle.read()\r\n", (4, 5)),
-                ("handle\u00a0=\u00a0open(path)", (4, 4)),
-                ("\ufeffhandle = open(path)\u200b", (4, 4)),
-                ("with open(path, \u201cw\u201d) as handle:", (15, 15)),
-                ("open(path, retries", None),
-                ("with open(path,", (15, 15)),
-                ("(path, retries=3):\n    handle = open", (3, 4)),
-                ("handle = open(path) data = handle.read()", (4, 5)),
-                ("with open(\n    path,\n    'w'\n)", None),
-                ('with open(\n    path,\n    "w"\n) as handle:', (15, 15)),
-            ],
-            check,
-        )
+    each_row(
+        [
+            ("    handle = open(path)", (4, 4)),
+            ("handle = open(path)", (4, 4)),
+            ("handle=open( path )", (4, 4)),
+            ("\thandle = open(path)  \n", (4, 4)),
+            ("handle = open(path)\ndata = handle.read()", (4, 5)),
+            ("    data = handle.read()\n    if not data:", (5, 7)),
+            ("data = handle.read()\n\n\n\nif not data:\n", (5, 7)),
+            ("handle = open(path)\r\ndata = handle.read()\r\n", (4, 5)),
+            ("handle\u00a0=\u00a0open(path)", (4, 4)),
+            ("\ufeffhandle = open(path)\u200b", (4, 4)),
+            ("with open(path, \u201cw\u201d) as handle:", (15, 15)),
+            ("open(path, retries", None),
+            ("with open(path,", (15, 15)),
+            ("(path, retries=3):\n    handle = open", (3, 4)),
+            ("handle = open(path) data = handle.read()", (4, 5)),
+            ("with open(\n    path,\n    'w'\n)", None),
+            ('with open(\n    path,\n    "w"\n) as handle:', (15, 15)),
+        ],
+        check,
+    )
 
-        # Without fences escapes and margins.
-        def check_1(quote: str) -> None:
-            assert lines_of(quote) == (4, 5)
+    # Without fences escapes and margins.
+    def check_1(quote: str) -> None:
+        assert lines_of(quote) == (4, 5)
 
-        each_row(
-            [
-                "```python\nhandle = open(path)\ndata = handle.read()\n```",
-                "~~~\nhandle = open(path)\ndata = handle.read()\n~~~",
-                "`handle = open(path)\ndata = handle.read()`",
-                "+    handle = open(path)\n+    data = handle.read()",
-                "     handle = open(path)\n+    data = handle.read()",
-                "@@ -1,3 +1,4 @@ x\n handle = open(path)\n+data = handle.read()",
-                "=== a.py\n+    handle = open(path)\n+    data = handle.read()",
-                "4: handle = open(path)\n5: data = handle.read()",
-                "4 |     handle = open(path)\n5 |     data = handle.read()",
-                "  4\thandle = open(path)\n  5\tdata = handle.read()",
-                "4→    handle = open(path)\n5→    data = handle.read()",
-                "L4: handle = open(path)\nL5: data = handle.read()",
-                "4 handle = open(path)\n5 data = handle.read()",
-                "4 | +    handle = open(path)\n5 | +    data = handle.read()",
-                "+4: handle = open(path)\n+5: data = handle.read()",
-                ":4\n+    handle = open(path)\n+    data = handle.read()",
-                "    handle = open(path)\n:5\n    data = handle.read()",
-                "handle = open(path)\\ndata = handle.read()",
-                '"handle = open(path)\\n\\tdata = handle.read()"',
-                "a.py:4 - handle = open(path)\ndata = handle.read()",
-                "a.py:4: handle = open(path)\ndata = handle.read()",
-                "-    handle = open(other)\n+    handle = open(path)\n+    data = handle.read()",
-                "```python title=a.py\nhandle = open(path)\ndata = handle.read()\n```",
-                "> handle = open(path)\n> data = handle.read()",
-                "* handle = open(path)\n* data = handle.read()",
-                "- handle = open(path)\n- data = handle.read()",
-                "4:5: handle = open(path)\n5:5: data = handle.read()",
-                "4. handle = open(path)\n5. data = handle.read()",
-                "handle = open(path)  # <-- never closed\ndata = handle.read()",
-                "handle = open(path)\ndata = handle.read() // ← leaks",
-            ],
-            check_1,
-        )
+    each_row(
+        [
+            "```python\nhandle = open(path)\ndata = handle.read()\n```",
+            "~~~\nhandle = open(path)\ndata = handle.read()\n~~~",
+            "`handle = open(path)\ndata = handle.read()`",
+            "+    handle = open(path)\n+    data = handle.read()",
+            "     handle = open(path)\n+    data = handle.read()",
+            "@@ -1,3 +1,4 @@ x\n handle = open(path)\n+data = handle.read()",
+            "=== a.py\n+    handle = open(path)\n+    data = handle.read()",
+            "4: handle = open(path)\n5: data = handle.read()",
+            "4 |     handle = open(path)\n5 |     data = handle.read()",
+            "  4\thandle = open(path)\n  5\tdata = handle.read()",
+            "4→    handle = open(path)\n5→    data = handle.read()",
+            "L4: handle = open(path)\nL5: data = handle.read()",
+            "4 handle = open(path)\n5 data = handle.read()",
+            "4 | +    handle = open(path)\n5 | +    data = handle.read()",
+            "+4: handle = open(path)\n+5: data = handle.read()",
+            ":4\n+    handle = open(path)\n+    data = handle.read()",
+            "    handle = open(path)\n:5\n    data = handle.read()",
+            "handle = open(path)\\ndata = handle.read()",
+            '"handle = open(path)\\n\\tdata = handle.read()"',
+            "a.py:4 - handle = open(path)\ndata = handle.read()",
+            "a.py:4: handle = open(path)\ndata = handle.read()",
+            "-    handle = open(other)\n+    handle = open(path)\n+    data = handle.read()",
+            "```python title=a.py\nhandle = open(path)\ndata = handle.read()\n```",
+            "> handle = open(path)\n> data = handle.read()",
+            "* handle = open(path)\n* data = handle.read()",
+            "- handle = open(path)\n- data = handle.read()",
+            "4:5: handle = open(path)\n5:5: data = handle.read()",
+            "4. handle = open(path)\n5. data = handle.read()",
+            "handle = open(path)  # <-- never closed\ndata = handle.read()",
+            "handle = open(path)\ndata = handle.read() // ← leaks",
+        ],
+        check_1,
+    )
 
-        # With an ellipsis for what was left out.
-        def check_2(quote: str, lines: tuple[int, int] | None) -> None:
-            assert lines_of(quote) == lines
+    # With an ellipsis for what was left out.
+    def check_2(quote: str, lines: tuple[int, int] | None) -> None:
+        assert lines_of(quote) == lines
 
-        each_row(
-            [
-                ("def load(path, retries=3):\n    ...\n    return parse(data)", (3, 9)),
-                ("def load(path, retries=3):\n    # ...\n    return parse(data)", (3, 9)),
-                ("def load(path, retries=3):\n    // …\n    return parse(data)", (3, 9)),
-                ("def load(path, ...):\n    handle = open(path)", (3, 4)),
-                ("def load(...", (3, 3)),
-                ("...\n    data = handle.read()\n...", (5, 5)),
-                ("def load(path...\n    data = handle.read()", (3, 5)),
-                ("def save(path, data):\n...\ndata = handle.read()", None),
-                ("with open(... as other:", None),
-                ("...", None),
-            ],
-            check_2,
-        )
-        # Among words when it is marked as code.
-        assert lines_of("In `load` the call `handle = open(path)` is never closed") == (4, 4)
-        assert lines_of("```handle = open(path)```") == (4, 4)
-        assert lines_of("In `load` the call `handle = open(other)` is never closed") is None
-        # Of json and of html escapes.
-        code = 'x = 1\nprint("a\\tb", p->q && r)\ny = 2\n'
-        assert lines_of('print(\\"a\\\\tb\\", p->q && r)', code) == (2, 2)
-        assert lines_of("print(&quot;a\\tb&quot;, p-&gt;q &amp;&amp; r)", code) == (2, 2)
-        assert lines_of('print("a\\tb", p->q && r)', code) == (2, 2)
-        # In its most literal reading.
-        assert lines_of("`first()`", "first()\n`first()`\n") == (2, 2)
-        assert lines_of("'- a = 1'", "a = 1\n- a = 1\n'- a = 1'\n") == (3, 3)
-        code = "steps:\n  - name: build\n  name: build\n  1: first\n  first\n"
-        assert lines_of("- name: build", code) == (2, 2)
-        assert lines_of("1: first", code) == (4, 4)
-
-    def test_the_quote_is_found_2(self) -> None:
-        # In a file that is not utf 8 or has other line ends.
-        assert lines_of("name = 'caf\ufffd'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
-        assert lines_of("name = 'caf<0xE9>'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
-        assert lines_of("beta = 2\ngamma = 3", b"alpha = 1\r\nbeta = 2\r\n\r\ngamma = 3\r\n") == (2, 4)
-        assert lines_of("gamma = 3", b"alpha = 1\nbeta = 2\ngamma = 3") == (3, 3)
-        # With characters that the prompt makes visible.
-        assert lines_of("if admin<U+202E>:", "x\nif admin\u202e:\n    pass\n") == (2, 2)
-        assert lines_of("if admin<U+0001×3>:", "x\nif admin\x01\x01\x01:\n    pass\n") == (2, 2)
-        long = "value = " + "1 + " * 1000 + "2"
-        assert lines_of(long[:2000] + " [cut: 2,009 more bytes]", f"x\n{long}\ny\n") == (2, 2)
-        # In composed and in decomposed letters.
-        assert lines_of("print('caf\u00e9')", "x\nprint('cafe\u0301')\n") == (2, 2)
+    each_row(
+        [
+            ("def load(path, retries=3):\n    ...\n    return parse(data)", (3, 9)),
+            ("def load(path, retries=3):\n    # ...\n    return parse(data)", (3, 9)),
+            ("def load(path, retries=3):\n    // …\n    return parse(data)", (3, 9)),
+            ("def load(path, ...):\n    handle = open(path)", (3, 4)),
+            ("def load(...", (3, 3)),
+            ("...\n    data = handle.read()\n...", (5, 5)),
+            ("def load(path...\n    data = handle.read()", (3, 5)),
+            ("def save(path, data):\n...\ndata = handle.read()", None),
+            ("with open(... as other:", None),
+            ("...", None),
+        ],
+        check_2,
+    )
+    # Among words when it is marked as code.
+    assert lines_of("In `load` the call `handle = open(path)` is never closed") == (4, 4)
+    assert lines_of("```handle = open(path)```") == (4, 4)
+    assert lines_of("In `load` the call `handle = open(other)` is never closed") is None
+    # Of json and of html escapes.
+    code = 'x = 1\nprint("a\\tb", p->q && r)\ny = 2\n'
+    assert lines_of('print(\\"a\\\\tb\\", p->q && r)', code) == (2, 2)
+    assert lines_of("print(&quot;a\\tb&quot;, p-&gt;q &amp;&amp; r)", code) == (2, 2)
+    assert lines_of('print("a\\tb", p->q && r)', code) == (2, 2)
+    # In its most literal reading.
+    assert lines_of("`first()`", "first()\n`first()`\n") == (2, 2)
+    assert lines_of("'- a = 1'", "a = 1\n- a = 1\n'- a = 1'\n") == (3, 3)
+    code = "steps:\n  - name: build\n  name: build\n  1: first\n  first\n"
+    assert lines_of("- name: build", code) == (2, 2)
+    assert lines_of("1: first", code) == (4, 4)
 
 
-class TestAQuoteThatIsNotThere:
-    def test_a_quote_that_is_not_there(self) -> None:
-        # Has no anchor and keeps its words.
-        def check(quote: str) -> None:
-            finding = place(quote, CODE, line=4)
-            assert not finding.anchored
-            assert (finding.file, finding.line_start, finding.line_end) == ("a.py", None, None)
-            assert finding.evidence == quote
+def test_the_quote_is_found_in_other_encodings_and_compositions() -> None:
+    # In a file that is not utf 8 or has other line ends.
+    assert lines_of("name = 'caf\ufffd'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
+    assert lines_of("name = 'caf<0xE9>'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
+    assert lines_of("beta = 2\ngamma = 3", b"alpha = 1\r\nbeta = 2\r\n\r\ngamma = 3\r\n") == (2, 4)
+    assert lines_of("gamma = 3", b"alpha = 1\nbeta = 2\ngamma = 3") == (3, 3)
+    # With characters that the prompt makes visible.
+    assert lines_of("if admin<U+202E>:", "x\nif admin\u202e:\n    pass\n") == (2, 2)
+    assert lines_of("if admin<U+0001×3>:", "x\nif admin\x01\x01\x01:\n    pass\n") == (2, 2)
+    long = "value = " + "1 + " * 1000 + "2"
+    assert lines_of(long[:2000] + " [cut: 2,009 more bytes]", f"x\n{long}\ny\n") == (2, 2)
+    # In composed and in decomposed letters.
+    assert lines_of("print('caf\u00e9')", "x\nprint('cafe\u0301')\n") == (2, 2)
 
-        each_row(
-            [
-                "",
-                " \n\t",
-                "}",
-                "x",
-                "handle = open(other_path)",
-                "handle = open(path)\nother = handle.read()",
-                "-",
-                "```\n```",
-                "a.py:4",
-                "a.py:4 - ",
-                "\0",
-                "\ud800",
-            ],
-            check,
-        )
-        # Has no line whatever was stated.
-        for line in (None, -1, 0, 6, 99999, 10**30):
-            finding = place("invented = 1", CODE, line=line)
-            assert (finding.line_start, finding.line_end) == (None, None), line
-        # Is found when short only on the stated line.
-        code = "if x:\n    y()\nelse:\n    z()\n"
-        assert lines_of("y()", code) == (2, 2)
-        assert lines_of("x:", code, line=1) is None
-        assert lines_of("if x", code, line=1) == (1, 1)
-        assert lines_of("if x", code, line=3) is None
-        assert lines_of("}", "{\n}\n", line=2) == (2, 2)
-        assert lines_of("}", "{\n}\n", line=1) is None
-        # Does not begin or end within a word when it is short.
-        assert lines_of("count = 1", "account = 1\naccount = 10\n") is None
-        assert lines_of("count = 1", "let count = 1;\naccount = 10\n") == (1, 1)
-        # Is cut when it is endless.
-        finding = place("no such line " * 100_000, CODE)
+
+def test_a_quote_that_is_not_there() -> None:
+    # Has no anchor and keeps its words.
+    def check(quote: str) -> None:
+        finding = place(quote, CODE, line=4)
         assert not finding.anchored
-        assert len(finding.evidence) <= 4000
+        assert (finding.file, finding.line_start, finding.line_end) == ("a.py", None, None)
+        assert finding.evidence == quote
+
+    each_row(
+        [
+            "",
+            " \n\t",
+            "}",
+            "x",
+            "handle = open(other_path)",
+            "handle = open(path)\nother = handle.read()",
+            "-",
+            "```\n```",
+            "a.py:4",
+            "a.py:4 - ",
+            "\0",
+            "\ud800",
+        ],
+        check,
+    )
+    # Has no line whatever was stated.
+    for line in (None, -1, 0, 6, 99999, 10**30):
+        finding = place("invented = 1", CODE, line=line)
+        assert (finding.line_start, finding.line_end) == (None, None), line
+    # Is found when short only on the stated line.
+    code = "if x:\n    y()\nelse:\n    z()\n"
+    assert lines_of("y()", code) == (2, 2)
+    assert lines_of("x:", code, line=1) is None
+    assert lines_of("if x", code, line=1) == (1, 1)
+    assert lines_of("if x", code, line=3) is None
+    assert lines_of("}", "{\n}\n", line=2) == (2, 2)
+    assert lines_of("}", "{\n}\n", line=1) is None
+    # Does not begin or end within a word when it is short.
+    assert lines_of("count = 1", "account = 1\naccount = 10\n") is None
+    assert lines_of("count = 1", "let count = 1;\naccount = 10\n") == (1, 1)
+    # Is cut when it is endless.
+    finding = place("no such line " * 100_000, CODE)
+    assert not finding.anchored
+    assert len(finding.evidence) <= 4000
 
 
-class TestFragments:
-    @pytest.mark.defect("V7")
-    def test_of_two_lines_that_stand_apart_are_placed_at_the_named_one_or_the_first(self) -> None:
-        quote = "handle = open(path)\nreturn parse(data)"
-        assert lines_of(quote) == (4, 4)
-        assert lines_of(quote, line=4) == (4, 4)
-        assert lines_of(quote, line=9) == (9, 9)
-        assert lines_of("return parse(data)\nhandle = open(path)") == (9, 9)
-        assert lines_of("return parse(data)\nhandle = open(pa", line=4) == (4, 4)
-        assert lines_of("handle = open(path)\nother = handle.read()", line=4) is None
+@pytest.mark.defect("V7")
+def test_fragments_of_two_lines_that_stand_apart_are_placed_at_the_named_one_or_the_first() -> None:
+    quote = "handle = open(path)\nreturn parse(data)"
+    assert lines_of(quote) == (4, 4)
+    assert lines_of(quote, line=4) == (4, 4)
+    assert lines_of(quote, line=9) == (9, 9)
+    assert lines_of("return parse(data)\nhandle = open(path)") == (9, 9)
+    assert lines_of("return parse(data)\nhandle = open(pa", line=4) == (4, 4)
+    assert lines_of("handle = open(path)\nother = handle.read()", line=4) is None
 
-    @pytest.mark.defect("V7")
-    def test_cut_within_a_word_are_placed_where_they_stand(self) -> None:
-        whole = ("handle = open(path)", "return parse(data)", "data = handle.read()", 'with open(path, "w") as handle:')
-        lost = []
-        for line in whole:
-            number = next(row for row, text in enumerate(CODE.split("\n"), start=1) if line in text)
-            for end in range(7, len(line)):
-                lost += [line[:end]] * (lines_of(line[:end], line=number) != (number, number))
-                # Without a number the beginning of the line is enough, if it is long enough to tell.
-                lost += [f"{line[:end]} without"] * (end > 14 and lines_of(line[:end]) is None)
-            for start in range(1, len(line) - 7):
-                lost += [line[start:]] * (lines_of(line[start:], line=number) != (number, number))
-        assert lost == []
-        assert lines_of("andle = op") is None
+
+@pytest.mark.defect("V7")
+def test_fragments_cut_within_a_word_are_placed_where_they_stand() -> None:
+    whole = ("handle = open(path)", "return parse(data)", "data = handle.read()", 'with open(path, "w") as handle:')
+    lost = []
+    for line in whole:
+        number = next(row for row, text in enumerate(CODE.split("\n"), start=1) if line in text)
+        for end in range(7, len(line)):
+            lost += [line[:end]] * (lines_of(line[:end], line=number) != (number, number))
+            # Without a number the beginning of the line is enough, if it is long enough to tell.
+            lost += [f"{line[:end]} without"] * (end > 14 and lines_of(line[:end]) is None)
+        for start in range(1, len(line) - 7):
+            lost += [line[start:]] * (lines_of(line[start:], line=number) != (number, number))
+    assert lost == []
+    assert lines_of("andle = op") is None
 
 
 class TestRepeatedLines:
@@ -272,7 +271,7 @@ class TestRepeatedLines:
         code = "first()\nvalue = first()\nlast = value\n"
         assert where(place("first()", code, line=2)) == ("a.py", 2, 2)
 
-    def test_repeated_lines_2(self) -> None:
+    def test_repeated_lines_with_a_number_or_among_very_many(self) -> None:
         # With a number in the margin go there.
         assert lines_of("34 | return None", self.CODE) == (34, 34)
         assert lines_of("a.py:34 - return None", self.CODE) == (34, 34)
@@ -281,29 +280,26 @@ class TestRepeatedLines:
         assert lines_of("same = 1\nsame = 1", code, line=3000) == (3000, 3001)
 
 
-class TestTheRange:
-    def test_the_range(self) -> None:
-        # Is that of the quote when the numbers are positions in the diff.
-        new = "".join(f"line_{number} = {number}\n" for number in range(1, 200))
-        old = new.replace("line_150 = 150\n", "")
-        assert where(place("line_150 = 150", new, old=old, line=4, end=5)) == ("a.py", 150, 150)
-        # Goes as far as the reviewer says when its beginning is right.
-        assert where(place("handle = open(path)", CODE, line=4, end=9)) == ("a.py", 4, 9)
-        assert where(place("handle = open(path)", CODE, line=3, end=9)) == ("a.py", 4, 4)
-        assert where(place("handle = open(path)", CODE, line=4, end=2)) == ("a.py", 4, 4)
-        assert where(place("handle = open(path)", CODE, line=4, end=10**9)) == ("a.py", 4, 4)
-        # Has the files own text as evidence.
-        assert (
-            place("data=handle.read()\nif not  data:", CODE).evidence == "    data = handle.read()\n\n    if not data:"
-        )
-        assert place("open(path, 'w'", CODE.replace('"', "'")).evidence == "    with open(path, 'w') as handle:"
-        assert place("b = 2", b"a = 1\r\nb = 2 \r\n").evidence == "b = 2 "
-        # Has evidence within limits.
-        code = "".join(f"line_{number} = {'1' * 80}\n" for number in range(1, 190))
-        finding = place(code, code)
-        assert (finding.line_start, finding.line_end) == (1, 189)
-        assert finding.evidence.count("\n") < 40
-        assert len(finding.evidence) <= 4000
+def test_the_range() -> None:
+    # Is that of the quote when the numbers are positions in the diff.
+    new = "".join(f"line_{number} = {number}\n" for number in range(1, 200))
+    old = new.replace("line_150 = 150\n", "")
+    assert where(place("line_150 = 150", new, old=old, line=4, end=5)) == ("a.py", 150, 150)
+    # Goes as far as the reviewer says when its beginning is right.
+    assert where(place("handle = open(path)", CODE, line=4, end=9)) == ("a.py", 4, 9)
+    assert where(place("handle = open(path)", CODE, line=3, end=9)) == ("a.py", 4, 4)
+    assert where(place("handle = open(path)", CODE, line=4, end=2)) == ("a.py", 4, 4)
+    assert where(place("handle = open(path)", CODE, line=4, end=10**9)) == ("a.py", 4, 4)
+    # Has the files own text as evidence.
+    assert place("data=handle.read()\nif not  data:", CODE).evidence == "    data = handle.read()\n\n    if not data:"
+    assert place("open(path, 'w'", CODE.replace('"', "'")).evidence == "    with open(path, 'w') as handle:"
+    assert place("b = 2", b"a = 1\r\nb = 2 \r\n").evidence == "b = 2 "
+    # Has evidence within limits.
+    code = "".join(f"line_{number} = {'1' * 80}\n" for number in range(1, 190))
+    finding = place(code, code)
+    assert (finding.line_start, finding.line_end) == (1, 189)
+    assert finding.evidence.count("\n") < 40
+    assert len(finding.evidence) <= 4000
 
 
 class TestDeletedLines:
@@ -438,7 +434,7 @@ class TestTheFile:
         assert where(anchorer.place(claim("root_main()", file="main.py"), ORIGIN)) == ("main.py", 1, 1)
         assert where(anchorer.place(claim("serve(port)", file="main.py"), ORIGIN)) == ("src/app/main.py", 2, 2)
 
-    def test_the_file_2(self) -> None:
+    def test_the_file_that_is_unread_renamed_odd_or_not_named(self) -> None:
         # That cannot be read is known by its hunks.
         old = "".join(f"line_{number} = {number}\n" for number in range(100))
         new = old.replace("line_50 = 50\n", "line_50 = fifty\n").replace("line_90 = 90\n", "line_90 = ninety\n")
@@ -503,41 +499,40 @@ class TestSecrets:
         assert place(MASK, self.CODE).anchored is False
 
 
-class TestTheFinding:
-    def test_the_finding(self) -> None:
-        # Has what the claim says and who said it.
-        claimed = replace(claim("handle = open(path)", line=4), category=" security ", suggestion="fix", rule="X1")
-        origin = Origin(reviewer="claude_cli", expert="security", label="claude_cli/security#2")
-        change = changed_file("a.py", None, CODE.encode())
-        finding = Anchorer([change], {"a.py": CODE.encode()}.get).place(claimed, origin)
-        assert (finding.severity, finding.title, finding.body) == (Severity.HIGH, "wrong", "why")
-        assert (finding.category, finding.suggestion, finding.rule) == ("security", "fix", "X1")
-        assert (finding.reviewer, finding.expert, finding.seen_by) == (
-            "claude_cli",
-            "security",
-            ("claude_cli/security#2",),
-        )
-        assert finding.agreement == 1
-        # Does not believe who the claim says it is.
-        finding = EMPTY.place(replace(claim("x"), reviewer="ruff"), Origin(reviewer="codex"))
-        assert (finding.reviewer, finding.seen_by) == ("codex", ("codex",))
+def test_the_finding() -> None:
+    # Has what the claim says and who said it.
+    claimed = replace(claim("handle = open(path)", line=4), category=" security ", suggestion="fix", rule="X1")
+    origin = Origin(reviewer="claude_cli", expert="security", label="claude_cli/security#2")
+    change = changed_file("a.py", None, CODE.encode())
+    finding = Anchorer([change], {"a.py": CODE.encode()}.get).place(claimed, origin)
+    assert (finding.severity, finding.title, finding.body) == (Severity.HIGH, "wrong", "why")
+    assert (finding.category, finding.suggestion, finding.rule) == ("security", "fix", "X1")
+    assert (finding.reviewer, finding.expert, finding.seen_by) == (
+        "claude_cli",
+        "security",
+        ("claude_cli/security#2",),
+    )
+    assert finding.agreement == 1
+    # Does not believe who the claim says it is.
+    finding = EMPTY.place(replace(claim("x"), reviewer="ruff"), Origin(reviewer="codex"))
+    assert (finding.reviewer, finding.seen_by) == ("codex", ("codex",))
 
-        # Has a confidence between none and one.
-        def check(stated: float | None, kept: float | None) -> None:
-            assert EMPTY.place(replace(claim("x"), confidence=stated), ORIGIN).confidence == kept
+    # Has a confidence between none and one.
+    def check(stated: float | None, kept: float | None) -> None:
+        assert EMPTY.place(replace(claim("x"), confidence=stated), ORIGIN).confidence == kept
 
-        each_row([(None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)], check)
-        # Without a category has its experts.
-        place_it = EMPTY.place
-        assert place_it(claim("x"), Origin(reviewer="r", expert="tests")).category == "tests"
-        assert place_it(claim("x"), ORIGIN).category == "general"
-        # Is outside of the change when no hunk shows its line.
-        old = "".join(f"line_{number} = {number}\n" for number in range(100))
-        new = old.replace("line_50 = 50\n", "line_50 = fifty\n")
-        assert not place("line_50 = fifty", new, old=old).outside_change
-        assert not place("line_53 = 53", new, old=old).outside_change
-        assert place("line_54 = 54", new, old=old).outside_change
-        assert place("line_54 = 54", new, old=old).anchored
+    each_row([(None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)], check)
+    # Without a category has its experts.
+    place_it = EMPTY.place
+    assert place_it(claim("x"), Origin(reviewer="r", expert="tests")).category == "tests"
+    assert place_it(claim("x"), ORIGIN).category == "general"
+    # Is outside of the change when no hunk shows its line.
+    old = "".join(f"line_{number} = {number}\n" for number in range(100))
+    new = old.replace("line_50 = 50\n", "line_50 = fifty\n")
+    assert not place("line_50 = fifty", new, old=old).outside_change
+    assert not place("line_53 = 53", new, old=old).outside_change
+    assert place("line_54 = 54", new, old=old).outside_change
+    assert place("line_54 = 54", new, old=old).anchored
 
 
 SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")

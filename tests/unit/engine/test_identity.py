@@ -43,54 +43,54 @@ def placed(code: str, quote: str, *, file: str = "users.py", line: int | None = 
     return named
 
 
-class TestWithoutContext:
-    def test_without_context(self) -> None:
-        # Shifted lines new words and new spacing keep the fingerprint.
-        same = fingerprint()
-        assert fingerprint(line_start=90, line_end=91) == same
-        assert fingerprint(body="other words") == same
-        assert fingerprint(evidence="  query  =  f'{x}'\n") == same
-        # A renamed file keeps the fingerprint.
-        assert fingerprint(file="lib/b.py") == fingerprint()
-        # Another family rule or line is another finding.
-        names = {
-            fingerprint(),
-            fingerprint(category="security"),
-            fingerprint(rule="S608"),
-            fingerprint(rule="S609"),
-            fingerprint(evidence="other = 12"),
-        }
-        assert len(names) == 5
+def test_without_context() -> None:
+    # Shifted lines new words and new spacing keep the fingerprint.
+    same = fingerprint()
+    assert fingerprint(line_start=90, line_end=91) == same
+    assert fingerprint(body="other words") == same
+    assert fingerprint(evidence="  query  =  f'{x}'\n") == same
+    # A renamed file keeps the fingerprint.
+    assert fingerprint(file="lib/b.py") == fingerprint()
+    # Another family rule or line is another finding.
+    names = {
+        fingerprint(),
+        fingerprint(category="security"),
+        fingerprint(rule="S608"),
+        fingerprint(rule="S609"),
+        fingerprint(evidence="other = 12"),
+    }
+    assert len(names) == 5
 
-        # Another word for the same family keeps the fingerprint.
-        def check(category: str) -> None:
-            assert fingerprint(category=category) == fingerprint(category="correctness")
+    # Another word for the same family keeps the fingerprint.
+    def check(category: str) -> None:
+        assert fingerprint(category=category) == fingerprint(category="correctness")
 
-        each_row(["bug", "logic error", "reliability", "Concurrency", "deadlock", "", "error_handling"], check)
-        # The category does not count where a rule does.
-        assert fingerprint(rule="S608", category="security") == fingerprint(rule="S608", category="bug")
-        # The same defect twice in a file keeps two fingerprints.
-        first, second = with_fingerprints([finding(line=9), finding(line=3)])
-        assert first.fingerprint != second.fingerprint
-        assert (first.line_start, second.line_start) == (3, 9)
+    each_row(["bug", "logic error", "reliability", "Concurrency", "deadlock", "", "error_handling"], check)
+    # The category does not count where a rule does.
+    assert fingerprint(rule="S608", category="security") == fingerprint(rule="S608", category="bug")
+    # The same defect twice in a file keeps two fingerprints.
+    first, second = with_fingerprints([finding(line=9), finding(line=3)])
+    assert first.fingerprint != second.fingerprint
+    assert (first.line_start, second.line_start) == (3, 9)
 
-    def test_without_context_2(self) -> None:
-        # A path or quote that is not utf 8 has a fingerprint too.
-        assert len(fingerprint(file="a\udcff.py")) == 32
-        assert len(fingerprint(evidence="\ud800\udcff", title="\ud800")) == 32
-        assert len(fingerprint(evidence="")) == 32
-        # Findings without a place are known by file and quote or title.
-        lost = {
-            fingerprint(anchored=False),
-            fingerprint(anchored=False, file="b.py"),
-            fingerprint(anchored=False, evidence="", title="Lost update"),
-            fingerprint(anchored=False, evidence="", title="Another matter"),
-            fingerprint(),
-        }
-        assert len(lost) == 5
-        assert fingerprint(anchored=False, evidence="", title="Updates are lost") == fingerprint(
-            anchored=False, evidence="", title="Lost update"
-        )
+
+def test_without_context_or_place() -> None:
+    # A path or quote that is not utf 8 has a fingerprint too.
+    assert len(fingerprint(file="a\udcff.py")) == 32
+    assert len(fingerprint(evidence="\ud800\udcff", title="\ud800")) == 32
+    assert len(fingerprint(evidence="")) == 32
+    # Findings without a place are known by file and quote or title.
+    lost = {
+        fingerprint(anchored=False),
+        fingerprint(anchored=False, file="b.py"),
+        fingerprint(anchored=False, evidence="", title="Lost update"),
+        fingerprint(anchored=False, evidence="", title="Another matter"),
+        fingerprint(),
+    }
+    assert len(lost) == 5
+    assert fingerprint(anchored=False, evidence="", title="Updates are lost") == fingerprint(
+        anchored=False, evidence="", title="Lost update"
+    )
 
 
 class TestInItsFile:
@@ -134,7 +134,7 @@ class TestInItsFile:
         assert (first.line_start, second.line_start) == (9, 14)
         assert first.fingerprint != second.fingerprint
 
-    def test_in_its_file_2(self) -> None:
+    def test_in_its_file_what_is_told_apart(self) -> None:
         # The same line twice in a definition keeps two whichever is reported.
         code = "def f():\n    send(token)\n    wait(1)\n    send(token)\n"
         first, second = (placed(code, "send(token)", line=line) for line in (2, 4))

@@ -71,214 +71,216 @@ def large_change(tokens: int, seed: int) -> list[FileChange]:
     return files
 
 
-class TestWhatIsCovered:
-    def test_what_is_covered(self) -> None:
-        # An empty change has no units.
-        assert plan() == ()
-        # Files without hunks give no unit.
-        renamed = FileChange("a.py", "b.py", FileStatus.RENAMED, similarity=100)
-        executable = FileChange("x", "x", FileStatus.MODIFIED, old_mode="100644", new_mode="100755")
-        assert plan(renamed, executable) == ()
-        assert names(plan(renamed, added_file("c.py"), executable)) == ["c.py"]
-        # A deleted file is covered under its old name.
-        deleted = FileChange("old.py", None, FileStatus.DELETED, hunks=modified_file("x", 3).hunks)
-        assert names(plan(deleted)) == ["old.py"]
-
-    @pytest.mark.requirement("C11")
-    def test_a_large_change_is_cut_and_every_hunk_is_there(self) -> None:
-        def check(effort: Effort) -> None:
-            files = large_change(83_000, seed=1)
-            assert len(plan(*files, effort=effort)) > 3
-
-        each_row(Effort, check)
-
-    def test_a_path_that_stands_twice_in_a_diff_is_covered_twice(self) -> None:
-        files = [added_file("a.py", 200), added_file("a.py", 210)]
-        assert len(set(names(plan(*files, effort=Effort.HIGH)))) > 2
+def test_what_is_covered() -> None:
+    # An empty change has no units.
+    assert plan() == ()
+    # Files without hunks give no unit.
+    renamed = FileChange("a.py", "b.py", FileStatus.RENAMED, similarity=100)
+    executable = FileChange("x", "x", FileStatus.MODIFIED, old_mode="100644", new_mode="100755")
+    assert plan(renamed, executable) == ()
+    assert names(plan(renamed, added_file("c.py"), executable)) == ["c.py"]
+    # A deleted file is covered under its old name.
+    deleted = FileChange("old.py", None, FileStatus.DELETED, hunks=modified_file("x", 3).hunks)
+    assert names(plan(deleted)) == ["old.py"]
 
 
-class TestSizes:
-    def test_tiny_files_are_packed_together(self) -> None:
-        units = plan(*(modified_file(f"src/m{number}.py", 3, 2) for number in range(6)))
-        assert names(units) == ["src/m0.py and 5 more files"]
+@pytest.mark.requirement("C11")
+def test_a_large_change_is_cut_and_every_hunk_is_there() -> None:
+    def check(effort: Effort) -> None:
+        files = large_change(83_000, seed=1)
+        assert len(plan(*files, effort=effort)) > 3
 
-    @pytest.mark.no_cover
-    def test_a_large_change_at_medium_effort_takes_few_calls(self) -> None:
-        def check(seed: int) -> None:
-            files = large_change(83_000, seed=seed)
-            tokens = estimate_tokens(files)
-            units = plan(*files)
-            # Each call pays about 900 tokens of instructions again.
-            assert len(units) * 900 <= 0.33 * tokens
-
-        each_row(range(5), check)
-
-    @pytest.mark.no_cover
-    def test_units_are_well_filled(self) -> None:
-        def check(effort: Effort) -> None:
-            units = plan(*large_change(200_000, seed=3), effort=effort)
-            fills = [unit.tokens / effort.unit_tokens for unit in units]
-            assert 0.85 < sum(fills) / len(fills) < 1.2
-
-        each_row(Effort, check)
-
-    @pytest.mark.defect("V9")
-    def test_units_are_larger_where_an_agent_adds_much_of_its_own_to_each_call(self) -> None:
-        files = large_change(83_000, seed=2)
-        for effort, times in ((Effort.LOW, 1.1), (Effort.MEDIUM, 2), (Effort.HIGH, 2)):
-            few, many = (len(plan_units(files, effort=effort, experts=(), own_tokens=own)) for own in (2_300, 0))
-            assert many > few * times, effort
-        sizes = [Effort.MEDIUM.unit_tokens_beside(own) for own in (0, 500, 2_300, 5_000, 1_000_000)]
-        assert sizes == [5_000, 5_000, 11_500, 15_000, 15_000]
-
-    @pytest.mark.no_cover  # as above
-    def test_more_effort_means_smaller_units(self) -> None:
-        files = large_change(83_000, seed=2)
-        counts = [len(plan(*files, effort=effort)) for effort in (Effort.LOW, Effort.MEDIUM, Effort.HIGH)]
-        assert counts[0] * 2 < counts[1] < counts[2] / 2
-
-    def test_sizes(self) -> None:
-        # A hunk that fits is never cut.
-        files = [added_file(f"m{number}.py", 20 + number) for number in range(80)]
-        units = plan(*files, effort=Effort.HIGH)
-        assert {hunk.added for unit in units for part in unit.parts for hunk in part.hunks} == set(range(20, 100))
-        # A hunk a little too large stays whole and alone.
-        large = added_file("large.py", 95)
-        assert Effort.HIGH.unit_tokens < estimate_tokens([large]) < most_unit_tokens(Effort.HIGH)
-        assert unit_of("large.py", plan(added_file("a.py", 60), large, effort=Effort.HIGH)).name == "large.py"
-        # An enormous hunk comes in pieces that say what they repeat.
-        units = plan(added_file("large.py", 3_000))
-        assert len(units) > 5
-        assert [unit.parts[0].repeated_rows for unit in units] == [0] + [5] * (len(units) - 1)
-        first, second = units[0].parts[0].hunks[0], units[1].parts[0].hunks[0]
-        assert second.new_start + 5 == first.new_start + first.new_lines
-        # A piece that joins another hunk of its file stays a part of its own.
-        (small,) = modified_file("a.py", 34).hunks
-        body = (b"+" + LINE) * 74 + b"+\n+def second():\n" + (b"+" + LINE) * 61
-        other = hunk_of(body, old_start=200, new_start=200)
-        (joined, _) = plan(FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(small, other)), effort=Effort.HIGH)
-        assert [(part.file.path, part.repeated_rows) for part in joined.parts] == [("a.py", 0), ("a.py", 5)]
-        assert joined.files == ("a.py",)
-        # A minified file is one piece that does not weigh what is not shown.
-        units = plan(added_file("app.js", 1, b"var a;" * 100_000 + b"\n"), added_file("other.js", 3))
-        assert unit_of("app.js", units).tokens < 4_000
-        # Crumbs join other units.
-        files = [added_file(f"f{number}/m.py", 230 if number % 2 else 20) for number in range(20)]
-        fills = [unit.tokens / Effort.MEDIUM.unit_tokens for unit in plan(*files)]
-        assert min(fills) > 0.5
+    each_row(Effort, check)
 
 
-class TestRelatedHunks:
-    def test_related_hunks(self) -> None:
-        # A source and its test share a unit.
-        files = [added_file(f"src/m{number}.py", 40) for number in range(12)]
-        files += [added_file(f"tests/test_m{number}.py", 40) for number in range(12)]
-        units = plan(*files, effort=Effort.HIGH)
-        for number in range(12):
-            assert unit_of(f"src/m{number}.py", units) is unit_of(f"tests/test_m{number}.py", units)
-        # A cut within a file falls between functions.
-        sections = [f"def function_{number // 3}():" for number in range(30)]
-        units = plan(modified_file("a.py", *[20] * 30, sections=sections), effort=Effort.HIGH)
-        assert len(units) > 5
-        seen = [{hunk.section for part in unit.parts for hunk in part.hunks} for unit in units]
-        assert sum(map(len, seen)) == len(set().union(*seen))
-        # A unit ends between folders rather than in one.
-        files = [added_file(f"folder{number}/m{part}.py", 26) for number in range(8) for part in range(3)]
-        units = plan(*files, effort=Effort.HIGH)
-        assert [len({path.split("/")[0] for path in unit.files}) for unit in units] == [1] * 8
+def test_a_path_that_stands_twice_in_a_diff_is_covered_twice() -> None:
+    files = [added_file("a.py", 200), added_file("a.py", 210)]
+    assert len(set(names(plan(*files, effort=Effort.HIGH)))) > 2
 
 
-class TestNames:
-    def test_names(self) -> None:
-        # A part of a file is named by its lines.
-        units = plan(modified_file("src/a.py", 70, 70, 70), effort=Effort.HIGH)
-        assert names(units) == ["src/a.py:10-81", "src/a.py:130-201", "src/a.py:250-321"]
-        # One more file is one.
-        assert names(plan(added_file("a.py"), added_file("b.py"))) == ["a.py and 1 more file"]
-        # Pieces of deleted lines are named by the old ones.
-        body = added_file("x", 200).hunks[0].body.replace(b"+", b"-")
-        gone = FileChange("a.py", None, FileStatus.DELETED, hunks=(hunk_of(body),))
-        assert names(plan(gone, effort=Effort.HIGH)) == ["a.py:1-67", "a.py:63-134", "a.py:130-200"]
-        # A name that is taken gets a number.
-        same = added_file("a.py", 80)
-        assert names(plan(same, replace(same), replace(same), effort=Effort.HIGH)) == ["a.py", "a.py (2)", "a.py (3)"]
-        # Expert and pass are named where there are several.
-        units = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY, PYTHON], passes=2, apart=True)
-        assert names(units) == ["a.py [every]", "a.py [python]", "a.py [every] (pass 2)", "a.py [python] (pass 2)"]
-        assert names(plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY], apart=True)) == ["a.py"]
+def test_tiny_files_are_packed_together() -> None:
+    units = plan(*(modified_file(f"src/m{number}.py", 3, 2) for number in range(6)))
+    assert names(units) == ["src/m0.py and 5 more files"]
 
 
-class TestDefaultBesideOthers:
-    @pytest.mark.defect("V11")
-    def test_joined_experts_are_one_unit_beside_those_of_each_other_expert(self) -> None:
-        joined = [replace(EVERY, joined=True), replace(PYTHON, joined=True), replace(PROSE, joined=True)]
-        money = expert("money")
-        units = plan_units([added_file("a.py")], effort=Effort.MEDIUM, experts=[*joined, money], apart=True)
-        assert [(unit.name, [one.name for one in unit.experts]) for unit in units] == [
-            ("a.py [default]", ["every", "python"]),
-            ("a.py [money]", ["money"]),
-        ]
+@pytest.mark.no_cover
+def test_a_large_change_at_medium_effort_takes_few_calls() -> None:
+    def check(seed: int) -> None:
+        files = large_change(83_000, seed=seed)
+        tokens = estimate_tokens(files)
+        units = plan(*files)
+        # Each call pays about 900 tokens of instructions again.
+        assert len(units) * 900 <= 0.33 * tokens
 
-    @pytest.mark.defect("V11")
-    def test_a_file_that_no_joined_expert_matches_is_left_to_the_others(self) -> None:
-        files = [added_file("a.py"), added_file("b.c"), added_file("c.go")]
-        experts = [replace(PYTHON, joined=True), replace(PROSE, joined=True), expert("c", "*.c")]
-        units = plan_units(files, effort=Effort.MEDIUM, experts=experts, apart=True)
-        assert [(unit.files, len(unit.experts)) for unit in units] == [(("a.py",), 1), (("b.c",), 1), (("c.go",), 3)]
+    each_row(range(5), check)
 
 
-class TestJoinedChecklist:
-    def test_joined_checklist(self) -> None:
-        # A unit has the experts that match one of its files.
-        files = [added_file("a.py"), added_file("README.md")]
-        (unit,) = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE, expert("go", "*.go")])
-        assert unit.experts == (EVERY, PYTHON, PROSE)
-        # Units of other files have other experts.
-        files = [added_file("src/a.py", 400), added_file("docs/a.md", 400)]
-        units = plan_units(files, effort=Effort.MEDIUM, experts=[PYTHON, PROSE])
-        assert [(unit.name, unit.experts) for unit in units] == [("docs/a.md", (PROSE,)), ("src/a.py", (PYTHON,))]
-        # A pattern with an exclamation mark leaves files out.
-        files = [added_file("a.py", 400), added_file("test_b.py", 400)]
-        units = plan_units(files, effort=Effort.MEDIUM, experts=[EVERY, NOT_TESTS])
-        assert [unit.experts for unit in units] == [(EVERY, NOT_TESTS), (EVERY,)]
-        # Where no expert matches all of them look.
-        (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=[PYTHON, PROSE])
-        assert unit.experts == (PYTHON, PROSE)
-        # Without experts the checklist is empty.
-        (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=(), apart=True)
-        assert unit.experts == ()
-        # Of two experts with one name the first counts.
-        (unit,) = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[PYTHON, expert("python")])
-        assert unit.experts == (PYTHON,)
+@pytest.mark.no_cover
+def test_units_are_well_filled() -> None:
+    def check(effort: Effort) -> None:
+        units = plan(*large_change(200_000, seed=3), effort=effort)
+        fills = [unit.tokens / effort.unit_tokens for unit in units]
+        assert 0.85 < sum(fills) / len(fills) < 1.2
 
-    def test_a_pattern_that_cannot_be_read_names_its_expert(self) -> None:
-        with pytest.raises(ConfigError, match="expert odd"):
-            plan_units([added_file("a.py")], effort=Effort.LOW, experts=[expert("odd", "[z-a]")])
+    each_row(Effort, check)
 
 
-class TestExpertsApart:
-    def test_experts_apart(self) -> None:
-        # Each expert has units of the files that its paths match.
-        files = [added_file("a.py"), added_file("b.py"), added_file("c.md")]
-        units = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE], apart=True)
-        check_plan(files, units, experts=[EVERY, PYTHON, PROSE], apart=True, effort=Effort.LOW)
-        assert [(unit.experts, unit.files) for unit in units] == [
-            ((EVERY,), ("a.py", "b.py", "c.md")),
-            ((PYTHON,), ("a.py", "b.py")),
-            ((PROSE,), ("c.md",)),
-        ]
-        # What no expert matches goes to all of them together.
-        files = [added_file("a.py"), added_file("b.c")]
-        units = plan_units(files, effort=Effort.LOW, experts=[PYTHON, PROSE], apart=True)
-        check_plan(files, units, experts=[PYTHON, PROSE], apart=True, effort=Effort.LOW)
-        assert [(unit.name, unit.experts) for unit in units] == [
-            ("a.py [python]", (PYTHON,)),
-            ("b.c [python, prose]", (PYTHON, PROSE)),
-        ]
-        # A single expert covers everything.
-        files = [added_file("a.py"), added_file("b.c")]
-        (unit,) = plan_units(files, effort=Effort.LOW, experts=[PYTHON], apart=True)
-        assert (unit.files, unit.experts) == (("a.py", "b.c"), (PYTHON,))
+@pytest.mark.defect("V9")
+def test_units_are_larger_where_an_agent_adds_much_of_its_own_to_each_call() -> None:
+    files = large_change(83_000, seed=2)
+    for effort, times in ((Effort.LOW, 1.1), (Effort.MEDIUM, 2), (Effort.HIGH, 2)):
+        few, many = (len(plan_units(files, effort=effort, experts=(), own_tokens=own)) for own in (2_300, 0))
+        assert many > few * times, effort
+    sizes = [Effort.MEDIUM.unit_tokens_beside(own) for own in (0, 500, 2_300, 5_000, 1_000_000)]
+    assert sizes == [5_000, 5_000, 11_500, 15_000, 15_000]
+
+
+@pytest.mark.no_cover  # as above
+def test_more_effort_means_smaller_units() -> None:
+    files = large_change(83_000, seed=2)
+    counts = [len(plan(*files, effort=effort)) for effort in (Effort.LOW, Effort.MEDIUM, Effort.HIGH)]
+    assert counts[0] * 2 < counts[1] < counts[2] / 2
+
+
+def test_sizes() -> None:
+    # A hunk that fits is never cut.
+    files = [added_file(f"m{number}.py", 20 + number) for number in range(80)]
+    units = plan(*files, effort=Effort.HIGH)
+    assert {hunk.added for unit in units for part in unit.parts for hunk in part.hunks} == set(range(20, 100))
+    # A hunk a little too large stays whole and alone.
+    large = added_file("large.py", 95)
+    assert Effort.HIGH.unit_tokens < estimate_tokens([large]) < most_unit_tokens(Effort.HIGH)
+    assert unit_of("large.py", plan(added_file("a.py", 60), large, effort=Effort.HIGH)).name == "large.py"
+    # An enormous hunk comes in pieces that say what they repeat.
+    units = plan(added_file("large.py", 3_000))
+    assert len(units) > 5
+    assert [unit.parts[0].repeated_rows for unit in units] == [0] + [5] * (len(units) - 1)
+    first, second = units[0].parts[0].hunks[0], units[1].parts[0].hunks[0]
+    assert second.new_start + 5 == first.new_start + first.new_lines
+    # A piece that joins another hunk of its file stays a part of its own.
+    (small,) = modified_file("a.py", 34).hunks
+    body = (b"+" + LINE) * 74 + b"+\n+def second():\n" + (b"+" + LINE) * 61
+    other = hunk_of(body, old_start=200, new_start=200)
+    (joined, _) = plan(FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(small, other)), effort=Effort.HIGH)
+    assert [(part.file.path, part.repeated_rows) for part in joined.parts] == [("a.py", 0), ("a.py", 5)]
+    assert joined.files == ("a.py",)
+    # A minified file is one piece that does not weigh what is not shown.
+    units = plan(added_file("app.js", 1, b"var a;" * 100_000 + b"\n"), added_file("other.js", 3))
+    assert unit_of("app.js", units).tokens < 4_000
+    # Crumbs join other units.
+    files = [added_file(f"f{number}/m.py", 230 if number % 2 else 20) for number in range(20)]
+    fills = [unit.tokens / Effort.MEDIUM.unit_tokens for unit in plan(*files)]
+    assert min(fills) > 0.5
+
+
+def test_related_hunks() -> None:
+    # A source and its test share a unit.
+    files = [added_file(f"src/m{number}.py", 40) for number in range(12)]
+    files += [added_file(f"tests/test_m{number}.py", 40) for number in range(12)]
+    units = plan(*files, effort=Effort.HIGH)
+    for number in range(12):
+        assert unit_of(f"src/m{number}.py", units) is unit_of(f"tests/test_m{number}.py", units)
+    # A cut within a file falls between functions.
+    sections = [f"def function_{number // 3}():" for number in range(30)]
+    units = plan(modified_file("a.py", *[20] * 30, sections=sections), effort=Effort.HIGH)
+    assert len(units) > 5
+    seen = [{hunk.section for part in unit.parts for hunk in part.hunks} for unit in units]
+    assert sum(map(len, seen)) == len(set().union(*seen))
+    # A unit ends between folders rather than in one.
+    files = [added_file(f"folder{number}/m{part}.py", 26) for number in range(8) for part in range(3)]
+    units = plan(*files, effort=Effort.HIGH)
+    assert [len({path.split("/")[0] for path in unit.files}) for unit in units] == [1] * 8
+
+
+def test_names() -> None:
+    # A part of a file is named by its lines.
+    units = plan(modified_file("src/a.py", 70, 70, 70), effort=Effort.HIGH)
+    assert names(units) == ["src/a.py:10-81", "src/a.py:130-201", "src/a.py:250-321"]
+    # One more file is one.
+    assert names(plan(added_file("a.py"), added_file("b.py"))) == ["a.py and 1 more file"]
+    # Pieces of deleted lines are named by the old ones.
+    body = added_file("x", 200).hunks[0].body.replace(b"+", b"-")
+    gone = FileChange("a.py", None, FileStatus.DELETED, hunks=(hunk_of(body),))
+    assert names(plan(gone, effort=Effort.HIGH)) == ["a.py:1-67", "a.py:63-134", "a.py:130-200"]
+    # A name that is taken gets a number.
+    same = added_file("a.py", 80)
+    assert names(plan(same, replace(same), replace(same), effort=Effort.HIGH)) == ["a.py", "a.py (2)", "a.py (3)"]
+    # Expert and pass are named where there are several.
+    units = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY, PYTHON], passes=2, apart=True)
+    assert names(units) == ["a.py [every]", "a.py [python]", "a.py [every] (pass 2)", "a.py [python] (pass 2)"]
+    assert names(plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY], apart=True)) == ["a.py"]
+
+
+@pytest.mark.defect("V11")
+def test_joined_experts_are_one_unit_beside_those_of_each_other_expert() -> None:
+    joined = [replace(EVERY, joined=True), replace(PYTHON, joined=True), replace(PROSE, joined=True)]
+    money = expert("money")
+    units = plan_units([added_file("a.py")], effort=Effort.MEDIUM, experts=[*joined, money], apart=True)
+    assert [(unit.name, [one.name for one in unit.experts]) for unit in units] == [
+        ("a.py [default]", ["every", "python"]),
+        ("a.py [money]", ["money"]),
+    ]
+
+
+@pytest.mark.defect("V11")
+def test_a_file_that_no_joined_expert_matches_is_left_to_the_others() -> None:
+    files = [added_file("a.py"), added_file("b.c"), added_file("c.go")]
+    experts = [replace(PYTHON, joined=True), replace(PROSE, joined=True), expert("c", "*.c")]
+    units = plan_units(files, effort=Effort.MEDIUM, experts=experts, apart=True)
+    assert [(unit.files, len(unit.experts)) for unit in units] == [(("a.py",), 1), (("b.c",), 1), (("c.go",), 3)]
+
+
+def test_joined_checklist() -> None:
+    # A unit has the experts that match one of its files.
+    files = [added_file("a.py"), added_file("README.md")]
+    (unit,) = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE, expert("go", "*.go")])
+    assert unit.experts == (EVERY, PYTHON, PROSE)
+    # Units of other files have other experts.
+    files = [added_file("src/a.py", 400), added_file("docs/a.md", 400)]
+    units = plan_units(files, effort=Effort.MEDIUM, experts=[PYTHON, PROSE])
+    assert [(unit.name, unit.experts) for unit in units] == [("docs/a.md", (PROSE,)), ("src/a.py", (PYTHON,))]
+    # A pattern with an exclamation mark leaves files out.
+    files = [added_file("a.py", 400), added_file("test_b.py", 400)]
+    units = plan_units(files, effort=Effort.MEDIUM, experts=[EVERY, NOT_TESTS])
+    assert [unit.experts for unit in units] == [(EVERY, NOT_TESTS), (EVERY,)]
+    # Where no expert matches all of them look.
+    (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=[PYTHON, PROSE])
+    assert unit.experts == (PYTHON, PROSE)
+    # Without experts the checklist is empty.
+    (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=(), apart=True)
+    assert unit.experts == ()
+    # Of two experts with one name the first counts.
+    (unit,) = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[PYTHON, expert("python")])
+    assert unit.experts == (PYTHON,)
+
+
+def test_a_pattern_that_cannot_be_read_names_its_expert() -> None:
+    with pytest.raises(ConfigError, match="expert odd"):
+        plan_units([added_file("a.py")], effort=Effort.LOW, experts=[expert("odd", "[z-a]")])
+
+
+def test_experts_apart() -> None:
+    # Each expert has units of the files that its paths match.
+    files = [added_file("a.py"), added_file("b.py"), added_file("c.md")]
+    units = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE], apart=True)
+    check_plan(files, units, experts=[EVERY, PYTHON, PROSE], apart=True, effort=Effort.LOW)
+    assert [(unit.experts, unit.files) for unit in units] == [
+        ((EVERY,), ("a.py", "b.py", "c.md")),
+        ((PYTHON,), ("a.py", "b.py")),
+        ((PROSE,), ("c.md",)),
+    ]
+    # What no expert matches goes to all of them together.
+    files = [added_file("a.py"), added_file("b.c")]
+    units = plan_units(files, effort=Effort.LOW, experts=[PYTHON, PROSE], apart=True)
+    check_plan(files, units, experts=[PYTHON, PROSE], apart=True, effort=Effort.LOW)
+    assert [(unit.name, unit.experts) for unit in units] == [
+        ("a.py [python]", (PYTHON,)),
+        ("b.c [python, prose]", (PYTHON, PROSE)),
+    ]
+    # A single expert covers everything.
+    files = [added_file("a.py"), added_file("b.c")]
+    (unit,) = plan_units(files, effort=Effort.LOW, experts=[PYTHON], apart=True)
+    assert (unit.files, unit.experts) == (("a.py", "b.c"), (PYTHON,))
 
 
 class TestPasses:

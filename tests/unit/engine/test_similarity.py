@@ -30,33 +30,33 @@ def injection(look: str, **differences: object) -> Finding:
     return replace(made, **differences)
 
 
-class TestTheLabelledPairs:
-    def test_the_labelled_pairs(self) -> None:
-        # There are enough of both kinds.
-        pairs = labelled_pairs()
-        assert sum(pair.same for pair in pairs) >= 110
-        assert sum(not pair.same for pair in pairs) >= 130
+def test_the_labelled_pairs() -> None:
+    # There are enough of both kinds.
+    pairs = labelled_pairs()
+    assert sum(pair.same for pair in pairs) >= 110
+    assert sum(not pair.same for pair in pairs) >= 130
 
-        # Different defects stay apart.
-        def check(pair: Pair) -> None:
-            assert len(merge_findings([pair.one, pair.other])) == 2
+    # Different defects stay apart.
+    def check(pair: Pair) -> None:
+        assert len(merge_findings([pair.one, pair.other])) == 2
 
-        each_row([pair for pair in labelled_pairs() if not pair.same], check)
-        # Most duplicates become one.
-        same = [pair for pair in labelled_pairs() if pair.same]
-        missed = [str(pair) for pair in same if len(merge_findings([pair.one, pair.other])) == 2]
-        assert len(missed) <= 0.15 * len(same), "\n".join(missed)
-        # Likeness has no direction.
-        for pair in labelled_pairs():
-            one, other = Profile(pair.one), Profile(pair.other)
-            assert likeness(one, other) == likeness(other, one)
+    each_row([pair for pair in labelled_pairs() if not pair.same], check)
+    # Most duplicates become one.
+    same = [pair for pair in labelled_pairs() if pair.same]
+    missed = [str(pair) for pair in same if len(merge_findings([pair.one, pair.other])) == 2]
+    assert len(missed) <= 0.15 * len(same), "\n".join(missed)
+    # Likeness has no direction.
+    for pair in labelled_pairs():
+        one, other = Profile(pair.one), Profile(pair.other)
+        assert likeness(one, other) == likeness(other, one)
 
-    def test_words_alone_would_not_do(self) -> None:
-        """At every limit that joins as many duplicates, likeness of words joins many different defects as well."""
-        shares = [(shared_words(pair), pair.same) for pair in labelled_pairs()]
-        found = [share for share, same in shares if same]
-        limit = sorted(found)[len(found) // 8]
-        assert sum(share >= limit and not same for share, same in shares) > 20
+
+def test_the_labelled_pairs_words_alone_would_not_do() -> None:
+    """At every limit that joins as many duplicates, likeness of words joins many different defects as well."""
+    shares = [(shared_words(pair), pair.same) for pair in labelled_pairs()]
+    found = [share for share, same in shares if same]
+    limit = sorted(found)[len(found) // 8]
+    assert sum(share >= limit and not same for share, same in shares) > 20
 
 
 def shared_words(pair: Pair) -> float:
@@ -64,116 +64,112 @@ def shared_words(pair: Pair) -> float:
     return len(one & other) / min(len(one), len(other))
 
 
-class TestOneDefect:
-    def test_one_defect(self) -> None:
-        # Seen by several has all their names and their number.
-        looks = ["claude_cli/security#1", "codex/all#1", "claude_cli/security#2"]
-        (merged,) = merge_findings(injection(look) for look in looks)
-        assert merged.seen_by == tuple(sorted(looks))
-        assert merged.agreement == 3
-        # Has the worst severity that anybody says.
-        low, high, critical = (
-            injection(look, severity=severity)
-            for look, severity in (("a", Severity.LOW), ("b", Severity.HIGH), ("c", Severity.CRITICAL))
-        )
-        assert merge_findings([low, high])[0].severity is Severity.HIGH
-        assert merge_findings([low, replace(low, seen_by=("d",)), critical])[0].severity is Severity.CRITICAL
-        assert merge_findings([low, high, critical])[0].severity is Severity.CRITICAL
-        # Has the fullest text and the narrowest place.
-        wide = injection(
-            "a", line_start=11, line_end=13, evidence=f"def f(user_id):\n    {SQL}\n    run(query)", body="b"
-        )
-        narrow = injection("b", body="A much longer explanation of what happens.", suggestion=None)
-        (merged,) = merge_findings([wide, replace(narrow, title="User input is concatenated into the SQL query")])
-        assert (merged.line_start, merged.line_end, merged.evidence) == (12, 12, SQL)
-        assert merged.title == "User input is concatenated into the SQL query"
-        assert merged.body.startswith("A much longer")
-        # Keeps rule suggestion and what verification showed.
-        ruled = replace(injection("a"), rule="S608", reviewer="ruff", seen_by=())
-        told = injection("b", suggestion="Use parameters.", body="long " * 20, verification="followed to the database")
-        (merged,) = merge_findings([ruled, told])
-        assert (merged.rule, merged.suggestion, merged.verification) == (
-            "S608",
-            "Use parameters.",
-            "followed to the database",
-        )
-        assert merged.seen_by == ("b", "ruff")
-        # Counts analysers that agree without a name.
-        offline = replace(injection("x"), reviewer="ruff", seen_by=(), agreement=2, rule="S608")
-        (alone,) = merge_findings([offline])
-        assert (alone.agreement, alone.seen_by) == (2, ("ruff",))
-        (merged,) = merge_findings([offline, injection("codex")])
-        assert (merged.agreement, merged.seen_by) == (3, ("codex", "ruff"))
-        assert merge_findings([merged]) == (merged,)
-
-    def test_one_defect_2(self) -> None:
-        # Is open and anchored as soon as one is.
-        refuted = injection("a", status=FindingStatus.REFUTED)
-        assert merge_findings([refuted, injection("b")])[0].is_open
-        loose = injection("c", anchored=False)
-        (merged,) = merge_findings([loose, injection("d")])
-        assert merged.can_block
-        # Of two agents and the offline lane is one.
-        offline = injection(
-            "x",
-            title="Possible SQL injection vector through string-based query construction",
-            rule="S608",
-            reviewer="ruff",
-            seen_by=(),
-        )
-        claude = injection("claude", title="Unsanitised user_id is interpolated into the SQL statement")
-        codex = injection("codex", title="SQL injection", category="Injection")
-        (merged,) = merge_findings([offline, claude, codex])
-        assert merged.agreement == 3
+def test_one_defect() -> None:
+    # Seen by several has all their names and their number.
+    looks = ["claude_cli/security#1", "codex/all#1", "claude_cli/security#2"]
+    (merged,) = merge_findings(injection(look) for look in looks)
+    assert merged.seen_by == tuple(sorted(looks))
+    assert merged.agreement == 3
+    # Has the worst severity that anybody says.
+    low, high, critical = (
+        injection(look, severity=severity)
+        for look, severity in (("a", Severity.LOW), ("b", Severity.HIGH), ("c", Severity.CRITICAL))
+    )
+    assert merge_findings([low, high])[0].severity is Severity.HIGH
+    assert merge_findings([low, replace(low, seen_by=("d",)), critical])[0].severity is Severity.CRITICAL
+    assert merge_findings([low, high, critical])[0].severity is Severity.CRITICAL
+    # Has the fullest text and the narrowest place.
+    wide = injection("a", line_start=11, line_end=13, evidence=f"def f(user_id):\n    {SQL}\n    run(query)", body="b")
+    narrow = injection("b", body="A much longer explanation of what happens.", suggestion=None)
+    (merged,) = merge_findings([wide, replace(narrow, title="User input is concatenated into the SQL query")])
+    assert (merged.line_start, merged.line_end, merged.evidence) == (12, 12, SQL)
+    assert merged.title == "User input is concatenated into the SQL query"
+    assert merged.body.startswith("A much longer")
+    # Keeps rule suggestion and what verification showed.
+    ruled = replace(injection("a"), rule="S608", reviewer="ruff", seen_by=())
+    told = injection("b", suggestion="Use parameters.", body="long " * 20, verification="followed to the database")
+    (merged,) = merge_findings([ruled, told])
+    assert (merged.rule, merged.suggestion, merged.verification) == (
+        "S608",
+        "Use parameters.",
+        "followed to the database",
+    )
+    assert merged.seen_by == ("b", "ruff")
+    # Counts analysers that agree without a name.
+    offline = replace(injection("x"), reviewer="ruff", seen_by=(), agreement=2, rule="S608")
+    (alone,) = merge_findings([offline])
+    assert (alone.agreement, alone.seen_by) == (2, ("ruff",))
+    (merged,) = merge_findings([offline, injection("codex")])
+    assert (merged.agreement, merged.seen_by) == (3, ("codex", "ruff"))
+    assert merge_findings([merged]) == (merged,)
 
 
-class TestStayApart:
-    def test_stay_apart(self) -> None:
-        # Findings in other files commits or lines.
-        findings = [
-            injection("a"),
-            injection("b", file="b.py"),
-            injection("c", commit_sha="c" * 40),
-            injection("d", line_start=40, line_end=40),
-        ]
-        assert len(merge_findings(findings)) == 4
-        # Findings whose quotes do not meet although one claims a long range.
-        code = "first = fetch(one)"
-        wide = injection("a", evidence=code, line_start=10, line_end=30, title="fetch without a timeout")
-        inner = injection(
-            "b", evidence="second = fetch(two)", line_start=20, line_end=20, title="fetch without a timeout"
-        )
-        assert len(merge_findings([wide, inner])) == 2
-        assert len(merge_findings([wide, replace(wide, line_end=10, seen_by=("b",))])) == 1
-        # Findings of one look unless they are nearly identical.
-        told_twice = injection("a", title="SQL injection via `user_id`!")
-        assert len(merge_findings([injection("a"), told_twice])) == 1
-        assert merge_findings([injection("a"), told_twice])[0].agreement == 1
-        reworded = injection("a", title="Unsanitised input is concatenated into the SQL query")
-        assert len(merge_findings([injection("a"), reworded])) == 2
-        assert len(merge_findings([injection("a"), replace(reworded, seen_by=("b",))])) == 1
+def test_one_defect_of_many_reviewers() -> None:
+    # Is open and anchored as soon as one is.
+    refuted = injection("a", status=FindingStatus.REFUTED)
+    assert merge_findings([refuted, injection("b")])[0].is_open
+    loose = injection("c", anchored=False)
+    (merged,) = merge_findings([loose, injection("d")])
+    assert merged.can_block
+    # Of two agents and the offline lane is one.
+    offline = injection(
+        "x",
+        title="Possible SQL injection vector through string-based query construction",
+        rule="S608",
+        reviewer="ruff",
+        seen_by=(),
+    )
+    claude = injection("claude", title="Unsanitised user_id is interpolated into the SQL statement")
+    codex = injection("codex", title="SQL injection", category="Injection")
+    (merged,) = merge_findings([offline, claude, codex])
+    assert merged.agreement == 3
 
-    def test_stay_apart_2(self) -> None:
-        """`user` and `order` differ; a finding that names neither is like both, and joins only one of them."""
-        code = "merge(user.profile, order.items)"
-        user = injection("a", evidence=code, title="`user` may be None", category="correctness")
-        order = injection("b", evidence=code, title="`order` may be None", category="correctness")
-        either = injection("c", evidence=code, title="Missing None check", category="correctness")
-        for order_of_arrival in permutations((user, order, either)):
-            merged = merge_findings(order_of_arrival)
-            assert len(merged) == 2
-            assert sorted(item.agreement for item in merged) == [1, 2]
-        # Findings without an anchor unless they say the same of the same quote.
-        loose = injection("a", anchored=False)
-        assert len(merge_findings([loose, replace(loose, seen_by=("b",))])) == 1
-        other_words = replace(loose, seen_by=("b",), title="Unsanitised input is concatenated into the SQL query")
-        assert len(merge_findings([loose, other_words])) == 2
-        assert len(merge_findings([loose, replace(loose, seen_by=("b",), evidence="")])) == 2
-        # Findings with different rules unless they are of one kind.
-        one = injection("a", rule="X1", title="Something is odd here")
-        assert len(merge_findings([one, replace(one, seen_by=("b",), rule="X2")])) == 2
-        assert len(merge_findings([one, replace(one, seen_by=("b",))])) == 1
-        assert len(merge_findings([injection("a", rule="S608"), injection("b", rule="py-sql-built-from-text")])) == 1
+
+def test_stay_apart() -> None:
+    # Findings in other files commits or lines.
+    findings = [
+        injection("a"),
+        injection("b", file="b.py"),
+        injection("c", commit_sha="c" * 40),
+        injection("d", line_start=40, line_end=40),
+    ]
+    assert len(merge_findings(findings)) == 4
+    # Findings whose quotes do not meet although one claims a long range.
+    code = "first = fetch(one)"
+    wide = injection("a", evidence=code, line_start=10, line_end=30, title="fetch without a timeout")
+    inner = injection("b", evidence="second = fetch(two)", line_start=20, line_end=20, title="fetch without a timeout")
+    assert len(merge_findings([wide, inner])) == 2
+    assert len(merge_findings([wide, replace(wide, line_end=10, seen_by=("b",))])) == 1
+    # Findings of one look unless they are nearly identical.
+    told_twice = injection("a", title="SQL injection via `user_id`!")
+    assert len(merge_findings([injection("a"), told_twice])) == 1
+    assert merge_findings([injection("a"), told_twice])[0].agreement == 1
+    reworded = injection("a", title="Unsanitised input is concatenated into the SQL query")
+    assert len(merge_findings([injection("a"), reworded])) == 2
+    assert len(merge_findings([injection("a"), replace(reworded, seen_by=("b",))])) == 1
+
+
+def test_stay_apart_without_a_chain_an_anchor_or_a_common_kind() -> None:
+    """`user` and `order` differ; a finding that names neither is like both, and joins only one of them."""
+    code = "merge(user.profile, order.items)"
+    user = injection("a", evidence=code, title="`user` may be None", category="correctness")
+    order = injection("b", evidence=code, title="`order` may be None", category="correctness")
+    either = injection("c", evidence=code, title="Missing None check", category="correctness")
+    for order_of_arrival in permutations((user, order, either)):
+        merged = merge_findings(order_of_arrival)
+        assert len(merged) == 2
+        assert sorted(item.agreement for item in merged) == [1, 2]
+    # Findings without an anchor unless they say the same of the same quote.
+    loose = injection("a", anchored=False)
+    assert len(merge_findings([loose, replace(loose, seen_by=("b",))])) == 1
+    other_words = replace(loose, seen_by=("b",), title="Unsanitised input is concatenated into the SQL query")
+    assert len(merge_findings([loose, other_words])) == 2
+    assert len(merge_findings([loose, replace(loose, seen_by=("b",), evidence="")])) == 2
+    # Findings with different rules unless they are of one kind.
+    one = injection("a", rule="X1", title="Something is odd here")
+    assert len(merge_findings([one, replace(one, seen_by=("b",), rule="X2")])) == 2
+    assert len(merge_findings([one, replace(one, seen_by=("b",))])) == 1
+    assert len(merge_findings([injection("a", rule="S608"), injection("b", rule="py-sql-built-from-text")])) == 1
 
 
 def test_nothing_is_merged_from_nothing() -> None:
@@ -220,7 +216,7 @@ def test_a_finding_is_compared_with_few_others(monkeypatch: pytest.MonkeyPatch) 
         # Each with each would be 179,700.
         assert compared <= 60 * len(findings)
         assert len(merged) <= len(findings)
-        assert {look for item in merged for look in item.seen_by} == {f"look {number}" for number in range(5)}
+        assert {look for item in merged for look in item.seen_by} == {f"reviewer {number}" for number in range(5)}
 
     each_row([1, 300, 100_000], check)
 
