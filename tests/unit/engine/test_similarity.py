@@ -208,7 +208,7 @@ def test_a_finding_is_compared_with_few_others(monkeypatch: pytest.MonkeyPatch) 
                 line_start=number * 37 % lines + 1,
                 line_end=number * 37 % lines + 1,
                 title=f"{pairs[number % len(pairs)].one.title} {number}",
-                seen_by=(f"look {number % 5}",),
+                seen_by=(f"reviewer {number % 5}",),
             )
             for number in range(600)
         ]
