@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from codeloupe.engine.tokens import tokens_of
+from codeloupe.engine.plan import tokens_of
 from codeloupe.git.diff import parse_diff
 from codeloupe.testing import RecordedRequest
 

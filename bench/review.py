@@ -17,7 +17,7 @@ from bench.prompt_tokens import lines_not_sent, times_sent, tokens_in, tokens_se
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
 from codeloupe.engine.prepare import take_in
-from codeloupe.engine.selection import SelectionRules
+from codeloupe.engine.select import SelectionRules
 from codeloupe.git.command import PATCH_FLAGS
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.scope import DefaultScope

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from codeloupe.agents.calls.caller import AgentCaller
-from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.change import Change, Effort, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.expert import Expert

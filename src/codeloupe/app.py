@@ -20,19 +20,19 @@ from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
 from codeloupe.diagnosis import DiagnosisPlace, diagnose
 from codeloupe.engine.answers import Answers
-from codeloupe.engine.asking import Transcript
+from codeloupe.engine.ask import Transcript
 from codeloupe.engine.bare_changes import with_and_without_lines
 from codeloupe.engine.continuing import begin_round
+from codeloupe.engine.globs import literal_pattern, nearest_path
 from codeloupe.engine.history.keeping import keep
-from codeloupe.engine.lanes import joined_info
-from codeloupe.engine.path_choice import literal_pattern, nearest_path
-from codeloupe.engine.plan import plan_units
+from codeloupe.engine.plan import plan_units, tokens_of
 from codeloupe.engine.prepare import Intake, at_hand, fetch, take_in
-from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
+from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, review_prompt
+from codeloupe.engine.prompt_material import PromptMaterial, new_fence
+from codeloupe.engine.reviewer import joined_info
 from codeloupe.engine.runner import ReviewPlan, run_review
-from codeloupe.engine.selection import Selection, wanted_only
+from codeloupe.engine.select import Selection, wanted_only
 from codeloupe.engine.terms import policy_of, rules_of
-from codeloupe.engine.tokens import tokens_of
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.commits import pushed_ranges, read_pushed
 from codeloupe.git.guidance import guidance_changed

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from codeloupe.agents.calls.caller import AgentCaller, same_vendor
 from codeloupe.config.schema import Settings
-from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
-from codeloupe.engine.asking import Transcript
+from codeloupe.engine.ask import Transcript
 from codeloupe.engine.experts import DEFAULT, load_experts
 from codeloupe.engine.merge import merge_findings
+from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability

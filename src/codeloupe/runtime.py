@@ -28,7 +28,7 @@ from codeloupe.model.ports import Agent, AgentEventSink, EventSink
 from codeloupe.switchboard import AgentCalls
 
 if TYPE_CHECKING:
-    from codeloupe.engine.asking import Transcript
+    from codeloupe.engine.ask import Transcript
     from codeloupe.model.agent import AgentEvent
     from codeloupe.model.events import Event
     from codeloupe.model.pipeline import RunRecord
@@ -87,7 +87,7 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
 
 async def _check_in(repo: Path | None, named: str | tuple[str, ...] | None) -> None:
     """Raises UsageError for a base branch, or an include pattern, of which there is nothing in the repository."""
-    from codeloupe.engine.path_choice import no_such_files, unmatched
+    from codeloupe.engine.globs import no_such_files, unmatched
     from codeloupe.git.repository import find_base_branch, open_repository
     from codeloupe.git.snapshot import list_files, list_head_files
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.engine.prepare import take_in
-from codeloupe.engine.selection import SelectionRules
+from codeloupe.engine.select import SelectionRules
 from codeloupe.errors import GitFailed
 from codeloupe.git.changes import read_change
 from codeloupe.git.commits import list_commits

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codeloupe.engine.anchor import Anchorer
-from codeloupe.engine.folding import fold
+from codeloupe.engine.code_text import fold
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import ClaimedFinding, Severity
 from tests.unit.engine.anchor_material import ORIGIN, changed_file, claim

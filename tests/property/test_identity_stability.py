@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer
-from codeloupe.engine.folding import fold
+from codeloupe.engine.code_text import fold
 from codeloupe.engine.identity import with_fingerprints
 from codeloupe.model.finding import Finding, Severity
 from tests.unit.engine.anchor_material import ORIGIN, changed_file, claim

@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codeloupe.engine.light_diff import light_diff, shown_line
-from codeloupe.engine.prompt_text import has_hidden
+from codeloupe.engine.prompt import light_diff, shown_line
+from codeloupe.engine.prompt_material import has_hidden
 from codeloupe.model.change import FileChange, FileStatus, Hunk, UnitPart
 
 _TEXTS = st.binary(max_size=12).map(lambda raw: raw.replace(b"\n", b" ")) | st.sampled_from(

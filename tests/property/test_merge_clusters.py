@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from codeloupe.engine.merge import merge_findings
-from codeloupe.engine.profile import Profile
-from codeloupe.engine.similarity import are_nearly_identical, likeness
+from codeloupe.engine.similarity import Profile, are_nearly_identical, likeness
 from codeloupe.model.finding import Finding, Severity
 from tests.unit.engine.merge_material import labelled_pairs
 

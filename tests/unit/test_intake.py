@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.engine.prepare import Intake, take_in
-from codeloupe.engine.selection import SelectionRules
+from codeloupe.engine.select import SelectionRules
 from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository
 from codeloupe.model.change import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentLimits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from codeloupe.engine.selection import Selection
+from codeloupe.engine.select import Selection
 from codeloupe.model.change import Change, Commit, FileChange, Intent
 
 

@@ -28,13 +28,13 @@ from codeloupe.commits.relaying import Relay
 from codeloupe.commits.scoring import exit_code, overall_score, summarise, total_usage
 from codeloupe.config.schema import Settings
 from codeloupe.configuring import configure
-from codeloupe.engine.asking import Transcript
+from codeloupe.engine.ask import Transcript
 from codeloupe.engine.history.keeping import SweepKeeper, keeping_sweep
-from codeloupe.engine.lanes import joined_info
 from codeloupe.engine.prepare import settle, take_in
 from codeloupe.engine.prompt import PROMPT_VERSION
+from codeloupe.engine.reviewer import joined_info
 from codeloupe.engine.runner import ReviewPlan, run_review
-from codeloupe.engine.selection import select_by_diff
+from codeloupe.engine.select import select_by_diff
 from codeloupe.engine.terms import policy_of, rules_of
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.commits import list_commits, read_commit_changes

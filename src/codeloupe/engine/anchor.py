@@ -1,34 +1,184 @@
-"""From a claim to a finding with a place: the quote decides where it is, and without one there is no place here."""
+"""From a claim to a finding with a place: the quote decides where it is, and without one there is no place here.
+
+The file is the one that the claimed path means. A line that a claim names without quoting anything is believed where
+the diff shows it. New code for the quoted lines is kept where it fits them exactly.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from codeloupe.engine.claimed_path import ClaimedPaths, clean_path
-from codeloupe.engine.quote_gaps import MASK
-from codeloupe.engine.quote_search import Ground, Match, Quote, Rank, find_fragments, find_quote
-from codeloupe.engine.replacement import replacement_of
-from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side
-from codeloupe.model.change import FileChange
+from codeloupe.engine.prompt_material import has_hidden, one_line
+from codeloupe.engine.quotes import MASK, Ground, Match, Quote, Rank, find_fragments, find_quote
+from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side, WholeLines
+from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import ClaimedFinding, Finding, Source
+from codeloupe.model.ports import ReviewTask
 
 _EVIDENCE_LINES = 40
+_EVIDENCE_LINES_WITHOUT_QUOTE = 10
 _EVIDENCE_CHARACTERS = 4_000
 _LONGEST_STATED_RANGE = 50
+_LONGEST_RANGE_WITHOUT_QUOTE = 1_000
 _LARGEST_LINE = 10_000_000
-_LONGEST_PATH = 4_096
 _LARGEST_WHOLE_FILE = 32 * 1024 * 1024
 _CACHE_BYTES = 256 * 1024 * 1024
 _NEAR_LINES = (40, 400)
 _MOST_HUNKS = 300
 _MOST_FILES_WITHOUT_PATH = 200
 _CHANGED, _SHOWN, _ELSEWHERE = range(3)
+_LONGEST_PATH = 4096
+_MOST_PARTS = 64
+_LOCATION = re.compile(
+    r"(?::\d{1,9}(?:[-:]\d{1,9}){0,2}|#L\d{1,9}(?:-L?\d{1,9})?|\s{0,9}\((?:lines?|L)\s?\d[^()]{0,40}\))$"
+)
+_DRIVE = re.compile(r"[A-Za-z]:/")
+_MANY_SLASHES = re.compile(r"/(?:\.?/){1,999}")
+_WRAPPING = " \t\r\n`'\"<>*,;"
+
+
+class ClaimedPaths:
+    """Finds the file of a claimed path among the changed files first, then in the rest of the tree.
+
+    `is_readable` tells whether the reviewed tree has a file; it is asked only for clean relative paths.
+    """
+
+    def __init__(self, files: Sequence[FileChange], is_readable: Callable[[str], bool]) -> None:
+        self._is_readable = is_readable
+        self._changed: dict[str, str] = {}
+        self._by_name: defaultdict[str, list[str]] = defaultdict(list)
+        for file in files:
+            if file.path not in self._changed:
+                self._by_name[file.path.rpartition("/")[2]].append(file.path)
+                self._changed[file.path] = file.path
+        for file in files:
+            self._changed.setdefault(one_line(file.path), file.path)
+            if file.status is FileStatus.RENAMED and file.old_path:
+                self._changed.setdefault(file.old_path, file.path)
+        self._found = lru_cache(maxsize=4096)(self._find)
+
+    def candidates(self, claimed: str, unit_files: Sequence[str]) -> tuple[str, ...]:
+        """The files that may be meant, the likeliest first; none when none is, or when too many could be."""
+        if claimed in self._changed:
+            return (self._changed[claimed],)
+        return self._found(claimed[: _LONGEST_PATH + 1], tuple(unit_files))
+
+    def _find(self, claimed: str, unit_files: tuple[str, ...]) -> tuple[str, ...]:
+        spellings = list(_spellings(claimed))
+        for path in spellings:
+            if path in self._changed:
+                return (self._changed[path],)
+        path = spellings[-1]
+        parts = path.split("/")
+        if not _is_inside(path.lstrip("/")) or len(parts) > _MOST_PARTS:
+            return ()
+        ends = ("/".join(parts[index:]) for index in range(1, len(parts)))
+        if path.startswith("/") or _DRIVE.match(path):
+            # The longest end of it that names a file, as nobody knows where the tree was for the reviewer.
+            found = next((end for end in ends if end in self._changed or self._is_readable(end)), None)
+            return () if found is None else (self._changed.get(found, found),)
+        exact = [spelling for spelling in spellings if _is_inside(spelling) and self._is_readable(spelling)]
+        longer = [known for known in self._by_name.get(parts[-1], ()) if known.endswith(f"/{path}")]
+        if len(longer) > 1:
+            longer = [known for known in longer if known in unit_files]
+            if len(longer) != 1:
+                return ()
+        shorter = next(((self._changed[end],) for end in ends if end in self._changed), ())
+        return tuple(dict.fromkeys((*longer, *exact[:1], *shorter)))
+
+
+def _spellings(claimed: str) -> Iterator[str]:
+    """The path without more and more of what is around it: quotes, line numbers, prefixes of a diff, extra slashes."""
+    path = claimed.strip(_WRAPPING)
+    yield path
+    path = _LOCATION.sub("", path).strip(_WRAPPING)
+    yield path
+    path = path.removeprefix("file://").replace("\\", "/")
+    yield path
+    path = _MANY_SLASHES.sub("/", path)
+    while path.startswith("./"):
+        path = path[2:]
+    yield path
+    if path.startswith(("a/", "b/")):
+        yield path[2:]
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a relative path stays in the tree, is not the repository's own storage, and can name a file at all."""
+    ordinary = not any(part in {"", ".", ".."} or part.lower() == ".git" for part in path.split("/"))
+    return ordinary and 0 < len(path) <= _LONGEST_PATH and "\0" not in path
+
+
+_LONGEST_REPLACEMENT = 20_000
+_FENCE = re.compile(r"[ \t]{0,99}(`{3,9}|~{3,9})[^`\n]{0,80}$")
+# How advice begins. No line of code begins with such a word in this spelling and goes on in words.
+_ADVICE = re.compile(
+    r"(?:Use|Replace|Add|Remove|Change|Consider|Instead|Make|Move|Wrap|Escape|Validate|Ensure|Rename|Avoid|Delete|"
+    r"Pass|Set|Keep|Handle|Guard|Close|Do not|Don't|The|This|You|It|N/A|None needed|No change)[ ,][`'\"\w]"
+)
+_PROSE_SUFFIXES = (".md", ".markdown", ".txt", ".rst", ".adoc", ".tex", ".html", ".htm")
+
+
+def replacement_of(offered: str | None, *, quote: str, lines: str, path: str) -> str | None:
+    """The code that takes the place of `lines`, the whole lines that were found for `quote`; None for anything else.
+
+    Fences and the marks of a diff are taken off, and indentation that was left out is put back. It is none when it
+    changes nothing, is advice in words, holds what was masked or cannot be seen, or when the quote is only a part of
+    the lines: then nobody knows what it stands for.
+    """
+    if offered is None or not lines.strip() or len(offered) > _LONGEST_REPLACEMENT or MASK in lines:
+        return None
+    code, bare = _without_fence(offered), _without_fence(quote)
+    if code is None or bare is None:
+        return None
+    rows = code.strip("\n").split("\n")
+    if all(row.startswith("+") for row in rows if row.strip()):
+        code = "\n".join(row[1:] for row in rows)
+    if not code.strip() or MASK in code or has_hidden(code):
+        return None
+    # The quote is these lines, whole, but for indentation, the marks of a diff and a fence.
+    wanted = [row.strip() for row in lines.split("\n") if row.strip()]
+    quoted = [row.strip() for row in bare.split("\n") if row.strip()]
+    if wanted not in (quoted, [row.removeprefix("+").strip() for row in quoted]):
+        return None
+    if not path.lower().endswith(_PROSE_SUFFIXES) and _ADVICE.match(code.lstrip()):
+        return None
+    fitted = _indented(code.strip("\n").rstrip(), lines)
+    return None if fitted == lines.rstrip() else fitted
+
+
+def _without_fence(text: str) -> str | None:
+    """What is in a block that is the whole text; the text when it has none; None for words around a block."""
+    text = text.replace("\r\n", "\n")
+    rows = text.strip().split("\n")
+    fences = [number for number, row in enumerate(rows) if _FENCE.match(row)]
+    if not fences:
+        return text
+    return "\n".join(rows[1:-1]) if fences == [0, len(rows) - 1] else None
+
+
+def _indented(code: str, lines: str) -> str:
+    """The code, indented as the lines are where its first line has lost its indentation."""
+    first = next((row for row in lines.split("\n") if row.strip()), "")
+    indent = first[: len(first) - len(first.lstrip(" \t"))]
+    rows = code.split("\n")
+    if not indent or rows[0][:1].isspace():
+        return code
+    others = [row for row in rows[1:] if row.strip()]
+    only_first = bool(others) and all(row.startswith(indent) for row in others)
+    return "\n".join(
+        f"{indent}{row}" if row.strip() and (number == 0 or not only_first) else row for number, row in enumerate(rows)
+    )
 
 
 class ReviewedText(Protocol):
@@ -39,16 +189,16 @@ class ReviewedText(Protocol):
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Who claims: the reviewer, the expert it was, and a label of this one look for `seen_by`."""
+    """Who claims: the reviewer, the expert it was, and a label for `seen_by` that tells its passes apart."""
 
     reviewer: str
     expert: str | None = None
-    look: str = ""
+    label: str = ""
     source: Source = Source.AGENT
 
 
 class _Place(Struct, frozen=True):
-    """Where a quote stands, and the verbatim text there; without lines where it stands nowhere.
+    """Where a quote is, and the verbatim text there; without lines where it is nowhere.
 
     `replacement` is new code for exactly these lines.
     """
@@ -80,26 +230,25 @@ class Anchorer:
     def place(self, claim: ClaimedFinding, origin: Origin, *, unit_files: Sequence[str] = ()) -> Finding:
         """The finding of a claim, at the place of its quote; without one it is kept, and marked as not anchored.
 
-        The claim's own reviewer is not believed: who saw a finding is told by `origin`.
+        The claim's own reviewer is not believed: `origin` says who saw a finding.
         """
         claimed = (claim.file or "").strip()
         paths = self._paths.candidates(claimed, unit_files) if claimed else ()
         quote = Quote.of(claim.evidence)
         place = next((found for path in paths if (found := self._find(path, quote, claim)) is not None), None)
         if place is None and not claimed and quote.readings:
-            place = self._only_place(quote, claim, unit_files)
-        if place is None:
-            place = self._unanchored(paths[0] if paths else None, claimed, claim)
-            return _finding(claim, origin, place, anchored=False)
-        return _finding(claim, origin, place, anchored=True)
-
-    def _only_place(self, quote: Quote, claim: ClaimedFinding, unit_files: Sequence[str]) -> _Place | None:
-        """The place of a quote that stands in exactly one changed file."""
-        paths = [path for path in unit_files if path in self._changes] or list(self._changes)
-        if len(paths) > _MOST_FILES_WITHOUT_PATH:
-            return None
-        found = [place for path in dict.fromkeys(paths) if (place := self._find(path, quote, claim)) is not None]
-        return found[0] if len(found) == 1 else None
+            # A quote that is in exactly one changed file needs no path.
+            changed = [path for path in unit_files if path in self._changes] or list(self._changes)
+            if len(changed) <= _MOST_FILES_WITHOUT_PATH:
+                there = [self._find(path, quote, claim) for path in dict.fromkeys(changed)]
+                places = [one for one in there if one is not None]
+                place = places[0] if len(places) == 1 else None
+        if place is not None:
+            return _finding(claim, origin, place, anchored=True)
+        path = paths[0] if paths else list(_spellings(claimed[:_LONGEST_PATH]))[-1]
+        evidence = self._mask(claim.evidence[:_EVIDENCE_CHARACTERS])
+        nowhere = _Place(path, None, None, evidence, outside_change=bool(paths) and path not in self._changes)
+        return _finding(claim, origin, nowhere, anchored=False)
 
     def _find(self, path: str, quote: Quote, claim: ClaimedFinding) -> _Place | None:
         if not quote.readings:
@@ -124,28 +273,25 @@ class Anchorer:
         start = side.lines.number(match.first_row)
         end = max(start, side.lines.number(match.last_row))
         inside = _touches(file.shown, start, end) or _is_deletion(side, match)
-        if side is file.new:
-            end = max(end, _stated_end(file, claim, start, end))
         evidence = self._evidence(side, match)
         code = None
-        if side is file.new and not match.gapped and evidence.count("\n") == end - start:
-            code = replacement_of(claim.replacement, quote=claim.evidence, lines=evidence, path=file.path)
+        if side is file.new:
+            # The end that the reviewer named, where it named the beginning rightly and the end is within reason.
+            stated = _stated_line(claim.line_end) or 0
+            is_known = file.last_line is not None and stated <= file.last_line
+            if claim.line_start == start and stated - start < _LONGEST_STATED_RANGE and is_known:
+                end = max(end, stated)
+            if not match.gapped and evidence.count("\n") == end - start:
+                code = replacement_of(claim.replacement, quote=claim.evidence, lines=evidence, path=file.path)
         return _Place(file.path, start, end, evidence, outside_change=not inside, replacement=code)
 
     def _evidence(self, side: Side, match: Match) -> str:
         last = min(match.last_row, match.first_row + _EVIDENCE_LINES - 1)
-        lines = [side.lines.text(row).decode("utf-8", "replace") for row in range(match.first_row, last + 1)]
-        verbatim = "\n".join(line.removesuffix("\r") for line in lines)
-        shown = self._mask(verbatim)
+        shown = self._mask(_verbatim(side.lines.text(row) for row in range(match.first_row, last + 1)))
         if match.gapped and MASK not in shown and any(MASK in line for line in match.form.lines):
             # What was masked for the reviewer must not come to light here.
             shown = "\n".join(match.form.lines)
         return shown[:_EVIDENCE_CHARACTERS]
-
-    def _unanchored(self, path: str | None, claimed: str, claim: ClaimedFinding) -> _Place:
-        evidence = self._mask(claim.evidence[:_EVIDENCE_CHARACTERS])
-        outside = path is not None and path not in self._changes
-        return _Place(path or clean_path(claimed[:_LONGEST_PATH]), None, None, evidence, outside_change=outside)
 
     def _file(self, path: str) -> ReviewedFile:
         file = self._files.get(path)
@@ -166,6 +312,10 @@ class Anchorer:
             # A name that the file system does not take is a file that is not there.
             return None
         return content if content is None or len(content) <= _LARGEST_WHOLE_FILE else None
+
+
+def _verbatim(lines: Iterable[bytes]) -> str:
+    return "\n".join(line.decode("utf-8", "replace").removesuffix("\r") for line in lines)
 
 
 def _ground(file: ReviewedFile, side: Side, stated: int | None) -> Ground:
@@ -208,14 +358,6 @@ def _stated_line(number: int | None) -> int | None:
     return number if number is not None and 1 <= number <= _LARGEST_LINE else None
 
 
-def _stated_end(file: ReviewedFile, claim: ClaimedFinding, start: int, end: int) -> int:
-    """The end that the reviewer named, where it named the beginning rightly and the end is within reason."""
-    stated = _stated_line(claim.line_end)
-    if stated is None or claim.line_start != start or stated - start >= _LONGEST_STATED_RANGE:
-        return end
-    return stated if file.last_line is not None and stated <= file.last_line else end
-
-
 def _finding(claim: ClaimedFinding, origin: Origin, place: _Place, *, anchored: bool) -> Finding:
     confidence = claim.confidence
     if confidence is not None:
@@ -238,5 +380,58 @@ def _finding(claim: ClaimedFinding, origin: Origin, place: _Place, *, anchored: 
         expert=origin.expert,
         anchored=anchored,
         outside_change=place.outside_change,
-        seen_by=(origin.look or origin.reviewer,),
+        seen_by=(origin.label or origin.reviewer,),
     )
+
+
+class StatedLines:
+    """The lines of the reviewed files by their numbers, as far as they are known.
+
+    `mask` takes secrets out of evidence. With `only_shown` a line counts where the diff shows it and nowhere else: a
+    model that quotes nothing may know the number of a line that it saw, and guesses any other.
+    """
+
+    def __init__(self, task: ReviewTask, text: TextReader, *, mask: Callable[[str], str], only_shown: bool) -> None:
+        self._changes = {file.path: file for file in task.files}
+        self._text = text
+        self._mask = mask
+        self._only_shown = only_shown
+        # Few are kept, since a claim can name any file of the tree, and one may be large.
+        self._of = lru_cache(maxsize=4)(self._read)
+
+    def believe(self, claim: ClaimedFinding, finding: Finding) -> Finding:
+        """The finding on the line that the claim names, when nothing but a quote is missing for that."""
+        if finding.anchored or claim.evidence.strip() or claim.line_start is None:
+            return finding
+        line, start = self._of(finding.file), claim.line_start
+        if line(start) is None:
+            return finding
+        end, stated = start, min(claim.line_end or start, start + _LONGEST_RANGE_WITHOUT_QUOTE)
+        while end < stated and line(end + 1) is not None:
+            end += 1
+        change = self._changes.get(finding.file)
+        hunks = change.hunks if change is not None else ()
+        is_shown = any(hunk.new_start <= end and start < hunk.new_start + hunk.new_lines for hunk in hunks)
+        if self._only_shown and not is_shown:
+            return finding
+        quoted = range(start, min(end, start + _EVIDENCE_LINES_WITHOUT_QUOTE - 1) + 1)
+        quote = _verbatim(line(number) or b"" for number in quoted)
+        return replace(
+            finding,
+            line_start=start,
+            line_end=end,
+            evidence=self._mask(quote)[:_EVIDENCE_CHARACTERS],
+            anchored=True,
+            outside_change=not is_shown,
+        )
+
+    def _read(self, path: str) -> Callable[[int], bytes | None]:
+        """What gives a line of a file by its number, or None where there is none."""
+        content = self._text.read(path)
+        if content is not None:
+            lines = WholeLines(content)
+            return lambda number: lines.text(number - 1) if 1 <= number <= lines.count else None
+        change = self._changes.get(path)
+        hunks = change.hunks if change is not None and change.new_path is not None else ()
+        shown = (line for hunk in hunks for line in hunk.lines())
+        return {line.new_number: line.text for line in shown if line.new_number is not None}.get

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from codeloupe.engine.asking import Transcript
+from codeloupe.engine.ask import Transcript
 
 _KEPT = ("answer of ", "failure of ")
 # A model that never ends must not fill the history: what is longer keeps its beginning.

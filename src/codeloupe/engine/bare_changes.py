@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from codeloupe.engine.selection import SelectionRules
+from codeloupe.engine.select import SelectionRules
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.review import SkippedFile, SkipReason
 

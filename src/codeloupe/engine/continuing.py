@@ -17,15 +17,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.agent_reviewer import DROPPED_FINDING
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.history.lookup import last_of_change, newest_of_kind, reviews_of_work
 from codeloupe.engine.history.opening import OpenedHistory, opened_history
 from codeloupe.engine.history.whereabouts import Whereabouts, commits_of_work, find_whereabouts
+from codeloupe.engine.identity import PlacesOfNow
 from codeloupe.engine.incremental import IncrementalReviewer, LastLook, already_seen, digests, unseen
-from codeloupe.engine.placing_again import PlacesOfNow
 from codeloupe.engine.prepare import Intake
 from codeloupe.engine.prompt import PROMPT_VERSION
+from codeloupe.engine.reviewer import DROPPED_FINDING
 from codeloupe.engine.rounds import Asked, EarlierRounds, who_saw
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import find_root

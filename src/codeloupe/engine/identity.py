@@ -1,9 +1,10 @@
-"""What makes a finding the same finding tomorrow: the statement it is about, what encloses that, and what it says.
+"""What makes a finding the same finding tomorrow, and where an earlier finding is in the code of now.
 
-Compared are tokens, not characters, and neither line numbers, the path nor the extent of the quote. So a fingerprint
-survives lines put in above, a rebase, a renamed file, reformatting, a comment added to the line, and a quote of one
-line more or less. What it says is its rule, or else the kind of defect that its title names and the names in the code
-of which it says that, or else the title's words.
+A fingerprint is made of the statement that a finding is about, what encloses that, and what it says. Compared are
+tokens, not characters, and neither line numbers, the path nor the extent of the quote. So it survives lines put in
+above, a rebase, a renamed file, reformatting, a comment added to the line, and a quote of one line more or less. What
+it says is its rule, or else the kind of defect that its title names and the names in the code of which it says that,
+or else the title's words.
 
 A fingerprint is only a name. Words of a model change from day to day, so whoever looks for an earlier finding must
 compare what both say, as `lifecycle.compare` and the baseline do: a finding that is recognised keeps its old name.
@@ -13,21 +14,23 @@ What cannot be told apart is told apart by order: the same statement again, and 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import os
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe.engine.code_tokens import Statement, tokens_of_code
-from codeloupe.engine.comment_words import names, numbers, stems, telling_stems
-from codeloupe.engine.defect_kinds import kinds_of
-from codeloupe.engine.families import family
-from codeloupe.engine.folding import fold
-from codeloupe.engine.profile import Profile
-from codeloupe.engine.quote_gaps import MASK
-from codeloupe.engine.surroundings import Surroundings, is_comment
-from codeloupe.model.finding import Finding
+from codeloupe.engine.anchor import Anchorer, Origin
+from codeloupe.engine.code_text import CodeText, Statement, comments_in, fold, is_comment, syntax_of, tokens_of_code
+from codeloupe.engine.quotes import MASK
+from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.similarity import Profile, family, kinds_of, names, numbers, stems, telling_stems
+from codeloupe.model.change import FileChange, FileStatus
+from codeloupe.model.finding import ClaimedFinding, Finding, FindingStatus
+from codeloupe.model.ports import ReviewTask
 
 ReadFile = Callable[[str], bytes | None]
 
@@ -52,77 +55,88 @@ def with_fingerprints(findings: Iterable[Finding], *, context: ReadFile | None =
     `context` reads the reviewed content of a file; without it, or where it gives None, nothing is known of what
     encloses a line, and fewer findings can be told apart by more than their order.
     """
-    seen: Counter[str] = Counter()
-    named: list[Finding] = []
-    for finding, around in _in_order(findings, context):
-        core = "\0".join(_core(finding, around))
-        seen[core] += 1
-        name = digest(_VERSION, core, str(seen[core]))
-        named.append(replace(finding, fingerprint=name, surroundings=surroundings_of(finding, around)))
-    return tuple(named)
+    named = _named(findings, context, _VERSION, _core)
+    return tuple(
+        replace(finding, fingerprint=name, surroundings=surroundings_of(finding, code)) for finding, code, name in named
+    )
 
 
 def first_names(findings: Iterable[Finding], *, context: ReadFile | None = None) -> dict[str, str]:
     """By the fingerprint of each finding, the one that version 0.1.0 gave it: baselines and dismissals may have it."""
-    seen: Counter[str] = Counter()
-    found: dict[str, str] = {}
-    for finding, around in _in_order(findings, context):
-        core = "\0".join(_first_core(finding, around))
-        seen[core] += 1
-        found[finding.fingerprint] = digest(_FIRST_VERSION, core, str(seen[core]))
-    return found
+    return {finding.fingerprint: name for finding, _, name in _named(findings, context, _FIRST_VERSION, _first_core)}
 
 
-def surroundings_of(finding: Finding, around: Surroundings | None) -> str:
+def surroundings_of(finding: Finding, code: CodeText | None) -> str:
     """What is around a finding at its place, in short: it changes with the code of its definition."""
-    if around is None or not finding.anchored:
+    if code is None or not finding.anchored:
         return ""
-    parts = around.around(_telling_statement(finding, around))
-    return ".".join(digest(*part)[:_DIGITS_AROUND] for part in parts)
-
-
-def same_block(one: str, other: str) -> bool:
-    """Whether two `surroundings` are of the same definition, unchanged."""
-    return bool(one) and one.split(".", maxsplit=1)[0] == other.split(".", maxsplit=1)[0]
-
-
-def shared_surroundings(one: str, other: str) -> int:
-    """How much of two `surroundings` agrees: the definition, the statement before, the one after."""
-    return sum(mine == its for mine, its in zip(one.split("."), other.split("."), strict=False)) if one else 0
+    return ".".join(digest(*part)[:_DIGITS_AROUND] for part in code.around(_telling_statement(finding, code)))
 
 
 def digest(*parts: str) -> str:
     """A fingerprint of some texts."""
-    text = "\0".join(parts)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
-def _in_order(findings: Iterable[Finding], context: ReadFile | None) -> Iterator[tuple[Finding, Surroundings | None]]:
+def _named(
+    findings: Iterable[Finding],
+    context: ReadFile | None,
+    version: str,
+    core_of: Callable[[Finding, CodeText | None], tuple[str, ...]],
+) -> Iterator[tuple[Finding, CodeText | None, str]]:
+    seen: Counter[str] = Counter()
     for file, group in groupby(sorted(findings, key=_order), key=lambda finding: finding.file):
         content = context(file) if context is not None else None
-        around = Surroundings(content, file) if content is not None else None
+        code = CodeText(content, file) if content is not None else None
         for finding in group:
-            yield finding, around
+            core = "\0".join(core_of(finding, code))
+            seen[core] += 1
+            yield finding, code, digest(version, core, str(seen[core]))
 
 
-def _core(finding: Finding, around: Surroundings | None) -> tuple[str, ...]:
+def _order(finding: Finding) -> tuple[object, ...]:
+    """By place; on one line by the kind of defect, which lasts longer than wording."""
+    kinds = sorted(kinds_of(stems(finding.title)))
+    place = finding.file, finding.first_line, finding.last_line
+    return *place, finding.rule or "", kinds, finding.title, finding.body, finding.evidence
+
+
+def _core(finding: Finding, code: CodeText | None) -> tuple[str, ...]:
     meaning = f"rule {finding.rule}" if finding.rule else f"family {family(finding.category)} {_meaning(finding)}"
     line = telling_line(finding.evidence)
     if not finding.anchored or not fold(line):
         # Without a place there is only what was said, and of which file.
         return "no place", meaning, finding.file, fold(line)
-    if around is None or MASK in line:
+    if code is None or MASK in line:
         statement = Statement(0, 0, tokens_of_code(line, finding.file))
     else:
-        statement = _telling_statement(finding, around)
+        statement = _telling_statement(finding, code)
     text = " ".join(statement.tokens)
-    is_weak = sum(character.isalnum() for character in text) < _FEWEST_LETTERS
-    if around is None:
+    is_weak = _letters(text) < _FEWEST_LETTERS
+    if code is None:
         return meaning, text, *((finding.file,) if is_weak else ())
-    at = statement if statement.first else around.code.statement(around.number_of(line, *_quoted(finding)))
-    after = " ".join(next((one.tokens for one in around.code.statements(at.last + 1, at.last + _LINES)), ()))
-    copies = 0 if MASK in line else around.earlier_statements(statement)
-    return meaning, text, after if is_weak else "", str(copies), *around.headers(at.first)
+    at = statement if statement.first else code.statement(code.number_of(line, *_quoted(finding)))
+    after = " ".join(next((one.tokens for one in code.statements(at.last + 1, at.last + _LINES)), ()))
+    copies = 0 if MASK in line else code.earlier_statements(statement)
+    return meaning, text, after if is_weak else "", str(copies), *code.headers(at.first)
+
+
+def _first_core(finding: Finding, code: CodeText | None) -> tuple[str, ...]:
+    """As version 0.1.0 had it: the folded line, its family or rule, and the folded lines that enclose it."""
+    kind = f"rule {finding.rule}" if finding.rule else f"family {family(finding.category)}"
+    line = telling_line(finding.evidence)
+    folded = fold(line)
+    if not finding.anchored or not folded:
+        words: Sequence[str] = () if folded else sorted(telling_stems(finding.title))
+        return "no place", kind, finding.file, folded, *words
+    is_weak = _letters(folded) < _FEWEST_LETTERS
+    if code is None:
+        return kind, folded, *((finding.file,) if is_weak else ())
+    number = code.number_of(line, finding.first_line, finding.last_line)
+    if MASK in line:
+        line = code.line(number)
+    after = code.following(number) if is_weak else ""
+    return kind, folded, after, str(code.earlier_copies(number, line)), *code.enclosing(number, line)
 
 
 def _meaning(finding: Finding) -> str:
@@ -130,17 +144,17 @@ def _meaning(finding: Finding) -> str:
     kinds = kinds_of(stems(finding.title))
     if kinds:
         profile = Profile(finding)
-        return " ".join(("kind", min(kinds), *sorted(profile.objects(kinds) & profile.code_words)))
+        return " ".join(("kind", min(kinds), *sorted(profile.objects(kinds) & profile.code.words)))
     words = telling_stems(finding.title) | names(finding.title) | numbers(finding.title)
     return f"words {' '.join(sorted(words)) or finding.title}"
 
 
-def _telling_statement(finding: Finding, around: Surroundings) -> Statement:
+def _telling_statement(finding: Finding, code: CodeText) -> Statement:
     """The statement of a quote that says most, which a longer or shorter quote of the same code has as well."""
     first, last = _quoted(finding)
-    found = list(around.code.statements(first, min(last, first + _LINES)))
+    found = list(code.statements(first, min(last, first + _LINES)))
     if not found:
-        text = around.line(first) or telling_line(finding.evidence)
+        text = code.line(first) or telling_line(finding.evidence)
         return Statement(first, first, tokens_of_code(text, finding.file))
     return max(found, key=lambda one: _worth(" ".join(one.tokens)))
 
@@ -152,37 +166,227 @@ def _quoted(finding: Finding) -> tuple[int, int]:
 
 def telling_line(evidence: str) -> str:
     """The one line of a quote that says most, which a longer or shorter quote of the same code has as well."""
-    lines = [line[:_LONGEST_LINE] for line in evidence.split("\n")[:_LINES]]
-    return max(lines, key=_worth)
+    return max((line[:_LONGEST_LINE] for line in evidence.split("\n")[:_LINES]), key=_worth)
+
+
+def _letters(text: str) -> int:
+    return sum(character.isalnum() for character in text)
 
 
 def _worth(line: str) -> tuple[bool, bool, int]:
-    letters = sum(character.isalnum() for character in line)
-    text = line.strip()
+    letters, text = _letters(line), line.strip()
     says_something = letters >= _FEWEST_LETTERS and not is_comment(text)
     return says_something, says_something and not text.startswith(_DEFINITION), min(letters, _MOST_TELLING)
 
 
-def _order(finding: Finding) -> tuple[object, ...]:
-    """By place; on one line by the kind of defect, which lasts longer than wording."""
-    kinds = sorted(kinds_of(stems(finding.title)))
-    place = finding.file, finding.first_line, finding.last_line
-    return *place, finding.rule or "", kinds, finding.title, finding.body, finding.evidence
+# What is in evidence where a secret was.
+_MASK = re.compile(rf"{re.escape(MASK)}|[*]{{8}}")
+_FEWEST_KNOWN_CHARACTERS = 6
+# A shorter quote may stand in another file by chance.
+_FEWEST_TELLING_CHARACTERS = 12
+# Only a hostile file has more lines that read the same and findings about each.
+_MOST_ALIKE = 60
+_NEW_AT_THEIR_PATH = (FileStatus.ADDED, FileStatus.RENAMED, FileStatus.COPIED)
+_Lines = tuple[int, int]
 
 
-def _first_core(finding: Finding, around: Surroundings | None) -> tuple[str, ...]:
-    """As version 0.1.0 had it: the folded line, its family or rule, and the folded lines that enclose it."""
-    kind = f"rule {finding.rule}" if finding.rule else f"family {family(finding.category)}"
-    line = telling_line(finding.evidence)
-    folded = fold(line)
-    if not finding.anchored or not folded:
-        words: Sequence[str] = () if folded else sorted(telling_stems(finding.title))
-        return "no place", kind, finding.file, folded, *words
-    weak = sum(character.isalnum() for character in folded) < _FEWEST_LETTERS
-    if around is None:
-        return kind, folded, *((finding.file,) if weak else ())
-    number = around.number_of(line, finding.first_line, finding.last_line)
-    if MASK in line:
-        line = around.line(number)
-    behind = around.following(number) if weak else ""
-    return kind, folded, behind, str(around.earlier_copies(number, line)), *around.enclosing(number, line)
+class PlacesOfNow:
+    """Looks for the code of earlier findings in the reviewed tree: where it is, that it is gone, or that nobody knows.
+
+    `tree` is the whole of it, for a task that has none of its own: only quotes are looked for there, and no link is
+    followed.
+    """
+
+    def __init__(self, task: ReviewTask, *, tree: Path | None = None) -> None:
+        self._task = replace(task, tree=task.tree or tree)
+        self._reader = TextReader(self._task)
+        self._anchorer = Anchorer(task.files, self._reader.read)
+        arrived = [file for file in task.files if file.status in _NEW_AT_THEIR_PATH and file.new_path is not None]
+        self._arrived = Anchorer(arrived, self._reader.read) if arrived else None
+        self._codes: dict[str, CodeText | None] = {}
+
+    def placed(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """The findings where they are now; those without a place, and those whose code is not found, are left out."""
+        anchored = [finding for finding in findings if finding.anchored]
+        assigned = dict(self._assigned(anchored))
+        found = (
+            assigned[index] if index in assigned else _placed_by(self._anchorer, old, old.file) or self._moved(old)
+            for index, old in enumerate(anchored)
+        )
+        return tuple(now for now in found if now is not None)
+
+    def is_gone(self, finding: Finding) -> bool:
+        """Whether the code of a finding that is not in `placed` is known to be gone, and not only out of sight."""
+        if any(file.new_path is None and file.old_path == finding.file for file in self._task.change.files):
+            return True
+        if (content := self._reader.read(finding.file)) is not None:
+            # What is masked cannot be searched for, only what is around it on its line; nor can a blank line.
+            known = max(_MASK.split(finding.evidence), key=len).strip()
+            if known == finding.evidence.strip():
+                return bool(known)
+            return len(known) >= _FEWEST_KNOWN_CHARACTERS and known.encode() not in content
+        tree = None if self._task.tree_is_partial else self._task.tree
+        if tree is None or finding.file in self._task.without_content:
+            return False
+        try:
+            os.lstat(tree / finding.file)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except (OSError, ValueError):  # what cannot be looked at is not absent
+            return False
+        return False
+
+    def is_unchanged_around(self, placed: Finding) -> bool | None:
+        """Whether the definition around a finding that is in `placed` is as it was; None when that is not known."""
+        code = self._code(placed.file)
+        if code is None or not placed.surroundings:
+            return None
+        now = surroundings_of(placed, code)
+        return placed.surroundings.partition(".")[0] == now.partition(".")[0]
+
+    def _moved(self, old: Finding) -> Finding | None:
+        """At its place in the one file that came with this change and has its code, when its own file is not there."""
+        if self._arrived is None or len(old.evidence.strip()) < _FEWEST_TELLING_CHARACTERS:
+            return None
+        if self._reader.read(old.file) is not None or not self.is_gone(old):
+            return None
+        if (found := _placed_by(self._arrived, old, None)) is not None:
+            return found
+        reformatted = []
+        for file in self._task.files:
+            code = self._code(file.path) if file.status in _NEW_AT_THEIR_PATH else None
+            reformatted += [(file.path, *place) for place in (code.places(old.evidence) if code else ())]
+        return self._at(old, *reformatted[0]) if len(reformatted) == 1 else None
+
+    def _assigned(self, findings: Sequence[Finding]) -> Iterator[tuple[int, Finding | None]]:
+        """The places of findings, by index, where several look alike, and where the code was reformatted.
+
+        Each place is given once: of two lines that read the same and of which one is gone, one finding is left. What
+        was fixed takes no place from others.
+        """
+        alike: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for index, finding in enumerate(findings):
+            alike[finding.file, finding.evidence].append(index)
+        for (path, evidence), indices in alike.items():
+            code = self._code(path)
+            if code is None:
+                continue
+            places = [] if MASK in evidence else code.places(evidence)
+            standing = [index for index in indices if findings[index].status is not FindingStatus.FIXED]
+            for group in (standing, [index for index in indices if index not in standing]):
+                lines = sorted({findings[index].first_line for index in group})
+                is_clear = len(lines) <= 1 and len(places) <= 1 and self._is_quoted(path, evidence, places)
+                if not group or is_clear or not (places or standing):
+                    continue
+                chosen = _chosen(code, [findings[index] for index in group], lines, places)
+                for index in group:
+                    place = chosen.get(findings[index].first_line)
+                    yield index, None if place is None else self._at(findings[index], path, *place)
+                places = [place for place in places if place not in chosen.values()]
+
+    def _is_quoted(self, path: str, evidence: str, places: Sequence[_Lines]) -> bool:
+        """Whether a quote is found by its text, or not at all: then the anchorer knows its place best."""
+        if not places:
+            return True
+        content = self._reader.read(path) or b""
+        wanted = [line.strip() for line in evidence.split("\n")]
+        lines = [line.strip() for line in content.decode("utf-8", "replace").split("\n")]
+        return any(
+            line == wanted[0] and lines[row : row + len(wanted)] == wanted
+            for row, line in enumerate(lines[: len(lines) - len(wanted) + 1])
+        )
+
+    def _at(self, old: Finding, path: str, first: int, last: int) -> Finding:
+        moved = replace(old, file=path, line_start=first, line_end=max(last, first + old.last_line - old.first_line))
+        if last - first != old.evidence.count("\n"):
+            # Without comments, which nobody has looked through for secrets.
+            lines = (self._reader.read(path) or b"").decode("utf-8", "replace").split("\n")[first - 1 : last]
+            evidence = "\n".join(_without_comment(line, path) for line in lines)
+            moved = replace(moved, line_end=last, evidence=evidence)
+        return _standing(replace(moved, outside_change=not is_touched(moved, self._task.files)))
+
+    def _code(self, path: str) -> CodeText | None:
+        if path not in self._codes:
+            content = self._reader.read(path)
+            self._codes[path] = None if content is None else CodeText(content, path)
+        return self._codes[path]
+
+
+def _chosen(
+    code: CodeText, findings: Sequence[Finding], lines: Sequence[int], places: Sequence[_Lines]
+) -> dict[int, _Lines]:
+    """By their lines of before, the places of findings that look alike: by what is around them, else by order."""
+    are_as_many = len(places) == len(lines)
+    if are_as_many and len(lines) > _MOST_ALIKE:
+        return dict(zip(lines, places, strict=True))
+    before = {finding.first_line: finding.surroundings for finding in findings}
+    now = {
+        place: surroundings_of(replace(findings[0], line_start=place[0], line_end=place[1]), code) for place in places
+    }
+
+    def shared(one: str, other: str) -> int:
+        """How much agrees: the definition, the statement before, the one after."""
+        return sum(mine == its for mine, its in zip(one.split("."), other.split("."), strict=False)) if one else 0
+
+    ranked = sorted(
+        (-shared(before[line], now[place]), abs(rank - number) if are_as_many else abs(place[0] - line), line, place)
+        for number, line in enumerate(lines[:_MOST_ALIKE])
+        for rank, place in enumerate(places[:_MOST_ALIKE])
+    )
+    chosen: dict[int, _Lines] = {}
+    for _, _, line, place in ranked:
+        if line not in chosen and place not in chosen.values():
+            chosen[line] = place
+    return chosen
+
+
+def _placed_by(anchorer: Anchorer, old: Finding, file: str | None) -> Finding | None:
+    claim = ClaimedFinding(
+        severity=old.severity,
+        title=old.title,
+        body=old.body,
+        file=file,
+        line_start=old.first_line,
+        line_end=old.last_line,
+        category=old.category,
+        evidence=old.evidence,
+    )
+    now = anchorer.place(claim, Origin(reviewer=old.reviewer, expert=old.expert, source=old.source))
+    if not now.anchored:
+        return None
+    # New code fits the lines it was given for, and no others.
+    code = old.replacement if now.evidence == old.evidence else None
+    place = replace(old, file=now.file, line_start=now.line_start, line_end=now.line_end, replacement=code)
+    return _standing(replace(place, outside_change=now.outside_change))
+
+
+def _standing(finding: Finding) -> Finding:
+    return replace(finding, status=FindingStatus.OPEN) if finding.is_open else finding
+
+
+def _without_comment(line: str, path: str) -> str:
+    comment = next(iter(comments_in(line, syntax_of(path))), None)
+    if comment is None or not comment.text.strip():
+        return line
+    return line.partition(comment.text)[0].rstrip().rstrip("#/*<!-;%").rstrip()
+
+
+def is_touched(finding: Finding, files: Sequence[FileChange]) -> bool:
+    """Whether a finding is on lines that the hunks of some files show; in a deleted file lines are the old ones."""
+    for file in files:
+        for hunk in file.hunks if file.path == finding.file else ():
+            is_deleted = file.new_path is None
+            start, length = (hunk.old_start, hunk.old_lines) if is_deleted else (hunk.new_start, hunk.new_lines)
+            if start <= finding.last_line and finding.first_line < start + max(length, 1):
+                return True
+    return False
+
+
+def is_on_added_lines(finding: Finding, files: Sequence[FileChange]) -> bool:
+    """Whether one of a finding's lines was added by some files' hunks."""
+    lines = range(finding.first_line, finding.last_line + 1)
+    return any(
+        not file.added_line_numbers().isdisjoint(lines)
+        for file in files
+        if file.path == finding.file and is_touched(finding, (file,))
+    )

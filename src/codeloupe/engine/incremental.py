@@ -16,8 +16,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.cutting import stretches_of
-from codeloupe.engine.placing_again import PlacesOfNow, is_touched
+from codeloupe.engine.identity import PlacesOfNow, is_touched
+from codeloupe.engine.plan import stretches_of
 from codeloupe.model.change import FileChange, Hunk
 from codeloupe.model.events import StageStarted
 from codeloupe.model.finding import Finding

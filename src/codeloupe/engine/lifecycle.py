@@ -13,8 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import digest
-from codeloupe.engine.profile import Profile
-from codeloupe.engine.similarity import gap, likeness_of_meaning
+from codeloupe.engine.similarity import Profile, gap, likeness_of_meaning
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
 
 SAME = 0.5

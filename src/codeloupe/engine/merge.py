@@ -13,9 +13,8 @@ from operator import attrgetter
 
 from msgspec.structs import fields, replace
 
-from codeloupe.engine.profile import Profile
-from codeloupe.engine.similarity import NEAR_LINES, are_nearly_identical, likeness
-from codeloupe.model.finding import Finding, Severity, Source
+from codeloupe.engine.similarity import NEAR_LINES, Profile, are_nearly_identical, likeness
+from codeloupe.model.finding import Finding, Source
 
 # With how many findings at its place one is compared: real reviews never come near, and hostile answers stay linear.
 _MOST_COMPARED = 60
@@ -30,10 +29,10 @@ _Group = list[Finding]
 def merge_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings with duplicates joined, in order of file and line.
 
-    A joined finding has the worst severity of its members, the fullest
-    text, the narrowest place, all names in `seen_by`, and `agreement` says how many looks saw it. A look is not
-    believed to report one defect twice: its own findings are joined only when they are nearly identical. What an
-    analyser found stays an analyser's finding, and at least as severe and as open as the analyser has it.
+    A joined finding has the worst severity of its members, the fullest text, the narrowest place, all names in
+    `seen_by`, and `agreement` says how many saw it. A name stands for one reviewer and pass, which is not believed to
+    report one defect twice: its own findings are joined only when they are nearly identical. What an analyser found
+    stays an analyser's finding, and at least as severe and as open as the analyser has it.
     """
     places: defaultdict[tuple[str, str], _Group] = defaultdict(list)
     for finding in findings:
@@ -49,8 +48,8 @@ def _groups(findings: Sequence[Finding]) -> Iterator[_Group]:
         exact[_WORD_FOR_WORD(finding)].append(finding)
     groups = list(exact.values())
     profiles = [Profile(group[0]) for group in groups]
-    looks = [frozenset(look for finding in group for look in _looks(finding)) for group in groups]
-    likely = dict(_likely_pairs(profiles, looks))
+    seen_by = [frozenset().union(*map(_seen_by, group)) for group in groups]
+    likely = dict(_likely_pairs(profiles, seen_by))
     clusters: list[list[int]] = [[index] for index in range(len(groups))]
     for one, other in sorted(likely, key=lambda pair: (-likely[pair], pair)):
         left, right = clusters[one], clusters[other]
@@ -65,7 +64,7 @@ def _groups(findings: Sequence[Finding]) -> Iterator[_Group]:
 
 
 def _likely_pairs(
-    profiles: Sequence[Profile], looks: Sequence[frozenset[str]]
+    profiles: Sequence[Profile], seen_by: Sequence[frozenset[str]]
 ) -> Iterator[tuple[tuple[int, int], float]]:
     """Pairs that are the same defect, by their place in the order, with how sure that is."""
     for one, profile in enumerate(profiles):
@@ -74,7 +73,7 @@ def _likely_pairs(
         for other in range(one + 1, min(one + 1 + _MOST_COMPARED, len(profiles))):
             if profiles[other].finding.first_line > reach:
                 break
-            if looks[one].isdisjoint(looks[other]):
+            if seen_by[one].isdisjoint(seen_by[other]):
                 sure = likeness(profile, profiles[other])
             else:
                 sure = 1.0 if are_nearly_identical(profile, profiles[other]) else 0.0
@@ -84,25 +83,27 @@ def _likely_pairs(
 
 def _joined(group: _Group) -> Finding:
     ranked = sorted(group, key=_worth)
-    told, placed = ranked[0], min(ranked, key=_narrowness)
-    names = frozenset(look for finding in group for look in _looks(finding))
-    # The looks of an analyser that counts agreement without naming who agrees.
-    unnamed = max(max(0, finding.agreement - len(_looks(finding))) for finding in group)
+    fullest, placed = ranked[0], min(ranked, key=_narrowness)
+    names = frozenset().union(*map(_seen_by, group))
+    # An analyser may count agreement without naming who agrees.
+    unnamed = max(max(0, finding.agreement - len(_seen_by(finding))) for finding in group)
     exact = [finding for finding in group if finding.source is Source.ANALYSER]
-    judged = next((finding for finding in ranked if finding.is_open), told)
+    judged = next((finding for finding in ranked if finding.is_open), fullest)
+    same_lines = [one for one in ranked if (one.line_start, one.evidence) == (placed.line_start, placed.evidence)]
     return replace(
-        told,
-        source=Source.ANALYSER if exact else told.source,
+        fullest,
+        source=Source.ANALYSER if exact else fullest.source,
         line_start=placed.line_start,
         line_end=placed.line_end,
         evidence=placed.evidence,
         anchored=placed.anchored,
         outside_change=placed.outside_change,
-        severity=_severity(group),
-        category=_most_common([finding.category for finding in ranked]),
+        # The worst that anybody says: a critical claim is refuted by a verification, not outvoted.
+        severity=min((finding.severity for finding in group), key=lambda severity: severity.priority),
+        category=Counter(finding.category for finding in ranked).most_common(1)[0][0],
         rule=min((finding.rule for finding in exact or group if finding.rule), default=None),
-        suggestion=next((finding.suggestion for finding in ranked if finding.suggestion), told.suggestion),
-        replacement=_replacement(placed, ranked),
+        suggestion=next((finding.suggestion for finding in ranked if finding.suggestion), fullest.suggestion),
+        replacement=next((one.replacement for one in same_lines if one.replacement is not None), None),
         confidence=max((finding.confidence for finding in group if finding.confidence is not None), default=None),
         status=judged.status,
         verification="\n".join(sorted({finding.verification for finding in group if finding.verification})),
@@ -111,28 +112,12 @@ def _joined(group: _Group) -> Finding:
     )
 
 
-def _replacement(placed: Finding, ranked: Sequence[Finding]) -> str | None:
-    """The first that was given for exactly the lines of the joined finding."""
-    same = (one for one in ranked if (one.line_start, one.evidence) == (placed.line_start, placed.evidence))
-    return next((one.replacement for one in same if one.replacement is not None), None)
-
-
-def _looks(finding: Finding) -> tuple[str, ...]:
+def _seen_by(finding: Finding) -> tuple[str, ...]:
     return finding.seen_by or (finding.reviewer,)
 
 
-def _severity(group: _Group) -> Severity:
-    """The worst that anybody says: a grave claim is refuted by a verification, not outvoted."""
-    return min((finding.severity for finding in group), key=lambda severity: severity.priority)
-
-
-def _most_common(words: Sequence[str]) -> str:
-    """The word that occurs most; of several the one that comes first."""
-    return Counter(words).most_common(1)[0][0]
-
-
 def _worth(finding: Finding) -> tuple[object, ...]:
-    """What comes first tells the defect best: at a known place, open, and explained in full but not endlessly."""
+    """What comes first explains the defect best: at a known place, open, and in full but not endlessly."""
     explained = min(len(finding.body), _LONGEST_USEFUL_BODY)
     return not finding.anchored, finding.outside_change, not finding.is_open, -explained, _order(finding)
 
@@ -143,8 +128,5 @@ def _narrowness(finding: Finding) -> tuple[object, ...]:
 
 def _order(finding: Finding) -> tuple[object, ...]:
     """A total order by content, so that nothing depends on the order of arrival."""
-    return finding.first_line, finding.last_line, finding.severity.priority, *map(_comparable, _EVERYTHING(finding))
-
-
-def _comparable(value: object) -> str:
-    return value if isinstance(value, str) else repr(value)
+    values = (value if isinstance(value, str) else repr(value) for value in _EVERYTHING(finding))
+    return finding.first_line, finding.last_line, finding.severity.priority, *values

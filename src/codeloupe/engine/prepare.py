@@ -12,9 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.bare_changes import shown_whole, to_be_read, with_marked
-from codeloupe.engine.encodings import encoding_of
-from codeloupe.engine.path_choice import no_such_files, unmatched
-from codeloupe.engine.selection import (
+from codeloupe.engine.contents import encoding_of
+from codeloupe.engine.globs import no_such_files, unmatched
+from codeloupe.engine.select import (
     HEAD_BYTES,
     FileContent,
     Selection,

@@ -1,38 +1,30 @@
 """The prompts of a review: what is the same for every call first, then what applies to these files, the diff last.
 
-The system text holds our instructions alone. Whatever comes from the repository, its author or a model stands in the
+The system text holds our instructions alone. Whatever comes from the repository, its author or a model is in the
 other text, between lines with a marker that is random for each run. Pure, but for the texts in `prompts/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
-from codeloupe.engine.light_diff import light_diff, shown_line
-from codeloupe.engine.prompt_checklist import checklist
-from codeloupe.engine.prompt_material import PromptMaterial, material_blocks
-from codeloupe.engine.prompt_schema import FINDINGS_SCHEMA, REPAIR_SCHEMA, VERIFY_SCHEMA
-from codeloupe.engine.prompt_text import cut, fenced, new_fence, one_line, visible
-from codeloupe.model.change import Unit
+from codeloupe.engine.prompt_material import (
+    PromptMaterial,
+    cut,
+    fenced,
+    has_hidden,
+    material_blocks,
+    one_line,
+    visible,
+)
+from codeloupe.model.change import DiffLine, FileChange, FileStatus, LineKind, Unit, UnitPart
+from codeloupe.model.expert import Expert
 from codeloupe.model.finding import Finding
-
-__all__ = [
-    "FINDINGS_SCHEMA",
-    "PROMPT_VERSION",
-    "REPAIR_SCHEMA",
-    "VERIFY_SCHEMA",
-    "Prompt",
-    "PromptMaterial",
-    "excerpt_around",
-    "new_fence",
-    "repair_prompt",
-    "review_prompt",
-    "verify_prompt",
-]
 
 # Raised with every change of the texts in `prompts/`, of the schemas and of what is put around them.
 PROMPT_VERSION = "2"
@@ -45,6 +37,35 @@ _PROBLEM_CHARACTERS = 300
 _CLAIM_BYTES = 4_000
 _EXCERPT_CONTEXT_LINES = 25
 _EXCERPT_LINES = 120
+
+
+def _schema(**properties: Any) -> Mapping[str, Any]:
+    """The schema of an object; a property whose name ends with an underscore may be left out."""
+    return {
+        "type": "object",
+        "properties": {name.removesuffix("_"): schema for name, schema in properties.items()},
+        "required": [name for name in properties if not name.endswith("_")],
+        "additionalProperties": False,
+    }
+
+
+_TEXT = {"type": "string"}
+_FINDING = _schema(
+    file=_TEXT,
+    line={"type": "integer"},
+    quote=_TEXT,
+    title=_TEXT,
+    body=_TEXT,
+    category=_TEXT,
+    severity={"type": "string", "enum": ["critical", "high", "medium", "low"]},
+    confidence_={"type": "number"},
+    suggestion_=_TEXT,
+    replacement_=_TEXT,
+)
+FINDINGS_SCHEMA = _schema(findings={"type": "array", "items": _FINDING})
+# An answer that is no review must not come back from its repair as one that found nothing.
+REPAIR_SCHEMA = _schema(readable={"type": "boolean"}, **FINDINGS_SCHEMA["properties"])
+VERIFY_SCHEMA = _schema(reason=_TEXT, proof={"type": "string", "enum": ["refuted", "confirmed", "unproven"]})
 
 
 class Prompt(Struct, frozen=True):
@@ -60,14 +81,14 @@ class Prompt(Struct, frozen=True):
 
 def review_prompt(unit: Unit, material: PromptMaterial) -> Prompt:
     """Asks for the defects of one unit."""
-    blocks = material_blocks(unit.files, material, unit_tokens=unit.tokens)
+    blocks, notes = material_blocks(unit.files, material, unit_tokens=unit.tokens)
     diff = light_diff(unit.parts)
     system = _resource("review").replace("{reading}", _reading(material))
-    text = "\n\n".join((_about_data(material), *blocks.pieces, fenced(material.fence, "diff", diff.text)))
+    text = "\n\n".join((_about_data(material), *blocks, fenced(material.fence, "diff", diff.text)))
     # The checklist for a line or two that are new since the last review need not be longer than they are.
     listed = checklist(unit.experts, in_brief=material.is_follow_up and unit.tokens < _FEW_TOKENS)
     # Put in last: an expert's words are not ours, and must not be taken for one of our places to fill.
-    return Prompt(system.replace("{checklist}", listed), text, blocks.notes + diff.notes)
+    return Prompt(system.replace("{checklist}", listed), text, (*notes, *diff.notes))
 
 
 def repair_prompt(answer: str, problem: str, material: PromptMaterial) -> Prompt:
@@ -76,26 +97,25 @@ def repair_prompt(answer: str, problem: str, material: PromptMaterial) -> Prompt
     A long answer loses its middle. An answer that is no review is to come back with `readable` false: it must count
     as failed, not as one without findings.
     """
-    shown = _head_and_tail(answer)
+    shown, notes = answer, tuple[str, ...]()
+    left_out = len(answer) - _ANSWER_HEAD_CHARACTERS - _ANSWER_TAIL_CHARACTERS
+    if left_out > 0:
+        head, tail = answer[:_ANSWER_HEAD_CHARACTERS], answer[-_ANSWER_TAIL_CHARACTERS:]
+        shown = f"{head}\n[cut: {left_out:,} more characters]\n{tail}"
+        notes = (f"the answer to repair was cut to {len(shown):,} characters",)
     why = fenced(material.fence, "problem", visible(problem)[:_PROBLEM_CHARACTERS])
     text = "\n\n".join((_about_data(material), why, fenced(material.fence, "answer", shown)))
-    notes = () if shown == answer else (f"the answer to repair was cut to {len(shown):,} characters",)
     return Prompt(_resource("repair"), text, notes)
 
 
 def verify_prompt(finding: Finding, excerpt: str, material: PromptMaterial) -> Prompt:
     """Asks to refute one finding, alone with its code, as JSON of VERIFY_SCHEMA."""
-    place = one_line(finding.file)
-    if finding.line_start is None:
-        place += " (the quoted code was not found there)"
-    else:
-        place += f":{finding.line_start}-{finding.line_end}"
+    file = one_line(finding.file)
+    lines = f":{finding.line_start}-{finding.line_end}"
+    place = file + (" (the quoted code was not found there)" if finding.line_start is None else lines)
     claim = visible("\n\n".join(part for part in (finding.title, finding.evidence, finding.body) if part))
     shown = cut(claim, _CLAIM_BYTES)
-    blocks = (
-        fenced(material.fence, f"claim {place}", shown),
-        fenced(material.fence, f"code {one_line(finding.file)}", excerpt),
-    )
+    blocks = (fenced(material.fence, f"claim {place}", shown), fenced(material.fence, f"code {file}", excerpt))
     system = _resource("verify").replace("{reading}", _reading(material))
     notes = () if shown == claim else (f"the claim to verify was cut to {_CLAIM_BYTES:,} bytes",)
     return Prompt(system, "\n\n".join((_about_data(material), *blocks)), notes)
@@ -110,15 +130,9 @@ def excerpt_around(lines: Sequence[str], start: int, end: int) -> str:
     end = max(start, min(end, len(lines)))
     first = max(1, start - _EXCERPT_CONTEXT_LINES)
     last = min(len(lines), end + _EXCERPT_CONTEXT_LINES, first + _EXCERPT_LINES - 1)
-    rows = [
-        f"{'>' if start <= number <= end else ' '}{number} {_shown(lines[number - 1])}"
-        for number in range(first, last + 1)
-    ]
+    shown = (shown_line(line.rstrip("\r\n").encode("utf-8", "surrogatepass")) for line in lines[first - 1 : last])
+    rows = (f"{'>' if start <= number <= end else ' '}{number} {line}" for number, line in enumerate(shown, first))
     return "\n".join(rows)
-
-
-def _shown(line: str) -> str:
-    return shown_line(line.rstrip("\r\n").encode("utf-8", "surrogatepass"))
 
 
 def _about_data(material: PromptMaterial) -> str:
@@ -131,15 +145,144 @@ def _reading(material: PromptMaterial) -> str:
     return _resource("reading_part" if material.tree_is_partial else "reading_tree")
 
 
-def _head_and_tail(answer: str) -> str:
-    left_out = len(answer) - _ANSWER_HEAD_CHARACTERS - _ANSWER_TAIL_CHARACTERS
-    if left_out <= 0:
-        return answer
-    head, tail = answer[:_ANSWER_HEAD_CHARACTERS], answer[-_ANSWER_TAIL_CHARACTERS:]
-    return f"{head}\n[cut: {left_out:,} more characters]\n{tail}"
-
-
 @cache
 def _resource(name: str) -> str:
     """One of our texts, as it was shipped."""
     return (_RESOURCES / f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+# A joined checklist is paid for in each call, so that its experts share this room; alone an expert says everything.
+_JOINED_CHARACTERS = 1_000
+_JOINED_CHARACTERS_IN_BRIEF = 640
+_FOCUS_SHARE = 0.75
+_SEPARATOR = "; "
+
+
+def checklist(experts: Sequence[Expert], *, in_brief: bool = False) -> str:
+    """The checklist of one expert whole; of several a line each, with the first of their points that fit.
+
+    What an expert is sceptical of, and its own guide to severity, it says only alone. `in_brief` makes
+    the lines shorter.
+    """
+    if not experts:
+        return "- correctness: anything that goes wrong when the code runs"
+    if len(experts) == 1:
+        return "\n".join(_whole(experts[0]))
+    room = (_JOINED_CHARACTERS_IN_BRIEF if in_brief else _JOINED_CHARACTERS) // len(experts)
+    rows = []
+    for expert in experts:
+        points = list(expert.focus)
+        if in_brief:
+            points = [part for point in points for part in point.split(_SEPARATOR)]
+        points = points or [expert.description]
+        wanted = _joined([points[0], *_fitting(points[1:], room * _FOCUS_SHARE - len(points[0]))])
+        left_out = _joined(_fitting(expert.do_not_flag, room - len(wanted)))
+        rows.append(f"- {_plain(expert.name)}: {wanted}" + (f" (not: {left_out})" if left_out else ""))
+    return "\n".join(rows)
+
+
+def _whole(expert: Expert) -> Iterator[str]:
+    yield f"- {_plain(expert.name)}: {_plain(expert.description)}"
+    for title, points in (
+        ("Look for", expert.focus),
+        ("Be sceptical of", expert.sceptical_of),
+        ("Leave out here", expert.do_not_flag),
+        ("Severity here", [f"{label} = {words}" for label, words in expert.severity_guide.items()]),
+    ):
+        if points:
+            yield f"{title}: {_joined(points)}"
+
+
+def _fitting(points: Sequence[str], room: float) -> Iterator[str]:
+    """The first points that together need no more than the room."""
+    for point in points:
+        room -= len(_plain(point)) + len(_SEPARATOR)
+        if room < 0:
+            break
+        yield point
+
+
+def _joined(points: Iterable[str]) -> str:
+    return _SEPARATOR.join(_plain(point).rstrip(".;") for point in points)
+
+
+def _plain(text: str) -> str:
+    """One line, since a checklist is a list of lines."""
+    return one_line(" ".join(text.split()))
+
+
+# Below a unit of medium effort, so that only a line that is longer than a whole unit loses its end.
+MAX_LINE_BYTES = 8_000
+_NUMBER_EVERY = 10
+# The hunk's header says where it begins; a number right after it would say the same again.
+_QUIET_LINES = 5
+_SIGNS: dict[LineKind, str] = {"context": " ", "added": "+", "deleted": "-"}
+
+
+class LightDiff(Struct, frozen=True):
+    """The text, and in words what of the diff is not in it as it is."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+def light_diff(parts: Iterable[UnitPart]) -> LightDiff:
+    """The parts of a unit, one after the other, as git shows them, with less around it and nothing hidden.
+
+    Each file begins with `=== path`, each hunk with `@@ -a,b +c,d @@ section`, each line with `+`, `-` or a space.
+    Before every tenth line of the new file is its number, as `:120` on a line of its own: no line of code can
+    begin with a colon here, and the quote decides the place, so more numbers would cost tokens for nothing. Linear in
+    the diff.
+    """
+    rows: list[str] = []
+    notes: list[str] = []
+    for part in parts:
+        hunks = [(hunk, list(hunk.lines())) for hunk in part.hunks]
+        lines = [line for _, of_hunk in hunks for line in of_hunk]
+        # Where every line ends with CR LF, the CR is shown once. A change of line ends shows each of them.
+        ended = [line for line in lines if line.ends_with_newline]
+        end = b"\r" if ended and all(line.text.endswith(b"\r") for line in ended) else b""
+        facts = "; ".join(_facts(part, lines, end))
+        rows.append(f"=== {one_line(part.file.path)}" + (f" ({facts})" if facts else ""))
+        for hunk, of_hunk in hunks:
+            section = f" {one_line(hunk.section)}" if hunk.section else ""
+            rows.append(f"@@ -{hunk.old_start},{hunk.old_lines} +{hunk.new_start},{hunk.new_lines} @@{section}")
+            for line in of_hunk:
+                number = line.new_number
+                if number is not None and number % _NUMBER_EVERY == 0 and number - hunk.new_start >= _QUIET_LINES:
+                    rows.append(f":{number}")
+                rows.append(_SIGNS[line.kind] + shown_line(line.text.removesuffix(end)))
+                if not line.ends_with_newline:
+                    rows.append("\\ no newline at the end")
+        if long_lines := sum(len(line.text) > MAX_LINE_BYTES for line in lines):
+            what = f"{long_lines} line(s) longer than {MAX_LINE_BYTES:,} bytes were sent without their ends"
+            notes.append(f"{part.file.path}: {what}")
+    return LightDiff("\n".join(rows), tuple(notes))
+
+
+def shown_line(text: bytes) -> str:
+    """One line as it is shown: hidden characters and bytes that are not UTF-8 visible, an endless one cut."""
+    shown = visible(text[:MAX_LINE_BYTES].decode("utf-8", "surrogateescape"))
+    left_out = len(text) - MAX_LINE_BYTES
+    return shown if left_out <= 0 else f"{shown} [cut: {left_out:,} more bytes]"
+
+
+def _facts(part: UnitPart, lines: Sequence[DiffLine], end: bytes) -> Iterator[str]:
+    file: FileChange = part.file
+    if file.status in (FileStatus.RENAMED, FileStatus.COPIED):
+        yield f"{file.status.value} from {one_line(file.old_path or '')}"
+    elif file.status is not FileStatus.MODIFIED:
+        yield file.status.value.replace("_", " ")
+    if file.old_mode and file.new_mode and file.old_mode != file.new_mode:
+        yield f"mode {file.old_mode} to {file.new_mode}"
+    if file.is_symlink:
+        yield "symbolic link"
+    if not file.hunks:
+        yield "content not shown" if file.binary else "content not changed"
+    if part.repeated_rows:
+        yield f"the first {part.repeated_rows} lines are reviewed elsewhere"
+    if end:
+        yield "lines end with CR LF"
+    shown = (line.text.removesuffix(end)[:MAX_LINE_BYTES].decode("utf-8", "surrogateescape") for line in lines)
+    if any(map(has_hidden, shown)):
+        yield "hidden characters shown as <U+code>, other bytes as <0xcode>"

@@ -1,20 +1,242 @@
-"""What stands in a prompt before the diff: guidance, instructions, intent and earlier findings, as blocks of data.
+"""What is in a prompt before the diff: guidance, instructions, intent and earlier findings, as blocks of data.
 
 Every block has a limit, since it is paid for in each call; what a limit took away is said, in the block and in a note.
+Text of others is shown with nothing hidden in it, between marks that it cannot write itself.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import groupby
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from codeloupe.engine.condensing import condensed
 from codeloupe.engine.globs import Globs
-from codeloupe.engine.prompt_text import cut, fenced, one_line, visible
 from codeloupe.model.change import GuidanceFile, Intent, PathInstruction
 from codeloupe.model.finding import Finding
+
+_HIDDEN_ASCII = re.compile(r"([\x00-\x08\x0b-\x1f\x7f])\1*")
+
+
+def new_fence() -> str:
+    """A marker for one run that the author of the reviewed text could not know."""
+    return f"data-{os.urandom(4).hex()}"
+
+
+def visible(text: str) -> str:
+    """The text with each character that cannot be seen, or that turns others around, as `<U+202E>`.
+
+    A run of one of them becomes `<U+200B×40>`; a byte of a path that is not UTF-8 becomes `<0xE9>`. Tabs and newlines
+    stay, and CR LF is a newline. Backslash escapes would look like source code, where they mean something.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _hidden_in(text).sub(_shown, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """The text as `visible` shows it, with every newline and tab escaped too."""
+    return visible(text).replace("\n", "<U+000A>").replace("\t", "<U+0009>")
+
+
+def has_hidden(text: str) -> bool:
+    """Whether `visible` would change the text."""
+    return not (text.isascii() and text.isprintable()) and _hidden_in(text).search(text) is not None
+
+
+def cut(text: str, max_bytes: int) -> str:
+    """At most the first so many bytes of a text, and in words how much was left out."""
+    encoded = text.encode("utf-8", "surrogatepass")
+    if len(encoded) <= max_bytes:
+        return text
+    return f"{encoded[:max_bytes].decode('utf-8', 'ignore')}\n[cut: {len(encoded) - max_bytes:,} more bytes]"
+
+
+def fenced(fence: str, label: str, text: str) -> str:
+    """A block of data: visible, and between two lines with the marker, which cannot stand in the text itself."""
+    shown = visible(text).replace(fence, "[marker]").strip("\n")
+    return f"<{fence} {one_line(label).replace(fence, '[marker]')}>\n{shown}\n</{fence}>"
+
+
+def _hidden_in(text: str) -> re.Pattern[str]:
+    return _HIDDEN_ASCII if text.isascii() else _hidden_anywhere()
+
+
+@cache
+def _hidden_anywhere() -> re.Pattern[str]:
+    """For text beyond ASCII, which many changes have none of: so large a class takes milliseconds to compile."""
+    emoji = "\u2190-\U0001faff"
+    return re.compile(
+        r"([\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f"
+        r"\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+        r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff])\1*"
+        # A joiner is a part of some emoji, and between letters a way to make two names look the same.
+        rf"|(?<![{emoji}])\u200d|\u200d(?![{emoji}])"
+    )
+
+
+def _shown(match: re.Match[str]) -> str:
+    run = match[0]
+    code = ord(run[0])
+    name = f"0x{code - 0xDC00:02X}" if 0xDC80 <= code <= 0xDCFF else f"U+{code:04X}"
+    return f"<{name}>" if len(run) == 1 else f"<{name}×{len(run)}>"
+
+
+_WORD = re.compile(r"[a-z][a-z0-9+#]*")
+_HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+_UNDERLINE = re.compile(r"\s{0,3}(?:=+|-{3,})\s*$")
+_BULLET = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+")
+_FENCE = re.compile(r"\s{0,9}(?:```|~~~)")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\"'(])")
+_RULE = re.compile(
+    r"\b(?:must|never|always|do(?:es)? not|don't|cannot|may not|avoid|only|require[sd]?|forbidden|should|prefer|ensure|"
+    r"instead of|no longer|without|every|each)\b",
+    re.IGNORECASE,
+)
+_REVIEW_HEADING = re.compile(
+    r"review|secur|rule|convention|style|error|correct|safety|concurren|thread|transaction|database|migration|api\b|"
+    r"compatib|invariant|test|privacy|logging|performance|flag|check",
+    re.IGNORECASE,
+)
+_WORKFLOW_HEADING = re.compile(
+    r"set ?up|install|build|getting started|commit|pull request|\bprs?\b|release|deploy|command|workflow|environment|"
+    r"overview|layout|structure|about|contact|licen[cs]e|changelog|running|tool",
+    re.IGNORECASE,
+)
+_COMMAND = re.compile(r"\s*(?:[-*+]\s+)?(?:run|use|call|execute)?\s*`[^`]+`", re.IGNORECASE)
+# The words by which guidance speaks of files, by how their names end.
+_LANGUAGES_WRITTEN = """
+py python pytest django flask fastapi mypy; pyi python; js javascript js node frontend react; jsx javascript js
+react frontend; mjs javascript js node; ts typescript ts javascript node frontend react; tsx typescript ts react
+frontend; vue vue frontend javascript; go go golang; rs rust cargo; java java jvm spring; kt kotlin jvm android;
+swift swift ios; rb ruby rails; php php laravel; cs c# dotnet csharp; c c; h c c++; cc c++; cpp c++; sql sql
+database migration migrations query queries; sh shell bash; tf terraform; yml yaml ci; yaml yaml ci; md docs
+documentation markdown; css css; scss css scss; html html template templates
+"""
+_LANGUAGES = {suffix: words for suffix, *words in map(str.split, _LANGUAGES_WRITTEN.split(";"))}
+_ALL_LANGUAGE_WORDS = frozenset(word for words in _LANGUAGES.values() for word in words)
+# Parts of paths that say nothing about what is in them.
+_EMPTY_NAMES = frozenset(("src", "lib", "main", "app", "index", "init", "the", "and", "new", "com", "org", "internal"))
+_FEWEST_LETTERS = 3
+_LONGEST_NAME = 60
+_MOST_NAMES = 400
+
+
+class _Item(NamedTuple):
+    """A sentence, a point of a list or a block of code, below its heading."""
+
+    order: int
+    heading: str
+    text: str
+    is_code: bool = False
+
+
+def condensed(text: str, room: int, files: Sequence[str]) -> str:
+    """At most about `room` bytes of a text: whole when it fits, else the parts that say most about some files.
+
+    What does not fit even so is cut, and the end says how much there was. Linear in the text.
+    """
+    size = _size(text)
+    if size <= room:
+        return text
+    ending = f"[condensed from {size:,} bytes]"
+    topics = _topics(files)
+    ranked = sorted(_items(text), key=lambda item: (-_worth(item, topics), item.order))
+    left = room - len(ending) - 1
+    chosen: list[_Item] = []
+    headings: set[str] = set()
+    texts: set[str] = set()
+    for item in ranked:
+        plain = " ".join(item.text.split()).lower()
+        cost = _size(item.text) + 1 + (0 if item.heading in headings else _size(item.heading) + 1)
+        if cost <= left and plain not in texts:
+            left -= cost
+            chosen.append(item)
+            headings.add(item.heading)
+            texts.add(plain)
+    if not chosen:
+        return cut(ranked[0].text if ranked else text, max(0, room - len(ending)))
+    rows: list[str] = []
+    for heading, items in groupby(sorted(chosen), key=lambda item: item.heading):
+        rows += [heading, *(item.text for item in items)]
+    return "\n".join((*filter(None, rows), ending))
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _worth(item: _Item, topics: frozenset[str]) -> int:
+    words, above = (frozenset(_WORD.findall(part.lower())) for part in (item.text, item.heading))
+    worth = 3 * bool(_RULE.search(item.text)) + 4 * min(2, len(words & topics)) + 3 * bool(above & topics)
+    worth += 2 * bool(_REVIEW_HEADING.search(item.heading)) - 3 * bool(_WORKFLOW_HEADING.search(item.heading))
+    named = (words | above) & _ALL_LANGUAGE_WORDS
+    worth -= 5 * bool(named and not named & topics)
+    return worth - 4 * item.is_code - 2 * bool(_COMMAND.match(item.text))
+
+
+def _topics(files: Sequence[str]) -> frozenset[str]:
+    """The words by which guidance may speak of some files: their languages, folders and names."""
+    found: set[str] = set()
+    for path in files[:_MOST_NAMES]:
+        found.update(_LANGUAGES.get(path.rpartition(".")[2].lower(), ()))
+        for part in re.split(r"[/._-]", path[-4 * _LONGEST_NAME :].lower()):
+            if _FEWEST_LETTERS <= len(part) <= _LONGEST_NAME and part not in _EMPTY_NAMES:
+                found.add(part)
+                found.add(part.removesuffix("s"))
+    return frozenset(found)
+
+
+def _items(text: str) -> Iterator[_Item]:
+    heading, order = "", 0
+    for kind, block in _blocks(text):
+        if kind == "heading":
+            heading = block
+        for sentence in [] if kind == "heading" else _SENTENCE_END.split(block) if kind == "text" else [block]:
+            yield _Item(order, heading, sentence, is_code=kind == "code")
+            order += 1
+        order += 1
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """The headings, points, paragraphs and blocks of code of a Markdown text, with what belongs to each on its rows."""
+    kind, rows = "", list[str]()
+    for row in [*text.split("\n"), ""]:
+        if kind == "code":
+            rows.append(row)
+            if _FENCE.match(row):
+                yield kind, "\n".join(rows)
+                kind, rows = "", []
+            continue
+        starts = _kind_of(row)
+        if kind == "text" and len(rows) == 1 and _UNDERLINE.match(row):
+            kind, starts = "heading", "blank"
+        if rows and (starts or not kind):
+            # How deep a point was nested is said by nothing else than its indentation.
+            is_point = kind == "point"
+            yield kind, "\n".join(map(str.rstrip, rows)) if is_point else " ".join(map(str.strip, rows))
+            kind, rows = "", []
+        if starts != "blank":
+            kind = starts or kind or "text"
+            rows.append(row)
+    if rows:
+        yield kind, "\n".join(rows)
+
+
+def _kind_of(row: str) -> str:
+    """What a row begins, or nothing when it goes on with what was before."""
+    if not row.strip():
+        return "blank"
+    if _FENCE.match(row):
+        return "code"
+    if _HEADING.match(row):
+        return "heading"
+    return "point" if _BULLET.match(row) else ""
+
 
 # What the caller of a review wrote for it goes out as it is, up to about 2,000 tokens of rules and 1,200 of context.
 _INSTRUCTIONS_BYTES = 7_000
@@ -75,7 +297,7 @@ class PromptMaterial(Struct, frozen=True, kw_only=True):
     is_follow_up: bool = False
 
 
-class Blocks(Struct, frozen=True):
+class Blocks(NamedTuple):
     """Pieces of a prompt in their order, and in words what a limit took out of them."""
 
     pieces: tuple[str, ...] = ()
@@ -87,21 +309,31 @@ def material_blocks(files: Sequence[str], material: PromptMaterial, *, unit_toke
 
     What is the same for many files comes first, for the caches of providers.
     """
-    guidance = _guidance_blocks(files, material, unit_tokens)
-    intent = _intent_blocks(material, unit_tokens)
-    earlier = _earlier_blocks(files, material)
-    return Blocks(guidance.pieces + intent.pieces + earlier.pieces, guidance.notes + intent.notes + earlier.notes)
+    pieces: list[str] = []
+    notes: list[str] = []
+    for blocks in (
+        _guidance_blocks(files, material, unit_tokens),
+        _intent_blocks(material, unit_tokens),
+        _earlier_blocks(files, material),
+    ):
+        pieces += blocks.pieces
+        notes += blocks.notes
+    return Blocks(tuple(pieces), tuple(notes))
 
 
 def guidance_for(files: Sequence[str], guidance: Sequence[GuidanceFile]) -> tuple[GuidanceFile, ...]:
     """Of each name the file nearest to one of the reviewed files, the deepest first, and the same text only once."""
     by_path = {one.path: one for one in guidance}
     names = list(dict.fromkeys(_name(one) for one in guidance))
-    folders = dict.fromkeys(file.rpartition("/")[0] for file in files)
-    nearest = {
-        one.path: one for folder in folders for name in names if (one := _nearest(by_path, folder, name)) is not None
-    }
-    ranked = sorted(nearest.values(), key=lambda one: (-_depth(one), names.index(_name(one)), one.path))
+    nearest: dict[str, GuidanceFile] = {}
+    for folder in dict.fromkeys(file.rpartition("/")[0] for file in files):
+        parts = folder.split("/") if folder else []
+        above = ["/".join((*parts[:depth], "")) for depth in range(len(parts), -1, -1)]
+        for name in names:
+            found = next((by_path[path + name] for path in above if path + name in by_path), None)
+            if found is not None:
+                nearest[found.path] = found
+    ranked = sorted(nearest.values(), key=lambda one: (-one.path.count("/"), names.index(_name(one)), one.path))
     distinct: dict[str, GuidanceFile] = {}
     for one in ranked:
         distinct.setdefault(one.text.strip(), one)
@@ -109,20 +341,8 @@ def guidance_for(files: Sequence[str], guidance: Sequence[GuidanceFile]) -> tupl
     return tuple(distinct.values())
 
 
-def _nearest(by_path: dict[str, GuidanceFile], folder: str, name: str) -> GuidanceFile | None:
-    while True:
-        found = by_path.get(f"{folder}/{name}" if folder else name)
-        if found is not None or not folder:
-            return found
-        folder = folder.rpartition("/")[0]
-
-
 def _name(one: GuidanceFile) -> str:
     return one.path.rpartition("/")[2]
-
-
-def _depth(one: GuidanceFile) -> int:
-    return one.path.count("/")
 
 
 def _guidance_blocks(files: Sequence[str], material: PromptMaterial, unit_tokens: int) -> Blocks:
@@ -139,13 +359,15 @@ def _guidance_blocks(files: Sequence[str], material: PromptMaterial, unit_tokens
     # What was written for reviews first; the order of the rest is that of nearness.
     for one in sorted(applying, key=lambda one: _name(one) != _FOR_REVIEWS):
         text = visible(one.text.strip())
-        size = len(text.encode("utf-8"))
-        shown = condensed(text, left, files) if left >= min(size, _LEAST_USEFUL_BYTES) else ""
+        shown = condensed(text, left, files) if left >= min(_size(text), _LEAST_USEFUL_BYTES) else ""
         if shown:
             pieces.append(fenced(material.fence, f"guidance {one.path}", shown))
-            left -= min(left, len(shown.encode("utf-8")))
+            left -= min(left, _size(shown))
         if shown != text:
-            notes.append(_in_part(one.path))
+            notes.append(
+                f"{one.path} is sent in part: the rules that concern the files of each call, in about a tenth of its"
+                " size (a REVIEW.md gets a fifth; `instructions` of the configuration are sent whole)"
+            )
     return Blocks((_GUIDANCE, *pieces) if pieces else (), tuple(notes))
 
 
@@ -156,13 +378,6 @@ def _rule(instruction: PathInstruction) -> str:
     return f"- {f'For {paths} only: ' if paths else ''}{instruction.text.strip()}"
 
 
-def _in_part(path: str) -> str:
-    return (
-        f"{path} is sent in part: the rules that concern the files of each call, in about a tenth of its size"
-        " (a REVIEW.md gets a fifth; `instructions` of the configuration are sent whole)"
-    )
-
-
 def _applies(instruction: PathInstruction, files: Sequence[str]) -> bool:
     globs = Globs(instruction.paths, ())
     return bool(instruction.text.strip()) and any(globs.unwanted(file) is None for file in files)
@@ -171,8 +386,13 @@ def _applies(instruction: PathInstruction, files: Sequence[str]) -> bool:
 def _intent_blocks(material: PromptMaterial, unit_tokens: int) -> Blocks:
     intent, pieces, notes = material.intent, [], []
     title = cut(visible(intent.title.strip()), _TITLE_BYTES)
+    # The messages whole when they fit; otherwise their first lines, since those say the most.
     room = _MESSAGES_ROOM.of(unit_tokens, is_follow_up=material.is_follow_up)
-    said = "\n\n".join(text for text in (title, _messages(intent, room)) if text)
+    messages = [message.strip() for message in intent.messages if message.strip() and message.strip() != intent.title]
+    told = visible("\n\n".join(messages))
+    if _size(told) > room and len(messages) > 1:
+        told = visible("\n".join(message.partition("\n")[0] for message in messages))
+    said = "\n\n".join(text for text in (title, cut(told, room)) if text)
     if said:
         pieces += [_INTENT, fenced(material.fence, "intent", said)]
     context = visible(intent.context.strip())
@@ -184,17 +404,6 @@ def _intent_blocks(material: PromptMaterial, unit_tokens: int) -> Blocks:
     return Blocks(tuple(pieces), tuple(notes))
 
 
-def _messages(intent: Intent, room: int) -> str:
-    """The messages whole when they fit; otherwise their first lines, since those say the most."""
-    messages = [message.strip() for message in intent.messages if message.strip() and message.strip() != intent.title]
-    whole = visible("\n\n".join(messages))
-    if len(whole.encode("utf-8")) <= room:
-        return whole
-    if len(messages) == 1:
-        return cut(whole, room)
-    return cut(visible("\n".join(message.partition("\n")[0] for message in messages)), room)
-
-
 def _earlier_blocks(files: Sequence[str], material: PromptMaterial) -> Blocks:
     here = frozenset(files)
     known = [finding for finding in material.earlier if finding.file in here]
@@ -202,16 +411,12 @@ def _earlier_blocks(files: Sequence[str], material: PromptMaterial) -> Blocks:
         return Blocks()
     # The open ones first: a limit must not let them be found anew.
     ranked = sorted(known, key=lambda finding: not finding.is_open)
-    rows = "\n".join(_earlier_rows(ranked[:_MAX_EARLIER]))
+    rows: list[str] = []
+    for number, finding in enumerate(ranked[:_MAX_EARLIER], start=1):
+        state = "open" if finding.is_open else finding.status.value
+        place = one_line(finding.file) + ("" if finding.line_start is None else f":{finding.line_start}")
+        told = f"{number}. {state}, {finding.severity.label}, {finding.category}, {place}: {one_line(finding.title)}"
+        rows.append(cut(told, _EARLIER_BYTES).replace("\n", " "))
     more = len(known) - _MAX_EARLIER
     notes = (f"{more} earlier finding(s) were not told: at most {_MAX_EARLIER} go into a call",) if more > 0 else ()
-    return Blocks((_EARLIER, fenced(material.fence, "earlier", rows)), notes)
-
-
-def _earlier_rows(findings: Sequence[Finding]) -> Iterator[str]:
-    for number, finding in enumerate(findings, start=1):
-        state = "open" if finding.is_open else finding.status.value
-        line = "" if finding.line_start is None else f":{finding.line_start}"
-        place = f"{one_line(finding.file)}{line}"
-        told = f"{number}. {state}, {finding.severity.label}, {finding.category}, {place}: {one_line(finding.title)}"
-        yield cut(told, _EARLIER_BYTES).replace("\n", " ")
+    return Blocks((_EARLIER, fenced(material.fence, "earlier", "\n".join(rows))), notes)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from codeloupe.engine.search_text import SearchText
+from codeloupe.engine.quotes import SearchText
 from codeloupe.model.change import FileChange, Hunk
 
 

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.engine.identity import PlacesOfNow, is_on_added_lines, is_touched
 from codeloupe.engine.lifecycle import Ground, compare
-from codeloupe.engine.placing_again import PlacesOfNow, is_on_added_lines, is_touched
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
 from codeloupe.model.ports import ReviewTask

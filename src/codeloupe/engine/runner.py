@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from codeloupe.engine.ask import NOT_VERIFIED
 from codeloupe.engine.bare_changes import with_and_without_lines
-from codeloupe.engine.failures import NOT_VERIFIED
 from codeloupe.engine.identity import first_names, with_fingerprints
-from codeloupe.engine.lanes import joined_info, review_in_lanes
 from codeloupe.engine.lifecycle import converged
 from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewer import joined_info, review_together
 from codeloupe.engine.rounds import EarlierRounds, Settled
-from codeloupe.engine.selection import Selection
-from codeloupe.engine.suppression_step import suppress
+from codeloupe.engine.select import Selection
+from codeloupe.engine.suppress import suppress
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import Event, StageStarted, Warned
@@ -71,7 +71,7 @@ async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: Ev
     if plan.task.files or plan.beforehand:
         count = len(plan.task.files)
         sink(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
-        found = await review_in_lanes(plan.reviewers, plan.task, sink) if plan.task.files else outcome
+        found = await review_together(plan.reviewers, plan.task, sink) if plan.task.files else outcome
         found = replace(found, findings=(*found.findings, *plan.beforehand))
         settled, old_names = _settled(plan, found)
         named = replace(found, findings=settled.findings)

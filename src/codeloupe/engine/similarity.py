@@ -1,20 +1,393 @@
-"""Whether two findings tell of one defect: by place, kind of defect, names in the code, and words.
+"""Whether two findings are one defect, by what they say and by the code they say it of.
 
-On one line, comments about different defects share most of their words, as both speak of the same code. So words that
-the quoted code holds do not count, and what tells two defects apart (another name, another thing of which it is said,
-another number, an opposite) weighs more than likeness: to merge two defects hides one of them, to leave one twice is
-only untidy.
+What models and analysers say is compared by words: stems, names of code, and the kinds of defects that
+`vocabulary.toml` knows, each with the ways to say it.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.defect_kinds import words_of_kinds
-from codeloupe.engine.families import Family
-from codeloupe.engine.profile import Profile, attributes, opposites, things
-from codeloupe.engine.vocabulary import vocabulary
+from codeloupe.engine.code_text import has_letters, tokens_of_code
 from codeloupe.model.finding import Finding
+
+_VOCABULARY = Path(__file__).with_name("vocabulary.toml")
+_LONGEST_TEXT = 4_000
+_WORD = re.compile(r"[^\W_]{1,60}")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_TICKED = re.compile(r"`([^`\n]{1,200})`")
+# Only at the start of a word, or a long word would be tried at each of its letters.
+_CODE_LIKE = re.compile(
+    r"(?<!\w)(?:"
+    r"[A-Za-z_]\w{0,80}(?:\.\w{1,80}){1,9}"  # dotted
+    r"|[A-Za-z]\w{0,80}_\w{1,80}"  # snake_case
+    r"|[a-z]{1,40}[A-Z]\w{0,80}"  # camelCase
+    r"|[A-Za-z_]\w{0,80}(?=\(\))"  # a call
+    r")"
+)
+_NAME = re.compile(r"[^\W\d]\w{0,80}")
+_NUMBER = re.compile(r"(?<![\w.])\d{1,12}(?:\.\d{1,6})?(?![\w])")
+# Endings, the longest first, and what stands for some of them in the stem.
+_ENDINGS = (
+    "ification", "isations", "isation", "nesses", "ments", "ities", "edly", "ness", "ment", "able", "ible", "ency",
+    "ancy", "ions", "ings", "ies", "ied", "ion", "ing", "ers", "ity", "er", "ed", "ly", "s",
+)  # fmt: skip
+_INSTEAD = {"ification": "ify", "isations": "is", "isation": "is", "ency": "ent", "ancy": "ant", "ies": "y", "ied": "y"}
+_SHORTEST_STEM = 3
+# Longer words in un-ed are a negation: who writes "unquoted" today writes "not quoted" tomorrow.
+_LONGEST_UNNEGATED = 7
+
+
+@lru_cache(maxsize=8192)
+def stem(word: str) -> str:
+    """A word without its ending, so that `closing` and `closed` are the same; British and American alike."""
+    word = word.lower().replace("iz", "is").replace("our", "or")
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_STEM:
+            if ending == "s" and word.endswith("ss"):
+                break
+            word = word[: -len(ending)] + _INSTEAD.get(ending, "")
+            if len(word) > _SHORTEST_STEM and word[-1] == word[-2] and word[-1] not in "lsz":
+                word = word[:-1]
+            break
+    return word[:-1] if len(word) > _SHORTEST_STEM and word[-1] == "e" and word != "none" else word
+
+
+def stems(text: str) -> frozenset[str]:
+    """The stems of all words, also of those that a name in the code is made of, and of empty ones."""
+    shown = text[:_LONGEST_TEXT].replace("_", " ")
+    return frozenset(stem(word) for word in (*_WORD.findall(shown), *_WORD.findall(_CAMEL.sub(" ", shown))))
+
+
+def telling_stems(text: str) -> frozenset[str]:
+    """The stems of the words that tell what a comment is about."""
+    found: set[str] = set()
+    for written in _WORD.findall(_CAMEL.sub(" ", text[:_LONGEST_TEXT]).replace("_", " ")):
+        word = written.lower()
+        if word in _vocabulary().empty_words or word.isdigit() or len(word) < 2:
+            continue
+        negated = word.startswith("un") and word.endswith("ed") and len(word) > _LONGEST_UNNEGATED
+        found.add(stem(word[2:] if negated and word != "unlocked" else word))
+    return frozenset(found)
+
+
+def names(text: str) -> frozenset[str]:
+    """The names of code in a comment: what is in backticks, and what is written as only code is."""
+    shown = text[:_LONGEST_TEXT]
+    pieces = [*_TICKED.findall(shown), *_CODE_LIKE.findall(shown)]
+    return frozenset(name for piece in pieces for name in _NAME.findall(piece))
+
+
+def numbers(text: str) -> frozenset[str]:
+    """The numbers in a text."""
+    return frozenset(_NUMBER.findall(text[:_LONGEST_TEXT]))
+
+
+class _Vocabulary(Struct, frozen=True, kw_only=True):
+    """The words of the file. All but the empty ones and the beginnings of families are stems.
+
+    `attributes` say nothing of what a defect is told of; `things` are words of a kind of defect that are also what it
+    is told of; `meanings` has by word the first of those that mean the same; `ways` has the ways to say a kind, each
+    under its longest word, so that few are tried for a sentence.
+    """
+
+    empty_words: frozenset[str]
+    attributes: frozenset[str]
+    things: frozenset[str]
+    told_of: frozenset[str]
+    meanings: Mapping[str, str]
+    opposites: Mapping[str, set[str]]
+    families: Mapping[str, tuple[str, ...]]
+    kinds: Mapping[str, list[frozenset[str]]]
+    ways: Mapping[str, list[tuple[frozenset[str], str]]]
+
+
+@cache
+def _vocabulary() -> _Vocabulary:
+    document = tomllib.loads(_VOCABULARY.read_text(encoding="utf-8"))
+    opposites: defaultdict[str, set[str]] = defaultdict(set)
+    for one, other in document["opposites"]:
+        opposites[stem(one)].add(stem(other))
+        opposites[stem(other)].add(stem(one))
+    kinds = {
+        kind: [frozenset(map(stem, way.split())) for way in ways.split(",") if way.strip()]
+        for kind, ways in document["kinds"].items()
+    }
+    by_word: defaultdict[str, list[tuple[frozenset[str], str]]] = defaultdict(list)
+    for kind, ways in kinds.items():
+        for words in ways:
+            by_word[max(sorted(words), key=len)].append((words, kind))
+    return _Vocabulary(
+        empty_words=frozenset(document["empty_words"].split()),
+        attributes=frozenset(map(stem, document["attributes"].split())),
+        things=frozenset(map(stem, document["things"].split())),
+        told_of=frozenset(document["told_of"]),
+        meanings={stem(word): stem(group.split()[0]) for group in document["synonyms"] for word in group.split()},
+        opposites=opposites,
+        families={name: tuple(beginnings.split()) for name, beginnings in document["families"].items()},
+        kinds=kinds,
+        ways=by_word,
+    )
+
+
+def kinds_of(stems: frozenset[str]) -> frozenset[str]:
+    """The kinds of defects that the stems of a sentence speak of: two comments of one kind are likely one defect."""
+    ways = _vocabulary().ways
+    return frozenset(kind for word in stems if word in ways for words, kind in ways[word] if words <= stems)
+
+
+@cache
+def _words_of_kinds(kinds: frozenset[str]) -> frozenset[str]:
+    """The stems of all words by which some kinds are told."""
+    return frozenset().union(*(way for kind in kinds for way in _vocabulary().kinds.get(kind, ())))
+
+
+class Family(StrEnum):
+    """What a finding is about, as coarse as models agree on it: a bug today is a logic error tomorrow."""
+
+    SECURITY = "security"
+    TESTS = "tests"
+    DOCUMENTATION = "documentation"
+    COMPATIBILITY = "compatibility"
+    PERFORMANCE = "performance"
+    UPKEEP = "upkeep"
+    BEHAVIOUR = "behaviour"
+
+
+@lru_cache(maxsize=1024)
+def family(category: str) -> Family:
+    """The family of a category in anybody's words; what belongs to no other is about behaviour."""
+    words = re.findall(r"[a-z]{2,40}", category[:200].lower())
+    for name, beginnings in _vocabulary().families.items():
+        if any(word.startswith(beginnings) for word in words):
+            return Family(name)
+    return Family.BEHAVIOUR
+
+
+_LONGEST_TITLE = 1_000
+_LONGEST_PART = 4_000
+_SHORTEST_BEGINNING = 3
+_SHORTEST_TELLING_LINE = 4
+_QUOTED_LINES = 60
+_SENTENCES = 12
+_SENTENCE = re.compile(r"[.;!?](?=\s|$)|\n")
+_CALLED = re.compile(r"([^\W\d]\w{0,80})\s{0,9}\(")
+_WHOLE_NAME = re.compile(r"(?<![\w.])([^\W\d]\w{0,80})(?![\w.(])")
+_ASSIGNED = re.compile(r"(?<![\w.])([^\W\d]\w{0,80})\s{0,9}:?=(?!=)")
+_OWNER_OF_CALL = re.compile(r"(?<![\w.])([^\W\d]\w{0,80})\.\w{1,80}\(")
+_VARIABLE = re.compile(r"(?<!\w)([^\W\d]\w{0,80})(?![\w.(])")
+_SPECIFIC = re.compile(r"[<>=!]==?|(?<!\w)(?:[A-Z]{1,9}[a-z]{1,40}[A-Z]\w{0,60}|[a-zA-Z_]{2,60}\.[a-zA-Z_]{2,60})")
+_OWNED = re.compile(r"(?<![\w.])((?:[^\W\d]\w{0,80}\.){1,9})([^\W\d]\w{0,80})")
+_SOURCE = re.compile(r"\b(?:through|via) (?:the )?`?([^\W\d]\w{0,80})`?$")
+_MODAL = "is|are|may|can|could|might|has|have|does|do|not|never|without|must|should|will|was|cannot|needs"
+_CLAIM = re.compile(rf"\b(?:{_MODAL}|when)\b", re.IGNORECASE)
+# What is before the thing that a title is about, and what ends it.
+_PREPOSITION = re.compile(
+    r"\b(?:of|on|for|through|via|from|when|if|that|with|against|because|access to)\b", re.IGNORECASE
+)
+_VERB = re.compile(
+    rf"\b(?:{_MODAL}|leaks?|lacks?|raises?|returns?|allows?|fails?|panics?|lets?|takes?|picks?|reach(?:es)?|reads?|written"
+    r"|silently|goes|in|into|to|before|after|between|by)\b|:",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"[:,;]")
+_ABSENCE = re.compile(r"(?:un\w+|missing|no|leaked|negative|hard|possible|potential)\b", re.IGNORECASE)
+
+
+def _meant(words: frozenset[str]) -> frozenset[str]:
+    """The words, each as the first of those that mean the same."""
+    meanings = _vocabulary().meanings
+    return frozenset(meanings.get(word, word) for word in words)
+
+
+class _Code(NamedTuple):
+    """The quoted code: its names, and the telling words in it. `variables` are words of what it does not call.
+
+    `owners` is what it calls something of, such as a module; `whole` the names that are neither called nor a part of
+    another.
+    """
+
+    text: str
+    names: frozenset[str]
+    stems: frozenset[str]
+    words: frozenset[str]
+    variables: frozenset[str]
+    called: frozenset[str]
+    owners: frozenset[str]
+    assigned: frozenset[str]
+    whole: frozenset[str]
+
+
+class _Title(NamedTuple):
+    """A title: the kinds of defects it or the rule speaks of, all its stems, and names and numbers that are in it.
+
+    `words` are the telling ones that are not in the code, `claim` those of them that say something of the subject;
+    `spoken` are all telling ones in order; `opposed` are the opposites of its words that are not in it themselves;
+    `plain` has `address` for `user.address`; `subject` is what a plain sentence is about.
+    """
+
+    text: str
+    plain: str
+    kinds: frozenset[str]
+    stems: frozenset[str]
+    words: frozenset[str]
+    claim: frozenset[str]
+    spoken: tuple[str, ...]
+    opposed: frozenset[str]
+    names: frozenset[str]
+    numbers: frozenset[str]
+    subject: frozenset[str]
+
+
+class Profile(Struct, frozen=True, dict=True):
+    """What of a finding can be compared; each part is worked out when it is first needed."""
+
+    finding: Finding
+
+    @cached_property
+    def code(self) -> _Code:
+        """The quoted code."""
+        text = self.finding.evidence[:_LONGEST_PART]
+        known = frozenset(_NAME.findall(text))
+        return _Code(
+            text=text,
+            names=known,
+            stems=telling_stems(text),
+            words=_meant(_things(text, known)),
+            variables=_meant(_things(" ".join(_VARIABLE.findall(text)), known)),
+            called=frozenset(_CALLED.findall(text)),
+            owners=frozenset(_OWNER_OF_CALL.findall(text)),
+            assigned=frozenset(_ASSIGNED.findall(text)),
+            whole=frozenset(_WHOLE_NAME.findall(text)),
+        )
+
+    @cached_property
+    def title(self) -> _Title:
+        """The title; more than the beginning only a hostile one has."""
+        text = self.finding.title[:_LONGEST_TITLE]
+        plain = _OWNED.sub(lambda found: found[0] if found[2] in self.code.called else found[2], text)
+        claim, plain_claim = _CLAIM.search(text), _CLAIM.search(plain)
+        # There is no subject when the title is but a noun with its attributes.
+        said = text[claim.start() :] if claim and claim.start() else text
+        subject = telling_stems(plain[: plain_claim.start()]) if plain_claim else frozenset()
+        words = (found for word in re.findall(r"\w+", text) for found in sorted(telling_stems(word)))
+        said_stems, opposites = stems(text), _vocabulary().opposites
+        return _Title(
+            text=text,
+            plain=plain,
+            kinds=kinds_of(said_stems) | kinds_of(stems(self.finding.rule or "")),
+            stems=said_stems,
+            words=telling_stems(text) - self.code.stems,
+            claim=telling_stems(said) - self.code.stems,
+            spoken=tuple(_vocabulary().meanings.get(word, word) for word in words),
+            opposed=frozenset().union(*(opposites.get(word, ()) for word in said_stems)) - said_stems,
+            names=names(text),
+            numbers=numbers(text) - {"0", "1"},
+            subject=subject - _vocabulary().attributes,
+        )
+
+    @cached_property
+    def texts(self) -> str:
+        """Its title, body and advice."""
+        parts = (self.finding.title, self.finding.body, self.finding.suggestion or "")
+        return "\n".join(part[:_LONGEST_PART] for part in parts)
+
+    @cached_property
+    def all_names(self) -> frozenset[str]:
+        """All that could be a name in its texts."""
+        return frozenset(_NAME.findall(self.texts))
+
+    @cached_property
+    def all_words(self) -> frozenset[str]:
+        """The telling words of all its texts, those of the code too."""
+        return _meant(telling_stems(self.texts))
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The telling words of all its texts that are not in the code."""
+        return telling_stems(self.texts) - self.code.stems
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of defects that any of its sentences speaks of."""
+        sentences = _SENTENCE.split(self.texts)[:_SENTENCES]
+        return self.title.kinds.union(*(kinds_of(stems(sentence)) for sentence in sentences))
+
+    @cached_property
+    def sentences(self) -> frozenset[str]:
+        """What its body and its advice say, sentence by sentence."""
+        texts = (self.finding.body, self.finding.suggestion or "")
+        found = (sentence for text in texts for sentence in _SENTENCE.split(text[:_LONGEST_PART]))
+        return frozenset(" ".join(sentence.split()).casefold() for sentence in found) - {""}
+
+    @cached_property
+    def specifics(self) -> frozenset[str]:
+        """Names, errors and operators in its texts that the quoted code does not have: a fix or a consequence."""
+        found = {*_SPECIFIC.findall(self.texts), *(name for name in names(self.texts) if len(name) > 2)}
+        return frozenset(part for part in found if part not in self.code.text)
+
+    @cached_property
+    def quoted(self) -> frozenset[str]:
+        """The lines of its evidence that say something, as tokens."""
+        lines = self.code.text.split("\n")[:_QUOTED_LINES]
+        said = (" ".join(tokens_of_code(line, self.finding.file)) for line in lines)
+        return frozenset(line for line in said if len(line) >= _SHORTEST_TELLING_LINE and has_letters(line))
+
+    @cached_property
+    def family(self) -> Family:
+        """What it is about."""
+        return family(self.finding.category)
+
+    def without(self, sentences: frozenset[str]) -> Profile:
+        """The same without some sentences of its body and advice."""
+        kept = ". ".join(sorted(self.sentences - sentences))
+        shorter = Profile(replace(self.finding, body=kept, suggestion=None))
+        shorter.__dict__.update(title=self.title, code=self.code)  # they do not change
+        return shorter
+
+    def objects(self, kinds: frozenset[str]) -> frozenset[str]:
+        """What the title says some kinds of defects of, as far as its grammar is plain."""
+        title, code, words = self.title, self.code, _vocabulary()
+        sources = telling_stems(" ".join(_SOURCE.findall(title.plain)))
+        empty = words.attributes - code.variables
+        known = (_words_of_kinds(kinds & title.kinds) - words.things - sources) | empty
+        is_all = not kinds.isdisjoint(words.told_of)
+        found: set[str] = set()
+        for clause in _CLAUSE.split(title.plain):
+            first, *more = _PREPOSITION.split(clause)
+            verb, absence = _VERB.search(first), _ABSENCE.match(first.lstrip())
+            phrases = [*more, first] if verb and verb.start() and not absence else more
+            said = [_things(_VERB.split(phrase)[0], code.names) for phrase in phrases]
+            if absence and not any(one - known for one in said):
+                said.append(_things(_VERB.split(first.lstrip()[absence.end() :])[0], code.names) - known)
+            found.update(*(one - known or (one - empty if is_all and len(one - empty) == 1 else ()) for one in said))
+        # `conn` is called a connection.
+        begun = [name for name in code.words if len(name) >= _SHORTEST_BEGINNING]
+        meant = _meant(frozenset(found))
+        return frozenset(max(filter(word.startswith, begun), key=len, default=word) for word in meant)
+
+    def plain_names(self, said: frozenset[str]) -> frozenset[str]:
+        """The words of the title that are names of code, and not those by which a kind of defect is told."""
+        empty = _vocabulary().empty_words
+        mentioned = frozenset(_NAME.findall(self.finding.title[:_LONGEST_TEXT])) & self.code.names
+        found = (name for name in self.title.names | mentioned if stem(name) not in said and name.lower() not in empty)
+        return frozenset(found) - self.code.owners
+
+
+def _things(phrase: str, known: frozenset[str]) -> frozenset[str]:
+    """The telling words, and known names of one letter."""
+    return telling_stems(phrase) | {word for word in re.findall(r"\w+", phrase) if len(word) == 1 and word in known}
+
 
 # Findings whose lines are further apart are never one.
 NEAR_LINES = 3
@@ -38,25 +411,23 @@ def likeness(one: Profile, other: Profile) -> float:
         return _NEVER
     one, other = _without_what_both_say(one, other)
     if not (one.finding.anchored and other.finding.anchored):
-        found = _likeness_without_place(one, other)
+        words = _share(one.title.words, other.title.words)
+        found = words if one.quoted == other.quoted and words >= _SAME_WORDS else _NEVER
     elif lines <= 0:
         found = _likeness_at_one_place(one, other)
     else:
-        found = _likeness_of_neighbours(one, other)
+        # Two lines tell of one defect when the one uses what the other sets, and both say the same of it.
+        is_set = any((a.code.assigned - b.code.assigned) & b.code.whole for a, b in ((one, other), (other, one)))
+        found = _TOLD_KIND if is_set and one.title.kinds & other.title.kinds else _NEVER
     return found if found > _NEVER and not are_told_apart(one, other) else _NEVER
 
 
 def _without_what_both_say(one: Profile, other: Profile) -> tuple[Profile, Profile]:
     """Both without the sentences that are in both: a phrase that fits any defect makes no two of them one."""
     common = one.sentences & other.sentences
-    if not common or one.title.casefold() == other.title.casefold():
+    if not common or one.title.text.casefold() == other.title.text.casefold():
         return one, other
-    return _without(one, common), _without(other, common)
-
-
-def _without(profile: Profile, common: frozenset[str]) -> Profile:
-    kept = ". ".join(sorted(profile.sentences - common))
-    return Profile(replace(profile.finding, body=kept, suggestion=None))
+    return one.without(common), other.without(common)
 
 
 def likeness_of_meaning(one: Profile, other: Profile) -> float:
@@ -67,30 +438,26 @@ def likeness_of_meaning(one: Profile, other: Profile) -> float:
     one, other = _without_what_both_say(one, other)
     if are_told_apart(one, other):
         return _NEVER
-    if _is_retold(one, other):
+    # Two titles with nearly the same words, and not only those of the code.
+    spoken = frozenset(one.title.spoken), frozenset(other.title.spoken)
+    is_same = bool(spoken[0] & spoken[1] - one.code.words - other.code.words) and _share(*spoken) >= _MUCH_TOLD
+    if is_same and not (one.title.kinds and other.title.kinds and one.title.kinds.isdisjoint(other.title.kinds)):
         return _SAME_KIND
     found = _likeness_at_one_place(one, other)
     return found if found >= _LIKE_WORDS or not _is_reworded(one, other) else _LIKE_WORDS
 
 
-def _is_retold(one: Profile, other: Profile) -> bool:
-    """Whether two titles have nearly the same words, and not only those of the code."""
-    if one.title_kinds and other.title_kinds and one.title_kinds.isdisjoint(other.title_kinds):
-        return False
-    shared = one.spoken & other.spoken
-    return _share(one.spoken, other.spoken) >= _MUCH_TOLD and bool(shared - one.code_words - other.code_words)
-
-
 def _is_reworded(one: Profile, other: Profile) -> bool:
     """Whether the texts have much in common, and each says much of the other's title; of one kind at most."""
-    if one.family is Family.TESTS or (one.title_kinds and other.title_kinds):
+    if one.family is Family.TESTS or (one.title.kinds and other.title.kinds):
         return False
     shared = one.words & other.words
-    if shared - attributes() <= one.subject or shared - attributes() <= other.subject:
+    telling = shared - _vocabulary().attributes
+    if telling <= one.title.subject or telling <= other.title.subject:
         return False
     everything = _share(one.words, other.words)
-    told = _told(one.title_words, other.words) + _told(other.title_words, one.words)
-    if one.title_kinds or other.title_kinds:
+    told = _told(one.title.words, other.words) + _told(other.title.words, one.words)
+    if one.title.kinds or other.title.kinds:
         return everything >= _HALF_SHARED and told >= _MUCH_TOLD
     if everything >= _MOST_SHARED and len(shared) > _FEWEST_SHARED_WORDS:
         return True
@@ -98,75 +465,47 @@ def _is_reworded(one: Profile, other: Profile) -> bool:
 
 
 def are_nearly_identical(one: Profile, other: Profile) -> bool:
-    """Whether two findings say the same of the same lines, as one look does that reports a thing twice."""
+    """Whether two findings say the same of the same lines, as a reviewer does that reports a thing twice."""
     same_place = one.quoted == other.quoted and gap(one.finding, other.finding) <= 0
-    return same_place and not are_told_apart(one, other) and _share(one.title_words, other.title_words) >= _SAME_WORDS
+    return same_place and not are_told_apart(one, other) and _share(one.title.words, other.title.words) >= _SAME_WORDS
 
 
 def gap(one: Finding, other: Finding) -> int:
     """How many lines lie from the evidence of one to that of the other; 0 or less when they share a line.
 
     The same line further down is another place: a defect that was pasted is there twice. What has no place may be
-    anywhere.
+    anywhere. What a reviewer calls the end may lie far after the last line that it quotes.
     """
     if one.line_start is None or other.line_start is None:
         return 0
-    return max(one.line_start - _last_quoted(other), other.line_start - _last_quoted(one))
-
-
-def _last_quoted(finding: Finding) -> int:
-    """The last line of the evidence; what a reviewer calls the end may lie far behind it."""
-    return min(finding.last_line, finding.first_line + finding.evidence.count("\n", 0, _LONGEST_QUOTE))
-
-
-def _likeness_without_place(one: Profile, other: Profile) -> float:
-    words = _share(one.title_words, other.title_words)
-    return words if one.quoted == other.quoted and words >= _SAME_WORDS else _NEVER
+    ends = [min(it.last_line, it.first_line + it.evidence.count("\n", 0, _LONGEST_QUOTE)) for it in (one, other)]
+    return max(one.line_start - ends[1], other.line_start - ends[0])
 
 
 def _likeness_at_one_place(one: Profile, other: Profile) -> float:
     if one.finding.rule and one.finding.rule == other.finding.rule:
         return 1.0
     everything = _share(one.words, other.words)
-    if not one.title_kinds.isdisjoint(other.title_kinds):
+    left, right = one.title.kinds, other.title.kinds
+    if left & right:
         return _SAME_KIND + everything / 4
-    told = not one.title_kinds.isdisjoint(other.kinds), not other.title_kinds.isdisjoint(one.kinds)
-    if all(told) or (any(told) and everything >= _TRACE_SHARED and not (one.title_kinds and other.title_kinds)):
+    told = bool(left & other.kinds), bool(right & one.kinds)
+    if all(told) or (any(told) and everything >= _TRACE_SHARED and not (left and right)):
         return _TOLD_KIND + everything / 4
-    if one.title_kinds and other.title_kinds:
-        words = _share(one.title_words, other.title_words)
+    if left and right:
+        words = _share(one.title.words, other.title.words)
         return words if words >= (_LIKE_WORDS if any(told) else _SAME_WORDS) else _NEVER
-    return _likeness_of_words(one, other)
-
-
-def _likeness_of_words(one: Profile, other: Profile) -> float:
-    """Of defects of no known kind: the texts share words, and one says nearly all that the other's title claims."""
-    shared = (one.words & other.words) - attributes()
+    # Of no known kind: the texts share words, and one says nearly all that the other's title claims.
+    shared = (one.words & other.words) - _vocabulary().attributes
     if len(shared) < _FEWEST_SHARED_WORDS:
         return _NEVER
-    less = min(_told(one.title_words, shared), _told(other.title_words, shared))
-    told = max(_told(one.claim_words, shared), _told(other.claim_words, shared))
-    everything = _share(one.words, other.words)
-    specific = not one.specifics.isdisjoint(other.specifics)
+    less = min(_told(one.title.words, shared), _told(other.title.words, shared))
+    most = max(_told(one.title.claim, shared), _told(other.title.claim, shared))
+    specific = bool(one.specifics & other.specifics)
     if everything < (_FEW_SHARED if specific else _MUCH_SHARED):
         return _NEVER
-    like = specific or len(shared) >= _MANY_SHARED_WORDS or (less and told >= _MOST_TOLD)
+    like = specific or len(shared) >= _MANY_SHARED_WORDS or (less and most >= _MOST_TOLD)
     return min(1.0, _LIKE_WORDS + everything / 2) if like else _NEVER
-
-
-def _told(title: frozenset[str], shared: frozenset[str]) -> float:
-    return len(title & shared) / len(title) if title else 0.0
-
-
-def _likeness_of_neighbours(one: Profile, other: Profile) -> float:
-    """Two lines tell of one defect when the one uses what the other sets, and both say the same of it."""
-    if one.title_kinds.isdisjoint(other.title_kinds):
-        return _NEVER
-    return _TOLD_KIND if _sets_for(one, other) or _sets_for(other, one) else _NEVER
-
-
-def _sets_for(setting: Profile, using: Profile) -> bool:
-    return not (setting.assigned - using.assigned).isdisjoint(using.whole_names)
 
 
 def are_told_apart(one: Profile, other: Profile) -> bool:
@@ -174,47 +513,39 @@ def are_told_apart(one: Profile, other: Profile) -> bool:
     if one.family is not other.family and not _APART.isdisjoint({one.family, other.family}):
         return True
     rules = {one.finding.rule, other.finding.rule} - {None}
-    if len(rules) > 1 and not one.title_kinds & other.title_kinds:
+    left, right = one.title, other.title
+    if len(rules) > 1 and not left.kinds & right.kinds:
         return True
-    if one.title_numbers and other.title_numbers and one.title_numbers.isdisjoint(other.title_numbers):
+    if left.numbers and right.numbers and left.numbers.isdisjoint(right.numbers):
         return True
-    return (
-        _are_opposed(one, other)
-        or _names_differ(one, other)
-        or _objects_differ(one, other)
-        or _one_word_differs(one, other)
-    )
+    # One title has a word and the other its opposite, and neither has both.
+    opposites = _vocabulary().opposites
+    if any(opposites[word] & (left.stems - right.stems) for word in left.opposed & right.stems):
+        return True
+    return _names_differ(one, other) or _objects_differ(one, other) or _one_word_differs(left, right)
 
 
 def _objects_differ(one: Profile, other: Profile) -> bool:
     """Whether two titles of one kind say it of different things: "no check of the index", "no check of the command"."""
-    kinds = (one.title_kinds & other.kinds) | (other.title_kinds & one.kinds)
+    kinds = (one.title.kinds & other.kinds) | (other.title.kinds & one.kinds)
     left, right = one.objects(kinds), other.objects(kinds)
     if not left or not right or left & right:
         return False
-    ways = words_of_kinds(kinds) - things()
+    ways = _words_of_kinds(kinds) - _vocabulary().things
     if not (left & (other.all_words - ways) or right & (one.all_words - ways)):
         return True
-    names = one.code_words | other.code_words
-    return not kinds.isdisjoint(vocabulary().told_of) and bool(left & names and right & names)
+    known = one.code.words | other.code.words
+    return not kinds.isdisjoint(_vocabulary().told_of) and bool(left & known and right & known)
 
 
-def _one_word_differs(one: Profile, other: Profile) -> bool:
+def _one_word_differs(one: _Title, other: _Title) -> bool:
     """Whether two titles are one sentence, said of two things."""
-    left, right = one.spoken_in_order, other.spoken_in_order
-    if len(left) != len(right) or len(left) < _FEWEST_SHARED_WORDS:
+    if len(one.spoken) != len(other.spoken) or len(one.spoken) < _FEWEST_SHARED_WORDS:
         return False
-    differing = [pair for pair in zip(left, right, strict=True) if pair[0] != pair[1]]
-    if len(differing) != 1:
+    differing = [pair for pair in zip(one.spoken, other.spoken, strict=True) if pair[0] != pair[1]]
+    if len(differing) != 1 or not _vocabulary().attributes.isdisjoint(differing[0]):
         return False
-    [pair] = differing
-    return attributes().isdisjoint(pair) and not words_of_kinds(one.title_kinds & other.title_kinds).issuperset(pair)
-
-
-def _are_opposed(one: Profile, other: Profile) -> bool:
-    """Whether one title has a word and the other its opposite, and neither has both."""
-    against = one.opposites & other.title_stems
-    return any(not opposites()[word].isdisjoint(one.title_stems - other.title_stems) for word in against)
+    return not _words_of_kinds(one.kinds & other.kinds).issuperset(differing[0])
 
 
 def _names_differ(one: Profile, other: Profile) -> bool:
@@ -222,14 +553,19 @@ def _names_differ(one: Profile, other: Profile) -> bool:
 
     A plain word that the code has as a name counts where not both titles have names that are written as such.
     """
-    said = words_of_kinds((one.title_kinds & other.kinds) | (other.title_kinds & one.kinds))
-    if one.title_names and other.title_names:
-        left, right = one.title_names, other.title_names
-    else:
+    left, right = one.title.names, other.title.names
+    if not left or not right:
+        said = _words_of_kinds((one.title.kinds & other.kinds) | (other.title.kinds & one.kinds))
         left, right = one.plain_names(said), other.plain_names(said)
-    called = one.called | other.called
+    if not left or not right:
+        return False
+    called = one.code.called | other.code.called
     left, right = left - other.all_names, right - one.all_names
     return bool((left - called and right - called) or (left & called and right & called))
+
+
+def _told(title: frozenset[str], shared: frozenset[str]) -> float:
+    return len(title & shared) / len(title) if title else 0.0
 
 
 def _share(one: frozenset[str], other: frozenset[str]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.selection import SelectionRules
+from codeloupe.engine.select import SelectionRules
 from codeloupe.model.review import UNREAD_CLASSES, Policy
 
 

@@ -1,4 +1,4 @@
-"""Trying to refute what was found: each grave finding alone, with its code. Nothing is dropped here.
+"""Tries to refute what was found: each critical or high finding alone, with its code. Nothing is dropped here.
 
 A refuted finding is kept with that status, an unproven one that has a place is lowered one step, and one that could not
 be verified stays as it was and says so. A refutation needs a reason: without one it shows nothing.
@@ -11,16 +11,26 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.asking import Asker, CallOptions, Desk, Transcript, can_read_tree, for_each, warn
-from codeloupe.engine.circuit import CircuitOpen
-from codeloupe.engine.failures import NOT_VERIFIED, UNEXPECTED_ERROR, answer_in, failure_of, is_cut_off, shortened
-from codeloupe.engine.light_diff import shown_line
+from codeloupe.engine.ask import (
+    NOT_VERIFIED,
+    QUOTED_ANSWER,
+    UNEXPECTED_ERROR,
+    Asker,
+    CallOptions,
+    CircuitOpen,
+    Transcript,
+    failure_of,
+    for_each,
+    is_quoted,
+    shortened,
+    warn,
+)
 from codeloupe.engine.parse.verification import read_verification
-from codeloupe.engine.prompt import VERIFY_SCHEMA, PromptMaterial, excerpt_around, new_fence, verify_prompt
-from codeloupe.engine.quoted_answer import QUOTED_ANSWER, is_quoted
+from codeloupe.engine.prompt import VERIFY_SCHEMA, excerpt_around, shown_line, verify_prompt
+from codeloupe.engine.prompt_material import PromptMaterial
 from codeloupe.engine.reviewed_text import TextReader
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentLimits
@@ -60,20 +70,10 @@ class AgentVerifier:
         self._transcript = transcript
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        """All the findings, in order. Only claims that count, are grave and have a place are asked about."""
+        """All the findings, in order. Only claims that count, are severe enough and not settled are asked about."""
         started = time.monotonic()
-        asker = Asker(self._ask, transcript=self._transcript)
-        fence = new_fence()
-        run = _Run(
-            asker=asker,
-            desk=Desk(task=task, limits=self._limits, calls=self._options.calls, fence=fence),
-            material=PromptMaterial(
-                fence=fence, can_read_tree=can_read_tree(self._limits, task), tree_is_partial=task.tree_is_partial
-            ),
-            text=TextReader(task),
-            emit=emit,
-            findings=list(findings),
-        )
+        asker = Asker(self._ask, task, limits=self._limits, calls=self._options.calls, transcript=self._transcript)
+        run = _Run(asker, emit, findings)
         wanted = [index for index, finding in enumerate(findings) if _is_wanted(finding, self._options.at_least)]
         if wanted:
             emit(StageStarted("verifying", f"{len(wanted)} finding{'' if len(wanted) == 1 else 's'}"))
@@ -92,10 +92,10 @@ class AbsentVerifier:
 
     async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:  # noqa: ARG002 - as every verifier
         """All the findings as they are, and in `errors` that they are not verified."""
-        grave = sum(_is_wanted(finding, self._options.at_least) for finding in findings)
-        if not grave:
+        wanted = sum(_is_wanted(finding, self._options.at_least) for finding in findings)
+        if not wanted:
             return ReviewerOutcome(findings=tuple(findings))
-        which = "1 finding" if grave == 1 else f"{grave:,} findings"
+        which = "1 finding" if wanted == 1 else f"{wanted:,} findings"
         message = f"{which} of {self._options.at_least.label} or above could not be verified: {self._why}"
         warn(message, emit)
         return ReviewerOutcome(findings=tuple(findings), errors=(ReviewError(NOT_VERIFIED, message),))
@@ -108,22 +108,29 @@ def _is_wanted(finding: Finding, at_least: Severity) -> bool:
     return is_claim and finding.is_open and finding.severity.at_least(at_least) and not is_known
 
 
-class _Run(Struct, kw_only=True):
+class _Run:
     """The findings of one verification, each replaced by what became of it."""
 
-    asker: Asker
-    desk: Desk
-    material: PromptMaterial
-    text: TextReader
-    emit: EventSink
-    findings: list[Finding]
-    errors: dict[int, ReviewError] = field(default_factory=dict)
+    def __init__(self, asker: Asker, emit: EventSink, findings: Sequence[Finding]) -> None:
+        self._asker = asker
+        self._emit = emit
+        self._text = TextReader(asker.task)
+        self._material = PromptMaterial(
+            fence=asker.fence, can_read_tree=asker.can_read_tree, tree_is_partial=asker.task.tree_is_partial
+        )
+        self.findings = list(findings)
+        self.errors: dict[int, ReviewError] = {}
 
     async def verify(self, index: int) -> None:
         """Verify one finding and tell what became of it."""
         finding = self.findings[index]
+        problem = None
         try:
             verification = await self._asked(finding)
+            if verification.problem is not None:
+                problem = shortened(verification.problem)
+            elif verification.proof is Proof.REFUTED and not verification.reason.strip():
+                problem = "missing field: reason (a refutation without a reason shows nothing)"
         except CircuitOpen as stopped:
             self._could_not(index, stopped.failure.reason)
             return
@@ -131,48 +138,46 @@ class _Run(Struct, kw_only=True):
             failure = failure_of(error)
             if failure.kind == UNEXPECTED_ERROR:
                 _log.warning("the verification of %s failed", _place(finding), exc_info=True)
-            self.asker.circuit.note_failure(error)
+            self._asker.circuit.note_failure(error)
             self._could_not(index, failure.reason)
             return
-        problem = _problem(verification)
         if problem is not None:
-            self.asker.circuit.note_failure(OutputInvalid(problem, agent=""))
+            self._asker.circuit.note_failure(OutputInvalid(problem, agent=""))
             self._could_not(index, problem)
             return
-        self.asker.circuit.note_answer()
+        self._asker.circuit.note_answer()
         self.findings[index] = verified(finding, verification)
-        self.emit(FindingVerified(self.findings[index], verification.proof.value))
+        self._emit(FindingVerified(self.findings[index], verification.proof.value))
 
     async def _asked(self, finding: Finding) -> Verification:
-        prompt = verify_prompt(finding, self._excerpt(finding), self.material)
-        self.asker.warn_once(prompt.notes, self.emit)
-        request = self.desk.request(prompt, unit=f"verify {_place(finding)}", schema=VERIFY_SCHEMA)
+        prompt = verify_prompt(finding, self._excerpt(finding), self._material)
+        self._asker.warn_once(prompt.notes, self._emit)
+        request = self._asker.request(prompt, unit=f"verify {_place(finding)}", schema=VERIFY_SCHEMA)
         try:
-            result = await self.asker.answer(request, self.emit)
+            result = await self._asker.answer(request, self._emit)
         except OutputInvalid as error:
-            if is_cut_off(error):
+            if error.cut_off:
                 raise
-            return self._unless_quoted(finding, answer_in(error))
-        if result.structured is None:
-            return self._unless_quoted(finding, result.output)
-        return read_verification(result.output, result.structured)
-
-    def _unless_quoted(self, finding: Finding, text: str) -> Verification:
-        """What a text shows; what takes weight from a finding must not be quoted from the code that it is about."""
+            text = error.output or error.raw_output
+        else:
+            if result.structured is not None:
+                return read_verification(result.output, result.structured)
+            text = result.output
         verification = read_verification(text, None)
         if verification.problem is not None or verification.proof is Proof.CONFIRMED:
             return verification
-        hunks = (hunk for file in self.desk.task.files for hunk in file.hunks)
-        if not is_quoted(text, hunks, beside=self.text.read(finding.file) or b""):
+        # What takes weight from a finding must not be quoted from the code that it is about.
+        hunks = (hunk for file in self._asker.task.files for hunk in file.hunks)
+        if not is_quoted(text, hunks, beside=self._text.read(finding.file) or b""):
             return verification
         return Verification(proof=Proof.UNPROVEN, problem=QUOTED_ANSWER)
 
     def _excerpt(self, finding: Finding) -> str:
         if finding.line_start is None:
-            return "\n".join(_changed_lines(finding, self.desk.task)) or finding.evidence
-        content = self.text.read(finding.file)
+            return "\n".join(_changed_lines(finding, self._asker.task)) or finding.evidence
+        content = self._text.read(finding.file)
         if content is None:
-            return "\n".join(_lines_of_diff(finding, self.desk.task)) or finding.evidence
+            return "\n".join(_lines_of_diff(finding, self._asker.task)) or finding.evidence
         lines = content.decode("utf-8", "replace").split("\n")
         return excerpt_around(lines, finding.first_line, finding.last_line)
 
@@ -181,25 +186,22 @@ class _Run(Struct, kw_only=True):
         self.findings[index] = replace(finding, verification=f"could not verify: {reason}")
         message = f"{_place(finding)} could not be verified and stays as it was found: {reason}"
         self.errors[index] = ReviewError(NOT_VERIFIED, message)
-        warn(message, self.emit)
-        self.emit(FindingVerified(self.findings[index], NOT_VERIFIED))
+        warn(message, self._emit)
+        self._emit(FindingVerified(self.findings[index], NOT_VERIFIED))
 
 
 def verified(finding: Finding, verification: Verification) -> Finding:
     """What an attempt to refute a finding makes of it."""
-    told = replace(finding, verification=shortened(f"{verification.proof.value}: {verification.reason}"))
+    noted = replace(finding, verification=shortened(f"{verification.proof.value}: {verification.reason}"))
     match verification.proof:
         case Proof.REFUTED:
-            return replace(told, status=FindingStatus.REFUTED)
+            return replace(noted, status=FindingStatus.REFUTED)
         case Proof.UNPROVEN:
-            # A claim without a place cannot be proven from its code, which makes it no less grave.
-            return replace(told, severity=_lowered(finding.severity)) if finding.anchored else told
+            # A claim without a place cannot be proven from its code, which makes it no less severe.
+            lowered = Severity(min(finding.severity.priority + 1, Severity.LOW.priority))
+            return replace(noted, severity=lowered) if finding.anchored else noted
         case Proof.CONFIRMED:
-            return told
-
-
-def _lowered(severity: Severity) -> Severity:
-    return Severity(min(severity.priority + 1, Severity.LOW.priority))
+            return noted
 
 
 def _changed_lines(claim: Finding, task: ReviewTask) -> Iterator[str]:
@@ -229,14 +231,6 @@ def _lines_of_diff(finding: Finding, task: ReviewTask) -> Iterator[str]:
                     number = line.old_number if is_gone else line.new_number
                     if number is not None and first <= number <= last:
                         yield f"{'-' if is_gone else ' '}{number} {shown_line(line.text)}"
-
-
-def _problem(verification: Verification) -> str | None:
-    if verification.problem is not None:
-        return shortened(verification.problem)
-    if verification.proof is Proof.REFUTED and not verification.reason.strip():
-        return "missing field: reason (a refutation without a reason shows nothing)"
-    return None
 
 
 def _place(finding: Finding) -> str:

@@ -9,7 +9,7 @@ from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import ClaimedFinding, Finding, Severity
 
-ORIGIN = Origin(reviewer="scripted", look="scripted/all#1")
+ORIGIN = Origin(reviewer="scripted", label="scripted/all#1")
 
 
 def changed_file(path: str, old: bytes | None, new: bytes | None, *, context: int = 3) -> FileChange:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from codeloupe.engine.plan import most_unit_tokens
-from codeloupe.engine.plan_experts import ExpertChoice
-from codeloupe.engine.tokens import header_tokens, hunk_tokens
+from codeloupe.engine.plan import ExpertChoice, header_tokens, hunk_tokens, most_unit_tokens
 from codeloupe.model.change import DiffLine, Effort, FileChange, FileStatus, Hunk, Unit, UnitPart
 from codeloupe.model.expert import Expert
 

@@ -1,18 +1,20 @@
-"""Where a quote is, whatever a model does to it."""
-
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.anchor import Anchorer, Origin
-from codeloupe.engine.quote_gaps import MASK
-from codeloupe.model.change import FileStatus
-from codeloupe.model.finding import Severity
+from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
+from codeloupe.engine.quotes import MASK
+from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
+from codeloupe.model.finding import ClaimedFinding, Finding, Severity
+from codeloupe.model.ports import ReviewTask
 from codeloupe.system.redaction import redact
 from tests.unit.engine.anchor_material import ORIGIN, anchorer_of, changed_file, claim, place, where
+from tests.unit.engine.samples import crossed, each_row
 
 EMPTY = anchorer_of({})
 CODE = """\
@@ -40,9 +42,12 @@ def lines_of(quote: str, code: str | bytes = CODE, *, line: int | None = None) -
     return (finding.line_start, finding.line_end) if finding.anchored else None
 
 
-class TestTheQuoteIsFound:
-    @pytest.mark.parametrize(
-        ("quote", "lines"),
+def test_the_quote_is_found() -> None:
+    # In spite of white space and broken lines.
+    def check(quote: str, lines: tuple[int, int] | None) -> None:
+        assert lines_of(quote) == lines
+
+    each_row(
         [
             ("    handle = open(path)", (4, 4)),
             ("handle = open(path)", (4, 4)),
@@ -62,12 +67,14 @@ class TestTheQuoteIsFound:
             ("with open(\n    path,\n    'w'\n)", None),
             ('with open(\n    path,\n    "w"\n) as handle:', (15, 15)),
         ],
+        check,
     )
-    def test_in_spite_of_white_space_and_broken_lines(self, quote: str, lines: tuple[int, int] | None) -> None:
-        assert lines_of(quote) == lines
 
-    @pytest.mark.parametrize(
-        "quote",
+    # Without fences escapes and margins.
+    def check_1(quote: str) -> None:
+        assert lines_of(quote) == (4, 5)
+
+    each_row(
         [
             "```python\nhandle = open(path)\ndata = handle.read()\n```",
             "~~~\nhandle = open(path)\ndata = handle.read()\n~~~",
@@ -100,12 +107,14 @@ class TestTheQuoteIsFound:
             "handle = open(path)  # <-- never closed\ndata = handle.read()",
             "handle = open(path)\ndata = handle.read() // ← leaks",
         ],
+        check_1,
     )
-    def test_without_fences_escapes_and_margins(self, quote: str) -> None:
-        assert lines_of(quote) == (4, 5)
 
-    @pytest.mark.parametrize(
-        ("quote", "lines"),
+    # With an ellipsis for what was left out.
+    def check_2(quote: str, lines: tuple[int, int] | None) -> None:
+        assert lines_of(quote) == lines
+
+    each_row(
         [
             ("def load(path, retries=3):\n    ...\n    return parse(data)", (3, 9)),
             ("def load(path, retries=3):\n    # ...\n    return parse(data)", (3, 9)),
@@ -118,47 +127,49 @@ class TestTheQuoteIsFound:
             ("with open(... as other:", None),
             ("...", None),
         ],
+        check_2,
     )
-    def test_with_an_ellipsis_for_what_was_left_out(self, quote: str, lines: tuple[int, int] | None) -> None:
-        assert lines_of(quote) == lines
-
-    def test_among_words_when_it_is_marked_as_code(self) -> None:
-        assert lines_of("In `load` the call `handle = open(path)` is never closed") == (4, 4)
-        assert lines_of("```handle = open(path)```") == (4, 4)
-        assert lines_of("In `load` the call `handle = open(other)` is never closed") is None
-
-    def test_of_json_and_of_html_escapes(self) -> None:
-        code = 'x = 1\nprint("a\\tb", p->q && r)\ny = 2\n'
-        assert lines_of('print(\\"a\\\\tb\\", p->q && r)', code) == (2, 2)
-        assert lines_of("print(&quot;a\\tb&quot;, p-&gt;q &amp;&amp; r)", code) == (2, 2)
-        assert lines_of('print("a\\tb", p->q && r)', code) == (2, 2)
-
-    def test_in_its_most_literal_reading(self) -> None:
-        assert lines_of("`first()`", "first()\n`first()`\n") == (2, 2)
-        assert lines_of("'- a = 1'", "a = 1\n- a = 1\n'- a = 1'\n") == (3, 3)
-        code = "steps:\n  - name: build\n  name: build\n  1: first\n  first\n"
-        assert lines_of("- name: build", code) == (2, 2)
-        assert lines_of("1: first", code) == (4, 4)
-
-    def test_in_a_file_that_is_not_utf_8_or_has_other_line_ends(self) -> None:
-        assert lines_of("name = 'caf\ufffd'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
-        assert lines_of("name = 'caf<0xE9>'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
-        assert lines_of("beta = 2\ngamma = 3", b"alpha = 1\r\nbeta = 2\r\n\r\ngamma = 3\r\n") == (2, 4)
-        assert lines_of("gamma = 3", b"alpha = 1\nbeta = 2\ngamma = 3") == (3, 3)
-
-    def test_with_characters_that_the_prompt_makes_visible(self) -> None:
-        assert lines_of("if admin<U+202E>:", "x\nif admin\u202e:\n    pass\n") == (2, 2)
-        assert lines_of("if admin<U+0001×3>:", "x\nif admin\x01\x01\x01:\n    pass\n") == (2, 2)
-        long = "value = " + "1 + " * 1000 + "2"
-        assert lines_of(long[:2000] + " [cut: 2,009 more bytes]", f"x\n{long}\ny\n") == (2, 2)
-
-    def test_in_composed_and_in_decomposed_letters(self) -> None:
-        assert lines_of("print('caf\u00e9')", "x\nprint('cafe\u0301')\n") == (2, 2)
+    # Among words when it is marked as code.
+    assert lines_of("In `load` the call `handle = open(path)` is never closed") == (4, 4)
+    assert lines_of("```handle = open(path)```") == (4, 4)
+    assert lines_of("In `load` the call `handle = open(other)` is never closed") is None
+    # Of json and of html escapes.
+    code = 'x = 1\nprint("a\\tb", p->q && r)\ny = 2\n'
+    assert lines_of('print(\\"a\\\\tb\\", p->q && r)', code) == (2, 2)
+    assert lines_of("print(&quot;a\\tb&quot;, p-&gt;q &amp;&amp; r)", code) == (2, 2)
+    assert lines_of('print("a\\tb", p->q && r)', code) == (2, 2)
+    # In its most literal reading.
+    assert lines_of("`first()`", "first()\n`first()`\n") == (2, 2)
+    assert lines_of("'- a = 1'", "a = 1\n- a = 1\n'- a = 1'\n") == (3, 3)
+    code = "steps:\n  - name: build\n  name: build\n  1: first\n  first\n"
+    assert lines_of("- name: build", code) == (2, 2)
+    assert lines_of("1: first", code) == (4, 4)
 
 
-class TestAQuoteThatIsNotThere:
-    @pytest.mark.parametrize(
-        "quote",
+def test_the_quote_is_found_in_other_encodings_and_compositions() -> None:
+    # In a file that is not utf 8 or has other line ends.
+    assert lines_of("name = 'caf\ufffd'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
+    assert lines_of("name = 'caf<0xE9>'", b"x\nname = 'caf\xe9'\ny\n") == (2, 2)
+    assert lines_of("beta = 2\ngamma = 3", b"alpha = 1\r\nbeta = 2\r\n\r\ngamma = 3\r\n") == (2, 4)
+    assert lines_of("gamma = 3", b"alpha = 1\nbeta = 2\ngamma = 3") == (3, 3)
+    # With characters that the prompt makes visible.
+    assert lines_of("if admin<U+202E>:", "x\nif admin\u202e:\n    pass\n") == (2, 2)
+    assert lines_of("if admin<U+0001×3>:", "x\nif admin\x01\x01\x01:\n    pass\n") == (2, 2)
+    long = "value = " + "1 + " * 1000 + "2"
+    assert lines_of(long[:2000] + " [cut: 2,009 more bytes]", f"x\n{long}\ny\n") == (2, 2)
+    # In composed and in decomposed letters.
+    assert lines_of("print('caf\u00e9')", "x\nprint('cafe\u0301')\n") == (2, 2)
+
+
+def test_a_quote_that_is_not_there() -> None:
+    # Has no anchor and keeps its words.
+    def check(quote: str) -> None:
+        finding = place(quote, CODE, line=4)
+        assert not finding.anchored
+        assert (finding.file, finding.line_start, finding.line_end) == ("a.py", None, None)
+        assert finding.evidence == quote
+
+    each_row(
         [
             "",
             " \n\t",
@@ -173,84 +184,74 @@ class TestAQuoteThatIsNotThere:
             "\0",
             "\ud800",
         ],
+        check,
     )
-    def test_has_no_anchor_and_keeps_its_words(self, quote: str) -> None:
-        finding = place(quote, CODE, line=4)
-        assert not finding.anchored
-        assert (finding.file, finding.line_start, finding.line_end) == ("a.py", None, None)
-        assert finding.evidence == quote
-
-    def test_has_no_line_whatever_was_stated(self) -> None:
-        for line in (None, -1, 0, 6, 99999, 10**30):
-            finding = place("invented = 1", CODE, line=line)
-            assert (finding.line_start, finding.line_end) == (None, None), line
-
-    def test_is_found_when_short_only_on_the_stated_line(self) -> None:
-        code = "if x:\n    y()\nelse:\n    z()\n"
-        assert lines_of("y()", code) == (2, 2)
-        assert lines_of("x:", code, line=1) is None
-        assert lines_of("if x", code, line=1) == (1, 1)
-        assert lines_of("if x", code, line=3) is None
-        assert lines_of("}", "{\n}\n", line=2) == (2, 2)
-        assert lines_of("}", "{\n}\n", line=1) is None
-
-    def test_does_not_begin_or_end_within_a_word_when_it_is_short(self) -> None:
-        assert lines_of("count = 1", "account = 1\naccount = 10\n") is None
-        assert lines_of("count = 1", "let count = 1;\naccount = 10\n") == (1, 1)
-
-    def test_is_cut_when_it_is_endless(self) -> None:
-        finding = place("no such line " * 100_000, CODE)
-        assert not finding.anchored
-        assert len(finding.evidence) <= 4000
+    # Has no line whatever was stated.
+    for line in (None, -1, 0, 6, 99999, 10**30):
+        finding = place("invented = 1", CODE, line=line)
+        assert (finding.line_start, finding.line_end) == (None, None), line
+    # Is found when short only on the stated line.
+    code = "if x:\n    y()\nelse:\n    z()\n"
+    assert lines_of("y()", code) == (2, 2)
+    assert lines_of("x:", code, line=1) is None
+    assert lines_of("if x", code, line=1) == (1, 1)
+    assert lines_of("if x", code, line=3) is None
+    assert lines_of("}", "{\n}\n", line=2) == (2, 2)
+    assert lines_of("}", "{\n}\n", line=1) is None
+    # Does not begin or end within a word when it is short.
+    assert lines_of("count = 1", "account = 1\naccount = 10\n") is None
+    assert lines_of("count = 1", "let count = 1;\naccount = 10\n") == (1, 1)
+    # Is cut when it is endless.
+    finding = place("no such line " * 100_000, CODE)
+    assert not finding.anchored
+    assert len(finding.evidence) <= 4000
 
 
-class TestFragments:
-    @pytest.mark.defect("V7")
-    def test_of_two_lines_that_stand_apart_are_placed_at_the_named_one_or_the_first(self) -> None:
-        quote = "handle = open(path)\nreturn parse(data)"
-        assert lines_of(quote) == (4, 4)
-        assert lines_of(quote, line=4) == (4, 4)
-        assert lines_of(quote, line=9) == (9, 9)
-        assert lines_of("return parse(data)\nhandle = open(path)") == (9, 9)
-        assert lines_of("return parse(data)\nhandle = open(pa", line=4) == (4, 4)
-        assert lines_of("handle = open(path)\nother = handle.read()", line=4) is None
+@pytest.mark.defect("V7")
+def test_fragments_of_two_lines_that_stand_apart_are_placed_at_the_named_one_or_the_first() -> None:
+    quote = "handle = open(path)\nreturn parse(data)"
+    assert lines_of(quote) == (4, 4)
+    assert lines_of(quote, line=4) == (4, 4)
+    assert lines_of(quote, line=9) == (9, 9)
+    assert lines_of("return parse(data)\nhandle = open(path)") == (9, 9)
+    assert lines_of("return parse(data)\nhandle = open(pa", line=4) == (4, 4)
+    assert lines_of("handle = open(path)\nother = handle.read()", line=4) is None
 
-    @pytest.mark.defect("V7")
-    def test_cut_within_a_word_are_placed_where_they_stand(self) -> None:
-        whole = ("handle = open(path)", "return parse(data)", "data = handle.read()", 'with open(path, "w") as handle:')
-        lost = []
-        for line in whole:
-            number = next(row for row, text in enumerate(CODE.split("\n"), start=1) if line in text)
-            for end in range(7, len(line)):
-                lost += [line[:end]] * (lines_of(line[:end], line=number) != (number, number))
-                # Without a number the beginning of the line is enough, if it is long enough to tell.
-                lost += [f"{line[:end]} without"] * (end > 14 and lines_of(line[:end]) is None)
-            for start in range(1, len(line) - 7):
-                lost += [line[start:]] * (lines_of(line[start:], line=number) != (number, number))
-        assert lost == []
-        assert lines_of("andle = op") is None
+
+@pytest.mark.defect("V7")
+def test_fragments_cut_within_a_word_are_placed_where_they_stand() -> None:
+    whole = ("handle = open(path)", "return parse(data)", "data = handle.read()", 'with open(path, "w") as handle:')
+    lost = []
+    for line in whole:
+        number = next(row for row, text in enumerate(CODE.split("\n"), start=1) if line in text)
+        for end in range(7, len(line)):
+            lost += [line[:end]] * (lines_of(line[:end], line=number) != (number, number))
+            # Without a number the beginning of the line is enough, if it is long enough to tell.
+            lost += [f"{line[:end]} without"] * (end > 14 and lines_of(line[:end]) is None)
+        for start in range(1, len(line) - 7):
+            lost += [line[start:]] * (lines_of(line[start:], line=number) != (number, number))
+    assert lost == []
+    assert lines_of("andle = op") is None
 
 
 class TestRepeatedLines:
     CODE = "".join(f"step({number})\nreturn None\n" for number in range(50))
 
-    def test_go_to_the_nearest(self) -> None:
+    def test_repeated_lines(self) -> None:
+        # Go to the nearest.
         for line in (1, 2, 33, 34, 35, 99, 100):
             finding = place("return None", self.CODE, line=line)
             assert finding.anchored
             assert abs(finding.first_line - line) <= 1
-
-    def test_go_to_the_first_without_a_stated_line(self) -> None:
+        # Go to the first without a stated line.
         assert lines_of("return None", self.CODE) == (2, 2)
         assert lines_of("return None", self.CODE, line=99999) == (2, 2)
-
-    def test_go_to_a_changed_line_before_a_nearer_one_that_is_not(self) -> None:
+        # Go to a changed line before a nearer one that is not.
         old = self.CODE.replace("step(40)\nreturn None\n", "step(40)\nreturn 0\n")
         finding = place("return None", self.CODE, old=old, line=5)
         assert where(finding) == ("a.py", 82, 82)
         assert not finding.outside_change
-
-    def test_go_to_a_line_that_the_diff_shows_before_one_that_it_does_not(self) -> None:
+        # Go to a line that the diff shows before one that it does not.
         old = self.CODE.replace("step(40)\n", "step(forty)\n")
         assert where(place("return None", self.CODE, old=old, line=5)) == ("a.py", 78, 78)
 
@@ -268,79 +269,75 @@ class TestRepeatedLines:
         code = "first()\nvalue = first()\nlast = value\n"
         assert where(place("first()", code, line=2)) == ("a.py", 2, 2)
 
-    def test_with_a_number_in_the_margin_go_there(self) -> None:
+    def test_repeated_lines_with_a_number_or_among_very_many(self) -> None:
+        # With a number in the margin go there.
         assert lines_of("34 | return None", self.CODE) == (34, 34)
         assert lines_of("a.py:34 - return None", self.CODE) == (34, 34)
-
-    def test_are_found_near_the_stated_line_among_very_many(self) -> None:
+        # Are found near the stated line among very many.
         code = "same = 1\n" * 5000
         assert lines_of("same = 1\nsame = 1", code, line=3000) == (3000, 3001)
 
 
-class TestTheRange:
-    def test_is_that_of_the_quote_when_the_numbers_are_positions_in_the_diff(self) -> None:
-        new = "".join(f"line_{number} = {number}\n" for number in range(1, 200))
-        old = new.replace("line_150 = 150\n", "")
-        assert where(place("line_150 = 150", new, old=old, line=4, end=5)) == ("a.py", 150, 150)
-
-    def test_goes_as_far_as_the_reviewer_says_when_its_beginning_is_right(self) -> None:
-        assert where(place("handle = open(path)", CODE, line=4, end=9)) == ("a.py", 4, 9)
-        assert where(place("handle = open(path)", CODE, line=3, end=9)) == ("a.py", 4, 4)
-        assert where(place("handle = open(path)", CODE, line=4, end=2)) == ("a.py", 4, 4)
-        assert where(place("handle = open(path)", CODE, line=4, end=10**9)) == ("a.py", 4, 4)
-
-    def test_has_the_files_own_text_as_evidence(self) -> None:
-        assert (
-            place("data=handle.read()\nif not  data:", CODE).evidence == "    data = handle.read()\n\n    if not data:"
-        )
-        assert place("open(path, 'w'", CODE.replace('"', "'")).evidence == "    with open(path, 'w') as handle:"
-        assert place("b = 2", b"a = 1\r\nb = 2 \r\n").evidence == "b = 2 "
-
-    def test_has_evidence_within_limits(self) -> None:
-        code = "".join(f"line_{number} = {'1' * 80}\n" for number in range(1, 190))
-        finding = place(code, code)
-        assert (finding.line_start, finding.line_end) == (1, 189)
-        assert finding.evidence.count("\n") < 40
-        assert len(finding.evidence) <= 4000
+def test_the_range() -> None:
+    # Is that of the quote when the numbers are positions in the diff.
+    new = "".join(f"line_{number} = {number}\n" for number in range(1, 200))
+    old = new.replace("line_150 = 150\n", "")
+    assert where(place("line_150 = 150", new, old=old, line=4, end=5)) == ("a.py", 150, 150)
+    # Goes as far as the reviewer says when its beginning is right.
+    assert where(place("handle = open(path)", CODE, line=4, end=9)) == ("a.py", 4, 9)
+    assert where(place("handle = open(path)", CODE, line=3, end=9)) == ("a.py", 4, 4)
+    assert where(place("handle = open(path)", CODE, line=4, end=2)) == ("a.py", 4, 4)
+    assert where(place("handle = open(path)", CODE, line=4, end=10**9)) == ("a.py", 4, 4)
+    # Has the files own text as evidence.
+    assert place("data=handle.read()\nif not  data:", CODE).evidence == "    data = handle.read()\n\n    if not data:"
+    assert place("open(path, 'w'", CODE.replace('"', "'")).evidence == "    with open(path, 'w') as handle:"
+    assert place("b = 2", b"a = 1\r\nb = 2 \r\n").evidence == "b = 2 "
+    # Has evidence within limits.
+    code = "".join(f"line_{number} = {'1' * 80}\n" for number in range(1, 190))
+    finding = place(code, code)
+    assert (finding.line_start, finding.line_end) == (1, 189)
+    assert finding.evidence.count("\n") < 40
+    assert len(finding.evidence) <= 4000
 
 
 class TestDeletedLines:
     OLD = "def f(x):\n    check(x)\n    lock.release()\n    return x\n\n\ndef g():\n    pass\n"
     NEW = "def f(x):\n    return x\n\n\ndef g():\n    pass\n"
 
-    @pytest.mark.parametrize("known", [True, False])
-    @pytest.mark.parametrize(
-        "quote", ["    lock.release()", "-    lock.release()", "- lock.release()", "3 | -    lock.release()"]
-    )
-    def test_are_anchored_where_they_were(self, quote: str, known: bool) -> None:
-        finding = place(quote, self.NEW, old=self.OLD, known=known)
-        assert where(finding) == ("a.py", 2, 2)
-        assert finding.evidence == "    lock.release()"
-        assert not finding.outside_change
+    def test_deleted_lines(self) -> None:
+        # Are anchored where they were.
+        def check(known: bool, quote: str) -> None:
+            finding = place(quote, self.NEW, old=self.OLD, known=known)
+            assert where(finding) == ("a.py", 2, 2)
+            assert finding.evidence == "    lock.release()"
+            assert not finding.outside_change
 
-    def test_are_found_with_the_lines_around_them(self) -> None:
+        each_row(
+            crossed(
+                [True, False],
+                ["    lock.release()", "-    lock.release()", "- lock.release()", "3 | -    lock.release()"],
+            ),
+            check,
+        )
+        # Are found with the lines around them.
         assert where(place("check(x)\nlock.release()\nreturn x", self.NEW, old=self.OLD)) == ("a.py", 2, 2)
         assert where(place(" def f(x):\n-    check(x)\n-    lock.release()", self.NEW, old=self.OLD)) == ("a.py", 1, 2)
-
-    def test_at_the_end_of_the_file_go_to_the_last_line(self) -> None:
+        # At the end of the file go to the last line.
         finding = place(
             "lock.release()", "def f():\n    lock.take()\n", old="def f():\n    lock.take()\n    lock.release()\n"
         )
         assert where(finding) == ("a.py", 2, 2)
-
-    def test_win_over_the_same_line_far_from_the_change(self) -> None:
+        # Win over the same line far from the change.
         far = "".join(f"x{number} = 1\n" for number in range(30)) + "lock.release()\n"
         finding = place("lock.release()", self.NEW + far, old=self.OLD + far, line=2)
         assert where(finding) == ("a.py", 2, 2)
         assert where(place("lock.release()", self.NEW + far, old=self.OLD + far, line=37)) == ("a.py", 37, 37)
-
-    def test_of_a_file_that_is_gone_have_their_old_numbers(self) -> None:
+        # Of a file that is gone have their old numbers.
         anchorer = anchorer_of({"a.py": (b"one = 1\nverify(token)\n", None)})
         finding = anchorer.place(claim("verify(token)"), ORIGIN)
         assert where(finding) == ("a.py", 2, 2)
         assert not finding.outside_change
-
-    def test_and_added_ones_may_be_quoted_as_the_diff_shows_them(self) -> None:
+        # And added ones may be quoted as the diff shows them.
         old, new = "a = 1\nb = compute(1)\nc = 3\n", "a = 1\nb = compute(2)\nc = 3\n"
         quote = "-b = compute(1)\n+b = compute(2)"
         assert where(place(quote, new, old=old)) == ("a.py", 2, 2)
@@ -354,72 +351,77 @@ class TestTheFile:
         "tests/util.py": (b"old()\n", b"helper(port, test)\n"),
     }
 
-    @pytest.mark.parametrize(
-        "claimed",
-        [
-            "src/app/main.py",
-            " src/app/main.py ",
-            "`src/app/main.py`",
-            "./src/app/main.py",
-            "a/src/app/main.py",
-            "b/src/app/main.py",
-            "src\\app\\main.py",
-            "src//app/./main.py",
-            "src/app/main.py:2",
-            "src/app/main.py:2-3",
-            "src/app/main.py:2:7",
-            "src/app/main.py#L2-L3",
-            "src/app/main.py (line 2)",
-            "app/main.py",
-            "main.py",
-            "/tmp/review-1/tree/src/app/main.py",
-            "C:\\build\\src\\app\\main.py",
-            "file:///builds/x/src/app/main.py",
-            "project/src/app/main.py",
-        ],
-    )
-    def test_is_known_by_what_the_reviewer_calls_it(self, claimed: str) -> None:
-        finding = anchorer_of(self.CHANGE).place(claim("serve(port)", file=claimed), ORIGIN)
-        assert where(finding) == ("src/app/main.py", 2, 2)
+    def test_the_file(self) -> None:
+        # Is known by what the reviewer calls it.
+        def check(claimed: str) -> None:
+            finding = anchorer_of(self.CHANGE).place(claim("serve(port)", file=claimed), ORIGIN)
+            assert where(finding) == ("src/app/main.py", 2, 2)
 
-    @pytest.mark.parametrize("claimed", ["util.py", "nothing.py", "ain.py", "app/util.py", "/", ".", "a/", "src/app"])
-    def test_that_is_not_clear_gives_no_anchor_and_keeps_its_name(self, claimed: str) -> None:
-        finding = anchorer_of(self.CHANGE).place(claim("helper(port)", file=claimed), ORIGIN)
-        assert not finding.anchored
-        assert finding.file in {claimed, ""} or claimed == "a/"
+        each_row(
+            [
+                "src/app/main.py",
+                " src/app/main.py ",
+                "`src/app/main.py`",
+                "./src/app/main.py",
+                "a/src/app/main.py",
+                "b/src/app/main.py",
+                "src\\app\\main.py",
+                "src//app/./main.py",
+                "src/app/main.py:2",
+                "src/app/main.py:2-3",
+                "src/app/main.py:2:7",
+                "src/app/main.py#L2-L3",
+                "src/app/main.py (line 2)",
+                "app/main.py",
+                "main.py",
+                "/tmp/review-1/tree/src/app/main.py",
+                "C:\\build\\src\\app\\main.py",
+                "file:///builds/x/src/app/main.py",
+                "project/src/app/main.py",
+            ],
+            check,
+        )
 
-    def test_that_is_clear_within_the_unit_is_that_one(self) -> None:
+        # That is not clear gives no anchor and keeps its name.
+        def check_1(claimed: str) -> None:
+            finding = anchorer_of(self.CHANGE).place(claim("helper(port)", file=claimed), ORIGIN)
+            assert not finding.anchored
+            assert finding.file in {claimed, ""} or claimed == "a/"
+
+        each_row(["util.py", "nothing.py", "ain.py", "app/util.py", "/", ".", "a/", "src/app"], check_1)
+        # That is clear within the unit is that one.
         finding = anchorer_of(self.CHANGE).place(
             claim("helper(port", file="util.py"), ORIGIN, unit_files=["tests/util.py"]
         )
         assert where(finding) == ("tests/util.py", 1, 1)
 
-    @pytest.mark.parametrize(
-        "claimed",
-        [
-            "../secret.py",
-            "/../secret.py",
-            "src/../../secret.py",
-            ".git/config",
-            "a\0b",
-            "x" * 100_000,
-            "/" * 5000,
-            "../" * 500,
-        ],
-    )
-    def test_outside_of_the_tree_is_never_read(self, claimed: str) -> None:
-        asked: list[str] = []
+        # Outside of the tree is never read.
+        def check_3(claimed: str) -> None:
+            asked: list[str] = []
 
-        def read(path: str) -> bytes | None:
-            asked.append(path)
-            return b"stolen = 1\n"
+            def read(path: str) -> bytes | None:
+                asked.append(path)
+                return b"stolen = 1\n"
 
-        finding = Anchorer([], read).place(claim("stolen = 1", file=claimed), ORIGIN)
-        assert not finding.anchored
-        assert len(finding.file) <= 4096
-        assert asked == []
+            finding = Anchorer([], read).place(claim("stolen = 1", file=claimed), ORIGIN)
+            assert not finding.anchored
+            assert len(finding.file) <= 4096
+            assert asked == []
 
-    def test_outside_of_the_change_is_read_and_marked(self) -> None:
+        each_row(
+            [
+                "../secret.py",
+                "/../secret.py",
+                "src/../../secret.py",
+                ".git/config",
+                "a\0b",
+                "x" * 100_000,
+                "/" * 5000,
+                "../" * 500,
+            ],
+            check_3,
+        )
+        # Outside of the change is read and marked.
         anchorer = anchorer_of(self.CHANGE, src__other_py=b"one()\ncalled(port)\n", main_py=b"root_main()\n")
         finding = anchorer.place(claim("called(port)", file="src/other.py"), ORIGIN)
         assert where(finding) == ("src/other.py", 2, 2)
@@ -430,28 +432,26 @@ class TestTheFile:
         assert where(anchorer.place(claim("root_main()", file="main.py"), ORIGIN)) == ("main.py", 1, 1)
         assert where(anchorer.place(claim("serve(port)", file="main.py"), ORIGIN)) == ("src/app/main.py", 2, 2)
 
-    def test_that_cannot_be_read_is_known_by_its_hunks(self) -> None:
+    def test_the_file_that_is_unread_renamed_odd_or_not_named(self) -> None:
+        # That cannot be read is known by its hunks.
         old = "".join(f"line_{number} = {number}\n" for number in range(100))
         new = old.replace("line_50 = 50\n", "line_50 = fifty\n").replace("line_90 = 90\n", "line_90 = ninety\n")
         assert where(place("line_50 = fifty", new, old=old, known=False)) == ("a.py", 51, 51)
         assert where(place("line_51 = 51", new, old=old, known=False)) == ("a.py", 52, 52)
         assert where(place("line_53 = 53\nline_60 = 60", new, old=old, known=False)) is None
         assert where(place("line_10 = 10", new, old=old, known=False)) is None
-
-    def test_that_was_renamed_is_known_by_its_old_name_too(self) -> None:
+        # That was renamed is known by its old name too.
         renamed = replace(
             changed_file("new.py", b"a()\n", b"a()\nb(1)\n"), old_path="old.py", status=FileStatus.RENAMED
         )
         anchorer = Anchorer([renamed], {"new.py": b"a()\nb(1)\n"}.get)
         assert where(anchorer.place(claim("b(1)", file="old.py", line=2), ORIGIN)) == ("new.py", 2, 2)
-
-    def test_with_an_odd_name_is_known_as_the_prompt_shows_it(self) -> None:
+        # With an odd name is known as the prompt shows it.
         path = "caf\udce9\n.py"
         anchorer = Anchorer([changed_file(path, None, b"value = 1\n")], {path: b"value = 1\n"}.get)
         for claimed in (path, "caf<0xE9><U+000A>.py"):
             assert where(anchorer.place(claim("value = 1", file=claimed), ORIGIN)) == (path, 1, 1)
-
-    def test_that_is_not_named_is_the_only_one_with_the_quote(self) -> None:
+        # That is not named is the only one with the quote.
         anchorer = anchorer_of(self.CHANGE)
         assert where(anchorer.place(claim("serve(port)", file=None), ORIGIN)) == ("src/app/main.py", 2, 2)
         assert where(anchorer.place(claim("serve(port)", file="  "), ORIGIN)) == ("src/app/main.py", 2, 2)
@@ -461,7 +461,7 @@ class TestTheFile:
         assert where(found) == ("src/lib/util.py", 1, 1)
         assert anchorer.place(claim("", file=None), ORIGIN).file == ""
 
-    def test_that_fails_to_be_read_is_absent(self) -> None:
+        # That fails to be read is absent.
         def read(path: str) -> bytes | None:
             raise OSError(36, "File name too long", path)
 
@@ -472,15 +472,14 @@ class TestSecrets:
     TOKEN = "ghp_" + "a1B2" * 9
     CODE = f'import os\nTOKEN = "{TOKEN}"\nsend(TOKEN)\n'
 
-    def test_our_mask_is_the_one_that_redaction_writes(self) -> None:
+    def test_secrets(self) -> None:
+        # Our mask is the one that redaction writes.
         assert redact(self.TOKEN) == MASK
-
-    def test_a_masked_quote_is_found_and_stays_masked(self) -> None:
+        # A masked quote is found and stays masked.
         finding = place(redact(self.CODE.split("\n")[1]), self.CODE)
         assert where(finding) == ("a.py", 2, 2)
         assert finding.evidence == f'TOKEN = "{MASK}"'
-
-    def test_evidence_passes_the_mask(self) -> None:
+        # Evidence passes the mask.
         anchorer = Anchorer(
             [changed_file("a.py", None, self.CODE.encode())], {"a.py": self.CODE.encode()}.get, mask=redact
         )
@@ -488,53 +487,78 @@ class TestSecrets:
             finding = anchorer.place(claim(quote), ORIGIN)
             assert self.TOKEN not in finding.evidence
             assert MASK in finding.evidence
-
-    def test_a_mask_may_stand_for_many_lines_or_for_a_whole_line(self) -> None:
+        # A mask may stand for many lines or for a whole line.
         secret = "\n".join("Zm9v" * 12 for _ in range(12))
         code = f'first()\nKEY = """{secret}"""\nuse(KEY)\nlast()\n'
         assert where(place(f'KEY = """{MASK}"""\nuse(KEY)', code)) == ("a.py", 2, 14)
         assert where(place(f"first()\n{MASK}\nuse(KEY)", code)) == ("a.py", 1, 14)
-
-    def test_a_mask_stands_for_no_other_code(self) -> None:
+        # A mask stands for no other code.
         assert place(f"send({MASK}, other)", self.CODE).anchored is False
         assert place(MASK, self.CODE).anchored is False
 
 
-class TestTheFinding:
-    def test_has_what_the_claim_says_and_who_said_it(self) -> None:
-        claimed = replace(claim("handle = open(path)", line=4), category=" security ", suggestion="fix", rule="X1")
-        origin = Origin(reviewer="claude_cli", expert="security", look="claude_cli/security#2")
-        change = changed_file("a.py", None, CODE.encode())
-        finding = Anchorer([change], {"a.py": CODE.encode()}.get).place(claimed, origin)
-        assert (finding.severity, finding.title, finding.body) == (Severity.HIGH, "wrong", "why")
-        assert (finding.category, finding.suggestion, finding.rule) == ("security", "fix", "X1")
-        assert (finding.reviewer, finding.expert, finding.seen_by) == (
-            "claude_cli",
-            "security",
-            ("claude_cli/security#2",),
-        )
-        assert finding.agreement == 1
-
-    def test_does_not_believe_who_the_claim_says_it_is(self) -> None:
-        finding = EMPTY.place(replace(claim("x"), reviewer="ruff"), Origin(reviewer="codex"))
-        assert (finding.reviewer, finding.seen_by) == ("codex", ("codex",))
-
-    @pytest.mark.parametrize(
-        ("stated", "kept"),
-        [(None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)],
+def test_the_finding() -> None:
+    # Has what the claim says and who said it.
+    claimed = replace(claim("handle = open(path)", line=4), category=" security ", suggestion="fix", rule="X1")
+    origin = Origin(reviewer="claude_cli", expert="security", label="claude_cli/security#2")
+    change = changed_file("a.py", None, CODE.encode())
+    finding = Anchorer([change], {"a.py": CODE.encode()}.get).place(claimed, origin)
+    assert (finding.severity, finding.title, finding.body) == (Severity.HIGH, "wrong", "why")
+    assert (finding.category, finding.suggestion, finding.rule) == ("security", "fix", "X1")
+    assert (finding.reviewer, finding.expert, finding.seen_by) == (
+        "claude_cli",
+        "security",
+        ("claude_cli/security#2",),
     )
-    def test_has_a_confidence_between_none_and_one(self, stated: float | None, kept: float | None) -> None:
+    assert finding.agreement == 1
+    # Does not believe who the claim says it is.
+    finding = EMPTY.place(replace(claim("x"), reviewer="ruff"), Origin(reviewer="codex"))
+    assert (finding.reviewer, finding.seen_by) == ("codex", ("codex",))
+
+    # Has a confidence between none and one.
+    def check(stated: float | None, kept: float | None) -> None:
         assert EMPTY.place(replace(claim("x"), confidence=stated), ORIGIN).confidence == kept
 
-    def test_without_a_category_has_its_experts(self) -> None:
-        place_it = EMPTY.place
-        assert place_it(claim("x"), Origin(reviewer="r", expert="tests")).category == "tests"
-        assert place_it(claim("x"), ORIGIN).category == "general"
+    each_row([(None, None), (0.5, 0.5), (7.0, 1.0), (-1.0, 0.0), (float("nan"), None), (float("inf"), None)], check)
+    # Without a category has its experts.
+    place_it = EMPTY.place
+    assert place_it(claim("x"), Origin(reviewer="r", expert="tests")).category == "tests"
+    assert place_it(claim("x"), ORIGIN).category == "general"
+    # Is outside of the change when no hunk shows its line.
+    old = "".join(f"line_{number} = {number}\n" for number in range(100))
+    new = old.replace("line_50 = 50\n", "line_50 = fifty\n")
+    assert not place("line_50 = fifty", new, old=old).outside_change
+    assert not place("line_53 = 53", new, old=old).outside_change
+    assert place("line_54 = 54", new, old=old).outside_change
+    assert place("line_54 = 54", new, old=old).anchored
 
-    def test_is_outside_of_the_change_when_no_hunk_shows_its_line(self) -> None:
-        old = "".join(f"line_{number} = {number}\n" for number in range(100))
-        new = old.replace("line_50 = 50\n", "line_50 = fifty\n")
-        assert not place("line_50 = fifty", new, old=old).outside_change
-        assert not place("line_53 = 53", new, old=old).outside_change
-        assert place("line_54 = 54", new, old=old).outside_change
-        assert place("line_54 = 54", new, old=old).anchored
+
+SCOPE = Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b")
+HUNK = Hunk(5, 2, 5, 4, b" five\n+six\n+seven\n eight\n", added=2)
+CHANGED = FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(HUNK,))
+
+
+def believed(root: Path, *, only_shown: bool, line: int, evidence: str = "") -> Finding:
+    (root / "a.py").write_bytes(b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n")
+    task = ReviewTask(Change(SCOPE, (CHANGED,)), (CHANGED,), root, trusted=True, timeout_seconds=1.0)
+    text = TextReader(task)
+    claim = ClaimedFinding(severity=Severity.HIGH, title="t", file="a.py", line_start=line, evidence=evidence)
+    placed = Anchorer(task.files, text.read).place(claim, Origin(reviewer="r"))
+    return StatedLines(task, text, mask=str.upper, only_shown=only_shown).believe(claim, placed)
+
+
+def test_of_a_model_only_lines_that_the_diff_shows_are_believed(tmp_path: Path) -> None:
+    def check(line: int, anchored: bool) -> None:
+        found = believed(tmp_path, only_shown=True, line=line)
+        assert (found.line_start, found.anchored, found.outside_change) == (line if anchored else None, anchored, False)
+
+    each_row([(4, False), (5, True), (6, True), (8, True), (9, False)], check)
+
+
+def test_of_others_every_line_of_the_file_is_believed(tmp_path: Path) -> None:
+    found = believed(tmp_path, only_shown=False, line=9)
+    assert (found.evidence, found.anchored, found.outside_change) == ("NINE", True, True)
+
+
+def test_a_quote_that_is_not_there_is_no_missing_quote(tmp_path: Path) -> None:
+    assert not believed(tmp_path, only_shown=False, line=6, evidence="invented = 1").anchored

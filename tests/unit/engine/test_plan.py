@@ -2,13 +2,28 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.plan import most_unit_tokens, plan_units
+from codeloupe.engine.plan import (
+    Bond,
+    Piece,
+    Weight,
+    cut_hunk,
+    header_tokens,
+    hunk_tokens,
+    most_unit_tokens,
+    pack,
+    plan_units,
+    related_blocks,
+    tokens_of,
+)
+from codeloupe.engine.prompt import MAX_LINE_BYTES
 from codeloupe.errors import ConfigError
-from codeloupe.model.change import Effort, FileChange, FileStatus, Unit
+from codeloupe.model.change import Effort, FileChange, FileStatus, Hunk, Unit
 from tests.unit.engine.plan_samples import (
     LINE,
     added_file,
@@ -17,7 +32,9 @@ from tests.unit.engine.plan_samples import (
     expert,
     hunk_of,
     modified_file,
+    own_body,
 )
+from tests.unit.engine.samples import changed, each_row
 
 EVERY = expert("every")
 PYTHON = expert("python", "*.py")
@@ -53,228 +70,223 @@ def large_change(tokens: int, seed: int) -> list[FileChange]:
     return files
 
 
-class TestWhatIsCovered:
-    def test_an_empty_change_has_no_units(self) -> None:
-        assert plan() == ()
+def test_what_is_covered() -> None:
+    # An empty change has no units.
+    assert plan() == ()
+    # Files without hunks give no unit.
+    renamed = FileChange("a.py", "b.py", FileStatus.RENAMED, similarity=100)
+    executable = FileChange("x", "x", FileStatus.MODIFIED, old_mode="100644", new_mode="100755")
+    assert plan(renamed, executable) == ()
+    assert names(plan(renamed, added_file("c.py"), executable)) == ["c.py"]
+    # A deleted file is covered under its old name.
+    deleted = FileChange("old.py", None, FileStatus.DELETED, hunks=modified_file("x", 3).hunks)
+    assert names(plan(deleted)) == ["old.py"]
 
-    def test_files_without_hunks_give_no_unit(self) -> None:
-        renamed = FileChange("a.py", "b.py", FileStatus.RENAMED, similarity=100)
-        executable = FileChange("x", "x", FileStatus.MODIFIED, old_mode="100644", new_mode="100755")
-        assert plan(renamed, executable) == ()
-        assert names(plan(renamed, added_file("c.py"), executable)) == ["c.py"]
 
-    def test_a_deleted_file_is_covered_under_its_old_name(self) -> None:
-        deleted = FileChange("old.py", None, FileStatus.DELETED, hunks=modified_file("x", 3).hunks)
-        assert names(plan(deleted)) == ["old.py"]
-
-    @pytest.mark.requirement("C11")
-    @pytest.mark.parametrize("effort", Effort)
-    def test_a_large_change_is_cut_and_every_hunk_is_there(self, effort: Effort) -> None:
+@pytest.mark.requirement("C11")
+def test_a_large_change_is_cut_and_every_hunk_is_there() -> None:
+    def check(effort: Effort) -> None:
         files = large_change(83_000, seed=1)
         assert len(plan(*files, effort=effort)) > 3
 
-    def test_a_path_that_stands_twice_in_a_diff_is_covered_twice(self) -> None:
-        files = [added_file("a.py", 200), added_file("a.py", 210)]
-        assert len(set(names(plan(*files, effort=Effort.HIGH)))) > 2
+    each_row(Effort, check)
 
 
-class TestSizes:
-    def test_tiny_files_are_packed_together(self) -> None:
-        units = plan(*(modified_file(f"src/m{number}.py", 3, 2) for number in range(6)))
-        assert names(units) == ["src/m0.py and 5 more files"]
+def test_a_path_that_stands_twice_in_a_diff_is_covered_twice() -> None:
+    files = [added_file("a.py", 200), added_file("a.py", 210)]
+    assert len(set(names(plan(*files, effort=Effort.HIGH)))) > 2
 
-    @pytest.mark.no_cover  # counting lines would take several times as long as running them
-    @pytest.mark.parametrize("seed", range(5))
-    def test_a_large_change_at_medium_effort_takes_few_calls(self, seed: int) -> None:
+
+def test_tiny_files_are_packed_together() -> None:
+    units = plan(*(modified_file(f"src/m{number}.py", 3, 2) for number in range(6)))
+    assert names(units) == ["src/m0.py and 5 more files"]
+
+
+@pytest.mark.no_cover
+def test_a_large_change_at_medium_effort_takes_few_calls() -> None:
+    def check(seed: int) -> None:
         files = large_change(83_000, seed=seed)
         tokens = estimate_tokens(files)
         units = plan(*files)
         # Each call pays about 900 tokens of instructions again.
         assert len(units) * 900 <= 0.33 * tokens
 
-    @pytest.mark.no_cover  # as above
-    @pytest.mark.parametrize("effort", Effort)
-    def test_units_are_well_filled(self, effort: Effort) -> None:
+    each_row(range(5), check)
+
+
+@pytest.mark.no_cover
+def test_units_are_well_filled() -> None:
+    def check(effort: Effort) -> None:
         units = plan(*large_change(200_000, seed=3), effort=effort)
         fills = [unit.tokens / effort.unit_tokens for unit in units]
         assert 0.85 < sum(fills) / len(fills) < 1.2
 
-    @pytest.mark.defect("V9")
-    def test_units_are_larger_where_an_agent_adds_much_of_its_own_to_each_call(self) -> None:
-        files = large_change(83_000, seed=2)
-        for effort, times in ((Effort.LOW, 1.1), (Effort.MEDIUM, 2), (Effort.HIGH, 2)):
-            few, many = (len(plan_units(files, effort=effort, experts=(), own_tokens=own)) for own in (2_300, 0))
-            assert many > few * times, effort
-        sizes = [Effort.MEDIUM.unit_tokens_beside(own) for own in (0, 500, 2_300, 5_000, 1_000_000)]
-        assert sizes == [5_000, 5_000, 11_500, 15_000, 15_000]
-
-    @pytest.mark.no_cover  # as above
-    def test_more_effort_means_smaller_units(self) -> None:
-        files = large_change(83_000, seed=2)
-        counts = [len(plan(*files, effort=effort)) for effort in (Effort.LOW, Effort.MEDIUM, Effort.HIGH)]
-        assert counts[0] * 2 < counts[1] < counts[2] / 2
-
-    def test_a_hunk_that_fits_is_never_cut(self) -> None:
-        files = [added_file(f"m{number}.py", 20 + number) for number in range(80)]
-        units = plan(*files, effort=Effort.HIGH)
-        assert {hunk.added for unit in units for part in unit.parts for hunk in part.hunks} == set(range(20, 100))
-
-    def test_a_hunk_a_little_too_large_stays_whole_and_alone(self) -> None:
-        large = added_file("large.py", 95)
-        assert Effort.HIGH.unit_tokens < estimate_tokens([large]) < most_unit_tokens(Effort.HIGH)
-        assert unit_of("large.py", plan(added_file("a.py", 60), large, effort=Effort.HIGH)).name == "large.py"
-
-    def test_an_enormous_hunk_comes_in_pieces_that_say_what_they_repeat(self) -> None:
-        units = plan(added_file("large.py", 3_000))
-        assert len(units) > 5
-        assert [unit.parts[0].repeated_rows for unit in units] == [0] + [5] * (len(units) - 1)
-        first, second = units[0].parts[0].hunks[0], units[1].parts[0].hunks[0]
-        assert second.new_start + 5 == first.new_start + first.new_lines
-
-    def test_a_piece_that_joins_another_hunk_of_its_file_stays_a_part_of_its_own(self) -> None:
-        (small,) = modified_file("a.py", 34).hunks
-        body = (b"+" + LINE) * 74 + b"+\n+def second():\n" + (b"+" + LINE) * 61
-        large = hunk_of(body, old_start=200, new_start=200)
-        (joined, _) = plan(FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(small, large)), effort=Effort.HIGH)
-        assert [(part.file.path, part.repeated_rows) for part in joined.parts] == [("a.py", 0), ("a.py", 5)]
-        assert joined.files == ("a.py",)
-
-    def test_a_minified_file_is_one_piece_that_does_not_weigh_what_is_not_shown(self) -> None:
-        units = plan(added_file("app.js", 1, b"var a;" * 100_000 + b"\n"), added_file("other.js", 3))
-        assert unit_of("app.js", units).tokens < 4_000
-
-    def test_crumbs_join_other_units(self) -> None:
-        files = [added_file(f"f{number}/m.py", 230 if number % 2 else 20) for number in range(20)]
-        fills = [unit.tokens / Effort.MEDIUM.unit_tokens for unit in plan(*files)]
-        assert min(fills) > 0.5
+    each_row(Effort, check)
 
 
-class TestRelatedHunks:
-    def test_a_source_and_its_test_share_a_unit(self) -> None:
-        files = [added_file(f"src/m{number}.py", 40) for number in range(12)]
-        files += [added_file(f"tests/test_m{number}.py", 40) for number in range(12)]
-        units = plan(*files, effort=Effort.HIGH)
-        for number in range(12):
-            assert unit_of(f"src/m{number}.py", units) is unit_of(f"tests/test_m{number}.py", units)
-
-    def test_a_cut_within_a_file_falls_between_functions(self) -> None:
-        sections = [f"def function_{number // 3}():" for number in range(30)]
-        units = plan(modified_file("a.py", *[20] * 30, sections=sections), effort=Effort.HIGH)
-        assert len(units) > 5
-        seen = [{hunk.section for part in unit.parts for hunk in part.hunks} for unit in units]
-        assert sum(map(len, seen)) == len(set().union(*seen))
-
-    def test_a_unit_ends_between_folders_rather_than_in_one(self) -> None:
-        files = [added_file(f"folder{number}/m{part}.py", 26) for number in range(8) for part in range(3)]
-        units = plan(*files, effort=Effort.HIGH)
-        assert [len({path.split("/")[0] for path in unit.files}) for unit in units] == [1] * 8
+@pytest.mark.defect("V9")
+def test_units_are_larger_where_an_agent_adds_much_of_its_own_to_each_call() -> None:
+    files = large_change(83_000, seed=2)
+    for effort, times in ((Effort.LOW, 1.1), (Effort.MEDIUM, 2), (Effort.HIGH, 2)):
+        few, many = (len(plan_units(files, effort=effort, experts=(), own_tokens=own)) for own in (2_300, 0))
+        assert many > few * times, effort
+    sizes = [Effort.MEDIUM.unit_tokens_beside(own) for own in (0, 500, 2_300, 5_000, 1_000_000)]
+    assert sizes == [5_000, 5_000, 11_500, 15_000, 15_000]
 
 
-class TestNames:
-    def test_a_part_of_a_file_is_named_by_its_lines(self) -> None:
-        units = plan(modified_file("src/a.py", 70, 70, 70), effort=Effort.HIGH)
-        assert names(units) == ["src/a.py:10-81", "src/a.py:130-201", "src/a.py:250-321"]
-
-    def test_one_more_file_is_one(self) -> None:
-        assert names(plan(added_file("a.py"), added_file("b.py"))) == ["a.py and 1 more file"]
-
-    def test_pieces_of_deleted_lines_are_named_by_the_old_ones(self) -> None:
-        body = added_file("x", 200).hunks[0].body.replace(b"+", b"-")
-        gone = FileChange("a.py", None, FileStatus.DELETED, hunks=(hunk_of(body),))
-        assert names(plan(gone, effort=Effort.HIGH)) == ["a.py:1-67", "a.py:63-134", "a.py:130-200"]
-
-    def test_a_name_that_is_taken_gets_a_number(self) -> None:
-        same = added_file("a.py", 80)
-        assert names(plan(same, replace(same), replace(same), effort=Effort.HIGH)) == ["a.py", "a.py (2)", "a.py (3)"]
-
-    def test_expert_and_pass_are_named_where_there_are_several(self) -> None:
-        units = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY, PYTHON], passes=2, apart=True)
-        assert names(units) == ["a.py [every]", "a.py [python]", "a.py [every] (pass 2)", "a.py [python] (pass 2)"]
-        assert names(plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY], apart=True)) == ["a.py"]
+@pytest.mark.no_cover  # as above
+def test_more_effort_means_smaller_units() -> None:
+    files = large_change(83_000, seed=2)
+    counts = [len(plan(*files, effort=effort)) for effort in (Effort.LOW, Effort.MEDIUM, Effort.HIGH)]
+    assert counts[0] * 2 < counts[1] < counts[2] / 2
 
 
-class TestDefaultBesideOthers:
-    @pytest.mark.defect("V11")
-    def test_joined_experts_are_one_unit_beside_those_of_each_other_expert(self) -> None:
-        joined = [replace(EVERY, joined=True), replace(PYTHON, joined=True), replace(PROSE, joined=True)]
-        money = expert("money")
-        units = plan_units([added_file("a.py")], effort=Effort.MEDIUM, experts=[*joined, money], apart=True)
-        assert [(unit.name, [one.name for one in unit.experts]) for unit in units] == [
-            ("a.py [default]", ["every", "python"]),
-            ("a.py [money]", ["money"]),
-        ]
-
-    @pytest.mark.defect("V11")
-    def test_a_file_that_no_joined_expert_matches_is_left_to_the_others(self) -> None:
-        files = [added_file("a.py"), added_file("b.c"), added_file("c.go")]
-        experts = [replace(PYTHON, joined=True), replace(PROSE, joined=True), expert("c", "*.c")]
-        units = plan_units(files, effort=Effort.MEDIUM, experts=experts, apart=True)
-        assert [(unit.files, len(unit.experts)) for unit in units] == [(("a.py",), 1), (("b.c",), 1), (("c.go",), 3)]
-
-
-class TestJoinedChecklist:
-    def test_a_unit_has_the_experts_that_match_one_of_its_files(self) -> None:
-        files = [added_file("a.py"), added_file("README.md")]
-        (unit,) = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE, expert("go", "*.go")])
-        assert unit.experts == (EVERY, PYTHON, PROSE)
-
-    def test_units_of_other_files_have_other_experts(self) -> None:
-        files = [added_file("src/a.py", 400), added_file("docs/a.md", 400)]
-        units = plan_units(files, effort=Effort.MEDIUM, experts=[PYTHON, PROSE])
-        assert [(unit.name, unit.experts) for unit in units] == [("docs/a.md", (PROSE,)), ("src/a.py", (PYTHON,))]
-
-    def test_a_pattern_with_an_exclamation_mark_leaves_files_out(self) -> None:
-        files = [added_file("a.py", 400), added_file("test_b.py", 400)]
-        units = plan_units(files, effort=Effort.MEDIUM, experts=[EVERY, NOT_TESTS])
-        assert [unit.experts for unit in units] == [(EVERY, NOT_TESTS), (EVERY,)]
-
-    def test_where_no_expert_matches_all_of_them_look(self) -> None:
-        (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=[PYTHON, PROSE])
-        assert unit.experts == (PYTHON, PROSE)
-
-    def test_without_experts_the_checklist_is_empty(self) -> None:
-        (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=(), apart=True)
-        assert unit.experts == ()
-
-    def test_of_two_experts_with_one_name_the_first_counts(self) -> None:
-        (unit,) = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[PYTHON, expert("python")])
-        assert unit.experts == (PYTHON,)
-
-    def test_a_pattern_that_cannot_be_read_names_its_expert(self) -> None:
-        with pytest.raises(ConfigError, match="expert odd"):
-            plan_units([added_file("a.py")], effort=Effort.LOW, experts=[expert("odd", "[z-a]")])
+def test_sizes() -> None:
+    # A hunk that fits is never cut.
+    files = [added_file(f"m{number}.py", 20 + number) for number in range(80)]
+    units = plan(*files, effort=Effort.HIGH)
+    assert {hunk.added for unit in units for part in unit.parts for hunk in part.hunks} == set(range(20, 100))
+    # A hunk a little too large stays whole and alone.
+    large = added_file("large.py", 95)
+    assert Effort.HIGH.unit_tokens < estimate_tokens([large]) < most_unit_tokens(Effort.HIGH)
+    assert unit_of("large.py", plan(added_file("a.py", 60), large, effort=Effort.HIGH)).name == "large.py"
+    # An enormous hunk comes in pieces that say what they repeat.
+    units = plan(added_file("large.py", 3_000))
+    assert len(units) > 5
+    assert [unit.parts[0].repeated_rows for unit in units] == [0] + [5] * (len(units) - 1)
+    first, second = units[0].parts[0].hunks[0], units[1].parts[0].hunks[0]
+    assert second.new_start + 5 == first.new_start + first.new_lines
+    # A piece that joins another hunk of its file stays a part of its own.
+    (small,) = modified_file("a.py", 34).hunks
+    body = (b"+" + LINE) * 74 + b"+\n+def second():\n" + (b"+" + LINE) * 61
+    other = hunk_of(body, old_start=200, new_start=200)
+    (joined, _) = plan(FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(small, other)), effort=Effort.HIGH)
+    assert [(part.file.path, part.repeated_rows) for part in joined.parts] == [("a.py", 0), ("a.py", 5)]
+    assert joined.files == ("a.py",)
+    # A minified file is one piece that does not weigh what is not shown.
+    units = plan(added_file("app.js", 1, b"var a;" * 100_000 + b"\n"), added_file("other.js", 3))
+    assert unit_of("app.js", units).tokens < 4_000
+    # Crumbs join other units.
+    files = [added_file(f"f{number}/m.py", 230 if number % 2 else 20) for number in range(20)]
+    fills = [unit.tokens / Effort.MEDIUM.unit_tokens for unit in plan(*files)]
+    assert min(fills) > 0.5
 
 
-class TestExpertsApart:
-    def test_each_expert_has_units_of_the_files_that_its_paths_match(self) -> None:
-        files = [added_file("a.py"), added_file("b.py"), added_file("c.md")]
-        units = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE], apart=True)
-        check_plan(files, units, experts=[EVERY, PYTHON, PROSE], apart=True, effort=Effort.LOW)
-        assert [(unit.experts, unit.files) for unit in units] == [
-            ((EVERY,), ("a.py", "b.py", "c.md")),
-            ((PYTHON,), ("a.py", "b.py")),
-            ((PROSE,), ("c.md",)),
-        ]
+def test_related_hunks() -> None:
+    # A source and its test share a unit.
+    files = [added_file(f"src/m{number}.py", 40) for number in range(12)]
+    files += [added_file(f"tests/test_m{number}.py", 40) for number in range(12)]
+    units = plan(*files, effort=Effort.HIGH)
+    for number in range(12):
+        assert unit_of(f"src/m{number}.py", units) is unit_of(f"tests/test_m{number}.py", units)
+    # A cut within a file falls between functions.
+    sections = [f"def function_{number // 3}():" for number in range(30)]
+    units = plan(modified_file("a.py", *[20] * 30, sections=sections), effort=Effort.HIGH)
+    assert len(units) > 5
+    seen = [{hunk.section for part in unit.parts for hunk in part.hunks} for unit in units]
+    assert sum(map(len, seen)) == len(set().union(*seen))
+    # A unit ends between folders rather than in one.
+    files = [added_file(f"folder{number}/m{part}.py", 26) for number in range(8) for part in range(3)]
+    units = plan(*files, effort=Effort.HIGH)
+    assert [len({path.split("/")[0] for path in unit.files}) for unit in units] == [1] * 8
 
-    def test_what_no_expert_matches_goes_to_all_of_them_together(self) -> None:
-        files = [added_file("a.py"), added_file("b.c")]
-        units = plan_units(files, effort=Effort.LOW, experts=[PYTHON, PROSE], apart=True)
-        check_plan(files, units, experts=[PYTHON, PROSE], apart=True, effort=Effort.LOW)
-        assert [(unit.name, unit.experts) for unit in units] == [
-            ("a.py [python]", (PYTHON,)),
-            ("b.c [python, prose]", (PYTHON, PROSE)),
-        ]
 
-    def test_a_single_expert_covers_everything(self) -> None:
-        files = [added_file("a.py"), added_file("b.c")]
-        (unit,) = plan_units(files, effort=Effort.LOW, experts=[PYTHON], apart=True)
-        assert (unit.files, unit.experts) == (("a.py", "b.c"), (PYTHON,))
+def test_names() -> None:
+    # A part of a file is named by its lines.
+    units = plan(modified_file("src/a.py", 70, 70, 70), effort=Effort.HIGH)
+    assert names(units) == ["src/a.py:10-81", "src/a.py:130-201", "src/a.py:250-321"]
+    # One more file is one.
+    assert names(plan(added_file("a.py"), added_file("b.py"))) == ["a.py and 1 more file"]
+    # Pieces of deleted lines are named by the old ones.
+    body = added_file("x", 200).hunks[0].body.replace(b"+", b"-")
+    gone = FileChange("a.py", None, FileStatus.DELETED, hunks=(hunk_of(body),))
+    assert names(plan(gone, effort=Effort.HIGH)) == ["a.py:1-67", "a.py:63-134", "a.py:130-200"]
+    # A name that is taken gets a number.
+    same = added_file("a.py", 80)
+    assert names(plan(same, replace(same), replace(same), effort=Effort.HIGH)) == ["a.py", "a.py (2)", "a.py (3)"]
+    # Expert and pass are named where there are several.
+    units = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY, PYTHON], passes=2, apart=True)
+    assert names(units) == ["a.py [every]", "a.py [python]", "a.py [every] (pass 2)", "a.py [python] (pass 2)"]
+    assert names(plan_units([added_file("a.py")], effort=Effort.LOW, experts=[EVERY], apart=True)) == ["a.py"]
+
+
+@pytest.mark.defect("V11")
+def test_joined_experts_are_one_unit_beside_those_of_each_other_expert() -> None:
+    joined = [replace(EVERY, joined=True), replace(PYTHON, joined=True), replace(PROSE, joined=True)]
+    money = expert("money")
+    units = plan_units([added_file("a.py")], effort=Effort.MEDIUM, experts=[*joined, money], apart=True)
+    assert [(unit.name, [one.name for one in unit.experts]) for unit in units] == [
+        ("a.py [default]", ["every", "python"]),
+        ("a.py [money]", ["money"]),
+    ]
+
+
+@pytest.mark.defect("V11")
+def test_a_file_that_no_joined_expert_matches_is_left_to_the_others() -> None:
+    files = [added_file("a.py"), added_file("b.c"), added_file("c.go")]
+    experts = [replace(PYTHON, joined=True), replace(PROSE, joined=True), expert("c", "*.c")]
+    units = plan_units(files, effort=Effort.MEDIUM, experts=experts, apart=True)
+    assert [(unit.files, len(unit.experts)) for unit in units] == [(("a.py",), 1), (("b.c",), 1), (("c.go",), 3)]
+
+
+def test_joined_checklist() -> None:
+    # A unit has the experts that match one of its files.
+    files = [added_file("a.py"), added_file("README.md")]
+    (unit,) = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE, expert("go", "*.go")])
+    assert unit.experts == (EVERY, PYTHON, PROSE)
+    # Units of other files have other experts.
+    files = [added_file("src/a.py", 400), added_file("docs/a.md", 400)]
+    units = plan_units(files, effort=Effort.MEDIUM, experts=[PYTHON, PROSE])
+    assert [(unit.name, unit.experts) for unit in units] == [("docs/a.md", (PROSE,)), ("src/a.py", (PYTHON,))]
+    # A pattern with an exclamation mark leaves files out.
+    files = [added_file("a.py", 400), added_file("test_b.py", 400)]
+    units = plan_units(files, effort=Effort.MEDIUM, experts=[EVERY, NOT_TESTS])
+    assert [unit.experts for unit in units] == [(EVERY, NOT_TESTS), (EVERY,)]
+    # Where no expert matches all of them look.
+    (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=[PYTHON, PROSE])
+    assert unit.experts == (PYTHON, PROSE)
+    # Without experts the checklist is empty.
+    (unit,) = plan_units([added_file("a.c")], effort=Effort.LOW, experts=(), apart=True)
+    assert unit.experts == ()
+    # Of two experts with one name the first counts.
+    (unit,) = plan_units([added_file("a.py")], effort=Effort.LOW, experts=[PYTHON, expert("python")])
+    assert unit.experts == (PYTHON,)
+
+
+def test_a_pattern_that_cannot_be_read_names_its_expert() -> None:
+    with pytest.raises(ConfigError, match="expert odd"):
+        plan_units([added_file("a.py")], effort=Effort.LOW, experts=[expert("odd", "[z-a]")])
+
+
+def test_experts_apart() -> None:
+    # Each expert has units of the files that its paths match.
+    files = [added_file("a.py"), added_file("b.py"), added_file("c.md")]
+    units = plan_units(files, effort=Effort.LOW, experts=[EVERY, PYTHON, PROSE], apart=True)
+    check_plan(files, units, experts=[EVERY, PYTHON, PROSE], apart=True, effort=Effort.LOW)
+    assert [(unit.experts, unit.files) for unit in units] == [
+        ((EVERY,), ("a.py", "b.py", "c.md")),
+        ((PYTHON,), ("a.py", "b.py")),
+        ((PROSE,), ("c.md",)),
+    ]
+    # What no expert matches goes to all of them together.
+    files = [added_file("a.py"), added_file("b.c")]
+    units = plan_units(files, effort=Effort.LOW, experts=[PYTHON, PROSE], apart=True)
+    check_plan(files, units, experts=[PYTHON, PROSE], apart=True, effort=Effort.LOW)
+    assert [(unit.name, unit.experts) for unit in units] == [
+        ("a.py [python]", (PYTHON,)),
+        ("b.c [python, prose]", (PYTHON, PROSE)),
+    ]
+    # A single expert covers everything.
+    files = [added_file("a.py"), added_file("b.c")]
+    (unit,) = plan_units(files, effort=Effort.LOW, experts=[PYTHON], apart=True)
+    assert (unit.files, unit.experts) == (("a.py", "b.c"), (PYTHON,))
 
 
 class TestPasses:
     FILES = tuple(added_file(f"src/m{number}.py", 60 + number % 5) for number in range(30))
 
-    def test_further_passes_group_and_order_the_files_anew(self) -> None:
+    def test_passes(self) -> None:
+        # Further passes group and order the files anew.
         units = plan_units(self.FILES, effort=Effort.MEDIUM, experts=[EVERY], passes=3)
         check_plan(self.FILES, units, experts=[EVERY], passes=3)
         groups = [
@@ -282,24 +294,20 @@ class TestPasses:
         ]
         assert len(groups[0] & groups[1]) < len(groups[0]) / 2
         assert len(groups[1] & groups[2]) < len(groups[0]) / 2
-
-    def test_files_inside_a_unit_change_their_order_too(self) -> None:
+        # Files inside a unit change their order too.
         few = self.FILES[:5]
         orders = {unit.files for unit in plan_units(few, effort=Effort.LOW, experts=(), passes=5)}
         assert len(orders) > 3
-
-    def test_units_of_one_file_change_their_order(self) -> None:
+        # Units of one file change their order.
         large = (added_file("a.py", 2_000),)
         units = plan_units(large, effort=Effort.HIGH, experts=(), passes=2)
         check_plan(large, units, passes=2, effort=Effort.HIGH)
         first, second = ([u.parts[0].hunks[0].new_start for u in units if u.pass_number == n] for n in (1, 2))
         assert first == sorted(second) != second
-
-    def test_the_first_pass_is_the_same_however_many_follow(self) -> None:
+        # The first pass is the same however many follow.
         one = plan_units(self.FILES, effort=Effort.MEDIUM, experts=[EVERY])
         assert plan_units(self.FILES, effort=Effort.MEDIUM, experts=[EVERY], passes=3)[: len(one)] == one
-
-    def test_a_plan_without_a_pass_is_refused(self) -> None:
+        # A plan without a pass is refused.
         with pytest.raises(ValueError, match="at least one pass"):
             plan_units(self.FILES, effort=Effort.LOW, experts=(), passes=0)
 
@@ -312,8 +320,272 @@ GREAT: dict[str, Callable[[], list[FileChange]]] = {
 }
 
 
+@pytest.mark.no_cover
+def test_a_great_change_is_planned_whole() -> None:
+    def check(kind: str) -> None:
+        files = GREAT[kind]()
+        assert len(plan(*files, effort=Effort.HIGH)) > 100
+
+    each_row(GREAT, check)
+
+
+FUNCTION = b"+def work():\n" + b"+    value = compute(value)\n" * 18 + b"+\n"
+
+
+def cut(hunk: Hunk, *, target: int = 200) -> tuple[Piece, ...]:
+    return cut_hunk(hunk, target_tokens=target, most_tokens=round(target * 1.3))
+
+
+def numbers(piece: Piece) -> tuple[int, int, int, int]:
+    hunk = piece.hunk
+    return hunk.old_start, hunk.old_lines, hunk.new_start, hunk.new_lines
+
+
+def test_a_hunk_is_cut_into_even_pieces_with_right_numbers() -> None:
+    # A hunk that fits is left as it is.
+    hunk = hunk_of((b"+" + LINE) * 10)
+    assert cut_hunk(hunk, target_tokens=150, most_tokens=hunk_tokens(hunk)) == (Piece(hunk, 0, hunk_tokens(hunk)),)
+    # Pieces of an added file count only new lines.
+    pieces = cut(hunk_of((b"+" + LINE) * 60))
+    assert len(pieces) > 2
+    assert numbers(pieces[0])[:3] == (0, 0, 1)
+    next_line = 1
+    for piece in pieces:
+        old_start, old_lines, new_start, new_lines = numbers(piece)
+        assert (old_start, old_lines) == (0, 0)
+        assert new_start + piece.repeated_rows == next_line
+        assert piece.hunk.added == new_lines
+        next_line = new_start + new_lines
+    assert next_line == 61
+    # Pieces of a deleted file count only old lines.
+    pieces = cut(hunk_of((b"-" + LINE) * 60))
+    assert len(pieces) > 2
+    assert {numbers(piece)[2:] for piece in pieces} == {(0, 0)}
+    assert pieces[-1].hunk.old_start + pieces[-1].hunk.old_lines == 61
+    # Pieces are even and near the size asked for.
+    tokens = [piece.tokens for piece in cut(hunk_of((b"+" + LINE) * 300))]
+    assert max(tokens) <= 260
+    assert min(tokens) >= 150
+
+
+def test_a_cut_tears_little_apart() -> None:
+    # A piece begins with a few rows of the one before as they are.
+    body = b"".join(b"%c    value_%d = compute()\n" % (b"+ -"[number % 3], number) for number in range(300))
+    pieces = cut(hunk_of(body, old_start=7, new_start=9), target=1_000)
+    assert len(pieces) > 2
+    assert [piece.repeated_rows for piece in pieces] == [0] + [5] * (len(pieces) - 1)
+    for before, after in pairwise(pieces):
+        repeated = after.hunk.body.split(b"\n")[:5]
+        assert before.hunk.body.endswith(b"\n".join(repeated) + b"\n")
+        assert after.hunk.added == sum(row.startswith(b"+") for row in after.hunk.body.split(b"\n"))
+    assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
+    # A cut is made before a definition when one is near.
+    pieces = cut(hunk_of(FUNCTION * 9), target=150)
+    own = [own_body(piece.hunk, piece.repeated_rows) for piece in pieces]
+    assert len(own) > 3
+    assert all(body.startswith(b"+def work") for body in own)
+
+    # A cut does not part old lines from those that replace them.
+    def check(context: bytes) -> None:
+        change = context + (b"-" + LINE) * 3 + (b"+" + LINE) * 2
+        pieces = cut(hunk_of(change * 31), target=350)
+        assert len(pieces) > 3
+        assert all(own_body(piece.hunk, piece.repeated_rows).startswith(change) for piece in pieces)
+
+    each_row([b"", b" same()\n" * 3], check)
+    # A cut that must be inside a change is not between old and new.
+    pieces = cut(hunk_of((b"-" + LINE) * 12 + (b"+" + LINE) * 12))
+    assert len(pieces) == 2
+    assert own_body(pieces[1].hunk, pieces[1].repeated_rows)[:1] != b"+"
+
+
+def test_odd_hunks_are_cut_too() -> None:
+    # A later piece names the definition that it continues.
+    body = b"+class Large:\n" + b"+    value = compute(first, second)\n" * 60
+    pieces = cut(hunk_of(body, section="def earlier():"))
+    assert [piece.hunk.section for piece in pieces[:3]] == ["def earlier():", "class Large:", "class Large:"]
+
+    # An endless row is never cut and weighs what is shown of it.
+    def check(rows_around: int) -> None:
+        around = (b"+" + LINE) * rows_around
+        body = around + b"+" + b"var a;" * 500_000 + b"\n" + around
+        pieces = cut(hunk_of(body), target=1_000)
+        assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
+        endless = [piece for piece in pieces if len(piece.hunk.body) > MAX_LINE_BYTES]
+        assert len(endless) == 1
+        assert endless[0].tokens < MAX_LINE_BYTES
+
+    each_row([0, 30], check)
+    # Two endless rows are two pieces.
+    pieces = cut(hunk_of(b"-" + b"a(1);" * 4_000 + b"\n+" + b"b(1);" * 4_000 + b"\n"), target=1_000)
+    assert [(numbers(piece), piece.repeated_rows) for piece in pieces] == [((1, 1, 0, 0), 0), ((1, 0, 1, 1), 0)]
+    # The mark of a missing newline stays with its row.
+    marker = b"\\ No newline at end of file\n"
+    for rows in range(20, 60):
+        body = (b"-" + LINE) * rows + marker + (b"+" + LINE) * 30 + marker
+        pieces = cut(hunk_of(body))
+        assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
+        assert not any(piece.hunk.body.startswith(b"\\") for piece in pieces)
+        assert not any(own_body(piece.hunk, piece.repeated_rows).startswith(b"\\") for piece in pieces)
+    # A body without a last newline stays without.
+    body = ((b"+" + LINE) * 60).rstrip(b"\n")
+    pieces = cut(hunk_of(body))
+    assert len(pieces) > 2
+    assert b"".join(own_body(piece.hunk, piece.repeated_rows) for piece in pieces) == body
+    assert pieces[-1].hunk.new_start + pieces[-1].hunk.new_lines == 61
+    # An endless section is shortened.
+    (piece,) = cut(hunk_of(b"+x\n", section="f" * 1_000_000))
+    assert (len(piece.hunk.section), piece.hunk.body) == (80, b"+x\n")
+    assert piece.tokens < 60
+
+
+def blocks(*paths: str, pass_number: int = 1) -> list[tuple[str, ...]]:
+    return [tuple(paths[place] for place in block.members) for block in related_blocks(paths, pass_number=pass_number)]
+
+
+def test_related_files_are_near() -> None:
+    # A test stands behind its source.
+    def check(source: str, test: str) -> None:
+        assert (source, test) in blocks(test, "src/between.py", source)
+
+    each_row(
+        [
+            ("src/pkg/a.py", "tests/unit/pkg/test_a.py"),
+            ("a.py", "a_test.py"),
+            ("src/a.ts", "src/a.test.ts"),
+            ("src/a.tsx", "src/__tests__/a.tsx"),
+            ("lib/a.rb", "spec/a_spec.rb"),
+            ("pkg/a.go", "pkg/a_test.go"),
+            ("src/main/java/x/Order.java", "src/test/java/x/OrderTest.java"),
+            ("src/Order.php", "tests/OrderTest.php"),
+            ("src/plan.py", "tests/test_plan_names.py"),
+            ("src/y\udcff.py", "tests/test_y\udcff.py"),
+        ],
+        check,
+    )
+    # Of several sources a test follows the one of its folder.
+    assert ("b/index.ts", "b/index.test.ts") in blocks("a/index.ts", "b/index.test.ts", "b/index.ts")
+    # A test of which nobody knows the source stands alone.
+    assert blocks("a/x.py", "b/x.py", "tests/test_x.py") == [("a/x.py",), ("b/x.py",), ("tests/test_x.py",)]
+    assert blocks("contest.py", "latest.py") == [("contest.py",), ("latest.py",)]
+    # The files of a folder come before those below it.
+    assert blocks("a/b/c.py", "a/z.py", "a/b.py", "top.py") == [("top.py",), ("a/b.py",), ("a/z.py",), ("a/b/c.py",)]
+    # A path that stands twice is kept twice.
+    assert blocks("a.py", "a.py", "test_a.py") == [("a.py", "test_a.py"), ("a.py",)]
+
+
+def test_each_further_pass_has_an_order_of_its_own() -> None:
+    # Each further pass has another order and always the same.
+    paths = [f"folder/file{number}.py" for number in range(20)]
+    orders = [blocks(*paths, pass_number=number) for number in (1, 2, 3)]
+    assert orders[1] != orders[0] != orders[2] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
+    assert orders[1] == blocks(*paths, pass_number=2)
+    # A file more leaves the others in the order of a pass.
+    paths = [f"folder/file{number}.py" for number in range(20)]
+    with_another = blocks(*paths, "folder/other.py", pass_number=2)
+    with_another.remove(("folder/other.py",))
+    assert with_another == blocks(*paths, pass_number=2)
+    # A source and its test stay together in every pass.
+    paths = [name for number in range(9) for name in (f"m{number}.py", f"test_m{number}.py")]
+    for pass_number in (1, 2, 3):
+        assert {frozenset(block) for block in blocks(*paths, pass_number=pass_number)} == {
+            frozenset((f"m{number}.py", f"test_m{number}.py")) for number in range(9)
+        }
+    # Inside a block the order changes too.
+    inside = {blocks("a.py", "test_a.py", pass_number=number)[0] for number in range(1, 9)}
+    assert inside == {("a.py", "test_a.py"), ("test_a.py", "a.py")}
+
+
 @pytest.mark.no_cover  # counting lines would take several times as long as running them
-@pytest.mark.parametrize("kind", GREAT)
-def test_a_great_change_is_planned_whole(kind: str) -> None:
-    files = GREAT[kind]()
-    assert len(plan(*files, effort=Effort.HIGH)) > 100
+def test_very_many_files_of_one_name_are_put_in_order() -> None:
+    # To look for the partner of each among all would not end within the time limit of a test.
+    paths = [f"{number}/{kind}index.ts" for number in range(30_000) for kind in ("", "test_")]
+    assert len(blocks(*paths)) == 30_000
+
+
+def packed(*pieces: tuple[int, Bond] | int, header: int = 0) -> list[tuple[int, ...]]:
+    """The tokens of the pieces of each unit, packed for a target of 1,000."""
+    weights = [
+        Weight(piece, header, Bond.STRANGER) if isinstance(piece, int) else Weight(piece[0], header, piece[1])
+        for piece in pieces
+    ]
+    return [tuple(weights[place].tokens for place in unit) for unit in pack(weights, 1_000)]
+
+
+def test_units_are_filled_in_order() -> None:
+    # Nothing is packed into nothing.
+    assert packed() == []
+    # Pieces fill a unit in order.
+    assert packed(400, 300, 300, 500, 400) == [(400, 300, 300), (500, 400)]
+    # A piece larger than a unit is alone.
+    assert packed(900, 5_000, 900) == [(900,), (5_000,), (900,)]
+    # What is left over makes the last unit larger.
+    assert packed(500, 500, 250) == [(500, 500, 250)]
+    # Crumbs join a unit that has room the nearest first.
+    assert packed(900, 700, 400, 1_200) == [(900,), (700, 400), (1_200,)]
+    assert packed(400, 1_200, 400, 1_200) == [(400, 400), (1_200,), (1_200,)]
+    assert packed(300, 1_200, 900) == [(300, 900), (1_200,)]
+    # Two halves are joined but not to more than is asked for.
+    assert packed(520, 1_200, 540) == [(520, 540), (1_200,)]
+    assert packed(600, 1_200, 620) == [(600,), (1_200,), (620,)]
+    # A unit ends where the bond is weakest.
+    near = [(500, Bond.STRANGER), (400, Bond.FILE)]
+    for weak, strong in (
+        (Bond.STRANGER, Bond.FOLDER),
+        (Bond.FOLDER, Bond.BLOCK),
+        (Bond.BLOCK, Bond.FILE),
+        (Bond.FILE, Bond.SECTION),
+    ):
+        assert packed(*near, (350, weak), (350, strong), (600, Bond.SECTION))[0] == (500, 400)
+        assert packed(*near, (350, strong), (350, weak), (600, Bond.SECTION))[0] == (500, 400, 350)
+    # The header of a file counts once a unit.
+    assert packed(600, (200, Bond.FILE), (200, Bond.FILE), header=300) == [(600, 200, 200)]
+    assert packed(600, (200, Bond.FOLDER), (200, Bond.FOLDER), header=300) == [(600,), (200, 200)]
+    # Pieces that come together from afar keep their order.
+    assert packed(100, 1_290, 101, 1_290, 102) == [(100, 101, 102), (1_290,), (1_290,)]
+
+
+SOURCES = sorted((Path(__file__).parents[3] / "src" / "codeloupe").rglob("*.py"))
+
+
+def test_tokens_are_estimated_near_what_a_tokenizer_counts() -> None:
+    # No files cost nothing.
+    assert estimate_tokens(()) == 0
+    assert tokens_of("") == tokens_of(b"") == 0
+    # The estimate grows linearly with the diff.
+    small = estimate_tokens([changed("a.py", b"+x = 1\n" * 100)])
+    large = estimate_tokens([changed("a.py", b"+x = 1\n" * 1000)])
+    assert 300 < small < 600
+    assert 9 * small < large < 10 * small
+    # Source code has three to four bytes a token.
+    code = b"".join(path.read_bytes() for path in SOURCES)
+    assert 3.3 < len(code) / tokens_of(code) < 4.2
+
+    # An estimate is near what a tokenizer counts.
+    def check(text: str, tokens: int) -> None:
+        assert abs(tokens_of(text) - tokens) <= 3
+
+    each_row(
+        [
+            # Counted by hand as the vendors' tokenizers cut: words with the space before them, marks, runs of digits.
+            ("The review of a change is complete when every file was read.", 13),
+            ("    if total is None:\n        return compute(first, second)\n", 15),
+            ('{"name": "a", "line": 12, "severity": "high"}\n', 19),
+        ],
+        check,
+    )
+    # Indentation is nearly free.
+    assert tokens_of("\n" + " " * 40 + "x") == tokens_of("\nx")
+    # Text and its bytes weigh the same whatever is in them.
+    assert tokens_of("中文 é\udcff") == tokens_of("中文 é\udcff".encode("utf-8", "surrogatepass")) > 3
+    # A change is its hunks and the names above them.
+    file = added_file("src/a.py", 20)
+    assert estimate_tokens([file, file]) == 2 * (header_tokens(file) + hunk_tokens(file.hunks[0]))
+    renamed = FileChange("a", "b", FileStatus.RENAMED)
+    assert estimate_tokens([renamed]) == header_tokens(renamed) < 12
+
+
+def test_ten_megabytes_weigh_as_much_as_their_lines() -> None:
+    line = b"+    value = (a, b)  # \xff\n"
+    assert tokens_of(line * 400_000) == pytest.approx(400_000 * tokens_of(line), rel=0.1)

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.runner import ReviewPlan, run_review
-from codeloupe.engine.selection import Selection
+from codeloupe.engine.select import Selection
 from codeloupe.engine.verify import AgentVerifier
 from codeloupe.model.agent import Usage
 from codeloupe.model.events import Event, Warned

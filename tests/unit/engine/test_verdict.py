@@ -5,49 +5,51 @@ import pytest
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.review import Coverage, Policy, Verdict
-from tests.unit.engine.samples import finding
+from tests.unit.engine.samples import each_row, finding
 
 
 @pytest.mark.requirement("V7")
-@pytest.mark.parametrize(
-    ("severities", "verdict"),
-    [
-        ([], Verdict.PASS),
-        ([Severity.LOW], Verdict.NEEDS_WORK),
-        ([Severity.MEDIUM, Severity.LOW], Verdict.NEEDS_WORK),
-        ([Severity.LOW, Severity.HIGH], Verdict.FAIL),
-        ([Severity.CRITICAL], Verdict.FAIL),
-    ],
-)
-def test_the_verdict_follows_from_the_worst_finding(severities: list[Severity], verdict: Verdict) -> None:
-    assert judge([finding(severity) for severity in severities], complete=True) is verdict
+def test_the_verdict_follows_from_the_worst_finding() -> None:
+    def check(severities: list[Severity], verdict: Verdict) -> None:
+        assert judge([finding(severity) for severity in severities], complete=True) is verdict
+
+    each_row(
+        [
+            ([], Verdict.PASS),
+            ([Severity.LOW], Verdict.NEEDS_WORK),
+            ([Severity.MEDIUM, Severity.LOW], Verdict.NEEDS_WORK),
+            ([Severity.LOW, Severity.HIGH], Verdict.FAIL),
+            ([Severity.CRITICAL], Verdict.FAIL),
+        ],
+        check,
+    )
 
 
-@pytest.mark.parametrize("status", [FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED])
-def test_a_closed_finding_does_not_count(status: FindingStatus) -> None:
-    assert judge([finding(Severity.CRITICAL, status=status)], complete=True) is Verdict.PASS
+def test_only_what_is_open_and_reaches_the_policy_blocks() -> None:
+    # A closed finding does not count.
+    def check(status: FindingStatus) -> None:
+        assert judge([finding(Severity.CRITICAL, status=status)], complete=True) is Verdict.PASS
 
-
-def test_a_finding_without_a_place_in_the_file_never_blocks() -> None:
+    each_row([FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED], check)
+    # A finding without a place in the file never blocks.
     loose = finding(Severity.CRITICAL, anchored=False)
     assert judge([loose], complete=True) is Verdict.PASS
     assert exit_code([loose], Policy(), complete=True) == 0
 
+    # Fail on decides what blocks.
+    def check_2(severity: Severity, fail_on: Severity, expected: int) -> None:
+        assert exit_code([finding(severity)], Policy(fail_on=fail_on), complete=True) == expected
 
-@pytest.mark.parametrize(
-    ("severity", "fail_on", "expected"),
-    [
-        (Severity.HIGH, Severity.HIGH, 1),
-        (Severity.MEDIUM, Severity.HIGH, 0),
-        (Severity.MEDIUM, Severity.LOW, 1),
-        (Severity.HIGH, Severity.CRITICAL, 0),
-    ],
-)
-def test_fail_on_decides_what_blocks(severity: Severity, fail_on: Severity, expected: int) -> None:
-    assert exit_code([finding(severity)], Policy(fail_on=fail_on), complete=True) == expected
-
-
-def test_an_incomplete_review_is_3_unless_something_blocks_or_policy_lets_it_pass() -> None:
+    each_row(
+        [
+            (Severity.HIGH, Severity.HIGH, 1),
+            (Severity.MEDIUM, Severity.HIGH, 0),
+            (Severity.MEDIUM, Severity.LOW, 1),
+            (Severity.HIGH, Severity.CRITICAL, 0),
+        ],
+        check_2,
+    )
+    # An incomplete review is 3 unless something blocks or policy lets it pass.
     assert exit_code([], Policy(), complete=False) == 3
     assert exit_code([finding()], Policy(), complete=False) == 1
     assert exit_code([], Policy(pass_when_incomplete=True), complete=False) == 0
@@ -59,14 +61,13 @@ def test_the_summary_of_an_empty_change_says_so() -> None:
     assert summarise((), Coverage(), complete=True) == "No changes to review"
 
 
-def test_the_summary_counts_and_says_what_is_missing() -> None:
+def test_the_summary_counts_and_leaves_nothing_unsaid() -> None:
+    # The summary counts and says what is missing.
     findings = (finding(Severity.HIGH), finding(Severity.LOW), finding(Severity.LOW))
     coverage = Coverage(files_total=3, files_reviewed=2)
     assert summarise(findings, coverage, complete=True) == "3 findings (1 high, 2 low); 2 of 3 files reviewed"
     assert summarise((), coverage, complete=False).endswith("could not review everything")
-
-
-def test_the_summary_names_what_was_found_and_does_not_count() -> None:
+    # The summary names what was found and does not count.
     findings = (
         finding(Severity.LOW),
         finding(Severity.HIGH, status=FindingStatus.REFUTED),

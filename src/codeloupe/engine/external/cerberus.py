@@ -32,7 +32,6 @@ from codeloupe.engine.external.command import (
     replied,
     tail,
 )
-from codeloupe.engine.failures import INVALID_ANSWER
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.verdict import judge
 from codeloupe.errors import ProcessError, ProcessFailed, ProcessTimedOut

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from codeloupe import __version__
 from codeloupe.engine.answers import Answers
-from codeloupe.engine.asking import Transcript
+from codeloupe.engine.ask import Transcript
 from codeloupe.engine.history.opening import OpenedHistory, opened_history
 from codeloupe.engine.history.whereabouts import Whereabouts, find_whereabouts
 from codeloupe.errors import CodeloupeError

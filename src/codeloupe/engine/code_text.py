@@ -1,0 +1,524 @@
+"""Code as it is compared: lines without what copying changes, comments, tokens, statements, and what is around them.
+
+Compared are tokens, so that reformatting and added comments make no difference. What encloses a line is read from
+indentation alone: it holds for nearly every language. Everything is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from msgspec import Struct
+
+# Putting marks into their canonical order takes quadratic time in a run of them, so only short lines are composed.
+_LONGEST_COMPOSED = 500
+_INVISIBLE = (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x00AD, 0x034F, 0x180E, 0xFEFF)
+_LOST = (*range(0xD800, 0xE000), 0xFFFD)
+_TYPOGRAPHIC = {
+    **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"'),
+    **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "-"),
+    "\u2026": "...",
+}
+_LOOSE_SPACE = re.compile(r" (?!\w)|(?<!\w) ")
+_TABLE = str.maketrans({**dict.fromkeys(map(chr, _INVISIBLE + _LOST), ""), **_TYPOGRAPHIC})
+
+
+def fold(line: str) -> str:
+    """The line with one space between two words and none elsewhere, its typographic signs as a keyboard has them.
+
+    Spellings of one line that differ in white space, invisible characters or composed letters fold to the same text;
+    bytes that are not UTF-8 leave no trace.
+    """
+    if not line.isascii():
+        line = line.translate(_TABLE)
+        if len(line) <= _LONGEST_COMPOSED:
+            line = unicodedata.normalize("NFC", line)
+    return _LOOSE_SPACE.sub("", " ".join(line.split()))
+
+
+def has_letters(text: str) -> bool:
+    """Whether there is a letter or a digit in it: nothing tells the rest apart from nothing."""
+    return any(character.isalnum() for character in text)
+
+
+# Nobody reads such a line, and whoever wants a comment to be seen puts it elsewhere.
+_LONGEST_LINE = 20_000
+_CLOSERS = dict(
+    pair.split() for pair in ("/* */", "<!-- -->", "<%-- --%>", "{- -}", "(* *)", "{# #}", "<# #>", "@* *@", "{ }")
+)
+_REM = "rem "
+
+
+class Syntax(Struct, frozen=True):
+    """What begins a comment, and which signs enclose a string."""
+
+    openers: tuple[str, ...]
+    quotes: str = "\"'`"
+
+
+class Comment(Struct, frozen=True):
+    """The text of a comment without its signs; `alone` when there is no code on its line."""
+
+    text: str
+    alone: bool
+
+
+UNKNOWN_SYNTAX = Syntax(("#", "//", "/*", "--", ";", "%", "<!--", "{-", "(*", "{#", _REM))
+_C_LIKE = """
+c h cc cpp cxx hpp hh cs java js jsx mjs cjs ts tsx mts cts go rs swift kt kts scala dart groovy gradle
+proto scss less sol zig sv glsl hlsl jsonc json5 cu
+"""
+_BY_SUFFIX = {
+    suffix: syntax
+    for syntax, suffixes in (
+        (
+            Syntax(("#",)),
+            "py pyi pyx sh bash zsh fish rb pl pm r jl yaml yml toml nix ex exs cr tcl cmake mk graphql gd awk",
+        ),
+        (Syntax(("#", "<#")), "ps1 psm1"),
+        (Syntax(("#", "//", "/*")), "php tf hcl conf cfg properties"),
+        (Syntax(("//", "/*")), _C_LIKE),
+        (Syntax(("/*",)), "css"),
+        (Syntax(("//", "/*", "%")), "m mm"),
+        (Syntax(("//", "(*")), "fs fsx fsi ml mli"),
+        (Syntax(("//", "(*", "{")), "pas pp dpr"),
+        (Syntax(("--", "/*", "#")), "sql psql mysql lua adb ads vhd vhdl"),
+        (Syntax(("--", "{-")), "hs elm purs"),
+        (Syntax((";", "#"), '"'), "lisp lsp cl clj cljs cljc edn el scm rkt asm s ini"),
+        (Syntax(("%",), '"'), "tex sty erl hrl pro"),
+        (Syntax(("<!--", "{#", "<%--", "@*"), ""), "html htm xml xhtml svg md xaml csproj jsp twig j2 jinja cshtml"),
+        (Syntax(("<!--", "//", "/*", "{#")), "vue svelte astro"),
+        (Syntax((_REM, "::"), '"'), "bat cmd"),
+        (Syntax(("'", _REM), '"'), "vb vbs bas"),
+        (Syntax(("!",)), "f f90 f95 f03"),
+        (Syntax(('"',), "'"), "vim"),
+    )
+    for suffix in suffixes.split()
+}
+
+
+def syntax_of(path: str) -> Syntax:
+    """How a file writes comments, by the end of its name; of an unknown kind, in any of the common ways."""
+    return _BY_SUFFIX.get(_suffix(path), UNKNOWN_SYNTAX)
+
+
+def _suffix(path: str) -> str:
+    return PurePosixPath(path).suffix.removeprefix(".").lower()
+
+
+def comments_in(line: str, syntax: Syntax) -> Iterator[Comment]:
+    """The comments of one line, in order; a line of more than 20,000 characters has none."""
+    if len(line) > _LONGEST_LINE:
+        return
+    if "/*" in syntax.openers and line.lstrip().startswith("*"):
+        # A line within a block, as they are commonly written.
+        yield Comment(line.lstrip().removeprefix("*").split("*/", 1)[0], alone=True)
+        return
+    position, began = 0, False
+    while (opening := _next_opening(line, position, syntax)) is not None:
+        start, opener = opening
+        closer = _CLOSERS.get(opener, "")
+        body = start + len(opener)
+        end = line.find(closer, body) if closer else -1
+        end, position = (len(line), len(line)) if end < 0 else (end, end + len(closer))
+        # Braces stand around a comment among tags, and an `@` before one in a script.
+        began = began or bool(line[:start].strip(" \t@{"))
+        yield Comment(line[body:end], alone=not began and not line[position:].strip(" \t\r}"))
+
+
+def _next_opening(line: str, position: int, syntax: Syntax) -> tuple[int, str] | None:
+    """Where the next comment begins after a place that is in no string, and with which sign."""
+    unclosed: set[str] = set()
+    while (found := _signs(syntax).search(line, position)) is not None:
+        sign = found[0].lower()
+        if sign in syntax.openers:
+            return found.start(), sign
+        position = found.end()
+        if sign not in unclosed:
+            ends = (half.end() for half in _halves(sign).finditer(line, position) if half[0] == sign)
+            # A quote without its other half is an apostrophe, or belongs to a string of many lines.
+            if end := next(ends, 0):
+                position = end
+            else:
+                unclosed.add(sign)
+    return None
+
+
+@cache
+def _halves(quote: str, *, line_break: str = "") -> re.Pattern[str]:
+    """What may end a string; after a backslash nothing does."""
+    return re.compile(rf"\\.|{quote}{line_break}", re.DOTALL)
+
+
+@cache
+def _signs(syntax: Syntax) -> re.Pattern[str]:
+    words = sorted((*syntax.openers, *syntax.quotes), key=len, reverse=True)
+    # `rem` is a word, and begins a comment only where a command could stand.
+    parts = [r"(?:(?<=^)|(?<=[\s@&:]))rem " if word == _REM else re.escape(word) for word in words]
+    return re.compile("|".join(parts), re.IGNORECASE)
+
+
+# A larger file is compared line by line.
+_LARGEST_TEXT = 1_000_000
+_LONGEST_STATEMENT = 12
+_LONGEST_GROUP = 400
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+# In front of these a parenthesis only groups what follows, as formatters put it around what they break into lines.
+_GROUPING = frozenset(
+    {"=", "return", "in", "assert", "yield", "if", "elif", "while", "with", "del", "for", "await", "import", "not"}
+    | {"lambda", "=>", ":", ",", "(", "[", "{", "switch", "throw", "raise"}
+)
+# A statement goes on with the next line in front of or after one of these.
+_LEADING = frozenset({".", "?", "&", "|"})
+_TRAILING = frozenset({"=", "&", "|", "+", "\\"})
+_PROSE = frozenset({"", "md", "txt", "rst", "yaml", "yml", "toml", "ini", "csv", "properties", "conf", "cfg"})
+_DICTIONARIES = frozenset({"py", "pyi"})
+
+
+class Token(NamedTuple):
+    """A piece of code, on which line it begins and on which it ends, counted from 1."""
+
+    text: str
+    line: int
+    last_line: int
+
+
+class Statement(NamedTuple):
+    """Lines that belong together, and what they say."""
+
+    first: int
+    last: int
+    tokens: tuple[str, ...]
+
+
+def tokens_of_code(text: str, path: str) -> tuple[str, ...]:
+    """What a piece of code says; of a piece that is only a comment, the comment."""
+    return _texts(text, syntax_of(path)) or _texts(text, None)
+
+
+def _texts(text: str, syntax: Syntax | None) -> tuple[str, ...]:
+    return tuple(token.text for token in _without_decoration(list(_scanned(text, syntax))))
+
+
+def _scanned(text: str, syntax: Syntax | None) -> Iterator[Token]:
+    """The tokens as they are written, but for the signs around strings; without comments if there is a syntax."""
+    position, line = 0, 1
+    # Where a sign has no other half: of a string of one line up to its end, of others up to the end of the text.
+    unclosed: dict[str, int] = {}
+    pattern = _pieces(syntax)
+    while (found := pattern.search(text, position)) is not None:
+        piece, start = found[0], found.start()
+        position = found.end()
+        if piece == "\n":
+            line += 1
+        elif found.lastgroup == "comment":
+            closer = _CLOSERS.get(piece.lower(), "\n")
+            end = text.find(closer, position)
+            end = text.find("\n", position) if end < 0 else end + (0 if closer == "\n" else len(closer))
+            position = len(text) if end < 0 else end
+            line += text.count("\n", start, position)
+        elif found.lastgroup == "quote":
+            if end := _end_of_string(text, position, piece, unclosed):
+                inner = text[position : end - len(piece)]
+                last = line + inner.count("\n")
+                plain = " ".join(inner.replace("\\'", "'").replace('\\"', '"').split())
+                yield Token(f'"{plain}', line, last)
+                line, position = last, end
+        else:
+            yield Token(piece.lower() if piece[0].isdigit() else piece, line, line)
+
+
+def _end_of_string(text: str, start: int, quote: str, unclosed: dict[str, int]) -> int:
+    """After the sign that ends a string, or 0 when there is none."""
+    if start <= unclosed.get(quote, 0):
+        return 0
+    # Only some strings may hold line breaks.
+    line_break = "" if quote in ('"""', "'''", "`") else r"|\n"
+    for found in _halves(quote, line_break=line_break).finditer(text, start):
+        if found[0] == quote:
+            return found.end()
+        if found[0] == "\n":
+            unclosed[quote] = found.start()
+            return 0
+    unclosed[quote] = len(text)
+    return 0
+
+
+@cache
+def _pieces(syntax: Syntax | None) -> re.Pattern[str]:
+    openers = sorted(syntax.openers, key=len, reverse=True) if syntax else []
+    comment = "|".join(part for word in openers if (part := _opener(word, syntax)))
+    parts = [
+        r"\n",
+        *([f"(?P<comment>{comment})"] if comment else []),
+        r"(?P<quote>\"\"\"|'''|[\"'`])",
+        r"[^\W\d]\w*",
+        r"\d[\w.]*",
+        r"=>|[^\w\s]",
+    ]
+    return re.compile("|".join(parts), re.IGNORECASE)
+
+
+def _opener(word: str, syntax: Syntax | None) -> str:
+    """What begins a comment. A sign that code has too begins one only after white space."""
+    is_unknown = syntax is UNKNOWN_SYNTAX
+    if word in ("'", '"', "{") or (is_unknown and word not in ("#", "//", "/*", "<!--")):
+        return ""
+    is_plain = word in ("//", "/*", "<!--", "(*", "{-", "{#", "<%--", "@*", "<#") and not is_unknown
+    return re.escape(word) if is_plain else rf"(?<![^\s]){re.escape(word)}"
+
+
+def _without_decoration(tokens: list[Token]) -> list[Token]:
+    """The tokens without what formatters add and take away."""
+    gone: set[int] = set()
+    opened: list[int] = []
+    for index, token in enumerate(tokens):
+        text = token.text
+        if text in _OPENING:
+            opened.append(index)
+        elif text in _CLOSING:
+            start = opened.pop() if opened else -1
+            if index and tokens[index - 1].text == "," and start != index - 2:
+                gone.add(index - 1)
+            if text == ")" and start >= 0 and _only_groups(tokens, start, index):
+                gone.update((start, index))
+        elif text == ";" or (text == "\\" and _is_last_of_line(tokens, index)):
+            gone.add(index)
+    return [token for index, token in enumerate(tokens) if index not in gone]
+
+
+def _only_groups(tokens: list[Token], start: int, end: int) -> bool:
+    if tokens[start].text != "(" or end == start + 1:
+        return False
+    if end + 1 < len(tokens) and tokens[end + 1].text == "=>":
+        return end == start + 2  # the one parameter of an arrow function
+    begins = not start or tokens[start - 1].text in _GROUPING
+    ends = _is_last_of_line(tokens, end) or tokens[end + 1].text in (":", ";", "{", ")", "]", "}")
+    if not begins or not ends or end - start > _LONGEST_GROUP:
+        return False
+    are_names = start and tokens[start - 1].text == "import"
+    return bool(are_names) or not any(token.text in (",", "for") for token in tokens[start + 1 : end])
+
+
+def _is_last_of_line(tokens: list[Token], index: int) -> bool:
+    return index + 1 == len(tokens) or tokens[index + 1].line > tokens[index].last_line
+
+
+def _spans(tokens: Sequence[Token], path: str) -> dict[int, tuple[int, int]]:
+    """The first and the last line of the statement that each line belongs to, where it has several."""
+    if not tokens:
+        return {}
+    suffix = _suffix(path)
+    joining = "([{" if suffix in _DICTIONARIES else "(["
+    spans: dict[int, tuple[int, int]] = {}
+    stack: list[str] = []
+    first = tokens[0].line
+    for before, token in zip(tokens, [*tokens[1:], None], strict=True):
+        if before.text in _OPENING:
+            stack.append(before.text)
+        elif stack and before.text in _CLOSING:
+            stack.pop()
+        if token is not None and token.line <= before.last_line:
+            continue
+        inside = bool(stack) and stack[-1] in joining
+        goes_on = token and suffix not in _PROSE and (token.text in _LEADING or before.text in _TRAILING)
+        if token is None or not (inside or goes_on):
+            if 0 < before.last_line - first < _LONGEST_STATEMENT:
+                spans.update(dict.fromkeys(range(first, before.last_line + 1), (first, before.last_line)))
+            first = token.line if token else 0
+    return spans
+
+
+_COMMENT = re.compile(r"#|//|/\*|\*|--|<!--|;|%|\"\"\"|'''")
+_END_OF_BLOCK = re.compile(r"[)\]}]|end\b|</|\{$")
+# What is around code without being what the code belongs to: to wrap a line in one of these is no new place.
+_CONTROL = re.compile(
+    r"(?:async\s|await\s)?\s{0,4}(?:if|elif|elsif|else|for|foreach|while|until|unless|try|except|finally|with|switch|case|"
+    r"default|do|catch|match|when|begin|rescue|ensure|loop|using|lock|synchronized|select|defer|go|return|then|not)\b"
+)
+_MOST_ENCLOSING = 6
+_TAB_WIDTH = 4
+# No walk goes further, so that a hostile file costs no more than a large one.
+_FURTHEST = 20_000
+_LONGEST_BLOCK = 2_000
+_NEAR_LINES, _NEAR_STATEMENTS = 12, 3
+
+
+def is_comment(line: str) -> bool:
+    """Whether a line looks like a comment, in any language."""
+    return _COMMENT.match(line.lstrip()) is not None
+
+
+class CodeText:
+    """The content of one file, lines numbered from 1: its statements, where a piece of code is, and what is around."""
+
+    def __init__(self, content: bytes, path: str = "") -> None:
+        self._path = path
+        self._text = content.decode("utf-8", "replace")
+        self._lines = self._text.split("\n")
+        self._is_whole = len(self._text) <= _LARGEST_TEXT
+
+    @cached_property
+    def _written(self) -> list[Token]:
+        return list(_scanned(self._text, syntax_of(self._path))) if self._is_whole else []
+
+    @cached_property
+    def _tokens(self) -> list[Token]:
+        return _without_decoration(self._written)
+
+    @cached_property
+    def _by_text(self) -> dict[str, list[int]]:
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for index, token in enumerate(self._tokens):
+            found[token.text].append(index)
+        return found
+
+    @cached_property
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        return _spans(self._written, self._path)
+
+    @cached_property
+    def _by_line(self) -> dict[int, list[str]]:
+        found: defaultdict[int, list[str]] = defaultdict(list)
+        for token in self._tokens:
+            found[token.line].append(token.text)
+        return found
+
+    @cached_property
+    def _inside_strings(self) -> frozenset[int]:
+        """The lines that a string of several lines covers."""
+        long = (token for token in self._tokens if token.last_line > token.line)
+        return frozenset(line for token in long for line in range(token.line, token.last_line + 1))
+
+    @cached_property
+    def _indents(self) -> list[int]:
+        """How far each line is indented; -1 for one that is blank, a comment or a closing bracket."""
+        return [_indent(line) for line in self._lines]
+
+    @cached_property
+    def _folded(self) -> list[str]:
+        return [fold(line) for line in self._lines]
+
+    def line(self, number: int) -> str:
+        """The line with a number, or nothing."""
+        return self._lines[number - 1] if 1 <= number <= len(self._lines) else ""
+
+    def number_of(self, line: str, first: int, last: int) -> int:
+        """The number between two of the line that reads like this, or the first of them."""
+        folded = fold(line)
+        numbers = range(max(first, 1), min(last, len(self._lines)) + 1)
+        return next((number for number in numbers if self._folded[number - 1] == folded), first)
+
+    def following(self, number: int) -> str:
+        """The next line that is not blank, folded."""
+        return next((line for line in self._folded[number : number + _FURTHEST] if line), "")
+
+    def statement(self, line: int) -> Statement:
+        """The statement that a line belongs to; one of too many lines is taken line by line.
+
+        A line without code has no tokens.
+        """
+        first, last = self._spans.get(line, (line, line))
+        if not self._is_whole or line in self._inside_strings:
+            return Statement(line, line, _texts(self.line(line), syntax_of(self._path)))
+        tokens = tuple(token for number in range(first, last + 1) for token in self._by_line.get(number, ()))
+        return Statement(first, last, tokens)
+
+    def statements(self, first: int, last: int) -> Iterator[Statement]:
+        """The statements that some lines belong to, in order; lines that say nothing are left out."""
+        line = max(first, 1)
+        while line <= min(last, len(self._lines)):
+            found = self.statement(line)
+            if found.tokens:
+                yield found
+            line = found.last + 1
+
+    def places(self, code: str) -> list[tuple[int, int]]:
+        """The lines, first and last, of each place where a piece of code is; the places do not overlap."""
+        wanted = list(_texts(code, syntax_of(self._path)))
+        # A piece of a statement may begin or end between brackets.
+        while wanted and wanted[-1] == ",":
+            wanted.pop()
+        if len(wanted) > 1 and wanted[-1] == "(" and wanted[-2] in _GROUPING:
+            wanted.pop()
+        if not wanted:
+            return []
+        rarest = min(range(len(wanted)), key=lambda index: len(self._by_text.get(wanted[index], ())))
+        found: list[tuple[int, int]] = []
+        end = 0
+        for index in self._by_text.get(wanted[rarest], ()):
+            start = index - rarest
+            if start >= end and [token.text for token in self._tokens[start : start + len(wanted)]] == wanted:
+                end = start + len(wanted)
+                found.append((self._tokens[start].line, self._tokens[end - 1].last_line))
+        return found
+
+    def enclosing(self, number: int, line: str) -> tuple[str, ...]:
+        """The definitions around a line with this number and text, folded, the innermost first."""
+        return tuple(self._folded[index] for index in self._enclosing(number, line))
+
+    def _enclosing(self, number: int, line: str) -> Iterator[int]:
+        bound = _indent(line) if line.strip() else 0
+        start = min(number - 1, len(self._lines)) - 1
+        found = 0
+        for index in range(start, max(-1, start - _FURTHEST), -1):
+            if bound <= 0 or found >= _MOST_ENCLOSING:
+                return
+            if 0 <= self._indents[index] < bound:
+                bound = self._indents[index]
+                if not _CONTROL.match(self._lines[index].lstrip()):
+                    found += 1
+                    yield index
+
+    def headers(self, number: int) -> tuple[str, ...]:
+        """The definitions around a line, the innermost first, each by its tokens up to its parameters."""
+        found = (self.statement(index + 1).tokens for index in self._enclosing(number, self.line(number)))
+        return tuple(" ".join(tokens[: tokens.index("(")] if "(" in tokens else tokens) for tokens in found)
+
+    def earlier_copies(self, number: int, line: str) -> int:
+        """How many lines read the same between the innermost definition around a line and the line itself."""
+        top = next(self._enclosing(number, line), -1)
+        folded = fold(line)
+        last = min(number - 1, len(self._lines))
+        return sum(self._folded[index] == folded for index in range(max(top + 1, last - _FURTHEST), last))
+
+    def earlier_statements(self, statement: Statement) -> int:
+        """How many statements say the same between the innermost definition around one and that one itself."""
+        top = next(self._enclosing(statement.first, self.line(statement.first)), -1)
+        first = max(top + 2, statement.first - _FURTHEST)
+        return sum(other.tokens == statement.tokens for other in self.statements(first, statement.first - 1))
+
+    def around(self, statement: Statement) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """What the innermost definition around a statement says, and the statements before and after this one.
+
+        Outside of any definition the nearest statements stand for it.
+        """
+        before: list[tuple[str, ...]] = []
+        line = statement.first - 1
+        while line >= max(1, statement.first - _NEAR_LINES) and len(before) < _NEAR_STATEMENTS:
+            found = self.statement(line)
+            before += [found.tokens] if found.tokens else []
+            line = found.first - 1
+        after = [one.tokens for one in self.statements(statement.last + 1, statement.last + _NEAR_LINES)]
+        top = next(self._enclosing(statement.first, self.line(statement.first)), None)
+        said = [*before, statement.tokens, *after[:_NEAR_STATEMENTS]]
+        if top is not None:
+            furthest = min(len(self._lines), top + _LONGEST_BLOCK)
+            indents = enumerate(self._indents[statement.last : furthest], start=statement.last)
+            end = next((index for index, indent in indents if 0 <= indent <= self._indents[top]), len(self._lines))
+            said = [one.tokens for one in self.statements(top + 1, min(end, top + _LONGEST_BLOCK))]
+        return tuple(token for tokens in said for token in tokens), next(iter(before), ()), next(iter(after), ())
+
+
+def _indent(line: str) -> int:
+    text = line.lstrip()
+    if not text or _COMMENT.match(text) or _END_OF_BLOCK.match(text.rstrip()):
+        return -1
+    return len(line[: len(line) - len(text)].expandtabs(_TAB_WIDTH))

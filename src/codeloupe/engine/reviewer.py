@@ -1,0 +1,511 @@
+"""Reviewers at work: one that asks an agent, unit by unit, and several on one change at the same time.
+
+A unit that fails costs that unit. What was found stays, what was not reviewed is named, and only a cancellation is
+raised, when nothing runs any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
+from codeloupe.engine.ask import (
+    ECHOED_QUESTION,
+    INVALID_ANSWER,
+    QUOTED_ANSWER,
+    UNEXPECTED_ERROR,
+    Asker,
+    CallOptions,
+    CircuitOpen,
+    Failure,
+    Transcript,
+    failure_of,
+    for_each,
+    is_echo,
+    is_quoted,
+    shortened,
+    warn,
+)
+from codeloupe.engine.merge import merge_findings
+from codeloupe.engine.parse.items import TRUNCATED_JSON, claims_defects
+from codeloupe.engine.parse.review_answer import read_review_answer
+from codeloupe.engine.parse.sentences import is_alarming
+from codeloupe.engine.plan import plan_units
+from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, REPAIR_SCHEMA, Prompt, repair_prompt, review_prompt
+from codeloupe.engine.prompt_material import PromptMaterial
+from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.errors import Crashed, OutputInvalid
+from codeloupe.model.agent import AgentLimits, AgentRequest, Usage
+from codeloupe.model.change import Effort, PathInstruction, Unit
+from codeloupe.model.events import LaneFinished, UnitFinished, UnitsPlanned
+from codeloupe.model.expert import Expert
+from codeloupe.model.finding import ClaimedFinding, Finding, ReviewAnswer, Source
+from codeloupe.model.ports import AskAgent, EventSink, Reviewer, ReviewerOutcome, ReviewTask
+from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
+
+DROPPED_FINDING = "dropped_finding"
+OFFLINE = "offline"
+_RUN_FAILED = "the run failed"
+_NO_REVIEW = "invalid answer: it is no review"
+# Reading so much takes some milliseconds; more is read beside the event loop.
+_QUICK_CHARACTERS = 64 * 1024
+_MAX_KEPT_CHARACTERS = 64 * 1024
+_MAX_DROPPED = 20
+# More is no review of a few hunks, and placing each costs time.
+_MAX_FINDINGS = 200
+# Answers that cannot be read are kept to be looked into, but not all of thousands.
+_MAX_DETAILS = 50
+_log = logging.getLogger(__name__)
+
+
+async def review_together(reviewers: Sequence[Reviewer], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+    """Let all review at the same time, and merge what they found.
+
+    One that fails leaves the others alone and the review incomplete; only cancellation is raised.
+    """
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(_outcome(reviewer, task, emit)) for reviewer in reviewers]
+    outcomes = [one.result() for one in running]
+    findings = tuple(finding for outcome in outcomes for finding in outcome.findings)
+    if any(finding.source is not Source.ANALYSER for finding in findings):
+        # The analysers merge their own, since they know their rules.
+        findings = merge_findings(findings)
+    # Where agents review, analysers do not make a file a reviewed one.
+    asked = [one for reviewer, one in zip(reviewers, outcomes, strict=True) if reviewer.info.type != OFFLINE]
+    return ReviewerOutcome(
+        findings=findings,
+        units_total=sum(outcome.units_total for outcome in outcomes),
+        units_failed=tuple(unit for outcome in outcomes for unit in outcome.units_failed),
+        errors=tuple(error for outcome in outcomes for error in outcome.errors),
+        usage=reduce(Usage.plus, (outcome.usage for outcome in outcomes), Usage()),
+        unreviewed=frozenset.intersection(*(outcome.unreviewed for outcome in asked or outcomes)),
+    )
+
+
+def joined_info(reviewers: Sequence[ReviewerInfo]) -> ReviewerInfo:
+    """Who reviewed, as one line: a single reviewer as it is, several with their types and reasons in order."""
+    if len(reviewers) == 1:
+        return reviewers[0]
+    models = dict.fromkeys(info.model for info in reviewers if info.model)
+    return ReviewerInfo(
+        type="+".join(info.type for info in reviewers),
+        why="; ".join(f"{info.type}: {info.why}" for info in reviewers),
+        model="+".join(models) or None,
+    )
+
+
+async def _outcome(reviewer: Reviewer, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+    started = time.monotonic()
+    name = reviewer.info.type
+    try:
+        return await reviewer.review(task, emit)
+    except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this reviewer that failed
+        _log.warning("the reviewer %s failed", name, exc_info=True)
+        reason = failure_of(error).reason
+    files = tuple(dict.fromkeys(file.path for file in task.files))
+    emit(LaneFinished(name, 0, time.monotonic() - started, reason))
+    return ReviewerOutcome(
+        units_total=1,
+        units_failed=(FailedUnit(name, files, reason),),
+        errors=(ReviewError("reviewer_failed", f"{name} could not review: {reason}"),),
+        unreviewed=frozenset(files),
+    )
+
+
+class AgentReviewOptions(Struct, frozen=True, kw_only=True):
+    """How an agent reviews.
+
+    `apart` asks about each expert's checklist by itself; `passes` says how often all is asked. `call_timeout_seconds`
+    is for one unit. `units_at_once` is how many are asked about at a time. It should be the number of calls that may
+    run at a time, which is for `ask` to bound: with fewer some would not be used, and with more a broken answer would
+    be asked for again only after all other units, so that it would be late to be seen that none can be read.
+    """
+
+    model: str | None = None
+    fallback_model: str | None = None
+    effort: Effort = Effort.MEDIUM
+    experts: tuple[Expert, ...] = ()
+    apart: bool = False
+    passes: int = 1
+    call_timeout_seconds: float = 600.0
+    idle_timeout_seconds: float | None = None
+    max_turns: int | None = None
+    instructions: tuple[PathInstruction, ...] = ()
+    units_at_once: int = 64
+
+    @property
+    def calls(self) -> CallOptions:
+        """What of it concerns a single call."""
+        return CallOptions(
+            model=self.model,
+            fallback_model=self.fallback_model,
+            timeout_seconds=self.call_timeout_seconds,
+            idle_timeout_seconds=self.idle_timeout_seconds,
+            max_turns=self.max_turns,
+        )
+
+
+class AgentReviewer:
+    """Reviews with one agent, asked through `ask`, which has `limits`. `name` is in each finding.
+
+    `mask` takes secrets out of the lines that a finding quotes. `transcript` gets every prompt and raw answer, with
+    the secrets that are masked only when they are sent: whoever writes them anywhere redacts them first. Nothing of
+    them goes to the log.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ask: AskAgent,
+        *,
+        limits: AgentLimits,
+        info: ReviewerInfo,
+        options: AgentReviewOptions = AgentReviewOptions(),  # noqa: B008 - frozen
+        mask: Callable[[str], str] | None = None,
+        transcript: Transcript | None = None,
+    ) -> None:
+        self._name = name
+        self._ask = ask
+        self._limits = limits
+        self._info = info
+        self._options = options
+        self._mask = mask
+        self._transcript = transcript
+
+    @property
+    def info(self) -> ReviewerInfo:
+        """Its type, why it was chosen, and its model: once it has reviewed, the one that answered."""
+        return self._info
+
+    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        """Review the task's files. Findings go to `emit` as their units end, not merged yet; failures do too."""
+        started = time.monotonic()
+        options = self._options
+        units = plan_units(
+            task.files,
+            effort=options.effort,
+            experts=options.experts,
+            passes=options.passes,
+            apart=options.apart,
+            own_tokens=self._limits.own_tokens,
+        )
+        emit(UnitsPlanned(self._name, len(units), sum(unit.tokens for unit in units)))
+        _log.info("Starting review for %s with %d units", task.change.scope.description, len(units))
+        asker = Asker(self._ask, task, limits=self._limits, calls=options.calls, transcript=self._transcript)
+        run = _Run(self._name, options, asker, emit, mask=self._mask)
+        await for_each(units, run.review, at_once=options.units_at_once)
+        outcome = run.outcome(units)
+        if asker.models:
+            self._info = replace(self._info, model="+".join(asker.models))
+        seconds = time.monotonic() - started
+        failed = len(outcome.units_failed)
+        failure = outcome.units_failed[0].reason if failed and failed == len(units) else None
+        emit(LaneFinished(self._name, len(outcome.findings), seconds, failure))
+        return replace(outcome, usage=replace(asker.usage, duration_seconds=seconds))
+
+
+class _UnitOutcome(Struct, frozen=True, kw_only=True):
+    """What a unit gave. With a `failure` it is not, or not wholly, reviewed, whatever was found.
+
+    `reviewed` says whether there was a whole answer about it. `dropped` names findings that could not be read;
+    `answer` is the text of an answer that could not be read.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    failure: Failure | None = None
+    reviewed: bool = True
+    dropped: tuple[str, ...] = ()
+    from_ledger: bool = False
+    answer: str = ""
+
+
+class _Heard(Struct, frozen=True):
+    """An answer as it was understood."""
+
+    read: ReviewAnswer
+    text: str
+    structured: Any = None
+    from_ledger: bool = False
+    cut_off: bool = False
+
+
+class _Run:
+    """The units of one review, and what became of them: asked, read, asked once more where that failed, and placed."""
+
+    def __init__(
+        self,
+        name: str,
+        options: AgentReviewOptions,
+        asker: Asker,
+        emit: EventSink,
+        *,
+        mask: Callable[[str], str] | None,
+    ) -> None:
+        self._name = name
+        self._options = options
+        self._asker = asker
+        self._emit = emit
+        task = asker.task
+        self._material = PromptMaterial(
+            fence=asker.fence,
+            intent=task.intent,
+            guidance=task.guidance,
+            instructions=options.instructions,
+            earlier=task.earlier,
+            can_read_tree=asker.can_read_tree,
+            is_follow_up=task.is_follow_up,
+            tree_is_partial=task.tree_is_partial,
+        )
+        text = TextReader(task)
+        self._anchorer = Anchorer(task.files, text.read, mask=mask)
+        self._lines = StatedLines(task, text, mask=mask or str, only_shown=True)
+        self._outcomes: dict[str, _UnitOutcome] = {}
+        self._not_started: dict[str, Failure] = {}
+        self._details = 0
+
+    async def review(self, unit: Unit) -> None:
+        """Review one unit, keep what became of it, and report it."""
+        started = time.monotonic()
+        try:
+            outcome = await self._reviewed(unit)
+        except CircuitOpen as stopped:
+            self._not_started[unit.name] = stopped.failure
+            return
+        self._details += bool(outcome.answer)
+        self._outcomes[unit.name] = outcome if self._details <= _MAX_DETAILS else replace(outcome, answer="")
+        failure = outcome.failure.reason if outcome.failure else None
+        for error in sorted(self._errors(unit, outcome), key=lambda error: error.kind == DROPPED_FINDING):
+            warn(error.message, self._emit)
+        finished = UnitFinished(
+            self._name,
+            unit.name,
+            outcome.findings,
+            time.monotonic() - started,
+            from_ledger=outcome.from_ledger,
+            failure=failure,
+        )
+        self._emit(finished)
+
+    def outcome(self, units: Sequence[Unit]) -> ReviewerOutcome:
+        """All of it, in the order of the units, whichever ended first."""
+        ended = [(unit, self._outcomes[unit.name]) for unit in units if unit.name in self._outcomes]
+        failures = {unit.name: outcome.failure for unit, outcome in ended if outcome.failure} | self._not_started
+        failed = [_failed(unit, failures[unit.name]) for unit in units if unit.name in failures]
+        errors = [error for unit, outcome in ended for error in self._errors(unit, outcome)]
+        if self._not_started:
+            # One error for all units that were not started: they may be thousands, for one reason.
+            failure = next(iter(self._not_started.values()))
+            message = f"{self._name} did not start {len(self._not_started):,} units: {failure.reason}"
+            warn(message, self._emit)
+            errors.append(ReviewError(failure.kind, message))
+        planned = {file for unit in units for file in unit.files}
+        # A plan leaves out no changed file, and were there one, it must not look reviewed.
+        changed = dict.fromkeys(file.path for file in self._asker.task.files if not file.is_bare)
+        failed += [FailedUnit(file, (file,), "it is in no unit") for file in changed if file not in planned]
+        reviewed = {file for unit, outcome in ended if outcome.reviewed for file in unit.files}
+        return ReviewerOutcome(
+            findings=tuple(finding for _, outcome in ended for finding in outcome.findings),
+            units_total=len(units),
+            units_failed=tuple(failed),
+            errors=tuple(errors),
+            unreviewed=frozenset((*changed, *planned)) - reviewed,
+        )
+
+    def _errors(self, unit: Unit, outcome: _UnitOutcome) -> list[ReviewError]:
+        about = f"a finding about {unit.name} could not be read"
+        errors = [ReviewError(DROPPED_FINDING, f"{about}: {lost}", outcome.answer) for lost in outcome.dropped]
+        if outcome.failure is not None:
+            failed = _failed(unit, outcome.failure)
+            message = f"{self._name} could not review {failed.unit}: {failed.reason}"
+            errors.append(ReviewError(outcome.failure.kind, message, outcome.answer))
+        return errors
+
+    async def _reviewed(self, unit: Unit) -> _UnitOutcome:
+        """What became of a unit. Raises CircuitOpen when it was not asked about, and a cancellation; nothing else."""
+        try:
+            prompt = review_prompt(unit, self._material)
+            self._asker.warn_once(prompt.notes, self._emit)
+            question = self._request(unit, prompt, FINDINGS_SCHEMA)
+            heard = _unless_quoted(await self._ask(question), unit, question)
+        except CircuitOpen:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a unit trips over, it is this unit that failed
+            return self._failed(unit, error)
+        try:
+            return await self._concluded(unit, question, heard)
+        except Exception as error:  # noqa: BLE001 - as above; what was found first is kept
+            return self._failed(unit, error, heard)
+
+    async def _concluded(self, unit: Unit, question: AgentRequest, heard: _Heard) -> _UnitOutcome:
+        if heard.read.problem is None:
+            self._asker.circuit.note_answer()
+            return self._placed(unit, heard)
+        again = self._second_question(unit, question, heard)
+        if again is None:
+            return self._unreadable(unit, heard)
+        problem = heard.read.problem
+        warn(f"the answer about {unit.name} could not be read and is asked for again: {problem}", self._emit)
+        try:
+            second = await self._ask(again)
+        except CircuitOpen:
+            # Why nothing more is asked is said once, for all units.
+            return self._unreadable(unit, heard, "it was not asked for again, since nothing more is asked")
+        # All findings of the second answer, and those of the first that it does not have.
+        known = {_identity(claim) for claim in second.read.findings}
+        first = (claim for claim in heard.read.findings if _identity(claim) not in known)
+        both = replace(second, read=replace(second.read, findings=(*second.read.findings, *first)))
+        if both.read.problem is not None:
+            return self._unreadable(unit, both)
+        read = heard.read
+        said = read.verdict not in (None, "PASS") or bool(read.findings or read.dropped)
+        if not both.read.findings and (said or claims_defects(problem) or is_alarming(heard.text)):
+            return self._unreadable(unit, heard, "asked again, it named none")
+        self._asker.circuit.note_answer()
+        return self._placed(unit, both)
+
+    def _second_question(self, unit: Unit, question: AgentRequest, heard: _Heard) -> AgentRequest | None:
+        """The same question where nothing, or not all, was said; else to say it again.
+
+        Nothing for an answer that was cut off at a limit: the next one would be too.
+        """
+        problem = heard.read.problem or ""
+        if heard.cut_off:
+            return None
+        if not heard.text.strip() or problem == TRUNCATED_JSON or problem.startswith(_RUN_FAILED):
+            return question
+        prompt = repair_prompt(heard.text, problem, self._material)
+        return None if prompt.notes else self._request(unit, prompt, REPAIR_SCHEMA)
+
+    def _request(self, unit: Unit, prompt: Prompt, schema: Any) -> AgentRequest:
+        request = self._asker.request(prompt, unit=unit.name, schema=schema, without_tools=schema is REPAIR_SCHEMA)
+        if unit.pass_number == 1:
+            return request
+        # A further pass is bought anew: one answer for all passes would agree with itself.
+        return replace(request, labels={**request.labels, "pass": str(unit.pass_number)})
+
+    async def _ask(self, request: AgentRequest) -> _Heard:
+        try:
+            result = await self._asker.answer(request, self._emit)
+        except OutputInvalid as error:
+            # What the model said, where the error knows that; else all that was printed, with its envelope.
+            text, structured, from_ledger, cut_off = error.output or error.raw_output, None, False, error.cut_off
+        else:
+            text, structured, from_ledger, cut_off = result.output, result.structured, result.from_ledger, False
+        if len(text) <= _QUICK_CHARACTERS:
+            read = read_review_answer(text, structured)
+        else:
+            read = await asyncio.to_thread(read_review_answer, text, structured)
+        if read.problem is None:
+            read = replace(read, problem=TRUNCATED_JSON if cut_off else read.lost)
+        if request.output_schema is REPAIR_SCHEMA and read.problem is None:
+            # Whether it was a review must be said in so many words, unless there are findings.
+            readable = structured.get("readable") if isinstance(structured, dict) else None
+            if readable is not True and (readable is not None or not read.findings):
+                read = replace(read, problem=_NO_REVIEW)
+        return _Heard(read, text, structured, from_ledger=from_ledger, cut_off=cut_off)
+
+    def _placed(self, unit: Unit, heard: _Heard) -> _UnitOutcome:
+        findings: list[Finding] = []
+        claims = sorted(heard.read.findings, key=lambda claim: claim.severity.priority)
+        dropped = list(heard.read.dropped)
+        for claim in claims[:_MAX_FINDINGS]:
+            try:
+                found = self._anchorer.place(claim, self._origin(claim, unit), unit_files=unit.files)
+                findings.append(self._lines.believe(claim, found))
+            except Exception as error:  # noqa: BLE001 - one claim that cannot be placed costs that claim
+                _log.warning("a finding about %s could not be placed", unit.name, exc_info=True)
+                dropped.append(f"{claim.title}: {type(error).__name__}: {error}")
+        lost = None
+        if len(claims) > _MAX_FINDINGS:
+            lost = f"{len(claims):,} findings in one answer, of which only the gravest {_MAX_FINDINGS} are kept"
+        elif dropped and not findings:
+            lost = f"no finding could be read: {dropped[0]}"
+        named = [shortened(one) for one in dropped[:_MAX_DROPPED]]
+        if len(dropped) > _MAX_DROPPED:
+            named.append(f"and {len(dropped) - _MAX_DROPPED:,} more")
+        return _UnitOutcome(
+            findings=tuple(findings),
+            failure=Failure(INVALID_ANSWER, shortened(lost)) if lost else _hidden_part(unit),
+            reviewed=lost is None,
+            dropped=tuple(named),
+            from_ledger=heard.from_ledger,
+            answer=heard.text[:_MAX_KEPT_CHARACTERS] if dropped or heard.read.problem else "",
+        )
+
+    def _origin(self, claim: ClaimedFinding, unit: Unit) -> Origin:
+        """Who found it. Under a joined checklist the category says whose part of it this is."""
+        names = [expert.name for expert in unit.experts]
+        category = claim.category.strip().lower().replace(" ", "_").replace("-", "_")
+        alone = names[0] if len(names) == 1 else None
+        expert = alone or next((name for name in names if name == category), None)
+        label = f"{self._name}/{alone}" if self._options.apart and alone else self._name
+        if self._options.passes > 1:
+            label = f"{label}#{unit.pass_number}"
+        return Origin(reviewer=self._name, expert=expert, label=label)
+
+    def _unreadable(self, unit: Unit, heard: _Heard, more: str = "") -> _UnitOutcome:
+        reason = "; ".join(part for part in (heard.read.problem, more) if part)
+        self._asker.circuit.note_failure(OutputInvalid(reason, agent=""))
+        failure = Failure(INVALID_ANSWER, shortened(reason))
+        return replace(self._placed(unit, heard), failure=failure, reviewed=False)
+
+    def _failed(self, unit: Unit, error: Exception, heard: _Heard | None = None) -> _UnitOutcome:
+        failure = failure_of(error)
+        if failure.kind == UNEXPECTED_ERROR or isinstance(error, Crashed):
+            _log.warning("the review of %s failed", unit.name, exc_info=error)
+        else:
+            _log.info("the review of %s failed: %s", unit.name, failure.reason, exc_info=error)
+        self._asker.circuit.note_failure(error)
+        if heard is None:
+            return _UnitOutcome(failure=failure, reviewed=False)
+        problem = f"{heard.read.problem}; asking again failed: " if heard.read.problem else ""
+        both = Failure(failure.kind, shortened(f"{problem}{failure.reason}"))
+        return replace(self._placed(unit, heard), failure=both, reviewed=False)
+
+
+def _unless_quoted(heard: _Heard, unit: Unit, question: AgentRequest) -> _Heard:
+    """The answer; one that found nothing, and may be quoted from the change or the question, has a problem."""
+    read = heard.read
+    if heard.structured is not None or read.problem is not None or read.findings:
+        return heard
+    if is_echo(heard.text, question.system_prompt or ""):
+        return replace(heard, read=replace(read, problem=ECHOED_QUESTION))
+    if is_quoted(heard.text, (hunk for part in unit.parts for hunk in part.hunks)):
+        return replace(heard, read=replace(read, problem=QUOTED_ANSWER))
+    return heard
+
+
+def _identity(claim: ClaimedFinding) -> tuple[str | None, int | None, str]:
+    return claim.file, claim.line_start, "".join(claim.title.split()).lower()
+
+
+def _hidden_part(unit: Unit) -> Failure | None:
+    """The failure of a unit whose changed lines are so long that they were not shown whole: their ends are unread."""
+    files = dict.fromkeys(
+        part.file.path
+        for part in unit.parts
+        for hunk in part.hunks
+        if len(hunk.body) > MAX_LINE_BYTES
+        and any(len(row) > MAX_LINE_BYTES + 1 and row[:1] in (b"+", b"-") for row in hunk.body.split(b"\n"))
+    )
+    if not files:
+        return None
+    reason = f"lines longer than {MAX_LINE_BYTES:,} bytes were sent without their ends: {', '.join(files)}"
+    return Failure("line_too_long", shortened(reason), tuple(files))
+
+
+def _failed(unit: Unit, failure: Failure) -> FailedUnit:
+    """What could not be reviewed: the unit, or those of its files that the failure is about. The others were."""
+    if not failure.files or set(failure.files) == set(unit.files):
+        return FailedUnit(unit.name, unit.files, failure.reason)
+    first, *others = failure.files
+    more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
+    return FailedUnit(f"{first}{more}", failure.files, failure.reason)

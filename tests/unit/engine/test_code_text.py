@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+
+from codeloupe.engine import code_text as suppression_syntax
+from codeloupe.engine.code_text import Comment, comments_in, syntax_of
+from tests.unit.engine.samples import crossed, each_row
+
+
+def texts(path: str, line: str) -> list[str]:
+    return [comment.text.strip() for comment in comments_in(line, syntax_of(path))]
+
+
+def test_comments_are_told_from_strings_and_other_signs() -> None:
+    # The comments of common languages are known.
+    def check(path: str, line: str) -> None:
+        assert texts(path, line) == ["here"]
+
+    each_row(
+        [
+            ("a.py", "x = 1  # here"),
+            ("a.rb", "x = 1 # here"),
+            ("Makefile", "all: # here"),
+            ("a.js", "x() // here"),
+            ("a.js", "x(/* here */)"),
+            ("a.ts", " * here"),
+            ("a.java", "    * here */"),
+            ("a.go", "x := `a` // here"),
+            ("a.rs", "fn f<'a>(x: &'a str) // here"),
+            ("a.sql", "select 1 -- here"),
+            ("a.lua", "x = 1 -- here"),
+            ("a.hs", "x = 1 {- here -}"),
+            ("a.clj", "(def x 'y) ; here"),
+            ("a.tex", "words % here"),
+            ("a.erl", "x() -> y. % here"),
+            ("a.html", "<p>it's <!-- here --></p>"),
+            ("a.xml", "<!-- here -->"),
+            ("a.vue", "<a> <!-- here -->"),
+            ("a.css", "a { /* here */ }"),
+            ("a.php", "$x = 1; # here"),
+            ("a.ml", "let x = 1 (* here *)"),
+            ("a.pas", "x := 1; { here }"),
+            ("a.bat", "@REM here"),
+            ("a.cmd", "rem here"),
+            ("a.vb", "x = 1 ' here"),
+            ("a.f90", "x = 1 ! here"),
+            ("a.vim", 'set x " here'),
+            ("a.j2", "{{ x }} {# here #}"),
+            ("a.ps1", "$x = 1 <# here #>"),
+            ("a.unheard", "x ; here"),
+            ("a.unheard", "rem here"),
+            ("A.PY", "x # here"),
+        ],
+        check,
+    )
+
+    # A string and other signs are no comment.
+    def check_1(path: str, line: str) -> None:
+        assert texts(path, line) == []
+
+    each_row(
+        [
+            ("a.py", 'x = "# here"'),
+            ("a.py", "x = '# here'"),
+            ("a.py", r"x = 'it\'s # here'"),
+            ("a.py", '"""See # here."""'),
+            ("a.py", "x = a % here"),
+            ("a.py", "x = a // here"),
+            ("a.js", "x = `// here`"),
+            ("a.js", "url = 'http://here'"),
+            ("a.html", "<p># here // here</p>"),
+            ("a.css", "a { color: #here }"),
+            ("a.bat", "echo theorem here"),
+            ("a.unheard", 'x = "# here"'),
+            ("a.unheard", "theorem here"),
+            ("a.py", "plain words"),
+            ("a.py", ""),
+        ],
+        check_1,
+    )
+    # A line may have several comments and code between them.
+    line = "/* a */ x = '/* b */' /* c */ // d"
+    assert texts("a.js", line) == ["a", "c", "d"]
+    # An apostrophe opens no string.
+    assert texts("a.js", "// don't") == ["don't"]
+    assert texts("a.unheard", "it's fine # here") == ["here"]
+
+
+def test_a_comment_knows_whether_it_is_alone_on_its_line() -> None:
+    # A comment knows whether it is alone.
+    def check(line: str, alone: bool | None) -> None:
+        assert [comment.alone for comment in comments_in(line, syntax_of("a.py"))] == ([] if alone is None else [alone])
+
+    each_row([("  # x", True), ("y  # x", False), ("", None)], check)
+    # Code on either side is company.
+    assert list(comments_in("/* x */ y", syntax_of("a.js"))) == [Comment(" x ", alone=False)]
+    assert list(comments_in("  /* x */  \r", syntax_of("a.js"))) == [Comment(" x ", alone=True)]
+    assert list(comments_in("  {/* x */}", syntax_of("a.jsx"))) == [Comment(" x ", alone=True)]
+    assert list(comments_in("f(/* x */)", syntax_of("a.js"))) == [Comment(" x ", alone=False)]
+    assert [comment.alone for comment in comments_in("y /* a */ /* b */", syntax_of("a.js"))] == [False, False]
+
+
+@pytest.mark.no_cover
+def test_a_line_of_nothing_but_signs_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(path: str, piece: str) -> None:
+        line = piece * (100_000 // len(piece))
+        assert list(comments_in(line, syntax_of(path))) == []
+        # As long as no real line is read: to go through it for each sign would not end within the time limit of a test.
+        with monkeypatch.context() as patched:
+            patched.setattr(suppression_syntax, "_LONGEST_LINE", len(line))
+            comments = list(comments_in(line, syntax_of(path)))
+        assert sum(len(comment.text) for comment in comments) <= len(line)
+
+    each_row(
+        crossed(
+            ["a.py", "a.js", "a.unheard", "a.html"],
+            ["'", "\\'", '"\\', "/*", "/**/", "#", "rem ", "`'\"", "<!--", "{#", "'\\'/*x*/"],
+        ),
+        check,
+    )

@@ -1,0 +1,440 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from codeloupe.engine.runner import ReviewPlan, run_review
+from codeloupe.engine.select import SelectionRules, select_by_diff
+from codeloupe.engine.suppress import (
+    KnownFindings,
+    Mark,
+    added_suppressions,
+    apply_suppressions,
+    marks_in,
+    reviewed_lines,
+    suppress,
+)
+from codeloupe.model.baseline import Baseline, BaselineEntry
+from codeloupe.model.change import FileChange, FileStatus, Hunk
+from codeloupe.model.finding import Finding, FindingStatus, Suppression, SuppressionKind
+from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
+from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
+from codeloupe.store.baseline_findings import told_unused
+from tests.review_factories import make_task
+from tests.unit.engine.samples import changed, each_row, finding
+
+TODAY = date(2030, 6, 15)
+NAME = "f" * 32
+ONE = "1" * 32
+TWO = "2" * 32
+FILES = (FileChange("a.py", "a.py", FileStatus.MODIFIED), FileChange("b.py", "b.py", FileStatus.MODIFIED))
+
+_Result = tuple[tuple[Finding, ...], tuple[ReviewError, ...]]
+
+
+def of(category: str, *, rule: str | None = None, expert: str | None = None) -> Finding:
+    return replace(finding(category=category), rule=rule, expert=expert)
+
+
+def mark(*names: str) -> Mark:
+    return Mark("a.py", 1, names or None, "why", alone=False)
+
+
+def applied(
+    *findings: Finding, files: dict[str, str] | None = None, entries: Sequence[BaselineEntry] = (), inline: bool = True
+) -> _Result:
+    texts = files or {}
+    return apply_suppressions(
+        findings,
+        baseline=Baseline(tuple(entries)),
+        lines_of=lambda path: texts[path].split("\n") if path in texts else None,
+        today=TODAY,
+        inline=inline,
+    )
+
+
+def in_code(text: str, *findings: Finding, inline: bool = True) -> _Result:
+    return applied(*findings, files={"a.py": text}, inline=inline)
+
+
+def is_open(text: str, *, line: int = 1, end: int | None = None, anchored: bool = True) -> bool:
+    found = replace(finding(line=line, anchored=anchored), line_end=end or line)
+    return in_code(text, found)[0][0].is_open
+
+
+def test_a_mark_says_what_and_why() -> None:
+    def check(line: str, names: tuple[str, ...] | None, reason: str) -> None:
+        assert marks_in("a.py", 7, line) == [Mark("a.py", 7, names, reason, alone=False)]
+
+    each_row(
+        [
+            ("x # codeloupe: ignore legacy code", None, "legacy code"),
+            ("x # codeloupe: ignore[security] checked above", ("security",), "checked above"),
+            ("x # codeloupe:ignore [ S608 , sql ]: a constant.", ("S608", "sql"), "a constant"),
+            ("x # Codeloupe: Ignore[S608] — a constant", ("S608",), "a constant"),
+            ("x # noqa: S608 codeloupe: ignore[S608] a constant", ("S608",), "a constant"),
+            ("x # codeloupe: ignore", None, ""),
+            ("x # codeloupe: ignore[S608]", ("S608",), ""),
+            ("x # codeloupe: ignore[S608] ---", ("S608",), ""),
+            ("x # codeloupe: ignore[] because", (), "because"),
+            ("x # codeloupe: ignore[S608 because", (), ""),
+            (f"x # codeloupe: ignore[{'a,' * 300}] because", (), f"{'a,' * 100}] because"),
+        ],
+        check,
+    )
+    two = marks_in("a.py", 1, "x # codeloupe: ignore[a] one; codeloupe: ignore[b] two")
+    assert [(found.names, found.reason) for found in two] == [(("a",), "one"), (("b",), "two")]
+    # The end of a comment is no part of the reason.
+    assert [found.reason for found in marks_in("a.js", 1, "/* codeloupe: ignore ours */ x()")] == ["ours"]
+    assert [found.reason for found in marks_in("a.html", 1, "<!-- codeloupe: ignore ours -->")] == ["ours"]
+
+
+def test_other_words_are_no_mark() -> None:
+    lines = [
+        "x # codeloupe: ignored by us",
+        "x # codeloupe: ignore-file all of it",
+        "x # codeloupe: ignores it",
+        "x # codeloupe ignore it",
+        'x = "codeloupe: ignore it"',
+        'x = "# codeloupe: ignore it"',
+        "codeloupe: ignore it",
+        "x",
+    ]
+    assert [line for line in lines if marks_in("a.py", 1, line)] == []
+
+
+def test_a_name_fits_category_family_rule_and_expert_and_nothing_else() -> None:
+    fitting = [
+        ("security", of("security")),
+        ("Security", of("SQL injection")),
+        ("injection", of("sql-injection")),
+        ("sql injection", of("SQL_Injection")),
+        ("S608", of("security", rule="S608")),
+        ("s608", of("security", rule="S608")),
+        ("security", of("security", rule="S608")),
+        ("payments", of("bug", expert="payments")),
+        ("correctness", of("logic error")),
+        ("bug", of("off by one")),
+        ("behaviour", of("correctness")),
+        ("upkeep", of("style")),
+        ("performance", of("inefficient loop, slow")),
+        ("error-handling", of("error handling")),
+    ]
+    others = [
+        ("security", of("correctness")),
+        ("secruity", of("security")),
+        ("secruity", of("correctness")),
+        ("S60", of("security", rule="S608")),
+        ("S608", of("security", rule="S105")),
+        ("correctness", of("security")),
+        ("unused-import", of("style")),
+        ("tests", of("security", expert="security")),
+    ]
+    assert [name for name, suited in fitting if not mark(name).fits(suited)] == []
+    assert [name for name, suited in fitting if not mark("nothing", name).fits(suited)] == []
+    assert [name for name, other in others if mark(name).fits(other)] == []
+    assert mark().fits(of("anything at all"))
+
+
+def test_a_comment_on_the_line_or_right_above_it_suppresses() -> None:
+    def check(text: str) -> None:
+        findings, errors = in_code(text, finding(line=text.count("\n") + 1))
+        assert errors == ()
+        assert findings[0].suppression == Suppression(kind=SuppressionKind.INLINE, reason="checked by hand")
+        assert findings[0].status is FindingStatus.NEW
+        assert not findings[0].is_open
+
+    each_row(
+        [
+            "x = 1  # codeloupe: ignore[correctness] checked by hand",
+            "x = 1  # codeloupe: ignore checked by hand",
+            "# codeloupe: ignore checked by hand\nx = 1",
+            "# codeloupe: ignore checked by hand\n# and more words\nx = 1",
+        ],
+        check,
+    )
+
+
+def test_a_comment_elsewhere_suppresses_nothing() -> None:
+    note = "# codeloupe: ignore legacy"
+    assert is_open(f"y = 2  {note}\nx = 1", line=2)
+    assert is_open(f"{note}\n\nx = 1", line=3)
+    assert is_open(f"{note}\ny\nx = 1", line=3)
+    assert is_open(f"{note}\n" + "# more\n" * 10 + "x = 1", line=12)
+    assert not is_open(f"{note}\n" + "# more\n" * 9 + "x = 1", line=11)
+    # A finding outside of the file, or without a place, has no lines.
+    assert is_open(f"x {note}", line=2)
+    assert is_open(f"x {note}", anchored=False)
+    assert applied(finding(file="gone.py"), files={"a.py": f"x {note}"})[0][0].suppression is None
+
+
+def test_of_a_long_finding_only_the_ends_count() -> None:
+    def lines(marked: int) -> str:
+        return "\n".join(f"x{' # codeloupe: ignore legacy' if number == marked else ''}" for number in range(1, 20))
+
+    assert not is_open(lines(5), line=1, end=10)
+    assert is_open(lines(5), line=1, end=11)
+    assert not is_open(lines(11), line=1, end=11)
+    assert not is_open(lines(19), line=18, end=300)
+
+
+def test_comments_for_two_categories_may_stand_above_one_another() -> None:
+    text = "# codeloupe: ignore[S608] a constant\n# codeloupe: ignore[correctness] by hand\nx = 1"
+    findings, errors = in_code(text, finding(line=3), replace(finding(line=3, category="security"), rule="S608"))
+    assert [each.suppression and each.suppression.reason for each in findings] == ["by hand", "a constant"]
+    assert errors == ()
+
+
+def test_what_suppresses_nothing_is_reported() -> None:
+    def check(text: str, findings: Sequence[Finding], kind: str, message: str) -> None:
+        kept, errors = in_code(text, *findings)
+        assert all(each.is_open for each in kept)
+        assert errors == (ReviewError(kind, message),)
+
+    each_row(
+        [
+            (
+                "x = 1  # codeloupe: ignore[correctness]",
+                [finding()],
+                "ignore_without_reason",
+                "a.py:1: `codeloupe: ignore[correctness]` gives no reason, so it suppresses nothing",
+            ),
+            (
+                "x = 1  # codeloupe: ignore[] legacy",
+                [finding()],
+                "ignore_without_reason",
+                "a.py:1: `codeloupe: ignore[]` names nothing between its brackets, so it suppresses nothing",
+            ),
+            (
+                "x = 1  # codeloupe: ignore[secruity] legacy",
+                [finding(category="security"), finding()],
+                "ignore_unused",
+                "a.py:1: `codeloupe: ignore[secruity]` fits none of the findings there (security, correctness)",
+            ),
+            (
+                'x = "# codeloupe: ignore legacy"',
+                [finding()],
+                "ignore_outside_comment",
+                "a.py:1: `codeloupe: ignore` is in no comment and suppresses nothing",
+            ),
+        ],
+        check,
+    )
+
+
+def test_in_an_untrusted_change_no_comment_is_followed_and_their_number_is_told() -> None:
+    text = "x = 1  # codeloupe: ignore legacy\ny = 2  # codeloupe: ignore\nz = 3 # codeloupe: ignore ours"
+    findings, errors = in_code(text, finding(), finding(line=2), finding(line=3), inline=False)
+    assert all(each.is_open for each in findings)
+    message = "2 comments that ask to ignore findings were not followed, since the change is not trusted"
+    assert errors == (ReviewError("ignores_not_followed", f"{message} (a.py:1, a.py:3)"),)
+
+
+def test_what_is_set_aside_stays_so_and_what_was_suppressed_before_may_count_again() -> None:
+    text = "x = 1  # codeloupe: ignore legacy"
+    for status in (FindingStatus.REFUTED, FindingStatus.DISMISSED, FindingStatus.FIXED):
+        assert in_code(text, finding(status=status))[0][0].suppression is None
+    before = replace(finding(), suppression=Suppression(kind=SuppressionKind.BASELINE, reason="legacy"))
+    assert applied(before) == ((finding(),), ())
+    assert in_code("x\ny\n", finding(), finding(line=2)) == ((finding(), finding(line=2)), ())
+
+
+def test_the_baseline_suppresses_with_its_reason_owner_and_day() -> None:
+    entry = BaselineEntry(fingerprint=NAME, file="a.py", reason="legacy", owner="me", expires=TODAY)
+    for inline in (True, False):
+        findings, errors = applied(replace(finding(), fingerprint=NAME), entries=[entry], inline=inline)
+        assert findings[0].suppression == Suppression(
+            kind=SuppressionKind.BASELINE, reason="legacy", owner="me", expires=TODAY, entry=NAME
+        )
+        assert errors == ()
+
+
+def added(path: str, *lines: str) -> FileChange:
+    return changed(path, b"".join(b"+" + line.encode() + b"\n" for line in lines))
+
+
+def test_what_the_change_itself_adds_is_told() -> None:
+    files = (
+        added("a.py", "x", "y # codeloupe: ignore legacy", "z # codeloupe: ignore"),
+        added("codeloupe-baseline.yaml", "version: 1", "entries:", '  - fingerprint: "aa"', "    reason: fingerprint"),
+    )
+    message = "the change itself adds 1 comment to ignore findings (a.py:2) and 1 entry of codeloupe-baseline.yaml"
+    assert added_suppressions(files) == (ReviewError("suppressions_added", message),)
+    old = Hunk(1, 1, 1, 2, b" x # codeloupe: ignore legacy\n+y\n", added=1)
+    file = FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(old,))
+    assert added_suppressions([file, added("b.py", "z")]) == ()
+    (error,) = added_suppressions([added("b.py", *["z # codeloupe: ignore legacy"] * 12)])
+    assert "12 comments" in error.message
+    assert error.message.endswith("b.py:10 and 2 more)")
+
+
+def entry(fingerprint: str = ONE, file: str = "a.py", **more: object) -> BaselineEntry:
+    values: dict[str, object] = {"reason": "legacy", "line": 5, **more}
+    return BaselineEntry(fingerprint=fingerprint, file=file, **values)  # type: ignore[arg-type]  # by name, for a test
+
+
+def found(fingerprint: str = ONE, file: str = "a.py") -> Finding:
+    return replace(finding(file=file), fingerprint=fingerprint)
+
+
+def book(
+    *entries: BaselineEntry, files: tuple[FileChange, ...] = FILES, unknown: frozenset[str] = frozenset()
+) -> KnownFindings:
+    return KnownFindings(Baseline(entries), today=TODAY, files=files, unknown=unknown)
+
+
+def errors_of(known: KnownFindings, **texts: str) -> list[ReviewError]:
+    return list(known.errors(lambda path: texts[path.removesuffix(".py")].split("\n")))
+
+
+def test_an_entry_holds_for_its_fingerprint_in_its_file() -> None:
+    known = book(entry())
+    assert known.entry_of(found()) == entry()
+    assert known.entry_of(found(TWO)) is None
+    assert known.entry_of(found("")) is None
+    # A copy beside the known one counts, and is not worth a word.
+    assert known.entry_of(found(file="b.py")) is None
+    assert errors_of(known, a="", b="") == []
+    assert book(entry(file="")).entry_of(found(file="z.py")) is not None
+    assert book(entry(file="caf\\xe9.py")).entry_of(found(file="caf\udce9.py")) is not None
+    both = book(entry(), entry(file="b.py"))
+    assert [both.entry_of(found(file=name)) for name in ("b.py", "a.py")] == [entry(file="b.py"), entry()]
+
+
+def test_a_copy_of_the_code_in_another_file_counts_and_is_told() -> None:
+    known = book(entry())
+    assert known.entry_of(found(file="b.py")) is None
+    told = errors_of(known, a="", b="")
+    assert [error.kind for error in told] == ["baseline_unused", "baseline_elsewhere"]
+    assert told[1].message.startswith("codeloupe-baseline.yaml:5: this entry is for a.py; the same was found in b.py")
+
+
+def test_an_entry_follows_a_file_that_the_change_moves_but_not_a_copy() -> None:
+    moved = (FileChange("a.py", "new.py", FileStatus.RENAMED),)
+    assert book(entry(), files=moved).entry_of(found(file="new.py")) is not None
+    copied = (FileChange("a.py", "new.py", FileStatus.COPIED),)
+    assert book(entry(), files=copied).entry_of(found(file="new.py")) is None
+
+
+def test_an_entry_holds_up_to_its_last_day() -> None:
+    assert book(entry(expires=TODAY)).entry_of(found()) is not None
+    known = book(entry(expires=date(2030, 6, 14)))
+    assert known.entry_of(found()) is None
+    message = "1 entry has expired and suppresses nothing: 111111111111 (line 5) on 2030-06-14 for a.py"
+    assert errors_of(known, a="x", b="") == [ReviewError("baseline_expired", f"codeloupe-baseline.yaml: {message}")]
+    known = book(*(entry(f"{number:032x}", expires=date(2000, 1, 1)) for number in range(12)))
+    (told,) = errors_of(known, a="x", b="")
+    assert "12 entries have expired and suppress nothing" in told.message
+    assert told.message.endswith("for a.py and 2 more")
+
+
+def test_an_entry_whose_code_is_gone_from_a_reviewed_file_is_unused() -> None:
+    known = book(entry(evidence="run(query  + name)"), entry(TWO, "a.py", evidence="exec(name)", line=9))
+    told = errors_of(known, a="run( query + name )\n", b="")
+    message = (
+        "codeloupe-baseline.yaml: 1 entry fits nothing in a.py any more: 222222222222 (line 9);"
+        " `codeloupe baseline prune` removes what is unused"
+    )
+    assert told == [ReviewError("baseline_unused", message)]
+    assert told_unused(told) == {"222222222222"}
+    # So is one without code, and one for a file that the change deletes.
+    assert [error.kind for error in errors_of(book(entry(), entry(TWO)), a="x", b="")] == ["baseline_unused"]
+    gone = (FileChange("a.py", None, FileStatus.DELETED),)
+    assert [error.kind for error in errors_of(book(entry(evidence="run(x)"), files=gone))] == ["baseline_unused"]
+
+
+def test_what_the_review_did_not_read_is_not_called_unused() -> None:
+    assert errors_of(book(entry(file="other.py"), entry(TWO, ""))) == []
+    assert errors_of(book(entry(), unknown=frozenset({"a.py"}))) == []
+    assert list(book(entry(evidence="run(x)")).errors(lambda _path: None)) == []
+
+
+def test_the_lines_of_a_reviewed_file_are_those_of_its_content_or_else_of_its_diff(tmp_path: Path) -> None:
+    lines_of = reviewed_lines(make_task(tmp_path, {"a.py": "x\r\ny\x0c\n"}))
+    assert lines_of("a.py") == ["x\r", "y\x0c", ""]
+    assert lines_of("other.py") is None
+    assert lines_of("../a.py") is None
+    hunk = Hunk(3, 2, 3, 2, b" x\n-old\n+y # codeloupe: ignore legacy\n", added=1, deleted=1)
+    far = Hunk(9, 0, 2_000_000_000, 1, b"+z\n", added=1)
+    file = FileChange("a.py", "a.py", FileStatus.MODIFIED, hunks=(hunk, far))
+    task = replace(make_task(tmp_path, {}), files=(file,), without_content=frozenset({"a.py"}))
+    assert reviewed_lines(task)("a.py") == ["", "", "x", "y # codeloupe: ignore legacy"]
+    outcome = suppress(ReviewerOutcome((finding(line=4),)), task, baseline=Baseline(), today=TODAY)
+    assert not outcome.findings[0].is_open
+
+
+def test_what_could_not_be_reviewed_says_nothing_about_the_baseline(tmp_path: Path) -> None:
+    task = make_task(tmp_path, {"a.py": "x\n"})
+    baseline = Baseline((BaselineEntry(fingerprint=NAME, file="a.py", reason="legacy"),))
+    failed = ReviewerOutcome(units_failed=(FailedUnit("a.py", ("a.py",), "timeout"),))
+    assert suppress(failed, task, baseline=baseline, today=TODAY).errors == ()
+    unseen = ReviewerOutcome(unreviewed=frozenset({"a.py"}))
+    assert suppress(unseen, task, baseline=baseline, today=TODAY).errors == ()
+    whole = suppress(ReviewerOutcome(), task, baseline=baseline, today=TODAY)
+    assert [error.kind for error in whole.errors] == ["baseline_unused"]
+
+
+class ScriptedReviewer:
+    """Finds what it was given."""
+
+    def __init__(self, *findings: Finding) -> None:
+        self.findings = findings
+
+    @property
+    def info(self) -> ReviewerInfo:
+        return ReviewerInfo("scripted", "for a test")
+
+    async def review(self, _task: ReviewTask, _emit: EventSink) -> ReviewerOutcome:
+        return ReviewerOutcome(self.findings, units_total=1)
+
+
+class CountingVerifier:
+    """Verifies nothing and counts what could still block."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def verify(self, findings: Sequence[Finding], task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        del task, emit
+        self.asked += sum(each.can_block for each in findings)
+        return ReviewerOutcome(findings=tuple(findings))
+
+
+def reviewed(task: ReviewTask, *findings: Finding, baseline: Baseline | None = None) -> tuple[Review, int]:
+    verifier = CountingVerifier()
+    plan = ReviewPlan(
+        task=task,
+        selection=select_by_diff(task.change, SelectionRules()),
+        policy=Policy(),
+        reviewers=(ScriptedReviewer(*findings),),
+        verifier=verifier,
+        baseline=baseline or Baseline(),
+    )
+    review = asyncio.run(run_review(plan, clock=lambda: 0.0, started=0.0, emit=lambda _event: None))
+    return review, verifier.asked
+
+
+def test_a_suppressed_finding_stays_and_decides_nothing_unless_the_change_is_untrusted(tmp_path: Path) -> None:
+    texts = {"a.py": "x = 1  # codeloupe: ignore checked by hand\n"}
+    review, asked = reviewed(make_task(tmp_path, texts), finding())
+    assert (review.verdict, review.exit_code, review.complete) == (Verdict.PASS, 0, True)
+    assert review.findings[0].suppression is not None
+    assert asked == 0
+    review, asked = reviewed(make_task(tmp_path, texts, trusted=False), finding())
+    assert (review.verdict, review.exit_code) == (Verdict.FAIL, 1)
+    assert "ignores_not_followed" in {error.kind for error in review.errors}
+    assert asked == 1
+
+
+def test_the_baseline_of_a_plan_holds_and_its_problems_leave_the_review_complete(tmp_path: Path) -> None:
+    task = make_task(tmp_path, {"a.py": "x = 1\n"})
+    (seen,) = reviewed(task, finding())[0].findings
+    known = BaselineEntry(fingerprint=seen.fingerprint, file="a.py", reason="legacy")
+    old = replace(known, fingerprint=NAME, expires=date(2000, 1, 1))
+    review, _ = reviewed(task, finding(), baseline=Baseline((known, old)))
+    assert (review.verdict, review.exit_code, review.complete) == (Verdict.PASS, 0, True)
+    assert [error.kind for error in review.errors] == ["baseline_expired"]
