@@ -17,11 +17,11 @@ from bench.changes import git
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.engine.calls import review_key
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.switchboard import review_key
 from codeloupe.system.command import Command
 from codeloupe.system.environment import inherited_environment
 from codeloupe.system.streaming import stream

@@ -19,12 +19,12 @@ from pathlib import Path
 from bench.peak_memory import peak_bytes
 from codeloupe.app import ReviewWish, review_by
 from codeloupe.config.schema import Settings
+from codeloupe.engine.reviewers import Floor, Seat
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
 from codeloupe.model.events import Event
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import DefaultScope
-from codeloupe.panel import Floor, Seat
 
 _BYTES_PER_TOKEN = 3.5
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from bench.table import BenchRow
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.engine.calls import review_key
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.agent_events import AgentEvent
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.switchboard import review_key
 from codeloupe.testing import Delay, ScriptedAgent, Text
 
 _AT_A_TIME = (1, 10, 30, 100)

@@ -12,11 +12,11 @@ from pathlib import Path
 from bench.changes import git
 from bench.table import BenchRow
 from bench.timing import quiet
-from codeloupe.commits.sweeping import review_commits
+from codeloupe.commits.sweep import review_commits
 from codeloupe.config.schema import Settings
+from codeloupe.engine.reviewers import Seat
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitQuery, CommitSweep
-from codeloupe.panel import Seat
 from codeloupe.testing import Delay, Json, ScriptedAgent
 
 _COMMITS, _AT_A_TIME = 200, 20

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from codeloupe.app import ReviewWish, review_by
 from codeloupe.config.schema import Settings
+from codeloupe.engine.reviewers import Floor, Seat
 from codeloupe.model.agent import AgentLimits, AgentRequest
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import DefaultScope, ScopeRequest
-from codeloupe.panel import Floor, Seat
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.repository import GitRepository
 

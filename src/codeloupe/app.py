@@ -18,21 +18,20 @@ from msgspec.structs import replace
 
 from codeloupe.cli.demo_repository import make_repository
 from codeloupe.config.schema import Settings
-from codeloupe.configuring import configure
-from codeloupe.diagnosis import DiagnosisPlace, diagnose
-from codeloupe.engine.answers import Answers
+from codeloupe.doctor import DiagnosisPlace, diagnose
 from codeloupe.engine.asking import Transcript
-from codeloupe.engine.bare_changes import with_and_without_lines
-from codeloupe.engine.continuing import begin_round
-from codeloupe.engine.history.keeping import keep
+from codeloupe.engine.calls import AGENT_NAMES, AgentCalls, make_agent
+from codeloupe.engine.history import Answers, keep
 from codeloupe.engine.lanes import joined_info
 from codeloupe.engine.path_choice import literal_pattern, nearest_path
 from codeloupe.engine.plan import plan_units
-from codeloupe.engine.prepare import Intake, at_hand, fetch, take_in
+from codeloupe.engine.prepare import Intake, at_hand, fetch, policy_of, rules_of, take_in, with_and_without_lines
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
-from codeloupe.engine.runner import ReviewPlan, run_review
+from codeloupe.engine.reviewers import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
+from codeloupe.engine.rounds import begin_round
+from codeloupe.engine.run import ReviewPlan, run_review
 from codeloupe.engine.selection import Selection, wanted_only
-from codeloupe.engine.terms import policy_of, rules_of
+from codeloupe.engine.settings import configure
 from codeloupe.engine.tokens import tokens_of
 from codeloupe.errors import NotARepository, RevisionError, UsageError
 from codeloupe.git.engine import private_directory
@@ -57,10 +56,8 @@ from codeloupe.model.scope import (
     ScopeRequest,
 )
 from codeloupe.model.unit import Unit
-from codeloupe.panel import Floor, Seat, agent_to_check, choose_seats, default_analysers, experts_of, seated
 from codeloupe.store.baseline.revision import read_baseline
 from codeloupe.store.location import state_directory
-from codeloupe.switchboard import AGENT_NAMES, AgentCalls, make_agent
 
 __all__ = [
     "configure",

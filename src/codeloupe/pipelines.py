@@ -18,7 +18,9 @@ from codeloupe.agents.calls.budget import SpendingLimits, Spent
 from codeloupe.app import review
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
-from codeloupe.configuring import configure
+from codeloupe.engine.calls import AGENT_NAMES, AgentCalls, StageKeys, trust_of
+from codeloupe.engine.reviewers import experts_of
+from codeloupe.engine.settings import configure
 from codeloupe.errors import ConfigError, NotARepository, PipelineError
 from codeloupe.gates.approval import word_of_a_person
 from codeloupe.gates.command import command_gate
@@ -39,7 +41,6 @@ from codeloupe.model.ports import Agent, GateTask
 from codeloupe.model.review import Review
 from codeloupe.model.severity import Severity
 from codeloupe.model.usage import Usage
-from codeloupe.panel import experts_of
 from codeloupe.pipeline.changes import Changed, new_stage_record, with_changes
 from codeloupe.pipeline.crew import Asking, Crew
 from codeloupe.pipeline.definition import input_values, load_pipeline
@@ -51,7 +52,6 @@ from codeloupe.pipeline.purse import Purse
 from codeloupe.pipeline.surroundings import Surroundings
 from codeloupe.store.location import state_directory
 from codeloupe.store.run_store import RUNS_DIRECTORY, DirectoryRunStore
-from codeloupe.switchboard import AGENT_NAMES, AgentCalls, StageKeys, trust_of
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
 
-from codeloupe import switchboard
 from codeloupe.agents.calls.budget import Spent
 from codeloupe.agents.calls.timing import Timing
 from codeloupe.agents.calls.validation import validate_types
 from codeloupe.config.arguments import check_arguments, check_fields, check_scope
 from codeloupe.config.schema import Settings
-from codeloupe.configuring import configure
+from codeloupe.engine import calls as switchboard
+from codeloupe.engine.calls import AgentCalls
+from codeloupe.engine.settings import configure
 from codeloupe.errors import Cancelled, ConfigError, NotARepository, UsageError
 from codeloupe.model.agent import AgentRequest, AgentResult, Availability
 from codeloupe.model.baseline import BASELINE_NAME
 from codeloupe.model.ports import Agent, AgentEventSink, EventSink
-from codeloupe.switchboard import AgentCalls
 
 if TYPE_CHECKING:
     from codeloupe.engine.asking import Transcript
@@ -53,9 +53,9 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
 
     With a `repo` that includes what the settings mean there: its base branch, its files, and its baseline.
     """
-    from codeloupe import panel
-    from codeloupe.commits import sweeping
+    from codeloupe.commits import sweep as sweeping
     from codeloupe.config.files import repository_root
+    from codeloupe.engine import reviewers as panel
     from codeloupe.store.baseline.file import read_working_file
 
     checks: dict[str, Callable[[], object]] = {
@@ -255,7 +255,7 @@ class Runtime:
         high or above. One call takes at most `timeout_seconds` of the settings. Raises UsageError for what the caller
         can mend, ProcessError when git fails.
         """
-        from codeloupe.commits import sweeping
+        from codeloupe.commits import sweep as sweeping
 
         self._refuse_if_closed()
         check_arguments(query=query, repo=repo, strict=strict, fresh=fresh, emit=emit)

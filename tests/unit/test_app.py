@@ -6,11 +6,11 @@ import pytest
 
 from codeloupe.app import ReviewWish, review, review_by
 from codeloupe.config.schema import Settings
+from codeloupe.engine.reviewers import Floor
 from codeloupe.errors import ConfigError
 from codeloupe.model.events import Event, ReviewerChosen
 from codeloupe.model.finding import Finding
 from codeloupe.model.scope import DefaultScope
-from codeloupe.panel import Floor
 from codeloupe.testing import ScriptedAgent
 from tests.repository import GitRepository
 from tests.rounds_material import Finder, Rounds, code, seat

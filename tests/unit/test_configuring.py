@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
-from codeloupe.configuring import configure
+from codeloupe.engine.settings import configure
 from codeloupe.errors import RevisionError
 from codeloupe.model.scope import DefaultScope, FetchedScope, PullRequestScope, ScopeRequest
 from codeloupe.model.severity import Severity

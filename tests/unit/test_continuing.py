@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history import opened_history
 from codeloupe.model.material import PathInstruction
 from codeloupe.model.review import Review
 from codeloupe.model.scope import StagedScope, UncommittedScope

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from codeloupe.engine.reviewers import Seat
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import BaseScope
-from codeloupe.panel import Seat
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.repository import GitRepository
 from tests.rounds_material import NO_TOOLS, Rounds, code, states, the

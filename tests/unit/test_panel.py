@@ -9,12 +9,12 @@ import pytest
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
+from codeloupe.engine.reviewers import Floor, Seat, choose_seats, experts_of, seated
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.ports import Reviewer
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.panel import Floor, Seat, choose_seats, experts_of, seated
 from codeloupe.testing import ScriptedAgent
 
 READS = AgentLimits(schema=True, tools=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.panel import choose_seats
+from codeloupe.engine.reviewers import choose_seats
 
 
 def models(**settings: Any) -> dict[str, tuple[str | None, str]]:

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 import codeloupe
-from codeloupe import switchboard
 from codeloupe.config.schema import Settings
+from codeloupe.engine import calls as switchboard
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
 from codeloupe.model.pipeline import Approval, Decision, StageState

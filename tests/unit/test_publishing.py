@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.history.keeping import keep
+from codeloupe.engine.history import keep
 from codeloupe.errors import ForgeRefused, HeadMoved, UsageError
 from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.publication import Conclusion, Opinion, StatusKind, SummaryChange
@@ -505,7 +505,9 @@ def test_whoever_posts_loads_nothing_that_could_ask_a_model() -> None:
     loaded = loaded_by("import codeloupe.cli.publish, codeloupe.forges.github.transport")
     assert "codeloupe.forges.publishing" in loaded
     rooms = {
-        name for name in loaded if name.startswith(("codeloupe.agents", "codeloupe.panel", "codeloupe.switchboard"))
+        name
+        for name in loaded
+        if name.startswith(("codeloupe.agents", "codeloupe.engine.reviewers", "codeloupe.engine.calls"))
     }
     assert not rooms
     assert loaded.isdisjoint({"codeloupe.app", "codeloupe.engine.prompt", "anthropic", "openai", "claude_agent_sdk"})

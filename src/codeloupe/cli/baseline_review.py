@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from codeloupe.cli.history_place import here
-from codeloupe.engine.history.lookup import LAST, SHORT_ID, find_entry, find_review, review_of
-from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history import LAST, SHORT_ID, find_entry, find_review, opened_history, review_of
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.history import EntryKind, ReviewRecord
 from codeloupe.store.baseline.reviewed import ReviewedFindings, findings_of, findings_of_sweep, read_report

@@ -15,9 +15,9 @@ from codeloupe.cli.progress import ProgressDisplay, ProgressMode, choose_mode
 from codeloupe.cli.running import Interrupted, run_to_end, set_up_logging, tell_notes
 from codeloupe.cli.tally import Tally
 from codeloupe.cli.writing import output_file, write_result
-from codeloupe.commits.sweeping import scope_of
+from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import Settings
-from codeloupe.configuring import configure as settings_for
+from codeloupe.engine.settings import configure as settings_for
 from codeloupe.model.events import Event
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.reports.wording import counted

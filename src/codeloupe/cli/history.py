@@ -9,7 +9,7 @@ import argparse
 from importlib import import_module
 
 from codeloupe.cli.log_lines import set_up_logging
-from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history import opened_history
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,8 +8,7 @@ import sys
 from codeloupe.cli.history_place import here, laid_out
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
-from codeloupe.engine.history.comparing import compare
-from codeloupe.engine.history.lookup import find_review
+from codeloupe.engine.history import compare, find_review
 from codeloupe.reports.history_compare import render_comparison
 from codeloupe.reports.history_json import comparison_json
 from codeloupe.store.history import SqliteHistory

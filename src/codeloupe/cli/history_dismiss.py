@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from codeloupe.cli.history_place import here
 from codeloupe.cli.writing import write_result
-from codeloupe.engine.history.lookup import SHORT_ID
+from codeloupe.engine.history import SHORT_ID
 from codeloupe.errors import UsageError
 from codeloupe.model.history import Dismissal, RepositoryIdentity
 from codeloupe.reports.history_words import moment

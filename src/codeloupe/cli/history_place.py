@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from codeloupe.cli.options import Look
-from codeloupe.engine.history.lookup import Here
+from codeloupe.engine.history import Here
 from codeloupe.errors import UsageError
 from codeloupe.model.history import RepositoryIdentity, ReviewRecord, SweepRecord
 from codeloupe.store.history import SqliteHistory
@@ -24,7 +24,7 @@ def here(history: SqliteHistory, arguments: argparse.Namespace) -> Here:
     @cache
     def found() -> RepositoryIdentity:
         # Without an event loop: to load one takes longer than to ask git and the database.
-        find = import_module("codeloupe.engine.history.whereabouts").find_identity_now
+        find = import_module("codeloupe.git.identity").find_identity_now
         identity: RepositoryIdentity = find(arguments.repo, history)
         return identity
 

@@ -13,8 +13,7 @@ from codeloupe.cli.commits_options import FORMATS as SWEEP_FORMATS
 from codeloupe.cli.history_place import here, tell_problems
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import output_file, write_result
-from codeloupe.engine.history.judging import changed_policy, judged, judged_sweep
-from codeloupe.engine.history.lookup import LAST, SHORT_ID, find_entry, find_review
+from codeloupe.engine.history import LAST, SHORT_ID, changed_policy, find_entry, find_review, judged, judged_sweep
 from codeloupe.errors import UsageError
 from codeloupe.model.history import EntryKind, ReviewRecord
 from codeloupe.model.review import Policy

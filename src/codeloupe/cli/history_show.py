@@ -7,8 +7,7 @@ import argparse
 from codeloupe.cli.history_place import here, laid_out, tell_problems
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
-from codeloupe.engine.history.judging import judged
-from codeloupe.engine.history.lookup import SHORT_ID, find_entry, review_of
+from codeloupe.engine.history import SHORT_ID, find_entry, judged, review_of
 from codeloupe.errors import UsageError
 from codeloupe.model.history import EntryKind, ReviewRecord
 from codeloupe.reports.formats import FORMATS, Layout

@@ -19,7 +19,7 @@ from codeloupe.engine.circuit import CircuitOpen
 from codeloupe.engine.failures import Failure
 from codeloupe.engine.plan import plan_units
 from codeloupe.engine.prompt import PromptMaterial, new_fence
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.stated_lines import StatedLines
 from codeloupe.engine.unit_call import UnitCall, UnitOutcome
 from codeloupe.model.agent import AgentLimits

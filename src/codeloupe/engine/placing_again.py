@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.identity import same_block, shared_surroundings, surroundings_of
 from codeloupe.engine.quote_gaps import MASK
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.suppression_syntax import comments_in, syntax_of
 from codeloupe.engine.surroundings import Surroundings
 from codeloupe.model.answer import ClaimedFinding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.bare_changes import shown_whole, to_be_read, with_marked
+from codeloupe.config.schema import Settings
 from codeloupe.engine.encodings import encoding_of
 from codeloupe.engine.path_choice import no_such_files, unmatched
 from codeloupe.engine.selection import (
@@ -36,20 +36,74 @@ from codeloupe.git.patched import write_rebuilt
 from codeloupe.git.reading import read_change
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
-from codeloupe.git.snapshot import (
-    Snapshot,
-    empty_directory,
-    exported,
-    exported_tree,
-    list_files,
-    place_of,
-)
-from codeloupe.model.change import Change, FileChange, Scope, ScopeKind
+from codeloupe.git.snapshot import Snapshot, empty_directory, exported, exported_tree, list_files, place_of
+from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.finding import Finding
 from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.ports import MomentOf, ReviewTask
-from codeloupe.model.review import SkipReason
+from codeloupe.model.review import UNREAD_CLASSES, Policy, SkippedFile, SkipReason
 from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
+
+_EXECUTABLE = "100755"
+
+
+def with_and_without_lines(files: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
+    """Files with changed lines, and those without: they belong to the change, and there is nothing in them to read."""
+    read, bare = list[FileChange](), list[FileChange]()
+    for file in files:
+        (bare if file.is_bare else read).append(file)
+    return tuple(read), tuple(SkippedFile(file.path, SkipReason.NOTHING_TO_READ, _what_happened(file)) for file in bare)
+
+
+def _what_happened(file: FileChange) -> str:
+    if file.status in (FileStatus.ADDED, FileStatus.DELETED):
+        return f"{file.status.value}, an empty file"
+    changed_mode = file.old_mode and file.new_mode and file.old_mode != file.new_mode
+    mode = f"its mode is {file.new_mode} instead of {file.old_mode}" if changed_mode else ""
+    moved = f"{file.status.value} from {file.old_path}" if file.old_path != file.new_path else ""
+    return ", ".join(part for part in (moved, mode) if part) or "no line of it is changed"
+
+
+def to_be_read(files: Sequence[FileChange], rules: SelectionRules) -> frozenset[str]:
+    """Which moved, copied and newly executable files are to be read whole: none of a trusted change."""
+    if rules.believe_content:
+        return frozenset()
+    there = (file for file in files if file.old_path and file.new_path and not file.is_submodule)
+    return frozenset(file.path for file in there if file.old_path != file.new_path or _may_run_now(file))
+
+
+def with_marked(files: Sequence[FileChange], whole: frozenset[str]) -> tuple[FileChange, ...]:
+    """The files; of those in `whole` nothing is known yet, as of one that git takes for binary."""
+    return tuple(replace(file, binary=True) if file.path in whole else file for file in files)
+
+
+def _may_run_now(file: FileChange) -> bool:
+    return file.new_mode != file.old_mode and file.new_mode in (None, _EXECUTABLE)
+
+
+def shown_whole(file: FileChange, text: bytes) -> FileChange:
+    """The file with all lines of its new text as added ones, and its deleted ones where they were."""
+    lines = text.split(b"\n")
+    ends = [b"\n"] * (len(lines) - 1) + [b"\n\\ No newline at end of file\n"]
+    rows = [b"+" + line + end for line, end in zip(lines, ends, strict=True)][: len(lines) - (not lines[-1])]
+    body: list[bytes] = []
+    position = 0
+    for hunk in file.hunks:
+        for line in hunk.lines():
+            if line.new_number is not None:
+                body += rows[position : line.new_number]
+                position = max(position, line.new_number)
+            else:
+                body += rows[position : hunk.new_start - bool(hunk.new_lines)]
+                position = max(position, hunk.new_start - bool(hunk.new_lines))
+                body.append(b"-" + line.text + b"\n")
+    body += rows[position:]
+    if not body:
+        return replace(file, binary=False, hunks=(), counts=None)
+    added, deleted = len(rows), sum(hunk.deleted for hunk in file.hunks)
+    whole = Hunk(int(deleted > 0), deleted, int(added > 0), added, b"".join(body), added=added, deleted=deleted)
+    return replace(file, binary=False, hunks=(whole,), counts=None)
+
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
@@ -396,3 +450,28 @@ def _content(root: Path, file: FileChange) -> FileContent | None:
         is_needed = file.binary or encoding_of(head, file.path) is not None
         whole = head + stream.read(_MOST_CONTENT_BYTES) if is_needed and size <= _MOST_CONTENT_BYTES else None
     return FileContent(size, head, whole)
+
+
+def rules_of(settings: Settings) -> SelectionRules:
+    """Which files of a change are reviewed."""
+    return SelectionRules(
+        include=settings.include,
+        exclude=settings.exclude,
+        max_file_bytes=settings.max_file_bytes,
+        max_file_lines=settings.max_file_lines,
+        skip_generated=settings.skip_generated,
+        skip_vendored=settings.skip_vendored,
+        skip_lock_files=settings.skip_lock_files,
+        skip_minified=settings.skip_minified,
+        believe_content=not settings.untrusted,
+        accept=frozenset(UNREAD_CLASSES[name] for name in settings.accept_unread),
+    )
+
+
+def policy_of(settings: Settings) -> Policy:
+    """What decides the exit code."""
+    return Policy(
+        fail_on=settings.fail_on,
+        min_severity=settings.min_severity,
+        pass_when_incomplete=settings.on_incomplete == "pass",
+    )

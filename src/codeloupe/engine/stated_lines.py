@@ -10,8 +10,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from codeloupe.engine.reviewed_file import WholeLines
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader, WholeLines
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import FileChange
 from codeloupe.model.finding import Finding

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.suppression import LinesOf, added_suppressions, apply_suppressions
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.change import FileChange

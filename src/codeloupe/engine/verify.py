@@ -21,7 +21,7 @@ from codeloupe.engine.light_diff import shown_line
 from codeloupe.engine.parse.verification import read_verification
 from codeloupe.engine.prompt import VERIFY_SCHEMA, PromptMaterial, excerpt_around, new_fence, verify_prompt
 from codeloupe.engine.quoted_answer import QUOTED_ANSWER, is_quoted
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.answer import Proof, Verification

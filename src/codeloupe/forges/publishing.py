@@ -15,10 +15,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.engine.history.judging import judged
-from codeloupe.engine.history.lookup import LAST, find_review
-from codeloupe.engine.history.opening import opened_history
-from codeloupe.engine.history.whereabouts import find_identity, same_address
+from codeloupe.engine.history import LAST, find_review, judged, opened_history
 from codeloupe.errors import ForgeRefused, UsageError
 from codeloupe.forges.connecting import AppLogin, Login, TokenLogin, connected
 from codeloupe.forges.executing import execute
@@ -38,6 +35,7 @@ from codeloupe.forges.planning import make_plan
 from codeloupe.forges.review_file import read_review
 from codeloupe.forges.sending import Sending
 from codeloupe.git.command import try_git
+from codeloupe.git.identity import find_identity, same_address
 from codeloupe.git.repository import open_repository
 from codeloupe.model.history import RepositoryIdentity
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind

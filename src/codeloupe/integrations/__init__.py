@@ -6,9 +6,16 @@ raised, and after a cancellation nothing of the review is left running.
 
 from __future__ import annotations
 
-from codeloupe.integrations.code_reviewer import CodeReviewer, make_reviewer
-from codeloupe.integrations.results import ReviewIssue, ReviewResult, WorkdirIssue, WorkdirReviewResult
-from codeloupe.integrations.workdir_reviewer import WorkdirReviewer, make_workdir_reviewer
+from codeloupe.integrations.orchestrators import (
+    CodeReviewer,
+    ReviewIssue,
+    ReviewResult,
+    WorkdirIssue,
+    WorkdirReviewer,
+    WorkdirReviewResult,
+    make_reviewer,
+    make_workdir_reviewer,
+)
 
 __all__ = [
     "CodeReviewer",

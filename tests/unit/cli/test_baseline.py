@@ -9,8 +9,7 @@ import pytest
 from codeloupe.cli.baseline import run
 from codeloupe.cli.baseline_options import configure
 from codeloupe.cli.parser import Parser
-from codeloupe.engine.history.keeping import keep
-from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history import keep, opened_history
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry
 from codeloupe.model.review import Review, ReviewError

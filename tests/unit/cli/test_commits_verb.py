@@ -15,13 +15,13 @@ import pytest
 
 from codeloupe.cli.commits import run
 from codeloupe.cli.commits_options import configure
-from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history import opened_history
 from codeloupe.engine.prompt import PROMPT_VERSION
+from codeloupe.engine.reviewers import Seat
 from codeloupe.errors import NotLoggedIn, OutputError, RevisionError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.history import HistoryQuery
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.panel import Seat
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.sweep_history import Made, make_commits, numbered_commits
 
@@ -41,7 +41,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
         async def only_seat(*_: object) -> tuple[Seat, ...]:
             return (Seat(ReviewerInfo("scripted", "for a test"), (agent,)),)
 
-        monkeypatch.setattr("codeloupe.commits.sweeping.choose_seats", only_seat)
+        monkeypatch.setattr("codeloupe.commits.sweep.choose_seats", only_seat)
         return agent
 
     return sit

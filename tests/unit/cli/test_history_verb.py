@@ -14,9 +14,9 @@ import pytest
 from codeloupe.cli import history as verb
 from codeloupe.cli import history_options
 from codeloupe.cli.parser import Parser
-from codeloupe.engine.history.opening import opened_history
-from codeloupe.engine.history.whereabouts import find_identity
+from codeloupe.engine.history import opened_history
 from codeloupe.errors import NotARepository, OutputError, StoreError, UsageError
+from codeloupe.git.identity import find_identity
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Policy
 from codeloupe.model.severity import Severity

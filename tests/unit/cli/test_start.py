@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.cli.main import VERBS, main
-from codeloupe.switchboard import AGENT_NAMES
+from codeloupe.engine.calls import AGENT_NAMES
 from tests.program import PROGRAM
 from tests.repository import GitRepository
 
@@ -30,7 +30,7 @@ def test_the_options_of_a_heavy_verb_load_without_the_verb(verb: str) -> None:
     module, options = VERBS[verb].module, VERBS[verb].options
     loaded = loaded_by(f"from codeloupe.cli.main import build_parser; build_parser([{verb!r}])")
     assert options in loaded
-    assert loaded.isdisjoint({module, "asyncio", "sqlite3", "codeloupe.switchboard", "codeloupe.app", *HEAVY})
+    assert loaded.isdisjoint({module, "asyncio", "sqlite3", "codeloupe.engine.calls", "codeloupe.app", *HEAVY})
 
 
 def test_the_help_loads_no_verb_at_all() -> None:

@@ -15,6 +15,7 @@ from codeloupe.agents.calls.timing import Timing
 from codeloupe.engine import agent_reviewer
 from codeloupe.engine.agent_reviewer import AgentReviewer
 from codeloupe.engine.anchor import Anchorer, Origin
+from codeloupe.engine.calls import review_key
 from codeloupe.errors import (
     AgentError,
     Crashed,
@@ -31,7 +32,6 @@ from codeloupe.model.finding import Finding
 from codeloupe.model.ports import AgentEventSink, ReviewerOutcome, ReviewTask
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.switchboard import review_key
 from codeloupe.testing import AgentStep, Delay, Hang, ScriptedAgent
 from tests.review_factories import added, answer, by_file, claim, make_reviewer, make_task, named, through
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.incremental import IncrementalReviewer, LastLook, already_seen, digests, unseen
 from codeloupe.engine.placing_again import PlacesOfNow, is_touched
+from codeloupe.engine.rounds import IncrementalReviewer, LastLook, already_seen, digests, unseen
 from codeloupe.model.change import FileChange, FileStatus, Hunk
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.ports import ReviewerOutcome, ReviewTask

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import with_fingerprints
-from codeloupe.engine.rounds import Asked, EarlierRounds, who_saw
+from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from tests.review_factories import make_task, source

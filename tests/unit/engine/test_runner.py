@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe.engine.runner import ReviewPlan, run_review
+from codeloupe.engine.run import ReviewPlan, run_review
 from codeloupe.engine.selection import SelectionRules, select_by_diff
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.events import Event, StageStarted, Warned

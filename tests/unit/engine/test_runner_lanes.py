@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.runner import ReviewPlan, run_review
+from codeloupe.engine.run import ReviewPlan, run_review
 from codeloupe.engine.selection import Selection
 from codeloupe.engine.verify import AgentVerifier
 from codeloupe.model.events import Event, Warned

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.bare_changes import shown_whole, to_be_read
+from codeloupe.engine.prepare import shown_whole, to_be_read
 from codeloupe.engine.selection import SelectionRules, select_by_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import FileChange, FileStatus

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.engine.anchor import Anchorer, Origin
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.stated_lines import StatedLines
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind

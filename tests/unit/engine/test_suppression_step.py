@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe.engine.runner import ReviewPlan, run_review
+from codeloupe.engine.run import ReviewPlan, run_review
 from codeloupe.engine.selection import SelectionRules, select_by_diff
 from codeloupe.engine.suppression_step import reviewed_lines, suppress
 from codeloupe.model.baseline import Baseline, BaselineEntry

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.engine.history.comparing import compare
+from codeloupe.engine.history import compare
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import Comparison, ReviewRecord

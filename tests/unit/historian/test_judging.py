@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.history.judging import changed_policy, judged, judged_sweep
+from codeloupe.engine.history import changed_policy, judged, judged_sweep
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import FindingStatus
 from codeloupe.model.history import ReviewRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.engine.history.lookup import find_entry, find_review
+from codeloupe.engine.history import find_entry, find_review
 from codeloupe.errors import CodeloupeError, StoreError, UsageError
 from codeloupe.model.history import HistoryQuery, Listing, RepositoryIdentity
 from codeloupe.store.memory_history import MemoryHistory

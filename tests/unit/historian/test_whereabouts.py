@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.engine.history.whereabouts import find_identity, find_identity_now, find_whereabouts, same_address
 from codeloupe.errors import NotARepository, StoreError
+from codeloupe.git.identity import find_identity, find_identity_now, find_whereabouts, same_address
 from codeloupe.model.history import RepositoryIdentity
 from tests.repository import GitRepository
 

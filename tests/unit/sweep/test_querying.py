@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.commits.querying import with_whole_days
-from codeloupe.commits.sweeping import review_commits
+from codeloupe.commits.sweep import review_commits, with_whole_days
 from codeloupe.errors import RevisionError
 from codeloupe.model.sweep import CommitQuery
 from tests.sweep_history import make_commits, numbered_commits

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from codeloupe.app import ReviewWish, review_by
-from codeloupe.commits.sweeping import DEFAULT_EXPERTS, describe, review_commits, scope_of
+from codeloupe.commits.sweep import DEFAULT_EXPERTS, describe, review_commits, scope_of
 from codeloupe.config.schema import Settings
-from codeloupe.configuring import configure
-from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history import opened_history
+from codeloupe.engine.reviewers import Floor, Seat
+from codeloupe.engine.settings import configure
 from codeloupe.errors import AgentError, ConfigError, Crashed, NotARepository, NotLoggedIn, RevisionError, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
@@ -23,7 +24,6 @@ from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.scope import CommitScope
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep, CommitVerdict
-from codeloupe.panel import Floor, Seat
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS, with_enough_time
 from tests.repository import GitRepository

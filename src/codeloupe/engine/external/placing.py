@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from codeloupe.engine.anchor import Anchorer, Origin
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.stated_lines import StatedLines
 from codeloupe.model.answer import ClaimedFinding
 from codeloupe.model.finding import Finding, Source

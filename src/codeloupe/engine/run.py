@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.bare_changes import with_and_without_lines
 from codeloupe.engine.failures import NOT_VERIFIED
 from codeloupe.engine.identity import first_names, with_fingerprints
 from codeloupe.engine.lanes import joined_info, review_in_lanes
-from codeloupe.engine.lifecycle import converged
-from codeloupe.engine.reviewed_text import TextReader
-from codeloupe.engine.rounds import EarlierRounds, Settled
+from codeloupe.engine.lifecycle import EarlierRounds, Settled, converged
+from codeloupe.engine.prepare import with_and_without_lines
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.selection import Selection
 from codeloupe.engine.suppression_step import suppress
 from codeloupe.engine.verdict import exit_code, judge, summarise

@@ -1,18 +1,15 @@
-"""The composition root of a sweep: commits, categories and experts, the reviewers, and one outcome for all.
-
-Agents get each commit's diff from one pass over the log, so that a sweep costs a few git processes and not several
-for each commit. The whole tree of a commit is exported only where something grave is to be verified. What a project
-says of all its commits, guidance and baseline, is read once: at the newest commit, or before untrusted ones.
-"""
+"""What a query for commits means: in words, and where the settings for them come from."""
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,23 +17,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.commits.categories import categorise
-from codeloupe.commits.default_experts import DEFAULT_EXPERTS
-from codeloupe.commits.dispatching import AgentDispatcher, Assignment
-from codeloupe.commits.narrowing import intent_of, within
-from codeloupe.commits.querying import describe, scope_of, with_whole_days
-from codeloupe.commits.relaying import Relay
+from codeloupe.commits.dispatch import AgentDispatcher, Assignment, Relay
 from codeloupe.commits.scoring import exit_code, overall_score, summarise, total_usage
 from codeloupe.config.schema import Settings
-from codeloupe.configuring import configure
 from codeloupe.engine.asking import Transcript
-from codeloupe.engine.history.keeping import SweepKeeper, keeping_sweep
+from codeloupe.engine.calls import AgentCalls
+from codeloupe.engine.history import SweepKeeper, keeping_sweep
 from codeloupe.engine.lanes import joined_info
-from codeloupe.engine.prepare import settle, take_in
+from codeloupe.engine.prepare import policy_of, rules_of, settle, take_in
 from codeloupe.engine.prompt import PROMPT_VERSION
-from codeloupe.engine.runner import ReviewPlan, run_review
-from codeloupe.engine.selection import select_by_diff
-from codeloupe.engine.terms import policy_of, rules_of
-from codeloupe.errors import CodeloupeError
+from codeloupe.engine.reviewers import Floor, Panel, Seat, choose_seats, commit_experts, seated
+from codeloupe.engine.run import ReviewPlan, run_review
+from codeloupe.engine.selection import Selection, select_by_diff
+from codeloupe.engine.settings import configure
+from codeloupe.errors import CodeloupeError, RevisionError
 from codeloupe.git.blob_contents import read_blobs
 from codeloupe.git.commit_changes import read_commit_changes
 from codeloupe.git.commits import list_commits
@@ -45,22 +39,97 @@ from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import empty_directory, write_file
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
-from codeloupe.model.change import Change, Scope, ScopeKind
+from codeloupe.model.change import Change, FileChange, Scope, ScopeKind
 from codeloupe.model.commit import Commit
 from codeloupe.model.events import Event, ReviewerChosen, StageStarted
 from codeloupe.model.finding import Finding
-from codeloupe.model.material import GuidanceFile
+from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Verifier
 from codeloupe.model.review import Policy, Review, ReviewerInfo
-from codeloupe.model.scope import CommitScope, RangeScope
+from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest
 from codeloupe.model.severity import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitSweep
-from codeloupe.panel import Floor, Panel, Seat, choose_seats, commit_experts, seated
 from codeloupe.store.baseline.revision import read_baseline
-from codeloupe.switchboard import AgentCalls
 from codeloupe.system.removal import remove_tree
 
-__all__ = ["DEFAULT_EXPERTS", "describe", "review_commits", "scope_of"]
+_DAY = re.compile(r"([0-9]{4})([-/.])([0-9]{1,2})\2([0-9]{1,2})")
+
+
+def with_whole_days(query: CommitQuery) -> CommitQuery:
+    """The query with each day of the calendar as all of it: from its beginning, or until its end, in local time.
+
+    To git a day without a time is this very moment of it, so that the same words would choose other commits at night
+    than in the morning. Raises RevisionError for a day that no calendar has, which git would take for another.
+    """
+    return replace(query, since=_timed(query.since, "00:00:00"), until=_timed(query.until, "23:59:59"))
+
+
+def _timed(text: str | None, time: str) -> str | None:
+    found = _DAY.fullmatch((text or "").strip())
+    if found is None:
+        return text
+    try:
+        day = date(int(found[1]), int(found[3]), int(found[4]))
+    except ValueError as error:
+        raise RevisionError(f"{text!r} is no day of the calendar", hint="write it as YYYY-MM-DD") from error
+    return f"{day.isoformat()} {time}"
+
+
+def describe(query: CommitQuery) -> str:
+    """The query in words."""
+    parts = [
+        f"commits of {query.revision}",
+        f"since {query.since}" if query.since else "",
+        f"until {query.until}" if query.until else "",
+        f"by {query.author}" if query.author else "",
+        f"at most {query.max_count:,}" if query.max_count is not None else "",
+        "each that a merge brought in by itself" if query.merges else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def scope_of(query: CommitQuery) -> ScopeRequest:
+    """Where the settings come from when the commits are not trusted: the base of a range, else that of the branch."""
+    return RangeScope(query.revision) if ".." in query.revision else DefaultScope()
+
+
+def within(selection: Selection, change: Change) -> Selection:
+    """Of the files of a whole commit those that are meant: a merge may be meant only for what it changed itself."""
+    meant = {file.path: file for file in change.files}
+    unread = {name for name, _ in change.unreadable}
+    return Selection(
+        files=tuple(
+            file if _is_shown_otherwise(file, meant[file.path]) else meant[file.path]
+            for file in selection.files
+            if file.path in meant
+        ),
+        lock_files=tuple(file for file in selection.lock_files if file.path in meant),
+        skipped=tuple(skip for skip in selection.skipped if skip.file in meant or skip.file in unread),
+    )
+
+
+def _is_shown_otherwise(file: FileChange, meant: FileChange) -> bool:
+    """Whether its lines may not be those of git's diff: it was decoded, or is read whole for its new name or mode."""
+    was_decoded = meant.binary and not file.binary
+    return was_decoded or (file.old_path or file.path) != file.path or file.old_mode != file.new_mode
+
+
+def intent_of(commit: Commit) -> Intent:
+    """What a commit says that it is for."""
+    return Intent(title=commit.subject, messages=(commit.body,) if commit.body else ())
+
+
+DEFAULT_EXPERTS: Mapping[CommitCategory, tuple[str, ...]] = {
+    CommitCategory.BUG_FIX: ("reliability",),
+    CommitCategory.FEATURE: ("correctness", "code_quality"),
+    CommitCategory.REFACTOR: ("architecture",),
+    CommitCategory.TEST_CHANGE: ("tests",),
+    CommitCategory.DOCUMENTATION: ("documentation",),
+    CommitCategory.CHORE: ("general",),
+    CommitCategory.OTHER: ("general",),
+}
+
+
 _MOST_CONTENT_BYTES = 32 * 1024**2
 _log = logging.getLogger(__name__)
 TranscriptOf = Callable[[str], Transcript]

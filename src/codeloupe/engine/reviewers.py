@@ -20,6 +20,7 @@ from codeloupe.agents.calls.model_choice import same_vendor
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.asking import Transcript
+from codeloupe.engine.calls import AgentCalls, review_key
 from codeloupe.engine.experts.loading import DEFAULT, load_experts
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
@@ -39,7 +40,6 @@ from codeloupe.model.ports import (
 )
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitCategory
-from codeloupe.switchboard import AgentCalls, review_key
 from codeloupe.system.redaction import redact
 
 if TYPE_CHECKING:
