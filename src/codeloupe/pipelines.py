@@ -15,11 +15,11 @@ from msgspec import Struct, field
 from msgspec.structs import fields, replace
 
 from codeloupe.agents.calls.budget import SpendingLimits, Spent
-from codeloupe.app import review
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AGENT_NAMES, AgentCalls, StageKeys, trust_of
+from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
 from codeloupe.engine.reviewers import experts_of
+from codeloupe.engine.run import review
 from codeloupe.engine.settings import configure
 from codeloupe.errors import ConfigError, NotARepository, PipelineError
 from codeloupe.gates.approval import word_of_a_person
@@ -30,6 +30,7 @@ from codeloupe.gates.review import ReviewGate
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspace_commits import committed_change
 from codeloupe.git.workspace_store import GitWorkspaceStore
+from codeloupe.model.agents import AGENT_NAMES
 from codeloupe.model.pipeline import Approval, PipelineEvent, RunRecord, StageRecord, StageState
 from codeloupe.model.pipeline_definition import (
     GateDefinition,

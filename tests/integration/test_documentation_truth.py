@@ -13,9 +13,9 @@ from msgspec.structs import fields
 import codeloupe
 from codeloupe.cli.main import INTERRUPTED, build_parser
 from codeloupe.config.schema import KEYS
-from codeloupe.engine.calls import AGENT_NAMES
 from codeloupe.engine.experts.loading import builtin_names
 from codeloupe.errors import CodeloupeError
+from codeloupe.model.agents import AGENT_NAMES
 from codeloupe.reports.format_names import FORMAT_NAMES
 from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, name_of, spans
 from tests.documentation_place import place_for

@@ -4,13 +4,11 @@ import asyncio
 
 import pytest
 
-from codeloupe.app import ReviewWish, review, review_by
 from codeloupe.config.schema import Settings
-from codeloupe.engine.reviewers import Floor
+from codeloupe.engine.run import review
 from codeloupe.errors import ConfigError
 from codeloupe.model.events import Event, ReviewerChosen
 from codeloupe.model.finding import Finding
-from codeloupe.model.scope import DefaultScope
 from codeloupe.testing import ScriptedAgent
 from tests.repository import GitRepository
 from tests.rounds_material import Finder, Rounds, code, seat
@@ -28,9 +26,8 @@ def project(repository: GitRepository) -> GitRepository:
 
 def test_an_unknown_expert_ends_the_review_before_anybody_is_asked(project: GitRepository) -> None:
     chair = seat(Finder())
-    wish = ReviewWish(settings=Settings(experts=("astrology",)), floor=Floor(repo=project.path))
     with pytest.raises(ConfigError, match="astrology"):
-        asyncio.run(review_by((chair,), DefaultScope(), wish, emit=lambda _event: None))
+        asyncio.run(review(repo=project.path, settings=Settings(experts=("astrology",)), reviewers=(chair,)))
     [agent] = chair.agents
     assert isinstance(agent, ScriptedAgent)
     assert agent.requests == ()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.reviewers import Seat
+from codeloupe.engine.reviewers import ChosenReviewer
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import BaseScope
@@ -79,7 +79,7 @@ def test_where_findings_are_verified_a_verification_says_whether_it_is_fixed(
         return rounds.finder(request)
 
     agent = ScriptedAgent([answer], name="scripted", limits=replace(NO_TOOLS, tools=True))
-    seats = (Seat(ReviewerInfo("scripted", "for a test"), (agent,)),)
+    seats = (ChosenReviewer(ReviewerInfo("scripted", "for a test"), (agent,)),)
     first = rounds.review(*seats, verify=True)
     assert the(first, A).verification == "confirmed: read it"
     rounds.finder.overlooked = {"a"}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.engine.prepare import Intake, take_in
-from codeloupe.engine.selection import SelectionRules
+from codeloupe.config.schema import Settings
+from codeloupe.engine.prepare import Prepared, prepare
 from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository
 from codeloupe.model.material import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason
@@ -24,14 +24,14 @@ from codeloupe.model.scope import (
 )
 from tests.repository import GitRepository
 
+DEFAULTS = Settings()
 
-def _take_in(
-    request: ScopeRequest, path: Path, *, base_branch: str | None = None, rules: SelectionRules | None = None
-) -> tuple[Intake, dict[str, bytes]]:
+
+def _take_in(request: ScopeRequest, path: Path, settings: Settings = DEFAULTS) -> tuple[Prepared, dict[str, bytes]]:
     """What was taken in, and what lay in its snapshot; the snapshot is gone afterwards."""
 
-    async def go() -> tuple[Intake, dict[str, bytes]]:
-        async with take_in(request, path, base_branch=base_branch, rules=rules or SelectionRules()) as intake:
+    async def go() -> tuple[Prepared, dict[str, bytes]]:
+        async with prepare(request, path, settings) as intake:
             root = intake.snapshot
             files = [Path(folder, name) for folder, _, names in os.walk(root) for name in names]
             return intake, {str(file.relative_to(root)): file.read_bytes() for file in files}
@@ -41,7 +41,7 @@ def _take_in(
     return intake, contents
 
 
-def _selected(intake: Intake) -> list[str]:
+def _selected(intake: Prepared) -> list[str]:
     return [file.path for file in intake.selection.files]
 
 
@@ -93,13 +93,13 @@ def test_the_snapshot_of_a_commit_is_that_of_the_commit(edited: GitRepository) -
 
 def test_the_base_branch_of_the_settings_is_used(edited: GitRepository) -> None:
     edited.branch("release")
-    intake, _ = _take_in(DefaultScope(), edited.path, base_branch="release")
+    intake, _ = _take_in(DefaultScope(), edited.path, Settings(base_branch="release"))
     assert "against release" in intake.change.scope.description
 
 
 def test_files_are_left_out_by_their_content_too(edited: GitRepository) -> None:
     edited.write("big.py", "x = 1\n" * 100)
-    intake, _ = _take_in(UncommittedScope(), edited.path, rules=SelectionRules(max_file_bytes=500))
+    intake, _ = _take_in(UncommittedScope(), edited.path, Settings(max_file_bytes=500))
     assert "big.py" not in _selected(intake)
     assert [skip.reason for skip in intake.selection.skipped if skip.file == "big.py"] == [SkipReason.TOO_LARGE]
 
@@ -127,7 +127,7 @@ def test_the_snapshot_is_gone_after_an_error(edited: GitRepository) -> None:
     seen: list[Path] = []
 
     async def fail(request: ScopeRequest) -> None:
-        async with take_in(request, edited.path, base_branch=None, rules=SelectionRules()) as intake:
+        async with prepare(request, edited.path, Settings()) as intake:
             seen.append(intake.snapshot)
             raise RuntimeError("broken")
 
@@ -207,16 +207,14 @@ def test_outside_of_a_repository_a_scope_is_an_error(tmp_path: Path) -> None:
 
 def _with_everything(
     request: ScopeRequest, path: Path, *, trusted: bool = True
-) -> tuple[Intake, dict[str, bytes] | None]:
+) -> tuple[Prepared, dict[str, bytes] | None]:
     """What was taken in with tree, guidance and context, and the files of the tree."""
 
-    async def go() -> tuple[Intake, dict[str, bytes] | None]:
-        async with take_in(
+    async def go() -> tuple[Prepared, dict[str, bytes] | None]:
+        async with prepare(
             request,
             path,
-            base_branch=None,
-            rules=SelectionRules(),
-            trusted=trusted,
+            Settings(untrusted=not trusted),
             with_tree=True,
             context="ticket 7",
             with_guidance=True,

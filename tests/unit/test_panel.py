@@ -9,7 +9,8 @@ import pytest
 
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
-from codeloupe.engine.reviewers import Floor, Seat, choose_seats, experts_of, seated
+from codeloupe.engine.calls import AgentCalls
+from codeloupe.engine.reviewers import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentLimits
@@ -21,16 +22,16 @@ READS = AgentLimits(schema=True, tools=True)
 READS_NOTHING = AgentLimits(schema=True)
 
 
-def chosen(**settings: Any) -> tuple[Seat, ...]:
-    return asyncio.run(choose_seats(Settings(**settings)))
+def chosen(**settings: Any) -> tuple[ChosenReviewer, ...]:
+    return asyncio.run(choose_reviewers(Settings(**settings)))
 
 
-def types(seats: Sequence[Seat]) -> list[str]:
+def types(seats: Sequence[ChosenReviewer]) -> list[str]:
     return [seat.info.type for seat in seats]
 
 
-def scripted(name: str, limits: AgentLimits = READS) -> Seat:
-    return Seat(ReviewerInfo(name, "for a test"), (ScriptedAgent(name=name, limits=limits),))
+def scripted(name: str, limits: AgentLimits = READS) -> ChosenReviewer:
+    return ChosenReviewer(ReviewerInfo(name, "for a test"), (ScriptedAgent(name=name, limits=limits),))
 
 
 def options_of(reviewer: Reviewer) -> AgentReviewOptions:
@@ -100,17 +101,17 @@ def test_the_sdk_has_a_model_and_a_time_limit_of_its_own(tmp_path: Path) -> None
         agent_sdk_review_timeout=77,
         review_timeout_seconds=88,
     )
-    seats = asyncio.run(choose_seats(settings))
+    seats = asyncio.run(choose_reviewers(settings))
     assert [seat.info.model for seat in seats] == ["special", None]
-    with seated(seats, settings, floor=Floor(repo=tmp_path)) as panel:
-        options = [options_of(reviewer) for reviewer in panel.reviewers()]
+    team = Reviewers(seats, settings, AgentCalls(), repo=tmp_path)
+    options = [options_of(reviewer) for reviewer in team.make()]
     assert [(one.model, one.call_timeout_seconds) for one in options] == [("special", 77), (None, 88)]
 
 
 def test_the_settings_reach_the_reviewer(tmp_path: Path) -> None:
     settings = Settings(experts=("security", "tests"), passes=3, concurrency=100)
-    with seated([scripted("one")], settings, floor=Floor(repo=tmp_path)) as panel:
-        [reviewer] = panel.reviewers()
+    team = Reviewers([scripted("one")], settings, AgentCalls(), repo=tmp_path)
+    [reviewer] = team.make()
     options = options_of(reviewer)
     assert [expert.name for expert in options.experts] == ["security", "tests"]
     assert (options.apart, options.passes, options.units_at_once) == (True, 3, 100)
@@ -123,24 +124,22 @@ def test_the_settings_reach_the_reviewer(tmp_path: Path) -> None:
         ([scripted("one")], {"verify": False}, False),
         ([scripted("one")], {}, True),
         ([scripted("one", READS_NOTHING), scripted("two")], {}, True),
-        ([Seat(ReviewerInfo("offline", ""))], {}, False),
+        ([ChosenReviewer(ReviewerInfo("offline", ""))], {}, False),
     ],
 )
 def test_only_an_agent_that_can_read_the_code_verifies(
-    tmp_path: Path, seats: list[Seat], settings: dict[str, Any], expected: bool
+    tmp_path: Path, seats: list[ChosenReviewer], settings: dict[str, Any], expected: bool
 ) -> None:
-    with seated(seats, Settings(**settings), floor=Floor(repo=tmp_path)) as panel:
-        assert isinstance(panel.verifier(), AgentVerifier) is expected
+    team = Reviewers(seats, Settings(**settings), AgentCalls(), repo=tmp_path)
+    assert isinstance(team.verifier(), AgentVerifier) is expected
 
 
 def test_a_command_reviewer_without_a_command_is_a_mistake_in_the_settings(tmp_path: Path) -> None:
     settings = Settings(reviewer_type="command")
-    seats = asyncio.run(choose_seats(settings))
-    with (
-        seated(seats, settings, floor=Floor(repo=tmp_path)) as panel,
-        pytest.raises(ConfigError, match="review_command"),
-    ):
-        panel.reviewers()
+    seats = asyncio.run(choose_reviewers(settings))
+    team = Reviewers(seats, settings, AgentCalls(), repo=tmp_path)
+    with pytest.raises(ConfigError, match="review_command"):
+        team.make()
 
 
 def test_an_unknown_expert_is_a_mistake_in_the_settings() -> None:
@@ -155,5 +154,5 @@ def test_a_model_is_asked_for_from_the_first_agent_and_who_it_is_not_meant_for_s
 
 
 def test_agents_that_cannot_read_the_code_leave_a_word_in_the_place_of_a_verifier(tmp_path: Path) -> None:
-    with seated([scripted("one", READS_NOTHING)], Settings(), floor=Floor(repo=tmp_path)) as panel:
-        assert isinstance(panel.verifier(), AbsentVerifier)
+    team = Reviewers([scripted("one", READS_NOTHING)], Settings(), AgentCalls(), repo=tmp_path)
+    assert isinstance(team.verifier(), AbsentVerifier)

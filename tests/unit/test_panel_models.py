@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.reviewers import choose_seats
+from codeloupe.engine.reviewers import choose_reviewers
 
 
 def models(**settings: Any) -> dict[str, tuple[str | None, str]]:
     """The model of each reviewer, and why it sits there."""
-    seats = asyncio.run(choose_seats(Settings(**settings)))
+    seats = asyncio.run(choose_reviewers(Settings(**settings)))
     return {seat.info.type: (seat.info.model, seat.info.why) for seat in seats}
 
 

@@ -178,7 +178,7 @@ def test_errors_are_caught_by_their_families() -> None:
 
 def test_values_do_not_change() -> None:
     kinds: tuple[Any, ...] = (*SCOPES, AgentRequest, AgentResult, Review, Finding, RunRecord)
-    assert [kind for kind in kinds if not kind.__dataclass_params__.frozen] == []
+    assert [kind for kind in kinds if not kind.__struct_config__.frozen] == []
 
 
 def test_the_version_is_a_semantic_one() -> None:

@@ -510,7 +510,9 @@ def test_whoever_posts_loads_nothing_that_could_ask_a_model() -> None:
         if name.startswith(("codeloupe.agents", "codeloupe.engine.reviewers", "codeloupe.engine.calls"))
     }
     assert not rooms
-    assert loaded.isdisjoint({"codeloupe.app", "codeloupe.engine.prompt", "anthropic", "openai", "claude_agent_sdk"})
+    assert loaded.isdisjoint(
+        {"codeloupe.runtime", "codeloupe.engine.prompt", "anthropic", "openai", "claude_agent_sdk"}
+    )
 
 
 def test_to_load_the_verb_does_not_load_the_extra() -> None:

@@ -18,11 +18,13 @@ from codeloupe.agents.claude.cli_agent import ClaudeCliAgent
 from codeloupe.agents.claude.sdk_agent import AgentSdkAgent
 from codeloupe.agents.codex.agent import CodexAgent
 from codeloupe.agents.gemini.agent import GeminiAgent
+from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
-from codeloupe.engine.calls import AGENT_NAMES, AgentCalls, make_agent, review_key
+from codeloupe.engine.calls import AgentCalls, review_key
 from codeloupe.errors import BudgetExhausted, InvalidRequest
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, PermissionMode
 from codeloupe.model.agent_events import AgentEvent, AgentStarted
+from codeloupe.model.agents import AGENT_NAMES
 from codeloupe.model.ports import Agent
 from codeloupe.runtime import run_agent
 from codeloupe.store.location import database_path
@@ -73,7 +75,8 @@ class TestMaking:
 
     def test_the_modules_of_an_agent_load_with_its_first_use(self) -> None:
         program = (
-            "import sys; from codeloupe.config.schema import Settings; from codeloupe.engine.calls import *\n"
+            "import sys\nfrom codeloupe.config.schema import Settings\n"
+            "from codeloupe.agents.registry import make_agent\nfrom codeloupe.model.agents import AGENT_NAMES\n"
             "agents = [make_agent(name, Settings()) for name in AGENT_NAMES]\n"
             "print(sorted(name for name in AGENT_NAMES if f'codeloupe.agents.{name}' in sys.modules))\n"
             "agents[2].limits\n"

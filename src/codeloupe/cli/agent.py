@@ -17,10 +17,10 @@ from codeloupe.cli.live_line import choose_mode
 from codeloupe.cli.options import is_ascii_only, wrapped
 from codeloupe.cli.running import Interrupted, run_to_end, set_up_logging, tell_notes
 from codeloupe.cli.writing import write_result
-from codeloupe.engine.settings import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError
 from codeloupe.model.agent import AgentResult, Availability, TokenUsage
 from codeloupe.runtime import Runtime, run_agent
+from codeloupe.runtime import configure as configure_settings
 from codeloupe.system.sanitise import json_document, terminal
 
 

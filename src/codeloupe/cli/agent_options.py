@@ -17,6 +17,7 @@ from codeloupe.cli.options import add_json_option
 from codeloupe.cli.parser import Parser
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import AgentRequest, PermissionMode
+from codeloupe.model.agents import AGENT_NAMES
 
 # More than any agent takes; what has no end, such as /dev/zero, must not be read to it.
 _MOST_BYTES = 64 * 1024**2
@@ -41,7 +42,8 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
         "--agent",
         metavar="NAME",
         action="append",
-        help="agent_sdk, claude_cli, codex, gemini or api; may be repeated: the next one is used if one is missing",
+        help=f"{', '.join(AGENT_NAMES[:-1])} or {AGENT_NAMES[-1]}; may be repeated:"
+        " the next one is used if one is missing",
     )
     asking.add_argument("--model", help="the model to ask for")
     asking.add_argument("--fallback-model", metavar="MODEL", help="the model to ask when that one is overloaded")

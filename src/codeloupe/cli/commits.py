@@ -17,10 +17,10 @@ from codeloupe.cli.tally import Tally
 from codeloupe.cli.writing import output_file, write_result
 from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import Settings
-from codeloupe.engine.settings import configure as settings_for
 from codeloupe.model.events import Event
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.reports.wording import counted
+from codeloupe.runtime import configure as settings_for
 from codeloupe.runtime import review_commits
 from codeloupe.system.sanitise import log_line
 

@@ -8,12 +8,14 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from codeloupe import app
+from codeloupe import runtime
+from codeloupe.cli.demo_repository import make_repository
 from codeloupe.cli.options import add_color_option, look_of
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.cli.running import run_to_end, set_up_logging
 from codeloupe.cli.writing import output_file, write_result
 from codeloupe.config.schema import Settings
+from codeloupe.git.engine import private_directory
 from codeloupe.model.review import Review
 from codeloupe.reports.svg import svg
 from codeloupe.reports.text import render_text
@@ -47,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _review() -> Review:
     mode = choose_mode(quiet=False, stream=sys.stderr, environment=os.environ)
-    with app.private_directory() as directory, ProgressDisplay(stream=sys.stderr, mode=mode) as display:
-        settings = Settings(reviewer_type="offline")
-        return run_to_end(app.demo(directory, settings=settings, emit=display.emit))
+    with private_directory() as directory, ProgressDisplay(stream=sys.stderr, mode=mode) as display:
+        run_to_end(make_repository(directory))
+        settings = Settings(reviewer_type="offline", keep_history=False)
+        return run_to_end(runtime.review(repo=directory, settings=settings, emit=display.emit))

@@ -13,9 +13,10 @@ from codeloupe.cli.options import add_color_option, add_repo_option, add_scope_o
 from codeloupe.cli.outputs import add_output_options
 from codeloupe.cli.parser import Parser
 from codeloupe.errors import UsageError
+from codeloupe.model.agents import REVIEWER_NAMES
 
 MAX_CONTEXT_BYTES = 200_000
-_REVIEWERS = "auto, agent_sdk, claude_cli, codex, gemini, api, cerberus, command or offline"
+_REVIEWERS = f"auto, {', '.join(REVIEWER_NAMES[:-1])} or {REVIEWER_NAMES[-1]}"
 
 
 def configure(parser: Parser) -> None:

@@ -1,4 +1,4 @@
-"""When a sweep stops asking: as inside one review, a failure that stays makes the next commits pointless."""
+"""Reviews commits concurrently, at most so many at a time; one that fails takes nothing from the others."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from codeloupe.commits.scoring import plan_of, score, verdict
 from codeloupe.errors import CodeloupeError
 from codeloupe.model.change import Change
 from codeloupe.model.commit import Commit
-from codeloupe.model.events import AgentActivity, CommitReviewed, Event, Warned
 from codeloupe.model.review import Review, claim_in_words
 from codeloupe.model.sweep import CommitCategory, CommitReview
 
+_log = logging.getLogger(__name__)
+_REASONS_NAMED = 3
 # Nobody can log in, install a program or mend a database while the others wait. A budget that is spent is not among
 # them: it refuses by itself, at no cost, and lets through what was bought before.
 _LASTING = frozenset(("not_logged_in", "not_installed", "ledger_failed"))
@@ -25,81 +26,6 @@ _INVALID_REQUEST = "invalid_request"
 # One may be the fault of its commit, such as a prompt that a service refuses; two without any answer are not.
 _INVALID_REQUESTS = 2
 _FAILURES_IN_A_ROW = 20
-
-
-class Patience:
-    """Watches how commits end.
-
-    It is over at a failure that lasts, at the second invalid request before any answer, and at twenty commits in a row
-    of which nothing could be reviewed. `reason` is then the failure that ended it.
-    """
-
-    def __init__(self) -> None:
-        self.reason = ""
-        self._answered = False
-        self._invalid_requests = 0
-        self._in_a_row = 0
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing more is to be begun."""
-        return bool(self.reason)
-
-    def note(self, outcome: CommitReview) -> None:
-        """Tell how a commit ended. One of which something was reviewed, or nothing was asked, is no failure here."""
-        review = outcome.review
-        if review is not None and review.coverage.files_reviewed:
-            self._answered, self._in_a_row = True, 0
-            return
-        if not outcome.failure or (review is not None and not review.coverage.units_failed):
-            return
-        kinds = {error.kind for error in review.errors} if review is not None else set[str]()
-        if _BUDGET in kinds:
-            return
-        self._in_a_row += 1
-        self._invalid_requests += _INVALID_REQUEST in kinds
-        refused = not self._answered and self._invalid_requests >= _INVALID_REQUESTS
-        if kinds & _LASTING or refused or self._in_a_row >= _FAILURES_IN_A_ROW:
-            self.reason = self.reason or outcome.failure
-
-
-_SHORT_SHA = 10
-
-
-class Relay(Struct):
-    """Tells what happens in many reviews at once: each commit as it ends, and what holds up the calls of one."""
-
-    emit: Callable[[Event], None]
-    total: int
-    done: int = 0
-    warned: set[str] = field(default_factory=set)
-
-    def finished(self, outcome: CommitReview) -> None:
-        """Tell that a commit is done."""
-        self.done += 1
-        self.emit(CommitReviewed(outcome, self.done, self.total))
-
-    def warn(self, message: str, *, of: str = "") -> None:
-        """Tell a warning, once, whichever commits it is about; `of` names the first of them."""
-        if message not in self.warned:
-            self.warned.add(message)
-            self.emit(Warned(f"{of}: {message}" if of else message))
-
-    def of(self, commit: Commit) -> Callable[[Event], None]:
-        """The sink for the review of one commit."""
-        name = commit.sha[:_SHORT_SHA]
-
-        def take(event: Event) -> None:
-            if isinstance(event, AgentActivity):
-                self.emit(AgentActivity(f"{name} {event.unit}", event.event))
-            elif isinstance(event, Warned):
-                self.warn(event.message, of=name)
-
-        return take
-
-
-_REASONS_NAMED = 3
-_log = logging.getLogger(__name__)
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
@@ -142,7 +68,11 @@ class AgentDispatcher:
         self._max_concurrent = max_concurrent
         self._keep = keep
         self._finished = finished
-        self._patience = Patience()
+        # The failure after which nothing more is begun, and what led to it.
+        self._lasting_failure = ""
+        self._is_answered = False
+        self._invalid_requests = 0
+        self._in_a_row = 0
 
     async def dispatch(self, assignments: AsyncGenerator[Assignment]) -> tuple[CommitReview, ...]:
         """Every commit with its outcome, in the order they came.
@@ -184,14 +114,16 @@ class AgentDispatcher:
     async def _reviewed(self, assignment: Assignment) -> CommitReview:
         if assignment.change is None:
             return _failed(assignment, assignment.problem or "its change cannot be read")
-        if self._patience.is_over:
-            return _failed(assignment, f"not begun: {self._patience.reason}")
+        if self._lasting_failure:
+            return _failed(assignment, f"not begun: {self._lasting_failure}")
         try:
             review = await self._review(assignment, assignment.change)
         except CodeloupeError as error:
             outcome = _failed(assignment, f"{error.message} ({error.hint})" if error.hint else error.message)
         except asyncio.CancelledError:
-            if _is_cancelled():
+            task = asyncio.current_task()
+            # Raised only where somebody wants this task to end, and not something that it waited for.
+            if task is None or task.cancelling() > 0:
                 raise
             outcome = _failed(assignment, "the reviewer gave up: it cancelled itself")
         except Exception as error:  # noqa: BLE001 - whatever a reviewer trips over, it is this commit that failed
@@ -199,14 +131,28 @@ class AgentDispatcher:
             outcome = _failed(assignment, f"unexpected error: {type(error).__name__}: {error}")
         else:
             outcome = _concluded(assignment, review)
-        self._patience.note(outcome)
+        self._note(outcome)
         return outcome
 
+    def _note(self, outcome: CommitReview) -> None:
+        """Stop at a failure that lasts, at a second invalid request before any answer, at twenty failures in a row.
 
-def _is_cancelled() -> bool:
-    """Whether somebody wants this task to end, and not only something that it waited for."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+        A commit of which something was reviewed, or nothing was asked, is no failure here.
+        """
+        review = outcome.review
+        if review is not None and review.coverage.files_reviewed:
+            self._is_answered, self._in_a_row = True, 0
+            return
+        if not outcome.failure or (review is not None and not review.coverage.units_failed):
+            return
+        kinds = {error.kind for error in review.errors} if review is not None else set[str]()
+        if _BUDGET in kinds:
+            return
+        self._in_a_row += 1
+        self._invalid_requests += _INVALID_REQUEST in kinds
+        is_refused = not self._is_answered and self._invalid_requests >= _INVALID_REQUESTS
+        if kinds & _LASTING or is_refused or self._in_a_row >= _FAILURES_IN_A_ROW:
+            self._lasting_failure = self._lasting_failure or outcome.failure
 
 
 def _failed(assignment: Assignment, reason: str) -> CommitReview:

@@ -34,6 +34,7 @@ from codeloupe.config.kinds import (
 )
 from codeloupe.config.problems import path_in_words, quote
 from codeloupe.errors import ConfigError
+from codeloupe.model.agents import AGENT_NAMES, REVIEWER_NAMES
 from codeloupe.model.material import PathInstruction
 from codeloupe.model.review import UNREAD_CLASSES
 from codeloupe.model.severity import Severity
@@ -44,9 +45,7 @@ AgentName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api"]
 ReviewerName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api", "cerberus", "command", "offline"]
 Lane = Literal["agent", "offline"]
 
-_AGENT_NAMES = ("agent_sdk", "claude_cli", "codex", "gemini", "api")
-_REVIEWER_NAMES = (*_AGENT_NAMES, "cerberus", "command", "offline")
-_AGENTS = list_of(one_of(*_AGENT_NAMES), f"a list of {in_words(_AGENT_NAMES)}", from_text=comma_list, least=1)
+_AGENTS = list_of(one_of(*AGENT_NAMES), f"a list of {in_words(AGENT_NAMES)}", from_text=comma_list, least=1)
 _FAIL_OR_PASS = one_of("fail", "pass")
 _LIMIT = optional(WHOLE_NUMBER)
 _SOME_TEXT = optional(TEXT)
@@ -169,12 +168,12 @@ _ABOUT = {
         _FAIL_OR_PASS, "What an answer that cannot be read means to a program that calls codeloupe as its reviewer."
     ),
     "reviewer_type": _About(
-        one_of("auto", *_REVIEWER_NAMES),
+        one_of("auto", *REVIEWER_NAMES),
         "Who reviews. auto: the first of `agents` that can be used here, else offline, the analysers that come with "
         "codeloupe. command: the program in `review_command`. cerberus: the review-gate.",
     ),
     "reviewers": _About(
-        names_of(*_REVIEWER_NAMES),
+        names_of(*REVIEWER_NAMES),
         "Several reviewers at once, whose findings are merged. Takes the place of `reviewer_type` when set.",
     ),
     "lanes": _About(

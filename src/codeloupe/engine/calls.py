@@ -1,148 +1,38 @@
-"""Agent calls put together: from settings to agents, and what all calls of a runtime share.
-
-The modules of an agent load with its first use, so that of a chain only those that are asked cost a start.
-"""
+"""What all agent calls of a runtime share, and the keys by which the ledger knows them."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy, deepcopy
+from copy import copy
 from functools import cached_property
-from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import Self
 
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
 from codeloupe.agents.calls.timing import Timing
+from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import open_repository
 from codeloupe.git.tree_state import changed_between, identity, read_tree_state
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, DefaultSeconds
-from codeloupe.model.ports import Agent, AgentEventSink
+from codeloupe.model.agent import AgentRequest
+from codeloupe.model.ports import Agent
 from codeloupe.store.content_key import CALL_VERSION, Asked, content_key, is_repeatable
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.ledger import SqliteLedger
 from codeloupe.store.location import DATABASE_NAME, state_directory
 
-
-class _Recipe(NamedTuple):
-    """Where the class of an agent is, and what it is made with."""
-
-    module: str
-    kind: str
-    options: Callable[[Settings], Mapping[str, object]]
-
-
-def _freedoms(wanted: Settings) -> dict[str, object]:
-    return {"allow_bypass": wanted.allow_bypass, "keep_sessions": wanted.keep_sessions}
-
-
-_RECIPES: Mapping[str, _Recipe] = {
-    "agent_sdk": _Recipe("codeloupe.agents.claude.sdk_agent", "AgentSdkAgent", _freedoms),
-    "claude_cli": _Recipe(
-        "codeloupe.agents.claude.cli_agent",
-        "ClaudeCliAgent",
-        lambda wanted: {"program": wanted.claude_path, **_freedoms(wanted)},
-    ),
-    "codex": _Recipe(
-        "codeloupe.agents.codex.agent",
-        "CodexAgent",
-        lambda wanted: {"program": wanted.codex_path, **_freedoms(wanted)},
-    ),
-    "gemini": _Recipe(
-        "codeloupe.agents.gemini.agent",
-        "GeminiAgent",
-        lambda wanted: {"program": wanted.gemini_path, **_freedoms(wanted)},
-    ),
-    "api": _Recipe(
-        "codeloupe.agents.api.agent",
-        "ApiAgent",
-        lambda wanted: {"model": wanted.api_model, "base_url": wanted.api_base_url},
-    ),
-}
-AGENT_NAMES = tuple(_RECIPES)
 # No request holds a NUL, so no text can be taken for this.
 _SOME_FENCE = "\0fence\0"
-
-
-class _LateAgent:
-    """An agent whose modules load when more than its name is asked for."""
-
-    def __init__(self, name: str, recipe: _Recipe, settings: Settings, environment: Mapping[str, str] | None) -> None:
-        self.name = name
-        self._recipe = recipe
-        self._settings = settings
-        self._environment = environment
-
-    @cached_property
-    def _agent(self) -> Agent:
-        agent: Agent = getattr(import_module(self._recipe.module), self._recipe.kind)(
-            environment=self._environment, **self._recipe.options(self._settings)
-        )
-        return agent
-
-    @property
-    def limits(self) -> AgentLimits:
-        return self._agent.limits
-
-    @property
-    def default_model(self) -> str | None:
-        """The model that it asks when a request names none, where it is known."""
-        return getattr(self._agent, "default_model", None)
-
-    def service_of(self, request: AgentRequest) -> str | None:
-        """Where it would ask, where that is known."""
-        return _service(request, self._agent)
-
-    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-        return await self._agent.run(request, emit)
-
-    async def check(self) -> Availability:
-        return await self._agent.check()
-
-
-def make_agent(name: str, settings: Settings, *, environment: Mapping[str, str] | None = None) -> Agent:
-    """The agent of that name, as the settings want it. Raises KeyError for an unknown name.
-
-    Its program or service gets what it needs of `environment`, or of this process's own.
-    """
-    return _LateAgent(name, _RECIPES[name], settings, environment)
-
-
-def effective_request(request: AgentRequest, settings: Settings) -> AgentRequest:
-    """The request with what the settings say where it says nothing: its model, and its time."""
-    is_open = isinstance(request.timeout_seconds, DefaultSeconds)
-    return replace(
-        request,
-        model=request.model or settings.model,
-        timeout_seconds=settings.agent_timeout_seconds if is_open else request.timeout_seconds,
-        # The caller's own, which may change while the call waits.
-        output_schema=deepcopy(request.output_schema),
-    )
-
-
-async def run_agent(
-    request: AgentRequest, *, settings: Settings, calls: AgentCalls, fresh: bool, emit: AgentEventSink
-) -> AgentResult:
-    """The answer of the first agent that can be used. Raises as `codeloupe.run_agent` does."""
-    asked = effective_request(request, settings)
-    agents = [calls.agent(name, settings) for name in calls.names(settings)]
-    tree = await _tree_of(asked)
-
-    def key_of(one: AgentRequest, agent: Agent) -> str | None:
-        return _key(one, agent, tree, trust=trust_of(trusted=not settings.untrusted))
-
-    return await calls.caller(settings, fresh=fresh, key_of=key_of).call(asked, agent=agents, emit=emit)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 async def _watch(directory: Path) -> ChangedFiles:
@@ -188,15 +78,15 @@ class AgentCalls:
         """The file of ledger and history. Raises as `state_directory` does."""
         return Database(self.state_directory / DATABASE_NAME)
 
-    @property
-    def spent(self) -> Spent:
-        """What all calls have taken so far."""
-        return Spent() if self._caller is None else self._caller.spent
-
     @contextmanager
     def opened_history(self) -> Iterator[SqliteHistory]:
         """The history, which stays open afterwards. Raises as `state_directory` does."""
         yield SqliteHistory(self.database)
+
+    @property
+    def spent(self) -> Spent:
+        """What all calls have taken so far."""
+        return Spent() if self._caller is None else self._caller.spent
 
     def names(self, settings: Settings) -> tuple[str, ...]:
         """Who is asked, in this order: the caller's own agents, if there are any, else those of the settings."""
@@ -206,6 +96,10 @@ class AgentCalls:
         """The agent of that name, as the settings want it. Raises KeyError for an unknown name."""
         own = self.own.get(name)
         return make_agent(name, settings, environment=self.environment) if own is None else own
+
+    def agent_to_check(self, name: str, settings: Settings) -> Agent:
+        """The agent of that name as it would be asked first: with `model`, where it has none of its own."""
+        return self.agent(name, replace(settings, api_model=settings.api_model or settings.model))
 
     def caller(
         self,
@@ -236,17 +130,16 @@ class AgentCalls:
         return part
 
     def _shared(self, settings: Settings) -> AgentCaller:
-        if self._caller is not None:
-            return self._caller
-        options = CallerOptions(concurrency=settings.concurrency, calls_per_minute=settings.calls_per_minute)
-        budget = RunBudget(
-            clock=self._timing.clock,
-            max_usd=settings.max_budget_usd,
-            max_tokens=settings.max_tokens,
-            max_requests=settings.max_requests,
-        )
-        ledger = SqliteLedger(self.database)
-        self._caller = AgentCaller(options, budget=budget, ledger=ledger, timing=self._timing)
+        if self._caller is None:
+            options = CallerOptions(concurrency=settings.concurrency, calls_per_minute=settings.calls_per_minute)
+            budget = RunBudget(
+                clock=self._timing.clock,
+                max_usd=settings.max_budget_usd,
+                max_tokens=settings.max_tokens,
+                max_requests=settings.max_requests,
+            )
+            ledger = SqliteLedger(self.database)
+            self._caller = AgentCaller(options, budget=budget, ledger=ledger, timing=self._timing)
         return self._caller
 
     def __enter__(self) -> Self:
@@ -261,25 +154,57 @@ class AgentCalls:
             self.database.close()
 
 
-async def list_agents(settings: Settings, calls: AgentCalls) -> tuple[tuple[str, Availability], ...]:
-    """Every built-in agent, and whether it can be used here. Costs nothing."""
-    agents = [calls.agent(name, settings) for name in AGENT_NAMES]
-    found = await asyncio.gather(*(agent.check() for agent in agents))
-    return tuple(zip(AGENT_NAMES, found, strict=True))
+def trust_of(*, trusted: bool) -> str:
+    """The part of a key, and the label of a request, that names whose files and settings are behind a question."""
+    return "trusted" if trusted else "untrusted"
+
+
+def _call_key(
+    request: AgentRequest,
+    agent: Agent,
+    *,
+    trust: str,
+    version: str = CALL_VERSION,
+    name: str = "",
+    tree: str | None = None,
+    extra: Mapping[str, str] = _NOTHING,
+) -> str:
+    """The one place where a key is built. The label `fence` is the run's random marker, which does not count."""
+    own: str | None = getattr(agent, "default_model", None)
+    service_of = getattr(agent, "service_of", None)
+    asked = Asked(
+        agent=name or agent.name,
+        model=request.model if own is None else f"{request.model} {own}",
+        service=None if service_of is None else service_of(request),
+        trust=trust,
+    )
+    if fence := request.labels.get("fence", ""):
+
+        def plain(text: str) -> str:
+            return text.replace(fence, _SOME_FENCE)
+
+        request = replace(
+            request,
+            prompt=plain(request.prompt),
+            system_prompt=request.system_prompt and plain(request.system_prompt),
+            append_system_prompt=request.append_system_prompt and plain(request.append_system_prompt),
+            context={plain(title): plain(text) for title, text in request.context.items()},
+        )
+    return content_key(request, asked, version=version, tree=tree, extra=extra)
 
 
 def review_key(request: AgentRequest, agent: Agent) -> str | None:
     """The ledger's key of a reviewing call: the same for the same unit, whatever else changed in the tree.
 
-    Of the labels, `fence` is the run's random marker, which does not count wherever it stands in the text;
-    `prompt_version`, `pass` and `trust` do count. None for a call that must be made each time.
+    Of the labels `prompt_version`, `pass` and `trust` count. None for a call that must be made each time.
     """
     if not is_repeatable(request):
         return None
     labels = request.labels
-    return content_key(
-        _without_fence(request, labels.get("fence", "")),
-        who_is_asked(request, agent, trust=labels.get("trust", "")),
+    return _call_key(
+        request,
+        agent,
+        trust=labels.get("trust", ""),
         version=labels.get("prompt_version", CALL_VERSION),
         extra={"pass": labels["pass"]} if "pass" in labels else {},
     )
@@ -303,65 +228,39 @@ class StageKeys:
         tree, failures = self._known.get(request.working_dir, (None, 0))
         if not is_repeatable(request) or (reads_files and tree is None):
             return None
-        return content_key(
-            _without_fence(request, request.labels.get("fence", "")),
-            who_is_asked(request, agent, trust=self._trust, name=self._called(agent)),
+        return _call_key(
+            request,
+            agent,
+            trust=self._trust,
+            name=self._called(agent),
             version=request.labels.get("prompt_version", f"stage {CALL_VERSION}"),
             tree=tree if reads_files else None,
             extra={"failures": str(failures)},
         )
 
 
-def _without_fence(request: AgentRequest, fence: str) -> AgentRequest:
-    if not fence:
-        return request
+async def agent_key(request: AgentRequest, *, trust: str) -> KeyOf:
+    """What names single calls in the ledger: with the files below the working directory, as they are now."""
+    tree = await _tree_of(request)
 
-    def plain(text: str) -> str:
-        return text.replace(fence, _SOME_FENCE)
+    def key_of(one: AgentRequest, agent: Agent) -> str | None:
+        reads_files = agent.limits.tools and one.tools != ()
+        if not is_repeatable(one) or (reads_files and tree is None):
+            return None
+        # No label of a caller's own is a fence of ours.
+        return _call_key(replace(one, labels={}), agent, trust=trust, tree=tree if reads_files else None)
 
-    return replace(
-        request,
-        prompt=plain(request.prompt),
-        system_prompt=request.system_prompt and plain(request.system_prompt),
-        append_system_prompt=request.append_system_prompt and plain(request.append_system_prompt),
-        context={plain(title): plain(text) for title, text in request.context.items()},
-    )
-
-
-def _key(request: AgentRequest, agent: Agent, tree: str | None, *, trust: str) -> str | None:
-    """No key, so no ledger, for a call that must be made each time, or whose files have no known content."""
-    reads_files = agent.limits.tools and request.tools != ()
-    if not is_repeatable(request) or (reads_files and tree is None):
-        return None
-    return content_key(request, who_is_asked(request, agent, trust=trust), tree=tree if reads_files else None)
-
-
-def who_is_asked(request: AgentRequest, agent: Agent, *, trust: str, name: str = "") -> Asked:
-    """Who will answer, as far as that is known before: a request may leave it to the agent, which may have a `name`."""
-    own: str | None = getattr(agent, "default_model", None)
-    model = request.model if own is None else f"{request.model} {own}"
-    return Asked(agent=name or agent.name, model=model, service=_service(request, agent), trust=trust)
-
-
-def trust_of(*, trusted: bool) -> str:
-    """The part of a key, and the label of a request, that names whose files and settings are behind a question."""
-    return "trusted" if trusted else "untrusted"
-
-
-def _service(request: AgentRequest, agent: Agent) -> str | None:
-    service_of = getattr(agent, "service_of", None)
-    return None if service_of is None else service_of(request)
+    return key_of
 
 
 async def _tree_of(request: AgentRequest) -> str | None:
-    # A path that cannot even be looked at, for its length or a right that lacks, is refused in words with the request.
+    # A path that cannot even be looked at, for its length or a right that lacks, is refused with the request.
     is_there = os.path.isdir(request.working_dir)  # noqa: PTH112 - Path.is_dir raises for such a path
     if request.tools == () or not is_repeatable(request) or not is_there:
         return None
     try:
         repository = await open_repository(request.working_dir)
-        return identity(await read_tree_state(repository)) + str(
-            request.working_dir.resolve().relative_to(repository.root)
-        )
+        below = request.working_dir.resolve().relative_to(repository.root)
+        return identity(await read_tree_state(repository)) + str(below)
     except CodeloupeError:
         return None  # not under git: what the files hold is unknown, so the call is made each time

@@ -1,4 +1,4 @@
-"""A finding across rounds of review: new, still open, fixed, come back, set aside. Pure.
+"""A finding across rounds of review: new, still open, fixed, come back, set aside. Pure but for reading the tree.
 
 Two findings are one when they are about the same place and say the same. What sets a finding aside, a dismissal or a
 refutation, covers that defect and no graver one: anything else on its line is a finding of its own.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import digest
@@ -28,6 +28,24 @@ SAME = 0.5
 # With how many earlier findings of its lines one is compared; more only a hostile history has.
 _MOST_COMPARED = 100
 _SET_ASIDE = (FindingStatus.REFUTED, FindingStatus.DISMISSED)
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
+_UNIT_MARKS = re.compile(r"[/#]")
+# Of some fingerprints, those whose finding was fixed when it was seen last.
+FixedBefore = Callable[[Sequence[str]], frozenset[str]]
+
+
+class Ground(Struct, frozen=True, kw_only=True):
+    """What is known of the code of earlier findings.
+
+    `still_there` tells whether it is unchanged in the reviewed tree, `is_placed` whether the finding has the lines that
+    it is on now. `is_fixed` judges an open finding that was not found again. `first_names` are other fingerprints
+    under which findings of this round may be known.
+    """
+
+    still_there: Callable[[Finding], bool]
+    is_fixed: Callable[[Finding], bool]
+    is_placed: Callable[[Finding], bool] = lambda _: False
+    first_names: Mapping[str, str] = _NO_NAMES
 
 
 class Rounds(Struct, frozen=True):
@@ -49,20 +67,6 @@ class Rounds(Struct, frozen=True):
         return tuple(finding for finding in self.findings if finding.status in statuses)
 
 
-class Ground(Struct, frozen=True, kw_only=True):
-    """What is known of the code of earlier findings.
-
-    `still_there` tells whether it is unchanged in the reviewed tree, `is_placed` whether the finding has the lines that
-    it is on now. `is_fixed` judges an open finding that was not found again. `first_names` are other fingerprints
-    under which findings of this round may be known.
-    """
-
-    still_there: Callable[[Finding], bool]
-    is_fixed: Callable[[Finding], bool]
-    is_placed: Callable[[Finding], bool] = lambda _: False
-    first_names: Mapping[str, str] = field(default_factory=dict)
-
-
 def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Ground) -> Rounds:
     """What became of the findings of the previous round, and which are new.
 
@@ -76,27 +80,27 @@ def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Gro
         if index in partners:
             seen.append(_again(previous[partners[index]], finding))
             continue
-        name = _free(finding.fingerprint, taken)
+        name, number = finding.fingerprint, 0
+        while name and name in taken:
+            number += 1
+            name = digest(finding.fingerprint, str(number))
         taken.add(name)
         status = finding.status if finding.status in _SET_ASIDE else FindingStatus.NEW
         seen.append(replace(finding, fingerprint=name, status=status))
-    left = [
-        finding
-        for index, finding in enumerate(previous)
-        if index not in pairs and not _is_told_by(finding, seen, current, ground)
-    ]
-    return Rounds(tuple(seen), tuple(_missed(finding, ground) for finding in left))
+    unseen: list[Finding] = []
+    for index, old in enumerate(previous):
+        if index in pairs or _is_told_by(old, seen, current, ground):
+            continue
+        if old.is_open:
+            old = replace(old, status=FindingStatus.FIXED if ground.is_fixed(old) else FindingStatus.OPEN)  # noqa: PLW2901 - it is what became of it
+        unseen.append(old)
+    return Rounds(tuple(seen), tuple(unseen))
 
 
 def converged(findings: Iterable[Finding], fail_on: Severity) -> bool:
     """Whether a round brought nothing that is new, or came back, and could block at this severity."""
     fresh = (finding for finding in findings if finding.status in (FindingStatus.NEW, FindingStatus.REGRESSED))
     return not any(finding.can_block and finding.severity.at_least(fail_on) for finding in fresh)
-
-
-def covers(aside: Finding, finding: Finding) -> bool:
-    """Whether what was decided about one finding holds for another at its place, which says the same: not if graver."""
-    return aside.claimed_severity.at_least(finding.severity)
 
 
 def _again(old: Finding, new: Finding) -> Finding:
@@ -119,52 +123,34 @@ def _joined(old: Finding, new: Finding) -> Finding:
     """The finding of now with what an analyser said of it before: no model takes that away."""
     if old.source is not Source.ANALYSER:
         return new
-    looks = new.seen_by or (new.reviewer,)
-    analysers = {name for name in (old.reviewer, *old.seen_by) if name in ANALYSER_NAMES} - set(looks)
+    units = new.seen_by or (new.reviewer,)
+    analysers = {name for name in (old.reviewer, *old.seen_by) if name in ANALYSER_NAMES} - set(units)
     return replace(
         new,
         source=Source.ANALYSER,
         severity=old.severity if old.severity.at_least(new.severity) else new.severity,
         rule=new.rule or old.rule,
-        seen_by=tuple(sorted({*looks, *analysers})) if analysers else new.seen_by,
+        seen_by=tuple(sorted({*units, *analysers})) if analysers else new.seen_by,
         agreement=new.agreement + len(analysers),
     )
-
-
-def _missed(old: Finding, ground: Ground) -> Finding:
-    if not old.is_open:
-        return old
-    return replace(old, status=FindingStatus.FIXED if ground.is_fixed(old) else FindingStatus.OPEN)
 
 
 def _is_told_by(old: Finding, seen: list[Finding], current: Sequence[Finding], ground: Ground) -> bool:
     """Whether a finding of now, which is another earlier one already, says the same of the same lines.
 
-    One look that told of two defects meant two, so only what others saw is joined.
+    One unit that told of two defects meant two, so only what others saw is joined.
     """
     if not old.is_open or not old.anchored or not ground.is_placed(old):
         return False
-    looks = {*old.seen_by, old.reviewer}
+    units = {*old.seen_by, old.reviewer}
     for index, finding in enumerate(seen):
-        if (
-            finding.file != old.file
-            or not finding.is_open
-            or not looks.isdisjoint({finding.reviewer, *finding.seen_by})
-        ):
+        is_other = units.isdisjoint({finding.reviewer, *finding.seen_by})
+        if finding.file != old.file or not finding.is_open or not is_other:
             continue
         if gap(old, current[index]) <= 0 and likeness_of_meaning(Profile(old), Profile(finding)) >= SAME:
             seen[index] = _joined(old, finding)
             return True
     return False
-
-
-def _free(fingerprint: str, taken: set[str]) -> str:
-    """The fingerprint, or the next one made from it that no other finding has."""
-    name, number = fingerprint, 0
-    while name and name in taken:
-        number += 1
-        name = digest(fingerprint, str(number))
-    return name
 
 
 def _pairs(previous: Sequence[Finding], current: Sequence[Finding], ground: Ground) -> dict[int, int]:
@@ -191,7 +177,8 @@ def _candidates(
         first_name = ground.first_names.get(finding.fingerprint, "")
         for old in index.near(profile, first_name):
             earlier = previous[old]
-            if earlier.status in _SET_ASIDE and not covers(earlier, finding):
+            # What was decided about one finding holds for no graver one at its place.
+            if earlier.status in _SET_ASIDE and not earlier.claimed_severity.at_least(finding.severity):
                 continue
             is_named = bool(earlier.fingerprint) and earlier.fingerprint in (finding.fingerprint, first_name)
             sure = _sureness(index.profiles[old], profile, is_named=is_named)
@@ -202,18 +189,14 @@ def _candidates(
 
 def _sureness(old: Profile, new: Profile, *, is_named: bool) -> float:
     """How sure it is that two findings at one place are one. The name alone says little: it may be of an old kind."""
-    if not (old.finding.anchored and new.finding.anchored):
+    one, other = old.finding, new.finding
+    if not (one.anchored and other.anchored):
         return 1.0 if is_named else 0.0
-    if old.finding.rule and old.finding.rule == new.finding.rule:
-        return 1.0 + is_named
-    if _says(old.finding) == _says(new.finding):
+    same_title = " ".join(one.title.split()).casefold() == " ".join(other.title.split()).casefold()
+    if (one.rule or "") == (other.rule or "") and (one.rule or same_title):
         return 1.0 + is_named
     like = likeness_of_meaning(old, new)
     return like + (SAME if is_named and like >= SAME else 0.0)
-
-
-def _says(finding: Finding) -> tuple[str, str]:
-    return " ".join(finding.title.split()).casefold(), finding.rule or ""
 
 
 class _Index:
@@ -260,19 +243,9 @@ def _lines(finding: Finding) -> range:
     return range(finding.first_line, min(last, finding.first_line + _MOST_COMPARED) + 1)
 
 
-# Of some fingerprints, those whose finding was fixed when it was seen last.
-FixedBefore = Callable[[Sequence[str]], frozenset[str]]
-_NO_NAMES: Mapping[str, str] = MappingProxyType({})
-_LOOK_MARKS = re.compile(r"[/#]")
-
-
-def _none_fixed(_fingerprints: Sequence[str]) -> frozenset[str]:
-    return frozenset()
-
-
 def who_saw(finding: Finding) -> frozenset[str]:
     """The names of the reviewers that reported a finding, without their experts and passes."""
-    return frozenset(_LOOK_MARKS.split(look, 1)[0] for look in (finding.reviewer, *finding.seen_by))
+    return frozenset(_UNIT_MARKS.split(unit, 1)[0] for unit in (finding.reviewer, *finding.seen_by))
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -311,28 +284,26 @@ class Settled(Struct, frozen=True):
     def decided(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
         """The findings after their verification, the doubtful ones with the status that it gives them."""
         return tuple(
-            replace(one, status=FindingStatus.FIXED) if one.fingerprint in self.doubtful and _is_fixed(one) else one
+            replace(one, status=FindingStatus.FIXED)
+            if one.fingerprint in self.doubtful and (one.status is FindingStatus.REFUTED or not one.verification)
+            else one
             for one in findings
         )
-
-
-def _is_fixed(doubtful: Finding) -> bool:
-    return doubtful.status is FindingStatus.REFUTED or not doubtful.verification
 
 
 class EarlierRounds(Struct, frozen=True, kw_only=True):
     """What is known from before: the findings of the last round, and what persons dismissed, by fingerprint.
 
-    `dismissed_findings` are those of the dismissed that are still known, from any branch.
-    `is_first` when there was no round before, only dismissals. `asked` is who looks this time at what; None when
-    all that reported before look at all of it. `unchanged` are the files with those hunks that the last round saw as
-    they are now. `tree` is the reviewed tree, for findings outside of the reviewed files. `remark` goes to the summary.
+    `dismissed_findings` are those of the dismissed that are still known, from any branch. `is_first` when there was no
+    round before, only dismissals. `asked` is who looks this time at what; None when all that reported before look at
+    all of it. `unchanged` are the files with those hunks that the last round saw as they are now. `tree` is the
+    reviewed tree, for findings outside of the reviewed files. `remark` goes to the summary.
     """
 
     findings: tuple[Finding, ...] = ()
     dismissed: frozenset[str] = frozenset()
     dismissed_findings: tuple[Finding, ...] = ()
-    fixed_before: FixedBefore = _none_fixed
+    fixed_before: FixedBefore = lambda _: frozenset()
     is_first: bool = False
     asked: tuple[Asked, ...] | None = None
     unchanged: tuple[FileChange, ...] = ()
@@ -353,7 +324,9 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
         `first_names` are the fingerprints that version 0.1.0 gave to the findings of now.
         """
         places = PlacesOfNow(task, tree=self.tree)
-        earlier = self._with_dismissed()
+        names = {finding.fingerprint for finding in self.findings}
+        elsewhere = (finding for finding in self.dismissed_findings if finding.fingerprint not in names)
+        earlier = (*self.findings, *(replace(finding, status=FindingStatus.DISMISSED) for finding in elsewhere))
         there = {finding.fingerprint: finding for finding in places.placed(earlier)}
         known = [self._with_dismissal(there.get(finding.fingerprint, finding)) for finding in earlier]
         was_open = {finding.fingerprint for finding in known if finding.is_open}
@@ -370,36 +343,40 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
                 return False
             if not finding.anchored:
                 return not self._is_unchanged(finding.file, task)
-            if self._is_refuted_by_silence(finding):
+            # An analyser that looks again and reports nothing has verified that its finding is gone. An agent that
+            # does not repeat itself says nothing about code that is still there.
+            if finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES:
                 return True
-            if self._has_changed_around(finding, places):
+            unchanged = places.is_unchanged_around(finding)
+            if not (is_touched(finding, self.unchanged) if unchanged is None else unchanged):
                 doubtful.add(finding.fingerprint)
             return False
 
-        rounds = compare(
-            previous,
-            _recognised(current, previous),
-            Ground(
-                still_there=still_there,
-                is_fixed=is_fixed,
-                is_placed=lambda finding: finding.fingerprint in there,
-                first_names=first_names,
-            ),
+        ground = Ground(
+            still_there=still_there,
+            is_fixed=is_fixed,
+            is_placed=lambda finding: finding.fingerprint in there,
+            first_names=first_names,
         )
+        rounds = compare(previous, _recognised(current, previous), ground)
         unseen = [
             # What was learnt of it was about the code of before.
             replace(finding, verification="") if finding.fingerprint in doubtful else finding
             for finding in rounds.unseen
-            if finding.fingerprint in was_open and _is_telling(finding)
+            # Without a place nobody can say that it is fixed.
+            if finding.fingerprint in was_open and (finding.anchored or finding.status is not FindingStatus.FIXED)
         ]
-        seen = self._returned([self._with_dismissal(finding, first_names) for finding in rounds.seen])
+        seen = [self._with_dismissal(finding, first_names) for finding in rounds.seen]
+        new = [finding.fingerprint for finding in seen if finding.status is FindingStatus.NEW]
+        # Those that were fixed in a round before the last have come back.
+        back = self.fixed_before(new).intersection(new) if new else frozenset[str]()
+        seen = [
+            replace(one, status=FindingStatus.REGRESSED)
+            if one.status is FindingStatus.NEW and one.fingerprint in back
+            else one
+            for one in seen
+        ]
         return Settled((*seen, *unseen), frozenset(doubtful))
-
-    def _with_dismissed(self) -> tuple[Finding, ...]:
-        """The findings of the last round, and those that were dismissed elsewhere."""
-        names = {finding.fingerprint for finding in self.findings}
-        others = (finding for finding in self.dismissed_findings if finding.fingerprint not in names)
-        return (*self.findings, *(replace(finding, status=FindingStatus.DISMISSED) for finding in others))
 
     def _is_asked_about(self, finding: Finding, task: ReviewTask) -> bool:
         if self.asked is None:
@@ -413,17 +390,6 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
             for files in (task.files, self.unchanged)
         )
         return bool(now) and now == before
-
-    def _is_refuted_by_silence(self, finding: Finding) -> bool:
-        """Whether it is an analyser's alone: one that looks again and reports nothing has verified that it is gone.
-
-        An agent that does not repeat itself says nothing about code that is still there.
-        """
-        return finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES
-
-    def _has_changed_around(self, finding: Finding, places: PlacesOfNow) -> bool:
-        unchanged = places.is_unchanged_around(finding)
-        return not is_touched(finding, self.unchanged) if unchanged is None else not unchanged
 
     def _doubted(self, finding: Finding) -> Finding:
         """A refutation holds for the code that it was about, and never for what an analyser found."""
@@ -443,40 +409,24 @@ class EarlierRounds(Struct, frozen=True, kw_only=True):
             return replace(finding, status=FindingStatus.OPEN)
         return finding
 
-    def _returned(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings, those that were fixed in a round before the last and came back marked so."""
-        new = [finding.fingerprint for finding in findings if finding.status is FindingStatus.NEW]
-        fixed = self.fixed_before(new) if new else frozenset[str]()
-        return tuple(
-            replace(finding, status=FindingStatus.REGRESSED)
-            if finding.status is FindingStatus.NEW and finding.fingerprint in fixed
-            else finding
-            for finding in findings
-        )
-
 
 def _recognised(current: Sequence[Finding], previous: Sequence[Finding]) -> list[Finding]:
     """The findings of now, those that say the same of the same lines as an earlier one under its fingerprint.
 
     A line with few letters is named by what stands around it, which a change next to it changes.
     """
-    known = {_said(finding): finding.fingerprint for finding in previous if finding.anchored}
+
+    def said(finding: Finding) -> tuple[object, ...]:
+        return finding.file, finding.line_start, finding.evidence, finding.category, finding.title
+
+    known = {said(finding): finding.fingerprint for finding in previous if finding.anchored}
     taken = {finding.fingerprint for finding in current}
     result: list[Finding] = []
     for finding in current:
-        name = known.get(_said(finding), "") if finding.anchored else ""
+        name = known.get(said(finding), "") if finding.anchored else ""
         if name and name not in taken:
             taken.add(name)
             result.append(replace(finding, fingerprint=name))
         else:
             result.append(finding)
     return result
-
-
-def _said(finding: Finding) -> tuple[object, ...]:
-    return finding.file, finding.line_start, finding.evidence, finding.category, finding.title
-
-
-def _is_telling(finding: Finding) -> bool:
-    """Whether an earlier finding that was not found again is told: without a place nobody can say that it is fixed."""
-    return finding.anchored or finding.status is not FindingStatus.FIXED

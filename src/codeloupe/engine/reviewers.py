@@ -1,32 +1,33 @@
-"""Who reviews: from settings to reviewers and the verifier, with one caller of agents for the whole run.
+"""Who reviews: from settings to the reviewers of a run, and to who tries to refute what they find.
 
-`auto` takes the first agent of the settings that is here and logged in, and goes offline when there is none. The
-offline lane and the external reviewers load with their first use: most runs have neither, and each costs a start.
+`auto` takes the first agent of the settings that is here and logged in, and goes offline when there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.agents.calls.caller import AgentCaller
-from codeloupe.agents.calls.model_choice import same_vendor
+from codeloupe.analysers.ast_grep import AstGrepAnalyser
+from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
+from codeloupe.analysers.interface import Analyser
+from codeloupe.analysers.offline import OfflineReviewer
+from codeloupe.analysers.ruff import RuffAnalyser
+from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
-from codeloupe.engine.asking import Transcript
 from codeloupe.engine.calls import AgentCalls, review_key
 from codeloupe.engine.experts.loading import DEFAULT, load_experts
+from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
+from codeloupe.engine.external.command import CommandReviewer
 from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
-from codeloupe.model.agent import AgentRequest, AgentResult, Availability
-from codeloupe.model.change import FileChange
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agents import same_vendor
 from codeloupe.model.expert import Expert
 from codeloupe.model.ports import (
     Agent,
@@ -36,27 +37,23 @@ from codeloupe.model.ports import (
     Reviewer,
     ReviewerOutcome,
     ReviewTask,
+    Transcript,
     Verifier,
 )
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.model.sweep import CommitCategory
 from codeloupe.system.redaction import redact
 
-if TYPE_CHECKING:
-    from codeloupe.analysers.interface import Analyser
-
-_ANALYSERS = (
-    ("ruff", "RuffAnalyser"),
-    ("dataflow.analyser", "DataflowAnalyser"),
-    ("ast_grep", "AstGrepAnalyser"),
-    ("secrets", "SecretsAnalyser"),
-)
 # The analyser that runs beside agents too, where something is masked for them.
 SECRETS = "detect-secrets"
 
 
-class Seat(Struct, frozen=True):
-    """One reviewer to be: its type, why it was chosen, and the agents behind it, the first of which is asked first.
+def default_analysers() -> tuple[Analyser, ...]:
+    """The analysers of an offline review."""
+    return RuffAnalyser(), DataflowAnalyser(), AstGrepAnalyser(), SecretsAnalyser()
+
+
+class ChosenReviewer(Struct, frozen=True):
+    """A reviewer before it is made: its type, why it was chosen, and its agents, the first of which is asked first.
 
     `instead` says, for one that reviews offline because no agent can be used, why none can.
     """
@@ -76,107 +73,79 @@ class Seat(Struct, frozen=True):
         return self.info.type in ("command", "cerberus")
 
 
-async def choose_seats(
+async def choose_reviewers(
     settings: Settings, calls: AgentCalls | None = None, *, needs_agent: bool = False
-) -> tuple[Seat, ...]:
+) -> tuple[ChosenReviewer, ...]:
     """Who would review under these settings, with the agents of a runtime. Costs nothing; at least one.
 
     With `needs_agent` the analysers do not take the place of agents that cannot be used: to ask those then fails.
     """
+    calls = calls or AgentCalls()
     wanted = settings.reviewers or (settings.reviewer_type,)
     if settings.lanes == ("offline",) and not settings.reviewers:
         wanted = ("offline",)
-    seats: list[Seat] = []
+    chosen: list[ChosenReviewer] = []
     for name in dict.fromkeys(wanted):
-        first = next((seat.info.type for seat in seats if seat.agents), None)
-        seats.append(await _seat(name, settings, calls or AgentCalls(), first=first, needs_agent=needs_agent))
-    if "offline" in settings.lanes and all(seat.info.type != "offline" for seat in seats):
-        seats.append(_offline_seat("beside the agent, as configured"))
-    return tuple(seats)
+        # The model was named for the first reviewer with an agent.
+        first = next((one.info.type for one in chosen if one.agents), None)
+        match name:
+            case "auto":
+                one = await _best(settings, calls, first=first, needs_agent=needs_agent)
+            case "offline":
+                one = _offline("as requested")
+            case "command" | "cerberus":
+                one = ChosenReviewer(ReviewerInfo(type=name, why="as requested"))
+            case _:
+                agent = calls.agent(name, settings)
+                one = ChosenReviewer(_info(name, "as requested", settings, first=first), (agent,))
+        chosen.append(one)
+    if "offline" in settings.lanes and all(one.info.type != "offline" for one in chosen):
+        chosen.append(_offline("beside the agent, as configured"))
+    return tuple(chosen)
 
 
-async def _seat(name: str, settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> Seat:
-    match name:
-        case "auto":
-            return await _best_seat(settings, calls, first=first, needs_agent=needs_agent)
-        case "offline":
-            return _offline_seat("as requested")
-        case "command" | "cerberus":
-            return Seat(ReviewerInfo(type=name, why="as requested"))
-        case _:
-            return Seat(_info(name, "as requested", settings, first=first), (calls.agent(name, settings),))
-
-
-async def _best_seat(settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> Seat:
+async def _best(settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> ChosenReviewer:
     missing: dict[str, list[str]] = {}
     names = calls.names(settings)
     for position, name in enumerate(names):
-        found = await agent_to_check(name, settings, calls).check()
+        found = await calls.agent_to_check(name, settings).check()
         if found.usable:
             why = "installed and logged in" if found.logged_in else "installed"
-            info = _info(name, f"{why}{_passed_over(missing)}", settings, first=first)
-            others = (calls.agent(other, settings) for other in names[position + 1 :])
-            return Seat(info, (calls.agent(name, settings), *others))
-        missing.setdefault(_what_is_missing(found), []).append(name)
-    why = f"no agent can be used here: {_in_words(missing)}"
+            info = _info(name, f"{why}; {_listed(missing)}" if missing else why, settings, first=first)
+            return ChosenReviewer(info, tuple(calls.agent(one, settings) for one in names[position:]))
+        lacks = "without a model" if found.lacks_model else "not logged in"
+        missing.setdefault(lacks if found.found else "not installed", []).append(name)
+    why = f"no agent can be used here: {_listed(missing)}"
     if needs_agent:
         agents = tuple(calls.agent(name, settings) for name in names)
-        return Seat(_info(names[0], why, settings, first=first), agents)
-    return replace(_offline_seat(why), instead=_in_words(missing))
+        return ChosenReviewer(_info(names[0], why, settings, first=first), agents)
+    return replace(_offline(why), instead=_listed(missing))
 
 
-def agent_to_check(name: str, settings: Settings, calls: AgentCalls) -> Agent:
-    """The agent of that name as it would be asked first: with `model`, where it was told none of its own."""
-    return calls.agent(name, replace(settings, api_model=settings.api_model or settings.model))
-
-
-def _what_is_missing(found: Availability) -> str:
-    if not found.found:
-        return "not installed"
-    return "without a model" if found.lacks_model else "not logged in"
-
-
-def _in_words(missing: Mapping[str, Sequence[str]]) -> str:
+def _listed(missing: Mapping[str, Sequence[str]]) -> str:
     """`codex and gemini are not installed, api is without a model`."""
-    return ", ".join(f"{_listed(names)} {'are' if len(names) > 1 else 'is'} {why}" for why, names in missing.items())
+    parts: list[str] = []
+    for why, names in missing.items():
+        *others, last = names
+        parts.append(f"{', '.join(others)} and {last} are {why}" if others else f"{last} is {why}")
+    return ", ".join(parts)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _passed_over(missing: Mapping[str, Sequence[str]]) -> str:
-    return f"; {_in_words(missing)}" if missing else ""
-
-
-def _offline_seat(why: str) -> Seat:
+def _offline(why: str) -> ChosenReviewer:
     names = ", ".join(analyser.name for analyser in default_analysers())
-    return Seat(ReviewerInfo(type="offline", why=f"{names}; {why}"))
+    return ChosenReviewer(ReviewerInfo(type="offline", why=f"{names}; {why}"))
 
 
 def _info(name: str, why: str, settings: Settings, *, first: str | None) -> ReviewerInfo:
-    """Who sits there. `first` is the first reviewer with an agent, if one sits already: the model was named for it."""
     is_meant = first is None or same_vendor(name, first)
-    model = _model(name, settings, settings.model if is_meant else None)
+    model = settings.model if is_meant else None
+    if name == "agent_sdk":
+        model = settings.agent_sdk_reviewer_model or model
+    elif name == "api":
+        model = model or settings.api_model
     if settings.model is not None and not is_meant:
-        asked = "its own default model" if model is None else model
-        why = f"{why}; uses {asked}, since {settings.model} is meant for {first}"
+        why = f"{why}; uses {model or 'its own default model'}, since {settings.model} is meant for {first}"
     return ReviewerInfo(type=name, why=why, model=model)
-
-
-def _model(name: str, settings: Settings, named: str | None) -> str | None:
-    if name == "agent_sdk" and settings.agent_sdk_reviewer_model is not None:
-        return settings.agent_sdk_reviewer_model
-    return settings.api_model if name == "api" and named is None else named
-
-
-def default_analysers() -> tuple[Analyser, ...]:
-    """The analysers of the offline lane."""
-    return tuple(_late(f"analysers.{module}", kind)() for module, kind in _ANALYSERS)
-
-
-def _late(module: str, name: str) -> Any:
-    return getattr(import_module(f"codeloupe.{module}"), name)
 
 
 def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[Expert, ...]:
@@ -188,102 +157,99 @@ def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[
     return load_experts(names or settings.experts or (DEFAULT,), own=settings.own_experts, folder=folder)
 
 
-def commit_experts(
-    settings: Settings, usual: Mapping[CommitCategory, tuple[str, ...]]
-) -> Mapping[CommitCategory, tuple[Expert, ...]]:
-    """Whose checklists a sweep uses for each category: those of the settings, or the usual ones. Raises ConfigError."""
-    # The category is what an author says of a commit: one that is called documentation may be anything.
-    always = ("general",) if settings.untrusted else ()
-    named = {each: settings.commit_experts.get(each.value, usual[each]) for each in CommitCategory}
-    return {each: experts_of(settings, tuple(dict.fromkeys((*names, *always)))) for each, names in named.items()}
+def review_command(settings: Settings) -> tuple[str, ...]:
+    """The program of the reviewer `command`. Raises ConfigError when none is named."""
+    if not settings.review_command:
+        raise ConfigError(
+            "reviewer_type is command, but review_command names none",
+            hint="set it in your own configuration file: review_command: [my-reviewer, --json]",
+        )
+    return settings.review_command
 
 
-class Floor(Struct, frozen=True, kw_only=True):
-    """Where a run happens: the repository, and what its agent calls share with others.
+class Reviewers:
+    """Makes the chosen reviewers of a run, and who tries to refute what they find.
 
-    `transcript` gets the prompts and raw answers; `session_id` is the caller's own session.
+    Limits, budget and ledger are those that all `calls` share. `transcript` gets the prompts and raw answers;
+    `session_id` is the caller's own session.
     """
 
-    repo: Path
-    calls: AgentCalls = field(default_factory=AgentCalls)
-    transcript: Transcript | None = None
-    session_id: str | None = None
-
-
-class Panel:
-    """The reviewers of a run on their seats, and who tries to refute what they find."""
-
-    def __init__(self, seats: Sequence[Seat], settings: Settings, caller: AgentCaller | None, *, floor: Floor) -> None:
-        self._seats = tuple(seats)
+    def __init__(
+        self,
+        chosen: Sequence[ChosenReviewer],
+        settings: Settings,
+        calls: AgentCalls,
+        *,
+        repo: Path,
+        fresh: bool = False,
+        transcript: Transcript | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        self._chosen = tuple(chosen)
         self._settings = settings
-        self._caller = caller
-        self._floor = floor
+        self._calls = calls
+        self._repo = repo
+        self._transcript = transcript
+        self._session_id = session_id
+        self.have_agents = any(one.agents for one in chosen)
+        self._caller = calls.caller(settings, fresh=fresh, key_of=review_key) if self.have_agents else None
 
-    def reviewers(self, experts: Sequence[Expert] | None = None) -> tuple[Reviewer, ...]:
+    def make(self, experts: Sequence[Expert] | None = None) -> tuple[Reviewer, ...]:
         """The reviewers: with the experts of the settings, or with others. Raises ConfigError for unknown ones."""
         apart = experts is None and len(self._settings.experts) > 1
-        chosen = experts_of(self._settings) if experts is None else tuple(experts)
-        return tuple(self._reviewer(seat, chosen, apart=apart) for seat in self._seats)
+        checklists = experts_of(self._settings) if experts is None else tuple(experts)
+        return tuple(self._reviewer(one, checklists, apart=apart) for one in self._chosen)
 
     def verifier(self) -> Verifier | None:
         """The first agent that can read the code; one that sees no more than the finder did would prove nothing.
 
         Where agents review and none of them can, one that says so; without any, or when it is not wanted, none.
         """
-        blind = [seat.info.type for seat in self._seats if seat.agents]
-        if not self._settings.verify or not blind:
+        agents = [one for one in self._chosen if one.agents]
+        if not self._settings.verify or not agents:
             return None
-        for seat in self._seats:
-            if seat.agents and seat.agents[0].limits.tools:
+        for one in agents:
+            if one.agents[0].limits.tools:
                 return AgentVerifier(
-                    self._asking(seat),
-                    limits=seat.agents[0].limits,
-                    options=VerifyOptions(calls=self._options(seat).calls),
-                    transcript=self._floor.transcript,
+                    self._asking(one),
+                    limits=one.agents[0].limits,
+                    options=VerifyOptions(calls=self._options(one).calls),
+                    transcript=self._transcript,
                 )
-        return AbsentVerifier(
-            f"{' and '.join(blind)} cannot read the code around them; verify: false says it is not wanted"
-        )
+        names = " and ".join(one.info.type for one in agents)
+        return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
 
-    def _reviewer(self, seat: Seat, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
-        if seat.info.type in ("offline", "command", "cerberus"):
-            return self._other_reviewer(seat)
+    def _reviewer(self, one: ChosenReviewer, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
+        settings = self._settings
+        match one.info.type:
+            case "offline":
+                return OfflineReviewer(default_analysers(), why=one.info.why)
+            case "command":
+                return CommandReviewer(review_command(settings), info=one.info)
+            case "cerberus":
+                place = GatePlace(
+                    repo=self._repo, state_directory=self._calls.state_directory, session_id=self._session_id
+                )
+                arguments = settings.review_gate_arguments
+                return CerberusReviewer(settings.review_gate_path, arguments, info=one.info, place=place)
         reviewer = AgentReviewer(
-            seat.info.type,
-            self._asking(seat),
-            limits=seat.agents[0].limits,
-            info=seat.info,
-            options=replace(self._options(seat), experts=experts, apart=apart),
+            one.info.type,
+            self._asking(one),
+            limits=one.agents[0].limits,
+            info=one.info,
+            options=replace(self._options(one), experts=experts, apart=apart),
             mask=redact,
-            transcript=self._floor.transcript,
+            transcript=self._transcript,
         )
-        has_analysers = any(other.info.type == "offline" for other in self._seats)
-        is_first = seat is next(other for other in self._seats if other.agents)
+        has_analysers = any(other.info.type == "offline" for other in self._chosen)
+        is_first = one is next(other for other in self._chosen if other.agents)
         return _WithSecrets(reviewer) if is_first and not has_analysers else reviewer
 
-    def _other_reviewer(self, seat: Seat) -> Reviewer:
-        """One that asks no agent of ours."""
+    def _options(self, one: ChosenReviewer) -> AgentReviewOptions:
         settings = self._settings
-        reviewer: Reviewer
-        if seat.info.type == "offline":
-            reviewer = _late("analysers.offline", "OfflineReviewer")(default_analysers(), why=seat.info.why)
-        elif seat.info.type == "command":
-            reviewer = _late("external.command", "CommandReviewer")(review_command(settings), info=seat.info)
-        else:
-            place = _late("external.cerberus", "GatePlace")(
-                repo=self._floor.repo,
-                state_directory=self._floor.calls.state_directory,
-                session_id=self._floor.session_id,
-            )
-            gate = _late("external.cerberus", "CerberusReviewer")
-            reviewer = gate(settings.review_gate_path, settings.review_gate_arguments, info=seat.info, place=place)
-        return reviewer
-
-    def _options(self, seat: Seat) -> AgentReviewOptions:
-        settings = self._settings
-        is_sdk = seat.info.type == "agent_sdk"
+        is_sdk = one.info.type == "agent_sdk"
         return AgentReviewOptions(
-            model=seat.info.model,
+            model=one.info.model,
             effort=settings.effort,
             passes=settings.passes,
             call_timeout_seconds=settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds,
@@ -291,13 +257,10 @@ class Panel:
             units_at_once=settings.concurrency,
         )
 
-    def _asking(self, seat: Seat) -> AskAgent:
-        caller = self._caller
-        if caller is None:
-            raise AssertionError(f"nobody was hired to call {seat.info.type}")
-
+    def _asking(self, one: ChosenReviewer) -> AskAgent:
         async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
-            return await caller.call(request, agent=seat.agents, emit=emit)
+            assert self._caller is not None  # noqa: S101 - it has agents, so there is a caller for them
+            return await self._caller.call(request, agent=one.agents, emit=emit)
 
         return ask
 
@@ -313,12 +276,16 @@ class _WithSecrets:
         return self._agent.info
 
     async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
-        masked = tuple(file for file in task.files if _adds_secrets(file))
+        masked = []
+        for file in task.files:
+            added = b"\n".join(line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
+            text = added.decode("utf-8", "replace")
+            if redact(text) != text:
+                masked.append(file)
         if not masked:
             return await self._agent.review(task, emit)
-        analysers = [analyser for analyser in default_analysers() if analyser.name == SECRETS]
-        offline = _late("analysers.offline", "OfflineReviewer")(analysers, why="secrets are masked for agents")
-        found = await offline.review(replace(task, files=masked), emit)
+        offline = OfflineReviewer([SecretsAnalyser()], why="secrets are masked for agents")
+        found = await offline.review(replace(task, files=tuple(masked)), emit)
         outcome = await self._agent.review(task, emit)
         return replace(
             outcome,
@@ -327,28 +294,3 @@ class _WithSecrets:
             units_failed=(*outcome.units_failed, *found.units_failed),
             errors=(*outcome.errors, *found.errors),
         )
-
-
-def _adds_secrets(file: FileChange) -> bool:
-    added = b"\n".join(line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
-    text = added.decode("utf-8", "replace")
-    return redact(text) != text
-
-
-@contextmanager
-def seated(seats: Sequence[Seat], settings: Settings, *, floor: Floor, fresh: bool = False) -> Iterator[Panel]:
-    """The reviewers on their seats; limits, budget and ledger are those that all calls share."""
-    if not any(seat.agents for seat in seats):
-        yield Panel(seats, settings, None, floor=floor)
-        return
-    yield Panel(seats, settings, floor.calls.caller(settings, fresh=fresh, key_of=review_key), floor=floor)
-
-
-def review_command(settings: Settings) -> tuple[str, ...]:
-    """The program of the reviewer `command`. Raises ConfigError when none is named."""
-    if not settings.review_command:
-        raise ConfigError(
-            "reviewer_type is command, but review_command names none",
-            hint="set it in your own configuration file: review_command: [my-reviewer, --json]",
-        )
-    return settings.review_command

@@ -21,7 +21,7 @@ from codeloupe.config.files import (
 from codeloupe.config.loading import load_settings
 from codeloupe.config.provenance import LoadedSettings, Origin, OriginKind
 from codeloupe.git.blobs import read_file_at
-from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.repository import open_repository
 from codeloupe.git.scopes import believed_base, find_default_base, resolve_scope
 from codeloupe.model.scope import DiffScope, FetchedScope, ScopeRequest
 
@@ -71,17 +71,17 @@ async def _believed_file(scope: ScopeRequest | None, repo: Path, base_branch: st
     if isinstance(scope, DiffScope):
         return None  # nothing tells which revision the diff belongs to
     if scope is None:
-        found = await find_default_base(repo, base_branch=base_branch)
-        return None if found is None else await _file_at(*found)
-    repository = await open_repository(repo)
-    sides = await resolve_scope(repository, scope, base_branch=base_branch)
-    believed = await believed_base(repository, scope, sides, base_branch=base_branch)
-    return None if believed is None else await _file_at(repository, believed)
-
-
-async def _file_at(repository: Repository, revision: str) -> ConfigText | None:
+        if (found := await find_default_base(repo, base_branch=base_branch)) is None:
+            return None
+        repository, believed = found
+    else:
+        repository = await open_repository(repo)
+        sides = await resolve_scope(repository, scope, base_branch=base_branch)
+        base = await believed_base(repository, scope, sides, base_branch=base_branch)
+        if base is None:
+            return None
+        believed = base
     for name in REPOSITORY_FILE_NAMES:
-        content = await read_file_at(repository, revision, name)
-        if content is not None:
-            return decode_config(f"{revision[:12]}:{name}", content)
+        if (content := await read_file_at(repository, believed, name)) is not None:
+            return decode_config(f"{believed[:12]}:{name}", content)
     return None

@@ -23,7 +23,7 @@ from codeloupe.model.history import RepositoryIdentity
 _OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FIND_ROOT = ("rev-list", "--max-parents=0", "--first-parent", "HEAD", "--")
 _ORIGIN = ("config", "--get", "remote.origin.url")
-_MOST_COMMITS, _MOST_MOVES = 2_000, 200
+_MOST_COMMITS, _MOST_MOVES, _MOST_LOG_BYTES = 2_000, 200, 100_000
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
 
 
@@ -37,7 +37,7 @@ class RootMemory(Protocol):
         """Keep a root commit."""
 
 
-class Whereabouts(NamedTuple):
+class Checkout(NamedTuple):
     """A repository, the branch that is checked out in it, None when none is, and the commit, None before the first."""
 
     identity: RepositoryIdentity
@@ -45,40 +45,45 @@ class Whereabouts(NamedTuple):
     head: str | None = None
 
 
-async def find_whereabouts(start: Path, memory: RootMemory) -> Whereabouts:
-    """Both of the repository that holds `start`; outside of one, the directory itself. Raises as `find_identity`."""
-    repository = await _repository(start)
+async def read_checkout(start: Path, memory: RootMemory, repository: Repository | None = None) -> Checkout:
+    """What is checked out where `start` is; outside of a repository, the directory itself.
+
+    `repository` is the one that holds it, when it is open already. Raises as `find_identity` does.
+    """
+    repository = repository or await _repository(start)
     if repository is None:
-        return Whereabouts(_of_directory(start), None)
+        return Checkout(_of_directory(start), None)
     identity, head = await both(_identity_of(repository, memory), read_head(repository))
-    return Whereabouts(identity, head.branch, head.sha)
+    return Checkout(identity, head.branch, head.sha)
 
 
-async def commits_of_work(start: Path, scope: Scope, place: Whereabouts) -> frozenset[str]:
+async def commits_of_work(repository: Repository | None, scope: Scope, checkout: Checkout) -> frozenset[str]:
     """The commits by which earlier reviews of the same work are known, whatever its branch was called then.
 
     Those of the change itself, and where its branch was before it was amended or rebased, as far as git remembers.
     """
-    head = scope.head or place.head
-    repository = await _repository(start)
+    head = scope.head or checkout.head
     if head is None or repository is None:
         return frozenset()
     since = () if scope.base is None or scope.base == head else (f"^{scope.base}",)
     count = f"--max-count={_MOST_COMMITS if since else 1}"
-    lists = [await _asked(repository, "rev-list", count, head, *since, "--")]
-    if place.branch is not None and scope.head is None:
-        words = (
-            "log",
-            "--walk-reflogs",
-            "--format=%H",
-            f"--max-count={_MOST_MOVES}",
-            f"refs/heads/{place.branch}",
-            "--",
-        )
-        lists.append(await _asked(repository, *words))
-    names = {name for found in lists if found for name in found.decode("ascii", "replace").split()}
+    found = await _asked(repository, "rev-list", count, head, *since, "--") or b""
+    names = set(found.decode("ascii", "replace").split())
+    if checkout.branch is not None and scope.head is None:
+        names |= _moves_of(repository, checkout.branch)
     # Where it began is where any other branch may have begun.
     return frozenset(names - {scope.base or ""} | {head})
+
+
+def _moves_of(repository: Repository, branch: str) -> set[str]:
+    """Where a branch was lately, by git's own log of it: each line begins with the commits before and after a move."""
+    try:
+        with (repository.common_dir / "logs" / "refs" / "heads" / branch).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
+            lines = log.read().decode("ascii", "replace").splitlines()[-_MOST_MOVES:]
+    except OSError:
+        return set()
+    return {line.split(" ", 2)[1] for line in lines if re.match(r"[0-9a-f]{40,64} [0-9a-f]{40,64} ", line)}
 
 
 async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
@@ -91,9 +96,24 @@ async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
     return _of_directory(start) if repository is None else await _identity_of(repository, memory)
 
 
+async def _repository(start: Path) -> Repository | None:
+    try:
+        return await open_repository(start)
+    except NotARepository:
+        if not start.is_dir():
+            raise
+        return None
+
+
 async def _identity_of(repository: Repository, memory: RootMemory) -> RepositoryIdentity:
-    root, origin = await both(_root(repository, memory), _asked(repository, *_ORIGIN))
-    return _identity(repository, root, origin)
+    async def root() -> str | None:
+        known = _known_root(repository, memory)
+        # It stays the repository's name also on a branch that has a root of its own.
+        if known is not None and await _asked(repository, "cat-file", "-e", f"{known}^{{commit}}") is not None:
+            return known
+        return None if repository.shallow else _learned(repository, memory, await _asked(repository, *_FIND_ROOT))
+
+    return _identity(repository, *await both(root(), _asked(repository, *_ORIGIN)))
 
 
 def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:
@@ -104,15 +124,15 @@ def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:
         if not start.is_dir():
             raise
         return _of_directory(start)
+
+    def asked(*words: str) -> bytes | None:
+        completed = ask_git(repository.place, *words)
+        return completed.stdout if completed.exit_code == 0 else None
+
     root = _known_root(repository, memory)
-    if root is None or _asked_now(repository, *_has_commit(root)) is None:
-        root = None if repository.shallow else _learned(repository, memory, _asked_now(repository, *_FIND_ROOT))
-    return _identity(repository, root, _asked_now(repository, *_ORIGIN))
-
-
-def _of_directory(start: Path) -> RepositoryIdentity:
-    here = start.resolve()
-    return RepositoryIdentity((_path_name(here),), here.name)
+    if root is None or asked("cat-file", "-e", f"{root}^{{commit}}") is None:
+        root = None if repository.shallow else _learned(repository, memory, asked(*_FIND_ROOT))
+    return _identity(repository, root, asked(*_ORIGIN))
 
 
 async def _asked(repository: Repository, *words: str) -> bytes | None:
@@ -121,50 +141,12 @@ async def _asked(repository: Repository, *words: str) -> bytes | None:
     return completed.stdout if completed.exit_code == 0 else None
 
 
-def _asked_now(repository: Repository, *words: str) -> bytes | None:
-    completed = ask_git(repository.place, *words)
-    return completed.stdout if completed.exit_code == 0 else None
-
-
-def _identity(repository: Repository, root: str | None, address: bytes | None) -> RepositoryIdentity:
-    """Of a root commit, if there is one, and of what git says about the origin."""
-    origin = None if address is None else same_address(os.fsdecode(address).rstrip("\n"))
-    names = (
-        *([] if root is None else [f"root:{root}"]),
-        *([] if origin is None else [f"origin:{_digest(os.fsencode(origin))}"]),
-        _path_name(repository.common_dir),
-    )
-    return RepositoryIdentity(names, repository.root.name)
-
-
-async def _repository(start: Path) -> Repository | None:
-    try:
-        return await open_repository(start)
-    except NotARepository:
-        if not start.is_dir():
-            raise
-        return None
-
-
-async def _root(repository: Repository, memory: RootMemory) -> str | None:
-    known = _known_root(repository, memory)
-    # It stays the repository's name also on a branch that has a root of its own.
-    if known is not None and await _asked(repository, *_has_commit(known)) is not None:
-        return known
-    return None if repository.shallow else _learned(repository, memory, await _asked(repository, *_FIND_ROOT))
-
-
 def _known_root(repository: Repository, memory: RootMemory) -> str | None:
-    if repository.shallow:
-        return None
     known = None
-    with suppress(StoreError):
-        known = memory.known_root(os.fsencode(repository.common_dir))
+    if not repository.shallow:
+        with suppress(StoreError):
+            known = memory.known_root(os.fsencode(repository.common_dir))
     return known if known is not None and _OBJECT_NAME.fullmatch(known) else None
-
-
-def _has_commit(commit: str) -> tuple[str, ...]:
-    return "cat-file", "-e", f"{commit}^{{commit}}"
 
 
 def _learned(repository: Repository, memory: RootMemory, found: bytes | None) -> str | None:
@@ -174,6 +156,20 @@ def _learned(repository: Repository, memory: RootMemory, found: bytes | None) ->
     with suppress(StoreError):
         memory.remember_root(os.fsencode(repository.common_dir), root)
     return root
+
+
+def _identity(repository: Repository, root: str | None, address: bytes | None) -> RepositoryIdentity:
+    """Of a root commit, if there is one, and of what git says about the origin."""
+    origin = None if address is None else same_address(os.fsdecode(address).rstrip("\n"))
+    names = [] if root is None else [f"root:{root}"]
+    if origin is not None:
+        names.append(f"origin:{_digest(os.fsencode(origin))}")
+    return RepositoryIdentity((*names, _path_name(repository.common_dir)), repository.root.name)
+
+
+def _of_directory(start: Path) -> RepositoryIdentity:
+    here = start.resolve()
+    return RepositoryIdentity((_path_name(here),), here.name)
 
 
 def same_address(address: str) -> str | None:

@@ -1,8 +1,4 @@
-"""Reviewers in the two shapes that orchestrators hold: a callable for ranges and commits, and one for work directories.
-
-Neither raises for a review that failed: it is not passed, and says why. Only wrong arguments and a cancellation are
-raised, and after a cancellation nothing of the review is left running.
-"""
+"""Codeloupe for orchestrators."""
 
 from __future__ import annotations
 

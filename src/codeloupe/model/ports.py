@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 EventSink = Callable[["Event"], None]
 AgentEventSink = Callable[["AgentEvent"], None]
+Transcript = Callable[[str, str], None]
+"""Takes the prompts and raw answers of a review, each with a title."""
+
 MomentOf = Callable[[str, bytes], Awaitable["Moment"]]
 """Tells how far a line of a file, given by its text, has got on its way to others."""
 

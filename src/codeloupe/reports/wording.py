@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from codeloupe.model.agents import AGENTS
+
 # Every agent call loads this module for its durations, and needs none of these.
 if TYPE_CHECKING:
     from codeloupe.model.finding import Finding
@@ -14,11 +16,7 @@ _MINUTE_SECONDS = 60
 _OFFLINE_PROMISE = "lint, security and hygiene; not an AI review"
 _REVIEWER_NAMES = {
     "offline": "Offline review",
-    "agent_sdk": "Claude Agent SDK review",
-    "claude_cli": "Claude Code review",
-    "codex": "Codex review",
-    "gemini": "Gemini review",
-    "api": "API model review",
+    **{name: f"{facts.label} review" for name, facts in AGENTS.items()},
     "cerberus": "Cerberus review",
     "command": "Review by a command",
 }

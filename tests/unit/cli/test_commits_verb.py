@@ -17,7 +17,7 @@ from codeloupe.cli.commits import run
 from codeloupe.cli.commits_options import configure
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.prompt import PROMPT_VERSION
-from codeloupe.engine.reviewers import Seat
+from codeloupe.engine.reviewers import ChosenReviewer
 from codeloupe.errors import NotLoggedIn, OutputError, RevisionError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.history import HistoryQuery
@@ -38,10 +38,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     def sit(*steps: AgentStep) -> ScriptedAgent:
         agent = ScriptedAgent(steps)
 
-        async def only_seat(*_: object) -> tuple[Seat, ...]:
-            return (Seat(ReviewerInfo("scripted", "for a test"), (agent,)),)
+        async def only_seat(*_: object) -> tuple[ChosenReviewer, ...]:
+            return (ChosenReviewer(ReviewerInfo("scripted", "for a test"), (agent,)),)
 
-        monkeypatch.setattr("codeloupe.commits.sweep.choose_seats", only_seat)
+        monkeypatch.setattr("codeloupe.commits.sweep.choose_reviewers", only_seat)
         return agent
 
     return sit

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.cli.main import VERBS, main
-from codeloupe.engine.calls import AGENT_NAMES
+from codeloupe.model.agents import AGENT_NAMES
 from tests.program import PROGRAM
 from tests.repository import GitRepository
 
@@ -30,7 +30,7 @@ def test_the_options_of_a_heavy_verb_load_without_the_verb(verb: str) -> None:
     module, options = VERBS[verb].module, VERBS[verb].options
     loaded = loaded_by(f"from codeloupe.cli.main import build_parser; build_parser([{verb!r}])")
     assert options in loaded
-    assert loaded.isdisjoint({module, "asyncio", "sqlite3", "codeloupe.engine.calls", "codeloupe.app", *HEAVY})
+    assert loaded.isdisjoint({module, "asyncio", "sqlite3", "codeloupe.engine.calls", "codeloupe.engine.run", *HEAVY})
 
 
 def test_the_help_loads_no_verb_at_all() -> None:
@@ -43,7 +43,9 @@ def test_an_agent_call_loads_only_what_it_needs() -> None:
     loaded = loaded_by("import codeloupe.cli.agent, codeloupe.agents.claude.cli_agent")
     assert loaded.isdisjoint(HEAVY)
     others = {f"codeloupe.agents.{name}" for name in AGENT_NAMES if name != "claude_cli"}
-    assert loaded.isdisjoint({*others, "codeloupe.app", "codeloupe.analysers", "codeloupe.engine", "codeloupe.testing"})
+    assert loaded.isdisjoint(
+        {*others, "codeloupe.analysers", "codeloupe.engine.run", "codeloupe.engine.prompt", "codeloupe.testing"}
+    )
 
 
 def test_to_look_into_the_history_takes_no_event_loop(repository: GitRepository) -> None:

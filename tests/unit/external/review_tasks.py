@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.engine.prepare import Intake, take_in
-from codeloupe.engine.selection import SelectionRules
+from codeloupe.config.schema import Settings
+from codeloupe.engine.prepare import Prepared, prepare
 from codeloupe.model.events import Event
 from codeloupe.model.ports import Reviewer, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import ReviewerInfo
@@ -30,20 +30,20 @@ async def reviewed(
     **changes: Any,
 ) -> ReviewerOutcome:
     """What a reviewer makes of a scope; `changes` replaces any field of the task."""
-    async with take_in(scope, repo, base_branch=None, rules=SelectionRules(exclude=exclude)) as intake:
+    async with prepare(scope, repo, Settings(exclude=exclude)) as intake:
         heard: list[Event] = [] if events is None else events
         return await reviewer.review(replace(_task(intake), **changes), heard.append)
 
 
-def _task(intake: Intake) -> ReviewTask:
-    return intake.task(trusted=True, timeout_seconds=40.0)
+def _task(intake: Prepared) -> ReviewTask:
+    return intake.task(timeout_seconds=40.0)
 
 
 @contextmanager
 def taken_in(scope: ScopeRequest, repo: Path) -> Iterator[ReviewTask]:
     """The task of a scope, for any number of reviewers."""
     with asyncio.Runner() as runner:
-        taking = take_in(scope, repo, base_branch=None, rules=SelectionRules())
+        taking = prepare(scope, repo, Settings())
         yield _task(runner.run(taking.__aenter__()))
         runner.run(taking.__aexit__(None, None, None))
 

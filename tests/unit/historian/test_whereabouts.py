@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.errors import NotARepository, StoreError
-from codeloupe.git.identity import find_identity, find_identity_now, find_whereabouts, same_address
+from codeloupe.git.identity import find_identity, find_identity_now, read_checkout, same_address
 from codeloupe.model.history import RepositoryIdentity
 from tests.repository import GitRepository
 
@@ -41,7 +41,7 @@ def identity(path: Path, memory: Memory | BrokenMemory | None = None) -> Reposit
     """Found with an event loop; without one it must be the same."""
     found = asyncio.run(find_identity(path, memory or Memory()))
     assert find_identity_now(path, memory or Memory()) == found
-    assert asyncio.run(find_whereabouts(path, memory or Memory())).identity == found
+    assert asyncio.run(read_checkout(path, memory or Memory())).identity == found
     return found
 
 
@@ -157,10 +157,10 @@ def test_merged_histories_go_by_the_root_of_the_first_parents(shop: GitRepositor
 
 
 def test_the_branch_is_told_where_there_is_one(shop: GitRepository, tmp_path: Path) -> None:
-    assert asyncio.run(find_whereabouts(shop.path, Memory())).branch == "main"
+    assert asyncio.run(read_checkout(shop.path, Memory())).branch == "main"
     shop.git("checkout", "--quiet", "--detach")
-    assert asyncio.run(find_whereabouts(shop.path, Memory())).branch is None
-    assert asyncio.run(find_whereabouts(tmp_path, Memory())).branch is None
+    assert asyncio.run(read_checkout(shop.path, Memory())).branch is None
+    assert asyncio.run(read_checkout(tmp_path, Memory())).branch is None
 
 
 @pytest.mark.parametrize(

@@ -41,5 +41,5 @@ def test_the_commits_of_a_day_are_the_same_at_every_hour(tmp_path: Path, monkeyp
     midnight = datetime(2024, 5, 31, tzinfo=UTC)
     make_commits(tmp_path, numbered_commits(3), first_seconds=int((midnight - timedelta(seconds=60)).timestamp()))
     query = CommitQuery(since="2024-05-31", until="2024-05-31")
-    sweep = asyncio.run(review_commits(query, repo=tmp_path, seats=()))
+    sweep = asyncio.run(review_commits(query, repo=tmp_path, reviewers=()))
     assert [commit.commit.time.minute for commit in sweep.commits] == [1, 0]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from codeloupe.app import ReviewWish, review_by
 from codeloupe.commits.sweep import DEFAULT_EXPERTS, describe, review_commits, scope_of
 from codeloupe.config.schema import Settings
 from codeloupe.engine.history import opened_history
-from codeloupe.engine.reviewers import Floor, Seat
+from codeloupe.engine.reviewers import ChosenReviewer
+from codeloupe.engine.run import review
 from codeloupe.engine.settings import configure
 from codeloupe.errors import AgentError, ConfigError, Crashed, NotARepository, NotLoggedIn, RevisionError, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult
@@ -70,12 +70,12 @@ class MeetingAgent(ScriptedAgent):
         return await super()._play(request, emit)
 
 
-def seat(agent: ScriptedAgent) -> Seat:
-    return Seat(ReviewerInfo("scripted", "for a test"), (agent,))
+def seat(agent: ScriptedAgent) -> ChosenReviewer:
+    return ChosenReviewer(ReviewerInfo("scripted", "for a test"), (agent,))
 
 
 def sweep(path: Path, agent: ScriptedAgent | None = None, query: CommitQuery | None = None, **more: Any) -> CommitSweep:
-    given: dict[str, Any] = {"settings": Settings(), "seats": [seat(agent)] if agent else None, **more}
+    given: dict[str, Any] = {"settings": Settings(), "reviewers": [seat(agent)] if agent else None, **more}
     return asyncio.run(review_commits(query, repo=path, **given))
 
 
@@ -380,12 +380,13 @@ def test_a_finding_is_known_by_the_same_fingerprint_as_in_a_review_of_the_commit
     names = make_commits(tmp_path / "three", numbered_commits(3))
     script = by_number({1: Json({"findings": [claim(1, severity="medium")]})})
     seats = [
-        Seat(ReviewerInfo(name, "for a test"), (ScriptedAgent([script], name=name),))
+        ChosenReviewer(ReviewerInfo(name, "for a test"), (ScriptedAgent([script], name=name),))
         for name in ("one", "two")[:agents]
     ]
-    swept = asyncio.run(review_commits(repo=tmp_path / "three", settings=Settings(), seats=seats))
-    wish = ReviewWish(settings=Settings(), floor=Floor(repo=tmp_path / "three"), fresh=True)
-    alone = asyncio.run(review_by(seats, CommitScope(names[1]), wish, emit=lambda _event: None))
+    swept = asyncio.run(review_commits(repo=tmp_path / "three", settings=Settings(), reviewers=seats))
+    alone = asyncio.run(
+        review(CommitScope(names[1]), repo=tmp_path / "three", settings=Settings(), reviewers=seats, fresh=True)
+    )
     assert swept.commits[1].review is not None
     assert [one.fingerprint for one in swept.commits[1].review.findings] == [one.fingerprint for one in alone.findings]
     assert len(alone.findings) == 1
@@ -498,7 +499,7 @@ def test_a_cancelled_sweep_leaves_nothing_running_and_keeps_what_was_bought(tmp_
 
     async def main() -> None:
         task = asyncio.create_task(
-            review_commits(repo=tmp_path / "many", settings=Settings(concurrency=5), seats=[seat(agent)])
+            review_commits(repo=tmp_path / "many", settings=Settings(concurrency=5), reviewers=[seat(agent)])
         )
         while len(agent.requests) < 10:  # noqa: ASYNC110 - the agent has no event for this
             await asyncio.sleep(0.005)
@@ -545,8 +546,8 @@ def test_offline_too_a_merge_is_reviewed_once_whole_or_in_its_parts(tmp_path: Pa
 def test_agents_and_analysers_together_review_each_commit(tmp_path: Path) -> None:
     make_commits(tmp_path / "two", [*numbered_commits(1), Made(message="fix: b", files={"b.py": "def broken(:\n"})])
     agent = ScriptedAgent([by_number({0: Json({"findings": [claim(0, severity="low")]})})])
-    seats = [seat(agent), Seat(ReviewerInfo("offline", "beside it"))]
-    outcome = asyncio.run(review_commits(repo=tmp_path / "two", settings=Settings(), seats=seats))
+    seats = [seat(agent), ChosenReviewer(ReviewerInfo("offline", "beside it"))]
+    outcome = asyncio.run(review_commits(repo=tmp_path / "two", settings=Settings(), reviewers=seats))
     newest, oldest = (commit.review for commit in outcome.commits)
     assert newest is not None
     assert oldest is not None
