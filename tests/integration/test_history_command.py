@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.engine.history import keep, keeping_sweep
+from codeloupe.engine.keeping import keep, keeping_sweep
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Verdict
 from codeloupe.model.severity import Severity

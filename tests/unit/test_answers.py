@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from codeloupe.engine.history import Answers
+from codeloupe.engine.keeping import Answers
 
 
 def test_answers_and_failures_are_kept_and_prompts_are_not() -> None:

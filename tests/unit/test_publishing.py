@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.history import keep
+from codeloupe.engine.keeping import keep
 from codeloupe.errors import ForgeRefused, HeadMoved, UsageError
 from codeloupe.forges.publishing import PublishRequest, publish_github
 from codeloupe.model.publication import Conclusion, Opinion, StatusKind, SummaryChange

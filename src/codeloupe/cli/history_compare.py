@@ -8,7 +8,8 @@ import sys
 from codeloupe.cli.history_place import here, laid_out
 from codeloupe.cli.options import look_of
 from codeloupe.cli.writing import write_result
-from codeloupe.engine.history import compare, find_review
+from codeloupe.engine.history import find_review
+from codeloupe.engine.lifecycle import compare_reviews
 from codeloupe.reports.history_compare import render_comparison
 from codeloupe.reports.history_json import comparison_json
 from codeloupe.store.history import SqliteHistory
@@ -21,7 +22,7 @@ def run(history: SqliteHistory, arguments: argparse.Namespace) -> int:
     later = find_review(history, arguments.later, here=place)
     if earlier.review.review_id == later.review.review_id:
         print("codeloupe: both are the same review; `codeloupe history list` shows earlier ones", file=sys.stderr)
-    comparison = compare(history, earlier, later)
+    comparison = compare_reviews(history, earlier, later)
     if arguments.json:
         write_result(comparison_json(comparison, earlier, later))
     else:

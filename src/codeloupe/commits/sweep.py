@@ -25,7 +25,7 @@ from codeloupe.commits.dispatch import AgentDispatcher, Assignment
 from codeloupe.commits.scoring import exit_code, overall_score, summarise, total_usage
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
-from codeloupe.engine.history import SweepKeeper, keeping_sweep
+from codeloupe.engine.keeping import SweepKeeper, keeping_sweep
 from codeloupe.engine.lanes import joined_info
 from codeloupe.engine.prepare import prepare, rules_of, settle
 from codeloupe.engine.prompt import PROMPT_VERSION

@@ -1,31 +1,19 @@
-"""Reviews and sweeps in the history: kept, found again, compared, and judged by another policy."""
+"""Reviews and sweeps in the history: opened, found again, and judged by another policy. Needs no event loop."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
-import threading
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from msgspec.structs import replace
 
-from codeloupe import __version__
-from codeloupe.engine import lifecycle
 from codeloupe.engine.verdict import exit_code, judge, summarise
-from codeloupe.errors import CodeloupeError, StoreError, UsageError
-from codeloupe.git.identity import Checkout, read_checkout
+from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.change import ScopeKind
-from codeloupe.model.events import Event, Warned
-from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import (
-    Comparison,
     EntryKind,
     HistoryEntry,
     HistoryQuery,
@@ -33,14 +21,13 @@ from codeloupe.model.history import (
     ReviewRecord,
     SweepRecord,
 )
-from codeloupe.model.ports import EventSink, History, Transcript
-from codeloupe.model.review import UNPLACED, Policy, Review, ReviewError, unplaced_errors, unsettled_claims
+from codeloupe.model.ports import History
+from codeloupe.model.review import UNPLACED, Policy, Review, unplaced_errors, unsettled_claims
 from codeloupe.model.severity import Severity
-from codeloupe.model.sweep import CommitReview, CommitSweep
+from codeloupe.model.sweep import CommitSweep
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.location import database_path
-from codeloupe.system.redaction import redact
 
 OpenedHistory = Callable[[], AbstractContextManager[SqliteHistory]]
 # Which repository this is, found out only when it is needed: that takes longer than to look up an id.
@@ -49,12 +36,7 @@ Here = Callable[[], RepositoryIdentity]
 LAST = "last"
 SHORT_ID = 12
 _log = logging.getLogger(__name__)
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 _PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3
-_KEPT = ("answer of ", "failure of ")
-# A model that never ends must not fill the history: what is longer keeps its beginning.
-_LONGEST_CHARACTERS = 1_000_000
-_MOST_CHARACTERS = 20_000_000
 _SHORTEST_PREFIX = 4
 _CANDIDATES = 8
 _MOST_LOOKED_AT = 500
@@ -65,199 +47,11 @@ _FIRST_STEP = "`codeloupe review` makes the first entry"
 _LIST = "`codeloupe history list` shows what there is"
 
 
-def _ignore(_event: Event) -> None:
-    """Take an event and do nothing with it."""
-
-
 @contextmanager
 def opened_history(environment: Mapping[str, str] = os.environ) -> Iterator[SqliteHistory]:
     """This user's history in the one database; the file is touched with its first use. Raises StoreError."""
     with Database(database_path(environment)) as database:
         yield SqliteHistory(database)
-
-
-class Answers:
-    """A transcript that keeps the answers and failures, and passes everything on to another one, if there is one."""
-
-    def __init__(self, beside: Transcript | None = None) -> None:
-        self._beside = beside
-        self._left = _MOST_CHARACTERS
-        self._texts: dict[str, str] = {}
-
-    def __call__(self, title: str, text: str) -> None:
-        """Take a text. The second answer of a unit, after a repair, follows its first."""
-        if self._beside is not None:
-            self._beside(title, text)
-        if title.startswith(_KEPT) and self._left > 0:
-            kept = text[: min(_LONGEST_CHARACTERS, self._left)]
-            self._left -= len(kept)
-            earlier = self._texts.get(title)
-            self._texts[title] = kept if earlier is None else f"{earlier}\n\n{kept}"
-
-    @property
-    def texts(self) -> Mapping[str, str]:
-        """The answers by title, as they came: whoever keeps them redacts them first."""
-        return MappingProxyType(self._texts)
-
-
-async def keep(  # noqa: PLR0913 - each is a part of the record, by name
-    review: Review,
-    *,
-    repo: Path,
-    raw_outputs: Mapping[str, str] = _NOTHING,
-    prompt_version: str = "",
-    terms: str = "",
-    seen: tuple[str, ...] = (),
-    left_out: tuple[Finding, ...] = (),
-    checkout: Checkout | None = None,
-    opened: OpenedHistory = opened_history,
-    emit: EventSink = _ignore,
-) -> Review:
-    """Save a review and return it. When it cannot be saved, it has an error of kind `history`, and a warning is out.
-
-    `raw_outputs` is what agents printed, by unit; `terms`, `seen` and `left_out` are for a later review, as in the
-    record. `checkout` is what `repo` holds, when that is known already. Raises nothing but a cancellation.
-    """
-    try:
-        with opened() as history:
-            identity, branch, head = checkout or await read_checkout(repo, history)
-            record = ReviewRecord(
-                review=review,
-                saved_at=datetime.now(UTC),
-                repository=identity.names[0],
-                repository_label=identity.label,
-                branch=branch,
-                tool_version=__version__,
-                prompt_version=prompt_version,
-                terms=terms,
-                seen=seen,
-                head=review.scope.head or head,
-                left_out=left_out,
-            )
-            await asyncio.to_thread(history.save, record, raw_outputs=_masked(raw_outputs))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the review itself is whole and must be shown
-        message = _warn("the review", error, emit)
-        return replace(review, errors=(*review.errors, ReviewError("history", message)))
-    return review
-
-
-class SweepKeeper:
-    """Saves the commits of a sweep as they are finished, and the whole at the end. Warns once when it cannot.
-
-    `problem` says in words why nothing more is saved. What the agents print for a commit, which `transcript_of` takes
-    down, is saved with it.
-    """
-
-    def __init__(self, emit: EventSink) -> None:
-        self._emit = emit
-        self._place: tuple[SqliteHistory, SweepRecord] | None = None
-        self._answers: dict[str, Answers] = {}
-        self._turn = threading.Lock()
-        self.problem = ""
-
-    def start(self, history: SqliteHistory, record: SweepRecord) -> None:
-        """From now on save into this history; `record` is the sweep without its commits."""
-        self._place = history, record
-
-    def transcript_of(self, sha: str) -> Transcript:
-        """What takes down the answers of the agents to a commit, until that is finished."""
-        return self._answers.setdefault(sha, Answers())
-
-    async def keep_commit(self, commit: CommitReview) -> None:
-        """Save one commit; raises nothing but a cancellation. The event loop goes on, however long it takes."""
-        answers = self._answers.pop(commit.commit.sha, None)
-        raw_outputs = _masked(_NOTHING if answers is None else answers.texts)
-        await self._saved(
-            lambda history, record: history.add_commit(_of_agents(record, commit), commit, raw_outputs=raw_outputs)
-        )
-
-    async def finish(self, sweep: CommitSweep) -> None:
-        """Save the whole sweep in the place of its parts; as `keep_commit`."""
-        saved_at = datetime.now(UTC)
-        await self._saved(
-            lambda history, record: history.save_sweep(
-                replace(_of_agents(record, *sweep.commits), sweep=sweep, saved_at=saved_at)
-            )
-        )
-
-    def give_up(self, error: Exception) -> None:
-        """Warn, and save nothing more."""
-        self.problem = _warn("the sweep", error, self._emit)
-
-    async def _saved(self, save: Callable[[SqliteHistory, SweepRecord], None]) -> None:
-        def attempt() -> Exception | None:
-            with self._turn:
-                if self._place is not None and not self.problem:
-                    try:
-                        save(*self._place)
-                    except Exception as error:  # noqa: BLE001 - as in `keep`
-                        return error
-            return None
-
-        saving = asyncio.ensure_future(asyncio.to_thread(attempt))
-        try:
-            error = await asyncio.shield(saving)
-        except asyncio.CancelledError:
-            # The history is closed behind us: nothing may still be on its way into it.
-            await asyncio.wait((saving,))
-            raise
-        if error is not None and not self.problem:
-            self.give_up(error)
-
-
-@asynccontextmanager
-async def keeping_sweep(
-    sweep: CommitSweep,
-    *,
-    repo: Path,
-    prompt_version: str = "",
-    opened: OpenedHistory = opened_history,
-    emit: EventSink = _ignore,
-) -> AsyncIterator[SweepKeeper]:
-    """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
-
-    `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id.
-    `prompt_version` is kept where agents were asked. Raises nothing of its own.
-    """
-    keeper = SweepKeeper(emit)
-    with ExitStack() as stack:
-        try:
-            history = stack.enter_context(opened())
-            identity, branch, _ = await read_checkout(repo, history)
-        except Exception as error:  # noqa: BLE001 - as in `keep`
-            keeper.give_up(error)
-        else:
-            record = SweepRecord(
-                sweep=sweep,
-                saved_at=datetime.now(UTC),
-                repository=identity.names[0],
-                repository_label=identity.label,
-                branch=branch,
-                tool_version=__version__,
-                prompt_version=prompt_version,
-            )
-            keeper.start(history, record)
-        yield keeper
-
-
-def _of_agents(record: SweepRecord, *commits: CommitReview) -> SweepRecord:
-    """The record, with a version of prompts only where agents were asked: only then a commit has experts."""
-    return record if any(commit.experts for commit in commits) else replace(record, prompt_version="")
-
-
-def _masked(raw_outputs: Mapping[str, str]) -> dict[str, str]:
-    return {unit: redact(output) for unit, output in raw_outputs.items()}
-
-
-def _warn(what: str, error: Exception, emit: EventSink) -> str:
-    reason = error.message if isinstance(error, CodeloupeError) else f"{type(error).__name__}: {error}"
-    message = redact(f"{what} is not in the history: {reason}")
-    _log.warning("%s", message, exc_info=not isinstance(error, CodeloupeError))
-    try:
-        emit(Warned(message))
-    except Exception:  # noqa: BLE001 - a display may fail at anything, and the review is not lost for that either
-        _log.warning("a warning could not be shown", exc_info=True)
-    return message
 
 
 def find_entry(history: History, word: str, *, here: Here) -> HistoryEntry:
@@ -367,55 +161,6 @@ def last_of_change(
     if most:
         return next(record for record, count in zip(records, shared, strict=True) if count >= _NEARLY_ALL * most)
     return next((record for record in records if record.review.scope.head in commits), None)
-
-
-def compare(history: History, earlier: ReviewRecord, later: ReviewRecord) -> Comparison:
-    """New, still open, fixed, back, set aside, or not known. What was hidden counts too, where it was kept.
-
-    A finding is back when it is open now, was not open in the earlier review, and was seen open before that one, or
-    was told as fixed in it.
-    """
-    before = [finding for finding in earlier.findings if finding.is_open or finding.status is FindingStatus.FIXED]
-    now = [finding for finding in later.findings if finding.status is not FindingStatus.FIXED]
-    # The trees of saved reviews are gone: what is not seen again is judged below, by what the later one looked at.
-    rounds = lifecycle.compare(before, now, lifecycle.Ground(still_there=lambda _: False, is_fixed=lambda _: True))
-    was_open = {finding.fingerprint for finding in before if finding.is_open}
-    new = [finding.fingerprint for finding in rounds.having(FindingStatus.NEW)]
-    sightings = history.findings_of(new, repositories=(earlier.repository,))
-    back = {one.fingerprint for one in sightings if one.is_open and one.turn < earlier.turn}
-    groups: defaultdict[str, list[Finding]] = defaultdict(list)
-    for told, finding in zip(now, rounds.seen, strict=True):
-        if not finding.is_open:
-            # One that was never open and is set aside at once is no news.
-            groups["set_aside" if finding.fingerprint in was_open else ""].append(finding)
-        elif finding.status is FindingStatus.NEW:
-            is_back = finding.fingerprint in back or told.status is FindingStatus.REGRESSED
-            groups["regressed" if is_back else "new"].append(finding)
-        else:
-            groups["regressed" if finding.status is FindingStatus.REGRESSED else "still_open"].append(finding)
-    surely_fixed = {finding.fingerprint for finding in later.findings if finding.status is FindingStatus.FIXED}
-    coverage = later.review.coverage
-    not_reviewed = {skip.file for skip in coverage.skipped}.union(*(unit.files for unit in coverage.units_failed))
-    is_same = _is_same_change(earlier, later)
-    for finding in rounds.unseen:
-        if finding.fingerprint in was_open:
-            was_reviewed = is_same and finding.file not in not_reviewed
-            groups["fixed" if was_reviewed or finding.fingerprint in surely_fixed else "unknown"].append(finding)
-    groups.pop("", None)
-    return Comparison(**{name: tuple(findings) for name, findings in groups.items()})
-
-
-def _is_same_change(earlier: ReviewRecord, later: ReviewRecord) -> bool:
-    """Whether the later review looked at what the earlier did: else what is not seen again may still be there.
-
-    A branch or a pull request stays the same change when it grows or is rebased; anything else must begin where the
-    other began.
-    """
-    before, now = earlier.review.scope, later.review.scope
-    if before.kind is not now.kind:
-        return False
-    grows = now.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
-    return earlier.branch == later.branch if grows else before.base == now.base
 
 
 def judged(record: ReviewRecord, policy: Policy) -> Review:

@@ -19,9 +19,10 @@ from codeloupe.engine.identity import digest
 from codeloupe.engine.placing_again import PlacesOfNow, is_on_added_lines, is_touched
 from codeloupe.engine.profile import Profile
 from codeloupe.engine.similarity import gap, likeness_of_meaning
-from codeloupe.model.change import FileChange
+from codeloupe.model.change import FileChange, ScopeKind
 from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
-from codeloupe.model.ports import ReviewTask
+from codeloupe.model.history import Comparison, ReviewRecord
+from codeloupe.model.ports import History, ReviewTask
 from codeloupe.model.severity import Severity
 
 SAME = 0.5
@@ -101,6 +102,55 @@ def converged(findings: Iterable[Finding], fail_on: Severity) -> bool:
     """Whether a round brought nothing that is new, or came back, and could block at this severity."""
     fresh = (finding for finding in findings if finding.status in (FindingStatus.NEW, FindingStatus.REGRESSED))
     return not any(finding.can_block and finding.severity.at_least(fail_on) for finding in fresh)
+
+
+def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord) -> Comparison:
+    """New, still open, fixed, back, set aside, or not known. What was hidden counts too, where it was kept.
+
+    A finding is back when it is open now, was not open in the earlier review, and was seen open before that one, or
+    was told as fixed in it.
+    """
+    before = [finding for finding in earlier.findings if finding.is_open or finding.status is FindingStatus.FIXED]
+    now = [finding for finding in later.findings if finding.status is not FindingStatus.FIXED]
+    # The trees of saved reviews are gone: what is not seen again is judged below, by what the later one looked at.
+    rounds = compare(before, now, Ground(still_there=lambda _: False, is_fixed=lambda _: True))
+    was_open = {finding.fingerprint for finding in before if finding.is_open}
+    new = [finding.fingerprint for finding in rounds.having(FindingStatus.NEW)]
+    sightings = history.findings_of(new, repositories=(earlier.repository,))
+    back = {one.fingerprint for one in sightings if one.is_open and one.turn < earlier.turn}
+    groups: defaultdict[str, list[Finding]] = defaultdict(list)
+    for told, finding in zip(now, rounds.seen, strict=True):
+        if not finding.is_open:
+            # One that was never open and is set aside at once is no news.
+            groups["set_aside" if finding.fingerprint in was_open else ""].append(finding)
+        elif finding.status is FindingStatus.NEW:
+            is_back = finding.fingerprint in back or told.status is FindingStatus.REGRESSED
+            groups["regressed" if is_back else "new"].append(finding)
+        else:
+            groups["regressed" if finding.status is FindingStatus.REGRESSED else "still_open"].append(finding)
+    surely_fixed = {finding.fingerprint for finding in later.findings if finding.status is FindingStatus.FIXED}
+    coverage = later.review.coverage
+    not_reviewed = {skip.file for skip in coverage.skipped}.union(*(unit.files for unit in coverage.units_failed))
+    is_same = _is_same_change(earlier, later)
+    for finding in rounds.unseen:
+        if finding.fingerprint in was_open:
+            was_reviewed = is_same and finding.file not in not_reviewed
+            groups["fixed" if was_reviewed or finding.fingerprint in surely_fixed else "unknown"].append(finding)
+    groups.pop("", None)
+    return Comparison(**{name: tuple(findings) for name, findings in groups.items()})
+
+
+def _is_same_change(earlier: ReviewRecord, later: ReviewRecord) -> bool:
+    """Whether the later review looked at what the earlier did: else what is not seen again may still be there.
+
+    A branch or a pull request stays the same change when it grows or is rebased; anything else must begin where the
+    other began.
+    """
+    before, now = earlier.review.scope, later.review.scope
+    if before.kind is not now.kind:
+        return False
+    grows = now.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
+    return earlier.branch == later.branch if grows else before.base == now.base
 
 
 def _again(old: Finding, new: Finding) -> Finding:

@@ -19,8 +19,8 @@ from codeloupe.analysers.history_secrets import search_commits
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.failures import NOT_VERIFIED
-from codeloupe.engine.history import Answers, keep
 from codeloupe.engine.identity import first_names, with_fingerprints
+from codeloupe.engine.keeping import Answers, keep
 from codeloupe.engine.lanes import joined_info, review_in_lanes
 from codeloupe.engine.lifecycle import EarlierRounds, Settled, converged
 from codeloupe.engine.plan import plan_units

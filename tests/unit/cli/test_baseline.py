@@ -9,7 +9,8 @@ import pytest
 from codeloupe.cli.baseline import run
 from codeloupe.cli.baseline_options import configure
 from codeloupe.cli.parser import Parser
-from codeloupe.engine.history import keep, opened_history
+from codeloupe.engine.history import opened_history
+from codeloupe.engine.keeping import keep
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry
 from codeloupe.model.review import Review, ReviewError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from codeloupe.engine.history import compare
+from codeloupe.engine.lifecycle import compare_reviews
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.history import Comparison, ReviewRecord
@@ -34,7 +34,7 @@ def compared(earlier: ReviewRecord, later: ReviewRecord, *before: ReviewRecord) 
     first, second = (history.get(each.review.review_id) for each in (earlier, later))
     assert first is not None
     assert second is not None
-    return compare(history, first, second)
+    return compare_reviews(history, first, second)
 
 
 def names(findings: tuple[Finding, ...]) -> list[str]:

@@ -13,7 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe import __version__
-from codeloupe.engine.history import keep, keeping_sweep, opened_history
+from codeloupe.engine.history import opened_history
+from codeloupe.engine.keeping import keep, keeping_sweep
 from codeloupe.git.identity import find_identity
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.history import HistoryQuery, RepositoryIdentity, ReviewRecord
