@@ -125,13 +125,13 @@ def read_until_closed(leader: int) -> bytes:
 
 CRASH = """
 import sys
-import codeloupe.app
+import codeloupe.runtime
 from codeloupe.cli.main import main
 
 async def broken(*_words, **_names):
     raise RuntimeError("lost the plot with " + "ghp_" + "a1B2" * 9)
 
-codeloupe.app.configure = broken
+codeloupe.runtime.configure = broken
 sys.exit(main(["review"]))
 """
 

@@ -189,7 +189,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.model.events import CommitReviewed
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.engine.reviewers import ChosenReviewer
-from codeloupe.commits.sweeping import review_commits
+from codeloupe.commits.sweep import review_commits
 from codeloupe.testing import Delay, Json, ScriptedAgent
 
 def step(request):

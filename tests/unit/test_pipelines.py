@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import codeloupe
 from codeloupe.config.schema import Settings
-from codeloupe.engine import calls as switchboard
+from codeloupe.engine import calls
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.agent import AgentLimits, AgentRequest, PermissionMode
 from codeloupe.model.pipeline import Approval, Decision, StageState
@@ -100,7 +100,7 @@ def request(folder: Path, **more: object) -> AgentRequest:
 
 
 def test_the_key_of_a_reading_call_covers_what_the_agent_can_read(tmp_path: Path) -> None:
-    keys, agent = switchboard.StageKeys(trust="trusted"), ScriptedAgent()
+    keys, agent = calls.StageKeys(trust="trusted"), ScriptedAgent()
     assert keys.key_of(request(tmp_path), agent) is None
     keys.tell(tmp_path, "tree-1", 0)
     first = keys.key_of(request(tmp_path), agent)
@@ -114,14 +114,14 @@ def test_the_key_of_a_reading_call_covers_what_the_agent_can_read(tmp_path: Path
 
 
 def test_a_call_that_writes_or_resumes_has_no_key(tmp_path: Path) -> None:
-    keys, agent = switchboard.StageKeys(trust="trusted"), ScriptedAgent()
+    keys, agent = calls.StageKeys(trust="trusted"), ScriptedAgent()
     keys.tell(tmp_path, "tree-1", 0)
     assert keys.key_of(request(tmp_path, permission_mode=PermissionMode.ACCEPT_EDITS), agent) is None
     assert keys.key_of(request(tmp_path, resume_session="s"), agent) is None
 
 
 def test_the_random_marker_does_not_count(tmp_path: Path) -> None:
-    keys, agent = switchboard.StageKeys(trust="trusted"), ScriptedAgent(limits=AgentLimits())
+    keys, agent = calls.StageKeys(trust="trusted"), ScriptedAgent(limits=AgentLimits())
     one, two = (
         keys.key_of(request(tmp_path, prompt=f"<{mark}>x</{mark}>", labels={"fence": mark}), agent)
         for mark in ("mark-1", "mark-2")

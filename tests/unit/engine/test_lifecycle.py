@@ -11,6 +11,7 @@ from codeloupe.engine.identity import with_fingerprints
 from codeloupe.engine.lifecycle import Ground, Rounds, compare, converged
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
+from tests.rows import each
 from tests.unit.engine.samples import finding
 
 NEW, OPEN, FIXED = FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.FIXED
@@ -36,9 +37,7 @@ def became(old: Finding, new: Finding) -> FindingStatus:
 
 
 class TestFoundAgain:
-    @pytest.mark.parametrize(
-        ("before", "now"), [(NEW, OPEN), (OPEN, OPEN), (REGRESSED, OPEN), (FIXED, REGRESSED), (DISMISSED, DISMISSED)]
-    )
+    @each(("before", "now"), [(NEW, OPEN), (OPEN, OPEN), (REGRESSED, OPEN), (FIXED, REGRESSED), (DISMISSED, DISMISSED)])
     def test_it_goes_on_from_what_it_was(self, before: FindingStatus, now: FindingStatus) -> None:
         assert became(replace(LEAK, status=before), LEAK) is now
 
@@ -48,8 +47,8 @@ class TestFoundAgain:
         assert (again.status, again.verification) == (REFUTED, "the caller closes it")
         assert became(refuted, replace(LEAK, verification="no caller closes it")) is OPEN
 
-    @pytest.mark.parametrize("status", [REFUTED, DISMISSED])
-    @pytest.mark.parametrize("before", [NEW, FIXED, OPEN])
+    @each("status", [REFUTED, DISMISSED])
+    @each("before", [NEW, FIXED, OPEN])
     def test_what_this_round_sets_aside_stays_so(self, status: FindingStatus, before: FindingStatus) -> None:
         assert became(replace(LEAK, status=before), replace(LEAK, status=status)) is status
         (alone,) = rounds((), named(replace(LEAK, status=status))).seen
@@ -111,14 +110,14 @@ class TestFoundAgain:
 
 
 class TestNotFoundAgain:
-    @pytest.mark.parametrize(("fixed", "now"), [(False, OPEN), (True, FIXED)])
-    @pytest.mark.parametrize("before", [NEW, OPEN, REGRESSED])
+    @each(("fixed", "now"), [(False, OPEN), (True, FIXED)])
+    @each("before", [NEW, OPEN, REGRESSED])
     def test_it_is_fixed_only_when_that_is_known(self, before: FindingStatus, fixed: bool, now: FindingStatus) -> None:
         result = rounds(named(replace(LEAK, status=before)), (), fixed=fixed)
         assert result.seen == ()
         assert [found.status for found in result.unseen] == [now]
 
-    @pytest.mark.parametrize("status", [FIXED, REFUTED, DISMISSED])
+    @each("status", [FIXED, REFUTED, DISMISSED])
     def test_what_was_closed_stays_as_it_was(self, status: FindingStatus) -> None:
         closed = named(replace(LEAK, status=status))
         assert rounds(closed, (), there=False, fixed=True).unseen == closed

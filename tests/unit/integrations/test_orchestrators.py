@@ -42,6 +42,7 @@ from codeloupe.model.review import (
 from codeloupe.model.scope import CommitScope, RangeScope
 from codeloupe.model.severity import Severity
 from tests.repository import GitRepository
+from tests.rows import each
 
 SETTINGS = Settings(reviewer_type="offline")
 INFO = ReviewerInfo(type="agent_sdk", why="as requested")
@@ -135,14 +136,14 @@ def test_findings_become_issues_with_their_priority_in_the_title() -> None:
     assert (result.passed, result.issues, result.parse_error) == (False, (issue,), None)
 
 
-@pytest.mark.parametrize("stated", ["[P0] x", "[p3]x", " [ P2 ]  x"])
+@each("stated", ["[P0] x", "[p3]x", " [ P2 ]  x"])
 def test_a_priority_in_the_title_is_replaced_by_the_one_that_counts(stated: str) -> None:
     result, _ = ask(Script(outcome(replace(FINDING, title=stated))))
     assert result.issues[0].title == "[P1] x"
 
 
 @pytest.mark.requirement("V7")
-@pytest.mark.parametrize(
+@each(
     ("severity", "verdict", "priority", "passed"),
     [
         (Severity.CRITICAL, Verdict.FAIL, 0, False),
@@ -173,9 +174,7 @@ def test_refuted_findings_are_no_issues_and_unplaced_ones_come_last_and_say_so()
 
 
 @pytest.mark.requirement("V8")
-@pytest.mark.parametrize(
-    "reason", ["missing field: verdict", "invalid verdict: MAYBE", "invalid json: line 1", "empty output"]
-)
+@each("reason", ["missing field: verdict", "invalid verdict: MAYBE", "invalid json: line 1", "empty output"])
 def test_an_answer_that_cannot_be_read_does_not_pass_and_says_which_words(reason: str) -> None:
     result, warnings = ask(Script(outcome(failed=(reason,))))
     assert (result.passed, result.parse_error, result.fatal_error) == (False, reason, False)
@@ -289,7 +288,7 @@ def test_no_commits_mean_the_range() -> None:
     assert script.calls[0]["scope"] == RangeScope("a..b")
 
 
-@pytest.mark.parametrize(
+@each(
     ("diff_range", "arguments"),
     [
         ("", {}),
@@ -435,7 +434,7 @@ def test_it_has_the_name_of_its_reviewer() -> None:
 
 
 @pytest.mark.requirement("C2")
-@pytest.mark.parametrize(
+@each(
     ("severity", "word"),
     [
         (Severity.CRITICAL, "error"),
@@ -459,8 +458,8 @@ def test_findings_become_issues_of_three_severities(branch: GitRepository, sever
 
 
 @pytest.mark.requirement("C7")
-@pytest.mark.parametrize("policy", ["pass", "fail"])
-@pytest.mark.parametrize(
+@each("policy", ["pass", "fail"])
+@each(
     ("reason", "summary"),
     [
         ("empty output", "No structured review output"),
@@ -490,7 +489,7 @@ def test_the_policy_of_the_settings_holds_unless_another_is_given(branch: GitRep
         assert asyncio.run(reviewer.review(branch.path, "main")).passed is passed
 
 
-@pytest.mark.parametrize("reasons", [("timeout",), ("empty output", "timeout"), ("invalid request: no such model",)])
+@each("reasons", [("timeout",), ("empty output", "timeout"), ("invalid request: no such model",)])
 def test_that_policy_is_for_unreadable_answers_alone(branch: GitRepository, reasons: tuple[str, ...]) -> None:
     result, _ = look(Script(outcome(failed=reasons, units=len(reasons))), branch, on_parse_error="pass")
     assert not result.passed

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from codeloupe.config.schema import Settings
 from codeloupe.engine.reviewers import choose_reviewers
+from tests.rows import each
 
 
 def models(**settings: Any) -> dict[str, tuple[str | None, str]]:
@@ -31,7 +30,7 @@ def test_a_reviewer_that_asks_no_model_is_not_the_one_that_a_model_is_meant_for(
     assert found["offline"][0] is None
 
 
-@pytest.mark.parametrize(("named", "why"), [(None, "as requested"), ("gpt-5", "since gpt-5 is meant for codex")])
+@each(("named", "why"), [(None, "as requested"), ("gpt-5", "since gpt-5 is meant for codex")])
 def test_a_reviewer_keeps_the_model_that_the_settings_have_for_it_alone(named: str | None, why: str) -> None:
     own = {"api_model": "openai:small", "agent_sdk_reviewer_model": "haiku"}
     found = models(reviewers=("codex", "api", "agent_sdk"), model=named, **own)

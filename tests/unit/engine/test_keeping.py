@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from codeloupe import __version__
 from codeloupe.engine.history import opened_history
-from codeloupe.engine.keeping import keep, keeping_sweep
+from codeloupe.engine.keeping import Answers, keep, keeping_sweep
 from codeloupe.git.identity import find_identity
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.history import HistoryQuery, RepositoryIdentity, ReviewRecord
@@ -228,3 +228,22 @@ class TestSweeps:
         found = history.get_sweep(identifier(9))
         assert found is not None
         assert len(found.sweep.commits) == 1
+
+
+def test_answers_and_failures_are_kept_and_prompts_are_not() -> None:
+    heard: list[tuple[str, str]] = []
+    answers = Answers(lambda title, text: heard.append((title, text)))
+    answers("prompt of a.py", "look at this")
+    answers("answer of a.py", "not JSON")
+    answers("answer of a.py", "{}")
+    answers("failure of b.py", "timeout")
+    assert dict(answers.texts) == {"answer of a.py": "not JSON\n\n{}", "failure of b.py": "timeout"}
+    assert [title for title, _ in heard] == ["prompt of a.py", "answer of a.py", "answer of a.py", "failure of b.py"]
+
+
+def test_endless_answers_do_not_fill_the_history() -> None:
+    answers = Answers()
+    for number in range(30):
+        answers(f"answer of {number}", "x" * 5_000_000)
+    assert {len(text) for text in answers.texts.values()} == {1_000_000}
+    assert sum(len(text) for text in answers.texts.values()) == 20_000_000

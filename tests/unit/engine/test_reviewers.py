@@ -17,6 +17,7 @@ from codeloupe.model.agent import AgentLimits
 from codeloupe.model.ports import Reviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.testing import ScriptedAgent
+from tests.rows import each
 
 READS = AgentLimits(schema=True, tools=True)
 READS_NOTHING = AgentLimits(schema=True)
@@ -77,7 +78,7 @@ def test_reviewers_take_the_place_of_the_reviewer_type() -> None:
     assert types(chosen(reviewer_type="gemini", reviewers=("codex",))) == ["codex"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "expected"),
     [
         ({"lanes": ("offline",)}, ["offline"]),
@@ -117,7 +118,7 @@ def test_the_settings_reach_the_reviewer(tmp_path: Path) -> None:
     assert (options.apart, options.passes, options.units_at_once) == (True, 3, 100)
 
 
-@pytest.mark.parametrize(
+@each(
     ("seats", "settings", "expected"),
     [
         ([scripted("one", READS_NOTHING)], {}, False),

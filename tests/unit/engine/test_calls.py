@@ -30,6 +30,7 @@ from codeloupe.runtime import run_agent
 from codeloupe.store.location import database_path
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Text
+from tests.rows import each
 
 AGENT = ScriptedAgent([])
 FENCE, OTHER_FENCE = "5f0c1e7d9a", "e1b2c3d4f5"
@@ -49,14 +50,14 @@ def asked(fence: str = FENCE, **fields: Any) -> AgentRequest:
 
 
 class TestMaking:
-    @pytest.mark.parametrize("name", AGENT_NAMES)
+    @each("name", AGENT_NAMES)
     def test_every_agent_can_be_made_and_says_what_it_can_do(self, name: str) -> None:
         agent = make_agent(name, Settings())
         assert agent.name == name
         assert isinstance(agent.limits, AgentLimits)
 
     @pytest.mark.requirement("C3")
-    @pytest.mark.parametrize("name", ["claude_cli", "codex", "gemini"])
+    @each("name", ["claude_cli", "codex", "gemini"])
     def test_the_program_of_the_settings_is_the_one_that_is_looked_for(self, name: str, tmp_path: Path) -> None:
         program = tmp_path / "program"
         program.write_text("#!/bin/sh\necho 7.8.9\n")
@@ -86,7 +87,7 @@ class TestMaking:
         assert ended.stdout == "[]\n['codex']\n"
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [{"working_dir": "."}, {"permission_mode": "plan"}, {"labels": {"a": 1}}, {"labels": None}, {"tools": "Read"}],
 )
@@ -110,7 +111,7 @@ class TestTheKeyOfAReviewingCall:
         empty = {"fence": ""}
         assert review_key(replace(first, labels=empty), AGENT) == review_key(first, AGENT)
 
-    @pytest.mark.parametrize(
+    @each(
         "changed",
         [
             {"prompt": f"<{FENCE}>\n+ x = 2\n</{FENCE}>"},
@@ -124,7 +125,6 @@ class TestTheKeyOfAReviewingCall:
             {"labels": {"fence": FENCE, "prompt_version": "7"}},
             {"labels": {"fence": FENCE, "prompt_version": "7", "pass": "1", "trust": "untrusted"}},
         ],
-        ids=str,
     )
     def test_all_that_shapes_the_answer_counts(self, changed: dict[str, Any]) -> None:
         assert review_key(asked(**changed), AGENT) != review_key(asked(), AGENT)

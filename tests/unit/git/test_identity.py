@@ -12,6 +12,7 @@ from codeloupe.errors import NotARepository, StoreError
 from codeloupe.git.identity import find_identity, find_identity_now, read_checkout, same_address
 from codeloupe.model.history import RepositoryIdentity
 from tests.repository import GitRepository
+from tests.rows import each
 
 
 class Memory:
@@ -135,7 +136,7 @@ def test_the_root_is_walked_to_once(shop: GitRepository) -> None:
     assert identity(shop.path).names[0] != first.names[0]
 
 
-@pytest.mark.parametrize("wrong", ["f" * 40, "--help", "", "HEAD"])
+@each("wrong", ["f" * 40, "--help", "", "HEAD"])
 def test_what_is_remembered_of_a_place_is_not_believed_of_another_repository(shop: GitRepository, wrong: str) -> None:
     memory = Memory()
     right = identity(shop.path, memory)
@@ -163,7 +164,7 @@ def test_the_branch_is_told_where_there_is_one(shop: GitRepository, tmp_path: Pa
     assert asyncio.run(read_checkout(tmp_path, Memory())).branch is None
 
 
-@pytest.mark.parametrize(
+@each(
     "address",
     [
         "https://git.example.invalid/team/shop",
@@ -181,12 +182,12 @@ def test_ways_to_write_one_address(address: str) -> None:
     assert same_address(address) == "git.example.invalid/team/shop"
 
 
-@pytest.mark.parametrize("address", ["", "../shop", "shop", "./shop.git", "x/y:z", "https://", ".git"])
+@each("address", ["", "../shop", "shop", "./shop.git", "x/y:z", "https://", ".git"])
 def test_what_means_something_only_where_it_stands_is_no_address(address: str) -> None:
     assert same_address(address) is None
 
 
-@pytest.mark.parametrize("address", ["/srv/git/shop.git", "file:///srv/git/shop"])
+@each("address", ["/srv/git/shop.git", "file:///srv/git/shop"])
 def test_a_path_from_the_root_is_an_address(address: str) -> None:
     assert same_address(address) == "/srv/git/shop"
 

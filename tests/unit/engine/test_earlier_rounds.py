@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import with_fingerprints
@@ -12,6 +11,7 @@ from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.severity import Severity
 from tests.review_factories import make_task, source
+from tests.rows import each
 from tests.unit.engine.samples import finding
 
 LINE = "value_3 = compute('a.py', 3, 'some text to fill it')"
@@ -45,7 +45,7 @@ def test_what_is_found_again_is_open_and_what_was_fixed_before_came_back(tmp_pat
     assert settled(back, tmp_path, [known()]) == [FindingStatus.REGRESSED]
 
 
-@pytest.mark.parametrize(
+@each(
     ("reviewers", "experts", "unreviewed", "status"),
     [
         (("scripted",), None, NOBODY, FindingStatus.OPEN),

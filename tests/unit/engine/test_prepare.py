@@ -23,6 +23,7 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from tests.repository import GitRepository
+from tests.rows import each
 
 DEFAULTS = Settings()
 
@@ -174,7 +175,7 @@ def test_a_diff_that_names_git_s_own_folder_writes_nothing_there(tmp_path: Path)
     assert intake.without_content == set(names) - {"clash.py", "good.py"}
 
 
-@pytest.mark.parametrize("name", ["../../outside.py", "/etc/passwd"])
+@each("name", ["../../outside.py", "/etc/passwd"])
 def test_a_diff_that_leads_out_of_the_tree_is_refused(tmp_path: Path, name: str) -> None:
     data = f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n".replace("b//", "/").encode()
     with pytest.raises(DiffSyntaxError, match="leads out of the repository"):
@@ -273,8 +274,8 @@ def test_an_untrusted_working_tree_is_read_in_a_copy(guided: GitRepository) -> N
     assert not intake.snapshot.exists()
 
 
-@pytest.mark.parametrize("trusted", [True, False])
-@pytest.mark.parametrize(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
+@each("trusted", [True, False])
+@each(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
 def test_the_tree_of_an_index_or_a_commit_is_exported_once(
     guided: GitRepository, request_: ScopeRequest, content: bytes, trusted: bool
 ) -> None:
@@ -331,7 +332,7 @@ def test_a_diff_has_no_tree_and_guidance_only_when_it_is_trusted(guided: GitRepo
     assert _with_everything(request, tmp_path)[0].guidance == ()
 
 
-@pytest.mark.parametrize("seconds", [0, 0.2])
+@each("seconds", [0, 0.2])
 def test_tree_and_snapshot_are_gone_when_the_guidance_cannot_be_read(
     guided: GitRepository, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:

@@ -13,6 +13,7 @@ from codeloupe.model.finding import FindingStatus
 from codeloupe.model.history import ReviewRecord
 from codeloupe.model.review import Policy, Verdict
 from codeloupe.model.severity import Severity
+from tests.rows import each
 from tests.unit.store.history_samples import commit_review, named, record, sweep_record
 
 HIGH, MEDIUM, LOW = Severity.HIGH, Severity.MEDIUM, Severity.LOW
@@ -33,7 +34,7 @@ def test_by_its_own_policy_it_is_as_it_was() -> None:
     assert judged(before, before.review.policy) is before.review
 
 
-@pytest.mark.parametrize(
+@each(
     ("fail_on", "findings", "exit_code", "verdict"),
     [
         (Severity.CRITICAL, ALL, 0, Verdict.FAIL),
@@ -116,8 +117,8 @@ class TestSweep:
         assert judged_sweep(saved, strict=True).exit_code == 1
         assert judged_sweep(sweep_record(1, self.CLEAN), strict=True).exit_code == 0
 
-    @pytest.mark.parametrize("change", [{"finished": False}, {"problems": ("a commit cannot be read",)}])
-    @pytest.mark.parametrize("strict", [False, True])
+    @each("change", [{"finished": False}, {"problems": ("a commit cannot be read",)}])
+    @each("strict", [False, True])
     def test_what_is_missing_of_it_never_passes_by_itself(self, change: dict[str, Any], *, strict: bool) -> None:
         saved = sweep_record(1, self.CLEAN, **change)
         assert judged_sweep(saved, strict=strict).exit_code == 3

@@ -8,6 +8,7 @@ from codeloupe.engine.history import find_entry, find_review
 from codeloupe.errors import CodeloupeError, StoreError, UsageError
 from codeloupe.model.history import HistoryQuery, Listing, RepositoryIdentity
 from codeloupe.store.memory_history import MemoryHistory
+from tests.rows import each
 from tests.unit.store.history_samples import REPOSITORY, commit_review, identifier, record, sweep_record
 
 IDENTITY = RepositoryIdentity((REPOSITORY, "path:x"), "shop")
@@ -88,12 +89,12 @@ def test_an_empty_history_says_how_to_make_the_first_entry() -> None:
         assert "codeloupe review" in complaint(MemoryHistory(), word).hint
 
 
-@pytest.mark.parametrize("word", ["", "-", "LAST", "xyzw", "ab cd", "%%%%", "abcd*", "a" * 65, "\x1b[31m", "äöüß"])
+@each("word", ["", "-", "LAST", "xyzw", "ab cd", "%%%%", "abcd*", "a" * 65, "\x1b[31m", "äöüß"])
 def test_a_word_that_is_no_id_is_told_so(history: MemoryHistory, word: str) -> None:
     assert "is no id of the history" in complaint(history, word).message
 
 
-@pytest.mark.parametrize("word", ["a", "abc"])
+@each("word", ["a", "abc"])
 def test_a_beginning_that_is_too_short_is_told_so(history: MemoryHistory, word: str) -> None:
     assert "at least 4 characters" in complaint(history, word).message
 

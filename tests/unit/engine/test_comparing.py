@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from codeloupe.engine.lifecycle import compare_reviews
 from codeloupe.model.change import Scope, ScopeKind
 from codeloupe.model.finding import Finding, FindingStatus
@@ -14,6 +12,7 @@ from codeloupe.model.review import Coverage, FailedUnit, SkippedFile, SkipReason
 from codeloupe.model.severity import Severity
 from codeloupe.model.suppression import Suppression, SuppressionKind
 from codeloupe.store.memory_history import MemoryHistory
+from tests.rows import each
 from tests.unit.store.history_samples import named, record
 
 
@@ -29,9 +28,9 @@ def defect(name: str, **changes: Any) -> Finding:
 
 def compared(earlier: ReviewRecord, later: ReviewRecord, *before: ReviewRecord) -> Comparison:
     history = MemoryHistory()
-    for each in (*before, earlier, later):
-        history.save(each)
-    first, second = (history.get(each.review.review_id) for each in (earlier, later))
+    for saved in (*before, earlier, later):
+        history.save(saved)
+    first, second = (history.get(one.review.review_id) for one in (earlier, later))
     assert first is not None
     assert second is not None
     return compare_reviews(history, first, second)
@@ -76,7 +75,7 @@ def test_a_sighting_in_another_repository_is_none() -> None:
     assert names(compared(record(2), record(3, defect("a")), elsewhere).new) == ["a"]
 
 
-@pytest.mark.parametrize(
+@each(
     "coverage",
     [
         Coverage(skipped=(SkippedFile("a.py", SkipReason.TOO_LARGE),)),
@@ -92,7 +91,7 @@ def test_what_the_later_one_did_not_look_at_is_not_known(coverage: Coverage) -> 
 BASE, OTHER = "a" * 40, "c" * 40
 
 
-@pytest.mark.parametrize(
+@each(
     ("earlier", "later", "comparable"),
     [
         (("branch", BASE, "topic"), ("branch", OTHER, "topic"), True),
@@ -123,7 +122,7 @@ def test_what_the_later_one_tells_as_fixed_is_fixed_wherever_it_looked() -> None
     assert (names(found.fixed), names(found.unknown)) == (["a"], ["b"])
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         {"status": FindingStatus.REFUTED},

@@ -9,9 +9,10 @@ import pytest
 
 from codeloupe import AgentRequest, Settings, run_agent
 from codeloupe.errors import InvalidRequest
+from tests.rows import each
 
 
-@pytest.mark.parametrize("name", ["a" * 5_000, "a\0b"])
+@each("name", ["a" * 5_000, "a\0b"])
 def test_a_directory_whose_name_no_system_takes_is_refused_as_every_wrong_request_is(name: str) -> None:
     request = AgentRequest(prompt="Hi", working_dir=Path(name))
     with pytest.raises(InvalidRequest, match="the working directory") as refused:

@@ -15,6 +15,7 @@ from codeloupe.model.severity import Severity
 from codeloupe.model.unit import Effort
 from tests.repository import GitRepository
 from tests.rounds_material import Finder, Rounds, code, offline_seat, seat, states, the
+from tests.rows import each
 
 A, B, C = "Fault a", "Fault b", "Fault c"
 
@@ -231,7 +232,7 @@ def test_other_guidance_asks_again(rounds: Rounds) -> None:
     assert rounds.asked == 1
 
 
-@pytest.mark.parametrize(
+@each(
     "wish",
     [
         {"effort": Effort.LOW},
@@ -288,7 +289,7 @@ def test_since_the_last_twice_is_about_what_neither_saw(rounds: Rounds) -> None:
     assert states(rounds.review(since_last=True)) == {"Fault d": "new"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "words"),
     [({"keep_history": False}, "no history is kept"), ({}, "there is no earlier review of this branch")],
 )
