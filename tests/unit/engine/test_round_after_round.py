@@ -15,7 +15,6 @@ from codeloupe.model.severity import Severity
 from codeloupe.model.unit import Effort
 from tests.repository import GitRepository
 from tests.rounds_material import Finder, Rounds, code, offline_seat, seat, states, the
-from tests.rows import each
 
 A, B, C = "Fault a", "Fault b", "Fault c"
 
@@ -232,7 +231,7 @@ def test_other_guidance_asks_again(rounds: Rounds) -> None:
     assert rounds.asked == 1
 
 
-@each(
+@pytest.mark.parametrize(
     "wish",
     [
         {"effort": Effort.LOW},
@@ -289,7 +288,7 @@ def test_since_the_last_twice_is_about_what_neither_saw(rounds: Rounds) -> None:
     assert states(rounds.review(since_last=True)) == {"Fault d": "new"}
 
 
-@each(
+@pytest.mark.parametrize(
     ("settings", "words"),
     [({"keep_history": False}, "no history is kept"), ({}, "there is no earlier review of this branch")],
 )

@@ -15,7 +15,6 @@ from codeloupe.model.scope import BaseScope
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.repository import GitRepository
 from tests.rounds_material import NO_TOOLS, Rounds, code, states, the
-from tests.rows import each
 
 A, B, C = "Fault a", "Fault b", "Fault c"
 
@@ -66,7 +65,9 @@ def test_a_finding_that_is_not_repeated_is_fixed_when_the_code_around_it_changed
 
 
 @pytest.mark.defect("T14")
-@each(("proof", "status"), [("refuted", "fixed"), ("confirmed", "open"), ("unproven", "open"), ("nonsense", "open")])
+@pytest.mark.parametrize(
+    ("proof", "status"), [("refuted", "fixed"), ("confirmed", "open"), ("unproven", "open"), ("nonsense", "open")]
+)
 def test_where_findings_are_verified_a_verification_says_whether_it_is_fixed(
     rounds: Rounds, proof: str, status: str
 ) -> None:
@@ -91,8 +92,8 @@ def test_where_findings_are_verified_a_verification_says_whether_it_is_fixed(
 
 
 @pytest.mark.defect("T13")
-@each("fresh", [False, True])
-@each("wish", [{"include": ("*.md",)}, {"exclude": ("a.py", "b.py")}])
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("wish", [{"include": ("*.md",)}, {"exclude": ("a.py", "b.py")}])
 def test_a_finding_in_a_file_that_is_left_out_is_not_judged_and_not_forgotten(
     rounds: Rounds, wish: dict[str, Any], fresh: bool
 ) -> None:
@@ -148,7 +149,7 @@ def test_what_a_round_with_a_wrong_base_found_does_not_count_with_the_right_one(
 
 
 @pytest.mark.defect("V12")
-@each("how", ["renamed", "branched", "detached", "renamed and amended"])
+@pytest.mark.parametrize("how", ["renamed", "branched", "detached", "renamed and amended"])
 def test_rounds_follow_commits_and_not_the_name_of_a_branch(rounds: Rounds, how: str) -> None:
     first = rounds.review()
     match how:

@@ -189,7 +189,7 @@ class TestDismissing:
         pull.react_by("stranger", self.first(pull), "-1")
         assert [one.who for one in publish(server, review(finding(4)), tmp_path).plan.dismissed] == ["ann"]
 
-    @each("permission", ["read", "triage"])
+    @pytest.mark.parametrize("permission", ["read", "triage"])
     def test_who_may_not_write_dismisses_nothing_whatever_the_label_says(
         self, server: GitHubServer, pull: PullRequest, tmp_path: Path, permission: str
     ) -> None:
@@ -225,7 +225,7 @@ class TestDismissing:
 
 
 class TestOutcomes:
-    @each(
+    @pytest.mark.parametrize(
         ("changes", "state"),
         [
             ({}, "success"),
@@ -346,7 +346,7 @@ class TestRights:
             assert len(pull.review_comments) == 1
             assert [run.conclusion for run in repo.check_runs] == ["failure"]
 
-    @each("text", ["", "no key at all", "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END"])
+    @pytest.mark.parametrize("text", ["", "no key at all", "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END"])
     def test_a_key_that_is_none_is_told_and_not_shown(self, server: GitHubServer, tmp_path: Path, text: str) -> None:
         key = tmp_path / "app.pem"
         key.write_text(text)
@@ -361,7 +361,7 @@ class TestRights:
         with pytest.raises(ForgeRefused, match="log in as the GitHub App on octo/demo"):
             publish(server, review(), tmp_path, app_id=str(server.app_id), app_key_file=key)
 
-    @each("token", ["", "   ", "two words", "gh\x00p"])
+    @pytest.mark.parametrize("token", ["", "   ", "two words", "gh\x00p"])
     def test_without_a_token_nothing_is_asked(self, server: GitHubServer, tmp_path: Path, token: str) -> None:
         with pytest.raises(ForgeRefused, match="token"):
             publish(server, review(), tmp_path, environment={"GITHUB_TOKEN": token})
@@ -476,7 +476,7 @@ class TestWhichReview:
         report = write_report(tmp_path / "report", review(finding(4), review_id="from-a-file"))
         assert self.run(server, tmp_path, str(report)) == "from-a-file"
 
-    @each("word", ["nothing.json", "dead", "no-such-thing"])
+    @pytest.mark.parametrize("word", ["nothing.json", "dead", "no-such-thing"])
     def test_what_is_not_there_is_a_mistake_in_words(self, server: GitHubServer, tmp_path: Path, word: str) -> None:
         with pytest.raises(UsageError):
             self.run(server, tmp_path, word)

@@ -136,7 +136,7 @@ def test_the_root_is_walked_to_once(shop: GitRepository) -> None:
     assert identity(shop.path).names[0] != first.names[0]
 
 
-@each("wrong", ["f" * 40, "--help", "", "HEAD"])
+@pytest.mark.parametrize("wrong", ["f" * 40, "--help", "", "HEAD"])
 def test_what_is_remembered_of_a_place_is_not_believed_of_another_repository(shop: GitRepository, wrong: str) -> None:
     memory = Memory()
     right = identity(shop.path, memory)
