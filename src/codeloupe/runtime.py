@@ -1,13 +1,14 @@
 """What outlives one call: a Runtime holds settings, agents, limits, budget, ledger and history for all its calls.
 
-Command line, integrations and library make everything here. Reviews, sweeps, pipelines and the doctor load with their
-first use: an agent call needs none of them.
+Command line, integrations and library make everything here. Reviews, sweeps, pipelines, publishing and the doctor load
+with their first use: with reviews alone, an agent call would begin 0.13 s of CPU later, and it may take 0.2 s in all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -29,11 +30,13 @@ from codeloupe.model.agents import AGENT_NAMES
 from codeloupe.model.ports import Agent, AgentEventSink, EventSink, Transcript
 
 if TYPE_CHECKING:
+    from codeloupe.forges.publishing import PublishRequest
     from codeloupe.model.agent_events import AgentEvent
     from codeloupe.model.diagnosis import Diagnosis
     from codeloupe.model.events import Event
     from codeloupe.model.pipeline import RunRecord
     from codeloupe.model.preview import Preview
+    from codeloupe.model.publication import Publication
     from codeloupe.model.review import Review
     from codeloupe.model.scope import ScopeRequest
     from codeloupe.model.sweep import CommitQuery, CommitSweep
@@ -284,6 +287,18 @@ class Runtime:
 
         given = options or Options()
         return given if given.settings is not None else replace(given, settings=self._settings)
+
+    async def publish(self, request: PublishRequest) -> Publication:
+        """Post a saved review on a pull request of GitHub; what failed only in part is in the result.
+
+        Raises UsageError, StoreError, ForgeError and HeadMoved when nothing could be posted.
+        """
+        from codeloupe.forges.publishing import publish_github
+
+        self._refuse_if_closed()
+        variables = os.environ if self._calls.environment is None else self._calls.environment
+        publishing = publish_github(request, environment=variables, opened=self._calls.opened_history)
+        return await self._until_closed(publishing)
 
     async def doctor(self, *, repo: Path | str = ".") -> Diagnosis:
         """What is here, what is missing, and who would review. Costs nothing."""

@@ -103,7 +103,31 @@ class WorkdirReviewResult(Struct, frozen=True, kw_only=True):
     raw_output: str = ""
 
 
-class CodeReviewer:
+class _Reviewer:
+    """What both kinds have: settings, a sink for warnings, and a review function, or the runtime that reviews."""
+
+    def __init__(
+        self,
+        settings: Settings | None,
+        on_review_warning: WarningSink | None,
+        review: ReviewFunction | None,
+        runtime: Runtime | None,
+    ) -> None:
+        check_arguments(settings=settings, on_review_warning=on_review_warning, review=review, runtime=runtime)
+        self._settings = settings
+        self._on_warning = on_review_warning
+        self._runtime = runtime
+        # For whoever counts on an agent: without one the review fails.
+        self._review = review or self._own_review
+
+    async def _own_review(self, scope: ScopeRequest, *, settings: Settings | None, **options: Any) -> Review:
+        if self._runtime is not None:
+            return await self._runtime.review(scope, needs_agent=True, **options)
+        async with Runtime(settings) as runtime:
+            return await runtime.review(scope, needs_agent=True, **options)
+
+
+class CodeReviewer(_Reviewer):
     """Reviews ranges and commits of one repository.
 
     Without `settings` they are loaded for each review as the program would. A JSON report of each review goes to
@@ -122,19 +146,10 @@ class CodeReviewer:
         review: ReviewFunction | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        check_arguments(
-            repo=repo,
-            settings=settings,
-            log_directory=log_directory,
-            on_review_warning=on_review_warning,
-            review=review,
-            runtime=runtime,
-        )
+        super().__init__(settings, on_review_warning, review, runtime)
+        check_arguments(repo=repo, log_directory=log_directory)
         self._repo = Path(repo)
-        self._settings = settings
         self._log_directory = None if log_directory is None else Path(log_directory)
-        self._on_warning = on_review_warning
-        self._review = review or _own_review(runtime)
 
     def overrides_disabled_setting(self) -> bool:
         """Whether it reviews although reviews are switched off: no."""
@@ -215,7 +230,7 @@ def make_reviewer(
     return made
 
 
-class WorkdirReviewer:
+class WorkdirReviewer(_Reviewer):
     """Reviews what the branch in a work directory has over its base: `git diff BASE...HEAD`.
 
     `on_parse_error` says whether an answer that cannot be read passes; without it the settings do, and by default it
@@ -234,18 +249,10 @@ class WorkdirReviewer:
         review: ReviewFunction | None = None,
         runtime: Runtime | None = None,
     ) -> None:
-        check_arguments(
-            settings=settings,
-            timeout_seconds=timeout_seconds,
-            on_review_warning=on_review_warning,
-            review=review,
-            runtime=runtime,
-        )
-        self._settings = settings
+        super().__init__(settings, on_review_warning, review, runtime)
+        check_arguments(timeout_seconds=timeout_seconds)
         self._on_parse_error = on_parse_error
         self._timeout_seconds = timeout_seconds
-        self._on_warning = on_review_warning
-        self._review = review or _own_review(runtime)
 
     @property
     def name(self) -> str:
@@ -299,18 +306,6 @@ def make_workdir_reviewer(
     )
     _log.info("Initializing code reviewer: %s", settings.reviewer_type)
     return made
-
-
-def _own_review(shared: Runtime | None) -> ReviewFunction:
-    """`codeloupe.review`, or the review of a runtime, for whoever counts on an agent: without one it fails."""
-
-    async def review(scope: ScopeRequest, *, settings: Settings | None, **options: Any) -> Review:
-        if shared is not None:
-            return await shared.review(scope, needs_agent=True, **options)
-        async with Runtime(settings) as runtime:
-            return await runtime.review(scope, needs_agent=True, **options)
-
-    return review
 
 
 class _Listener:
