@@ -12,6 +12,7 @@ from codeloupe.engine.reviewers import ChosenReviewer
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import BaseScope
+from codeloupe.reports.text import render_text
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.repository import GitRepository
 from tests.rounds_material import NO_TOOLS, Rounds, code, states, the
@@ -176,3 +177,22 @@ def test_another_branch_from_the_same_base_has_rounds_of_its_own(rounds: Rounds)
     rounds.project.write("c.py", code("c"))
     rounds.project.commit()
     assert states(rounds.review()) == {C: "new"}
+
+
+FAULTY = "def work(items):\n    return bug_a(items)\n"
+
+
+def test_what_earlier_reviews_left_open_stands_in_the_report_of_what_is_new(tmp_path: Path) -> None:
+    project = GitRepository(tmp_path / "project")
+    project.write("a.py", "x = 1\n")
+    project.commit("base")
+    project.checkout("feature", new=True)
+    project.write("a.py", FAULTY)
+    project.commit("faulty")
+    rounds = Rounds(project)
+    assert rounds.review().exit_code == 1
+    since = rounds.review(since_last=True)
+    told = "earlier reviews left 1 open finding of high or above, not in this review"
+    assert [(error.kind, error.message) for error in since.errors] == [("left_open", told)]
+    assert rounds.notes == [told]
+    assert told in " ".join(render_text(since, width=100, color=False).split())
