@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.peak_memory import peak_bytes
 from codeloupe.config.schema import Settings
-from codeloupe.engine.reviewers import ChosenReviewer
+from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.engine.run import review
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
 from codeloupe.model.events import Event

@@ -14,7 +14,7 @@ from bench.table import BenchRow
 from bench.timing import quiet
 from codeloupe.commits.sweep import review_commits
 from codeloupe.config.schema import Settings
-from codeloupe.engine.reviewers import ChosenReviewer
+from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.testing import Delay, Json, ScriptedAgent

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.reviewers import ChosenReviewer
+from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.engine.run import review
 from codeloupe.model.agent import AgentLimits, AgentRequest
 from codeloupe.model.events import Event, Warned

@@ -18,7 +18,7 @@ from codeloupe.agents.calls.budget import SpendingLimits, Spent
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
-from codeloupe.engine.reviewers import experts_of
+from codeloupe.engine.choose import experts_of
 from codeloupe.engine.run import review
 from codeloupe.engine.settings import configure
 from codeloupe.errors import ConfigError, NotARepository, PipelineError

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import DROPPED_FINDING
 from codeloupe.engine.calls import AgentCalls, trust_of
+from codeloupe.engine.choose import SECRETS, ChosenReviewer, default_analysers, experts_of
 from codeloupe.engine.cutting import stretches_of
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.history import OpenedHistory, last_of_change, newest_of_kind, reviews_of_work
@@ -29,7 +30,6 @@ from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
 from codeloupe.engine.placing_again import PlacesOfNow, is_touched
 from codeloupe.engine.prepare import Prepared
 from codeloupe.engine.prompt import PROMPT_VERSION
-from codeloupe.engine.reviewers import SECRETS, ChosenReviewer, default_analysers, experts_of
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.identity import Checkout, commits_of_work, read_checkout
 from codeloupe.git.repository import find_root

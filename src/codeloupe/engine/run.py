@@ -18,6 +18,7 @@ from codeloupe.agents.registry import make_agent
 from codeloupe.analysers.history_secrets import search_commits
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
+from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.failures import NOT_VERIFIED
 from codeloupe.engine.identity import first_names, with_fingerprints
 from codeloupe.engine.keeping import Answers, keep
@@ -27,7 +28,6 @@ from codeloupe.engine.plan import plan_units
 from codeloupe.engine.prepare import Prepared, fetched, prepare, rules_of, with_and_without_lines
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, PromptMaterial, new_fence, review_prompt
 from codeloupe.engine.reviewed_file import TextReader
-from codeloupe.engine.reviewers import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.rounds import begin_round
 from codeloupe.engine.selection import Selection, wanted_only
 from codeloupe.engine.settings import configure

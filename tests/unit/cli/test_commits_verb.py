@@ -15,9 +15,9 @@ import pytest
 
 from codeloupe.cli.commits import run
 from codeloupe.cli.commits_options import configure
+from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.prompt import PROMPT_VERSION
-from codeloupe.engine.reviewers import ChosenReviewer
 from codeloupe.errors import NotLoggedIn, OutputError, RevisionError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.history import HistoryQuery

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.reviewers import ChosenReviewer
+from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.review import Review, ReviewerInfo
 from codeloupe.model.scope import BaseScope

@@ -508,7 +508,7 @@ def test_whoever_posts_loads_nothing_that_could_ask_a_model() -> None:
     rooms = {
         name
         for name in loaded
-        if name.startswith(("codeloupe.agents", "codeloupe.engine.reviewers", "codeloupe.engine.calls"))
+        if name.startswith(("codeloupe.agents", "codeloupe.engine.choose", "codeloupe.engine.calls"))
     }
     assert not rooms
     assert loaded.isdisjoint(

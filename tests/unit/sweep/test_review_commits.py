@@ -11,8 +11,8 @@ import pytest
 
 from codeloupe.commits.sweep import DEFAULT_EXPERTS, describe, review_commits, scope_of
 from codeloupe.config.schema import Settings
+from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.engine.history import opened_history
-from codeloupe.engine.reviewers import ChosenReviewer
 from codeloupe.engine.run import review
 from codeloupe.engine.settings import configure
 from codeloupe.errors import AgentError, ConfigError, Crashed, NotARepository, NotLoggedIn, RevisionError, TimedOut

@@ -10,7 +10,7 @@ import pytest
 from codeloupe.config.schema import Settings
 from codeloupe.engine.agent_reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.calls import AgentCalls
-from codeloupe.engine.reviewers import ChosenReviewer, Reviewers, choose_reviewers, experts_of
+from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentLimits
