@@ -20,7 +20,7 @@ from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.model.agent import AgentEvent, AgentRequest
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.switchboard import review_key
+from codeloupe.engine.calls import review_key
 from codeloupe.system.process import Command, inherited_environment
 from codeloupe.system.streaming import stream
 from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text

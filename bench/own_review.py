@@ -17,14 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.peak_memory import peak_bytes
-from codeloupe.app import ReviewWish, review_by
 from codeloupe.config.schema import Settings
+from codeloupe.engine.choose import ChosenReviewer
+from codeloupe.engine.run import review
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
 from codeloupe.model.events import Event
 from codeloupe.model.ports import AgentEventSink
 from codeloupe.model.review import Review, ReviewerInfo
-from codeloupe.model.scope import DefaultScope
-from codeloupe.panel import Floor, Seat
 
 _BYTES_PER_TOKEN = 3.5
 
@@ -96,9 +95,8 @@ def _finding(prompt: str, number: int) -> dict[str, object]:
 
 
 async def _review(root: Path, agent: _QuickAgent) -> Review:
-    seat = Seat(ReviewerInfo(agent.name, "to measure"), (agent,))
-    wish = ReviewWish(settings=Settings(verify=False), floor=Floor(repo=root), fresh=True)
-    return await review_by([seat], DefaultScope(), wish, emit=_ignore)
+    seat = ChosenReviewer(ReviewerInfo(agent.name, "to measure"), (agent,))
+    return await review(repo=root, settings=Settings(verify=False), reviewers=[seat], fresh=True)
 
 
 def _ignore(_event: Event) -> None:

@@ -16,7 +16,7 @@ from bench.own_cpu import WatchedAgent
 from bench.prompt_tokens import lines_not_sent, times_sent, tokens_in, tokens_sent
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
-from codeloupe.engine.prepare import take_in
+from codeloupe.engine.prepare import prepare
 from codeloupe.engine.select import SelectionRules
 from codeloupe.git.command import PATCH_FLAGS
 from codeloupe.git.diff import parse_diff
@@ -105,8 +105,7 @@ def _reading(change: _Change) -> Iterator[BenchRow]:
 
 
 async def _take_in(root: Path) -> None:
-    rules = SelectionRules()
-    async with take_in(DefaultScope(), root, base_branch=None, rules=rules, with_tree=True, with_guidance=True):
+    async with prepare(DefaultScope(), root, Settings(), with_tree=True, with_guidance=True):
         pass
 
 

@@ -13,7 +13,6 @@ from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
 from codeloupe.model.agent import AgentEvent, AgentRequest
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.switchboard import review_key
 from codeloupe.testing import Delay, ScriptedAgent, Text
 
 _AT_A_TIME = (1, 10, 30, 100)

@@ -12,11 +12,11 @@ from pathlib import Path
 from bench.changes import git
 from bench.table import BenchRow
 from bench.timing import quiet
-from codeloupe.commits.sweeping import review_commits
+from codeloupe.commits.sweep import review_commits
 from codeloupe.config.schema import Settings
+from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.model.sweep import CommitQuery, CommitSweep
-from codeloupe.panel import Seat
 from codeloupe.testing import Delay, Json, ScriptedAgent
 
 _COMMITS, _AT_A_TIME = 200, 20
@@ -62,8 +62,8 @@ def _measured(root: Path) -> Iterator[BenchRow]:
 
 
 async def _sweep(root: Path, agent: ScriptedAgent) -> CommitSweep:
-    seat = Seat(ReviewerInfo("scripted", "to measure"), (agent,))
-    return await review_commits(CommitQuery(), repo=root, settings=Settings(concurrency=_AT_A_TIME), seats=[seat])
+    seat = ChosenReviewer(ReviewerInfo("scripted", "to measure"), (agent,))
+    return await review_commits(CommitQuery(), repo=root, settings=Settings(concurrency=_AT_A_TIME), reviewers=[seat])
 
 
 def _check(sweep: CommitSweep, agent: ScriptedAgent, *, calls: int) -> None:

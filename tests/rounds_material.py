@@ -10,14 +10,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.app import ReviewWish, review_by
 from codeloupe.config.schema import Settings
+from codeloupe.engine.choose import ChosenReviewer
+from codeloupe.engine.run import review
 from codeloupe.model.agent import AgentLimits, AgentRequest
 from codeloupe.model.events import Event, Warned
 from codeloupe.model.finding import Finding
 from codeloupe.model.review import Review, ReviewerInfo
-from codeloupe.model.scope import DefaultScope, ScopeRequest
-from codeloupe.panel import Floor, Seat
+from codeloupe.model.scope import ScopeRequest
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.repository import GitRepository
 
@@ -72,12 +72,12 @@ class Finder:
         }
 
 
-def seat(finder: Finder, name: str = "scripted", *, limits: AgentLimits = NO_TOOLS) -> Seat:
-    return Seat(ReviewerInfo(name, "for a test"), (ScriptedAgent([finder], name=name, limits=limits),))
+def seat(finder: Finder, name: str = "scripted", *, limits: AgentLimits = NO_TOOLS) -> ChosenReviewer:
+    return ChosenReviewer(ReviewerInfo(name, "for a test"), (ScriptedAgent([finder], name=name, limits=limits),))
 
 
-def offline_seat() -> Seat:
-    return Seat(ReviewerInfo("offline", "for a test"))
+def offline_seat() -> ChosenReviewer:
+    return ChosenReviewer(ReviewerInfo("offline", "for a test"))
 
 
 @dataclass
@@ -93,23 +93,26 @@ class Rounds:
 
     def review(
         self,
-        *seats: Seat,
+        *seats: ChosenReviewer,
         scope: ScopeRequest | None = None,
         fresh: bool = False,
         since_last: bool = False,
         context: str = "",
         **settings: Any,
     ) -> Review:
-        chosen: Sequence[Seat] = seats or (seat(self.finder),)
+        chosen: Sequence[ChosenReviewer] = seats or (seat(self.finder),)
         events: list[Event] = []
-        wish = ReviewWish(
+        reviewing = review(
+            scope,
+            repo=self.project.path,
             settings=replace(self.settings, **settings),
-            floor=Floor(repo=self.project.path),
+            reviewers=chosen,
             fresh=fresh,
             since_last=since_last,
             context=context,
+            emit=events.append,
         )
-        outcome = asyncio.run(review_by(chosen, scope or DefaultScope(), wish, emit=events.append))
+        outcome = asyncio.run(reviewing)
         self.notes = [event.message for event in events if isinstance(event, Warned)]
         requests = [one for chair in chosen for agent in chair.agents for one in getattr(agent, "requests", ())]
         self.prompts = [request.prompt for request in requests]

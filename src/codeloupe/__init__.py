@@ -5,11 +5,21 @@ The public names load on first use, so that `codeloupe --help` does not pay for 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
+__all__ = ["__version__"]
+__all__ += ["Runtime", "preview", "review", "review_commits", "run_agent"]
+__all__ += ["Pipeline", "RunOptions", "RunRecord", "resume_run"]
+__all__ += ["CodeReviewer", "ReviewResult", "make_reviewer"]
+__all__ += ["WorkdirReviewResult", "WorkdirReviewer", "make_workdir_reviewer"]
+__all__ += ["BaseScope", "CommitScope", "DefaultScope", "DiffScope", "PullRequestScope", "RangeScope", "StagedScope"]
+__all__ += ["CommitQuery", "CommitSweep", "Event", "Finding", "Preview", "Review", "Severity", "Verdict"]
+__all__ += ["Agent", "AgentEvent", "AgentLimits", "AgentRequest", "AgentResult", "Availability", "PermissionMode"]
+__all__ += ["AgentError", "AgentExecutionError", "CodeloupeError", "Settings", "Spent", "UncommittedScope"]
+
+# A type checker must not see `__getattr__`: to it, the module would have every name, misspelt ones too.
 if TYPE_CHECKING:
     from codeloupe.agents.calls.budget import Spent
     from codeloupe.config.schema import Settings
@@ -22,12 +32,14 @@ if TYPE_CHECKING:
         make_reviewer,
         make_workdir_reviewer,
     )
-    from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
+    from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
+    from codeloupe.model.agent import AgentEvent
     from codeloupe.model.events import Event
-    from codeloupe.model.finding import Finding, Severity
+    from codeloupe.model.finding import Finding
     from codeloupe.model.pipeline import RunRecord
     from codeloupe.model.ports import Agent
-    from codeloupe.model.review import Preview, Review, Verdict
+    from codeloupe.model.review import Preview
+    from codeloupe.model.review import Review, Verdict
     from codeloupe.model.scope import (
         BaseScope,
         CommitScope,
@@ -38,108 +50,50 @@ if TYPE_CHECKING:
         StagedScope,
         UncommittedScope,
     )
+    from codeloupe.model.finding import Severity
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.pipelines.run import Pipeline, RunOptions, resume_run
     from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent
+else:
 
-_HOMES = {
-    "Agent": "codeloupe.model.ports",
-    "AgentError": "codeloupe.errors",
-    "AgentEvent": "codeloupe.model.agent",
-    "AgentExecutionError": "codeloupe.errors",
-    "AgentLimits": "codeloupe.model.agent",
-    "AgentRequest": "codeloupe.model.agent",
-    "AgentResult": "codeloupe.model.agent",
-    "Availability": "codeloupe.model.agent",
-    "BaseScope": "codeloupe.model.scope",
-    "CodeReviewer": "codeloupe.integrations",
-    "CodeloupeError": "codeloupe.errors",
-    "CommitQuery": "codeloupe.model.sweep",
-    "CommitScope": "codeloupe.model.scope",
-    "CommitSweep": "codeloupe.model.sweep",
-    "DefaultScope": "codeloupe.model.scope",
-    "DiffScope": "codeloupe.model.scope",
-    "Event": "codeloupe.model.events",
-    "Finding": "codeloupe.model.finding",
-    "PermissionMode": "codeloupe.model.agent",
-    "Pipeline": "codeloupe.pipelines.run",
-    "Preview": "codeloupe.model.review",
-    "PullRequestScope": "codeloupe.model.scope",
-    "RangeScope": "codeloupe.model.scope",
-    "Review": "codeloupe.model.review",
-    "ReviewResult": "codeloupe.integrations",
-    "RunOptions": "codeloupe.pipelines.run",
-    "RunRecord": "codeloupe.model.pipeline",
-    "Runtime": "codeloupe.runtime",
-    "Settings": "codeloupe.config.schema",
-    "Severity": "codeloupe.model.finding",
-    "Spent": "codeloupe.agents.calls.budget",
-    "StagedScope": "codeloupe.model.scope",
-    "UncommittedScope": "codeloupe.model.scope",
-    "Verdict": "codeloupe.model.review",
-    "WorkdirReviewResult": "codeloupe.integrations",
-    "WorkdirReviewer": "codeloupe.integrations",
-    "make_reviewer": "codeloupe.integrations",
-    "make_workdir_reviewer": "codeloupe.integrations",
-    "preview": "codeloupe.runtime",
-    "resume_run": "codeloupe.pipelines.run",
-    "review": "codeloupe.runtime",
-    "review_commits": "codeloupe.runtime",
-    "run_agent": "codeloupe.runtime",
-}
-
-__all__ = [
-    "Agent",
-    "AgentError",
-    "AgentEvent",
-    "AgentExecutionError",
-    "AgentLimits",
-    "AgentRequest",
-    "AgentResult",
-    "Availability",
-    "BaseScope",
-    "CodeReviewer",
-    "CodeloupeError",
-    "CommitQuery",
-    "CommitScope",
-    "CommitSweep",
-    "DefaultScope",
-    "DiffScope",
-    "Event",
-    "Finding",
-    "PermissionMode",
-    "Pipeline",
-    "Preview",
-    "PullRequestScope",
-    "RangeScope",
-    "Review",
-    "ReviewResult",
-    "RunOptions",
-    "RunRecord",
-    "Runtime",
-    "Settings",
-    "Severity",
-    "Spent",
-    "StagedScope",
-    "UncommittedScope",
-    "Verdict",
-    "WorkdirReviewResult",
-    "WorkdirReviewer",
-    "__version__",
-    "make_reviewer",
-    "make_workdir_reviewer",
-    "preview",
-    "resume_run",
-    "review",
-    "review_commits",
-    "run_agent",
-]
-
-
-# A type checker must not see this: to it, a module with `__getattr__` would have every name, misspelt ones too.
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOMES:
-            raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")
-        return getattr(import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> object:  # noqa: C901, PLR0912 - one line for each home
+        match name:
+            case "Runtime" | "preview" | "review" | "review_commits" | "run_agent":
+                from codeloupe import runtime as home
+            case "Pipeline" | "RunOptions" | "resume_run":
+                from codeloupe import pipelines as home
+            case "CodeReviewer" | "ReviewResult" | "make_reviewer":
+                from codeloupe import integrations as home
+            case "WorkdirReviewResult" | "WorkdirReviewer" | "make_workdir_reviewer":
+                from codeloupe import integrations as home
+            case "AgentLimits" | "AgentRequest" | "AgentResult" | "Availability" | "PermissionMode":
+                from codeloupe.model import agent as home
+            case "AgentEvent":
+                from codeloupe.model import agent as home
+            case "Agent":
+                from codeloupe.model import ports as home
+            case "AgentError" | "AgentExecutionError" | "CodeloupeError":
+                from codeloupe import errors as home
+            case "CommitQuery" | "CommitSweep":
+                from codeloupe.model import sweep as home
+            case "Event":
+                from codeloupe.model import events as home
+            case "Finding":
+                from codeloupe.model import finding as home
+            case "Preview":
+                from codeloupe.model import review as home
+            case "Review" | "Verdict":
+                from codeloupe.model import review as home
+            case "RunRecord":
+                from codeloupe.model import pipeline as home
+            case "Settings":
+                from codeloupe.config import schema as home
+            case "Severity":
+                from codeloupe.model import finding as home
+            case "Spent":
+                from codeloupe.agents.calls import budget as home
+            case _ if name.endswith("Scope") and name in __all__:
+                from codeloupe.model import scope as home
+            case _:
+                raise AttributeError(f"module 'codeloupe' has no attribute {name!r}")
+        return getattr(home, name)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from codeloupe import app
 from codeloupe.config.schema import Settings
+from codeloupe.engine import run
 from codeloupe.integrations import CodeReviewer
 from codeloupe.model.finding import Severity
 from codeloupe.model.review import Review, Verdict
@@ -126,7 +126,7 @@ def gated(gate: FakeGate, **more: Any) -> Settings:
 
 
 def review(repository: GitRepository, settings: Settings, scope: ScopeRequest = RANGE) -> Review:
-    return asyncio.run(app.review(scope, repo=repository.path, settings=settings))
+    return asyncio.run(run.review(scope, repo=repository.path, settings=settings))
 
 
 @pytest.mark.parametrize("shape", TEXTS)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.engine.prepare import take_in
+from codeloupe.engine.prepare import prepare
 from codeloupe.engine.select import SelectionRules
 from codeloupe.errors import GitFailed
 from codeloupe.git.changes import read_change
@@ -175,7 +175,7 @@ def test_a_diff_is_completed_without_starting_anything(trap: Trap) -> None:
 
     async def complete() -> frozenset[str]:
         request = DiffScope("-", data.encode())
-        async with take_in(request, trap.repository.path, base_branch=None, rules=SelectionRules()) as intake:
+        async with prepare(request, trap.repository.path, Settings()) as intake:
             return intake.without_content
 
     assert asyncio.run(complete()) == {"a.py", "lost.py"}

@@ -186,8 +186,8 @@ from pathlib import Path
 from codeloupe.config.schema import Settings
 from codeloupe.model.events import CommitReviewed
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.panel import Seat
-from codeloupe.commits.sweeping import review_commits
+from codeloupe.engine.choose import ChosenReviewer
+from codeloupe.commits.sweep import review_commits
 from codeloupe.testing import Delay, Json, ScriptedAgent
 
 def step(request):
@@ -199,10 +199,10 @@ def tell(event):
     if isinstance(event, CommitReviewed):
         print("reviewed", event.outcome.commit.subject.rpartition(" ")[2], event.outcome.verdict, flush=True)
 
-seat = Seat(ReviewerInfo("scripted", "for a test"), (ScriptedAgent([step]),))
+seat = ChosenReviewer(ReviewerInfo("scripted", "for a test"), (ScriptedAgent([step]),))
 print("ready", flush=True)
 sys.stdin.readline()
-asyncio.run(review_commits(repo=sys.argv[1], settings=Settings(concurrency=2), seats=[seat], emit=tell))
+asyncio.run(review_commits(repo=sys.argv[1], settings=Settings(concurrency=2), reviewers=[seat], emit=tell))
 """
 COMMITS = 14
 Child = subprocess.Popen[str]

@@ -23,8 +23,8 @@ from codeloupe.errors import (
     ProcessTimedOut,
     ProgramNotFound,
     UsageError,
+    hints_for_the_program,
 )
-from codeloupe.hints import hints_for_the_program
 
 ROW = re.compile(r"^ {4}(?P<branch>[│├└─ ]*)(?P<name>[A-Z]\w+) {2,}(?P<words>.+)$", re.MULTILINE)
 

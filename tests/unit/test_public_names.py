@@ -7,11 +7,11 @@ The functions below are never called: mypy, which runs with every `make test`, c
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -139,14 +139,16 @@ CLAIMS = (
 
 def test_every_public_name_is_there_and_is_what_a_type_checker_sees() -> None:
     tree = ast.parse(inspect.getsource(codeloupe))
-    (typed, _late) = (node for node in tree.body if isinstance(node, ast.If))
+    (late,) = (node for node in tree.body if isinstance(node, ast.If))
     seen = {
-        name.name: node.module for node in ast.walk(typed) if isinstance(node, ast.ImportFrom) for name in node.names
+        name.name: importlib.import_module(str(node.module))
+        for statement in late.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
     }
-    homes: Mapping[str, str] = codeloupe._HOMES
-    assert dict(homes) == seen
-    assert sorted(codeloupe.__all__) == sorted({*homes, "__version__"})
-    assert all(getattr(codeloupe, name) is not None for name in codeloupe.__all__)
+    assert sorted(codeloupe.__all__) == sorted({*seen, "__version__"})
+    assert [name for name, home in seen.items() if getattr(codeloupe, name) is not getattr(home, name)] == []
 
 
 def test_the_types_of_every_public_name_are_claimed_here() -> None:
@@ -179,7 +181,7 @@ def test_errors_are_caught_by_their_families() -> None:
 
 def test_values_do_not_change() -> None:
     kinds: tuple[Any, ...] = (*SCOPES, AgentRequest, AgentResult, Review, Finding, RunRecord)
-    assert [kind for kind in kinds if not kind.__dataclass_params__.frozen] == []
+    assert [kind for kind in kinds if not kind.__struct_config__.frozen] == []
 
 
 def test_the_version_is_a_semantic_one() -> None:
@@ -215,7 +217,8 @@ for name in (*names, *names):
 @pytest.mark.defect("L1")
 def test_every_public_name_works_twice_in_every_order_of_first_use(tmp_path: Path) -> None:
     names = [name for name in codeloupe.__all__ if name != "__version__"]
-    functions = {codeloupe._HOMES[name]: name for name in names if inspect.isfunction(getattr(codeloupe, name))}
+    public = {name: getattr(codeloupe, name) for name in names}
+    functions = {one.__module__: name for name, one in public.items() if inspect.isfunction(one)}
     # A function of each module before all else: what it loads must not take the place of a name.
     orders = [[first, *(name for name in names if name != first)] for first in functions.values()]
     failed: list[str] = []

@@ -16,6 +16,7 @@ from codeloupe import AgentRequest, AgentResult, CommitQuery, CommitScope, Runti
 from codeloupe.agents.calls.limiter import Timing
 from codeloupe.errors import BudgetExhausted, Cancelled, InvalidRequest, Overloaded, UsageError
 from codeloupe.model.agent import TokenUsage
+from codeloupe.model.review import Diagnosis
 from codeloupe.testing import AgentStep, Delay, Json, ScriptedAgent, Text
 from tests.engine_pipelines import write_pipeline
 from tests.repository import GitRepository
@@ -325,3 +326,24 @@ def test_a_caller_without_logging_hears_nothing_of_an_answer_that_cannot_be_read
     command = (sys.executable, "-c", client, str(repository.path))
     ended = subprocess.run(command, cwd=repository.path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_the_doctor_looks_at_what_the_runtime_has(repository: GitRepository, tmp_path: Path) -> None:
+    async def diagnosis() -> Diagnosis:
+        async with Runtime(Settings(reviewer_type="offline"), state_directory=tmp_path / "state") as runtime:
+            return await runtime.doctor(repo=repository.path)
+
+    found = asyncio.run(diagnosis())
+    assert found.reviewer.type == "offline"
+    assert {check.name: check.detail for check in found.checks}["state"] == str(tmp_path / "state")
+
+
+def test_to_publish_it_takes_the_token_of_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", "made-up")
+
+    async def publish() -> None:
+        async with Runtime(Settings(), environment={}) as runtime:
+            await runtime.publish(PublishRequest(repo=tmp_path, pull_request="owner/name#1"))
+
+    with pytest.raises(ForgeRefused, match="no token"):
+        asyncio.run(publish())

@@ -21,7 +21,7 @@ from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser
 from codeloupe.cli.progress import LiveLine, ProgressMode, choose_mode, in_words
 from codeloupe.cli.running import Interrupted, run_to_end, tell_notes
-from codeloupe.configuring import configure as configure_settings
+from codeloupe.engine.settings import configure as configure_settings
 from codeloupe.errors import AgentError, CodeloupeError, UsageError
 from codeloupe.model.agent import (
     AgentEvent,

@@ -14,14 +14,15 @@ from codeloupe.cli.progress import ProgressDisplay, ProgressMode, Tally, choose_
 from codeloupe.cli.review import add_asking_options, add_spending_options
 from codeloupe.cli.review import flags_of as review_flags_of
 from codeloupe.cli.running import Interrupted, run_to_end, tell_notes
-from codeloupe.commits.sweeping import scope_of
+from codeloupe.commits.sweep import scope_of
 from codeloupe.config.schema import Settings
-from codeloupe.configuring import configure as settings_for
+from codeloupe.engine.settings import configure as settings_for
 from codeloupe.errors import UsageError
 from codeloupe.model.events import Event
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.reports import SWEEP_FORMATS, Layout, render_sweep
 from codeloupe.reports.wording import counted
+from codeloupe.runtime import configure as settings_for
 from codeloupe.runtime import review_commits
 from codeloupe.system.untrusted import log_line
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from codeloupe import app
+from codeloupe import runtime
 from codeloupe.cli.options import add_color_option, look_of
 from codeloupe.cli.output import output_file, set_up_logging, write_result
 from codeloupe.cli.progress import ProgressDisplay, choose_mode

@@ -9,7 +9,6 @@ from pathlib import Path
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from codeloupe import app
 from codeloupe.cli.options import add_json_option, add_repo_option, is_ascii_only, wrapped
 from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.running import run_to_end, tell_notes
@@ -32,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look at everything; exit 0 when a review can run, 3 when something it needs is missing."""
     set_up_logging(verbose=False)
     settings, wrong = _settings(arguments.repo)
-    diagnosis = run_to_end(app.doctor(repo=arguments.repo, settings=settings))
+    diagnosis = run_to_end(Runtime(settings).doctor(repo=arguments.repo))
     diagnosis = replace(diagnosis, checks=(*diagnosis.checks, *wrong))
     write_result(_as_json(diagnosis) if arguments.json else _as_text(diagnosis))
     return 0 if diagnosis.healthy else _NOT_HEALTHY
@@ -42,7 +41,7 @@ def _settings(repo: Path) -> tuple[Settings, tuple[Check, ...]]:
     """The settings in force, and what is wrong with them: where they cannot be read, the defaults are in force."""
     settings = Settings()
     try:
-        settings = tell_notes(run_to_end(app.configure(repo=repo)), quiet=False).settings
+        settings = tell_notes(run_to_end(settings_for(repo=repo)), quiet=False).settings
         run_to_end(check_settings(settings, repo=repo))
     except ConfigError as error:
         return settings, (Check("codeloupe", "settings", ok=False, detail=error.message, hint=error.hint),)

@@ -16,11 +16,11 @@ from typing import Any
 from codeloupe.cli.options import Look, add_color_option, add_json_option, add_repo_option, look_of
 from codeloupe.cli.output import output_file, set_up_logging, write_result
 from codeloupe.cli.parser import Parser, sentence
-from codeloupe.engine.history.comparing import compare
-from codeloupe.engine.history.judging import changed_policy, judged, judged_sweep
-from codeloupe.engine.history.lookup import LAST, SHORT_ID, Here, find_entry, find_review, review_of
-from codeloupe.engine.history.opening import opened_history
-from codeloupe.engine.history.whereabouts import find_identity_now
+from codeloupe.engine.lifecycle import compare_reviews
+from codeloupe.engine.history import changed_policy, judged, judged_sweep
+from codeloupe.engine.history import Here, LAST, SHORT_ID, find_entry, find_review, review_of
+from codeloupe.engine.history import opened_history
+from codeloupe.git.identity import find_identity_now
 from codeloupe.errors import UsageError
 from codeloupe.model.finding import Severity
 from codeloupe.model.history import (
@@ -113,7 +113,7 @@ def _compare(history: SqliteHistory, arguments: argparse.Namespace) -> int:
     later = find_review(history, arguments.later, here=place)
     if earlier.review.review_id == later.review.review_id:
         print("codeloupe: both are the same review; `codeloupe history list` shows earlier ones", file=sys.stderr)
-    comparison = compare(history, earlier, later)
+    comparison = compare_reviews(history, earlier, later)
     if arguments.json:
         write_result(comparison_json(comparison, earlier, later))
     else:

@@ -6,11 +6,11 @@ import argparse
 import os
 import sys
 
-from codeloupe import app
 from codeloupe.cli.main import build_parser
 from codeloupe.cli.parser import Parser
 from codeloupe.cli.review import run as review
 from codeloupe.cli.running import run_to_end
+from codeloupe.engine.prepare import new_in_push
 from codeloupe.errors import UsageError
 from codeloupe.model.scope import DefaultScope, PushedRange, PushedRef, StagedScope
 from codeloupe.runtime import preview
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     remote = from_git[0] if from_git else os.environ.get("PRE_COMMIT_REMOTE_NAME", "")
     if start and end:
         pushed = PushedRef(end, end, start if start.strip("0") else None)
-        (new,) = run_to_end(app.new_in_push((pushed,), remote=remote))
+        (new,) = run_to_end(new_in_push((pushed,), remote=remote))
         return _reviewed(f"{start}...{end}", options, new.commits if arguments.kind == "pre-push" else ())
     if arguments.kind == "pre-commit":
         if not run_to_end(preview(StagedScope())).files:
@@ -84,7 +84,7 @@ def _object(name: str) -> str | None:
 
 
 def _review_push(refs: tuple[PushedRef, ...], *, remote: str, options: list[str]) -> int:
-    codes = [_review_ref(one, options) for one in run_to_end(app.new_in_push(refs, remote=remote))]
+    codes = [_review_ref(one, options) for one in run_to_end(new_in_push(refs, remote=remote))]
     return min(
         (code for code in codes if code),
         key=lambda code: _BY_WEIGHT.index(code) if code in _BY_WEIGHT else -1,

@@ -15,8 +15,7 @@ from typing import Protocol, TextIO
 
 from codeloupe import __version__
 from codeloupe.cli.parser import Parser, sentence
-from codeloupe.errors import CodeloupeError
-from codeloupe.hints import hints_for_the_program
+from codeloupe.errors import CodeloupeError, hints_for_the_program
 
 
 class Verb(Protocol):

@@ -198,8 +198,8 @@ def _at_hand(scope: ScopeRequest, arguments: argparse.Namespace) -> Iterator[Sco
         return
     if not arguments.quiet:
         print(f"codeloupe: fetching pull request {log_line(scope.name)}", file=sys.stderr, flush=True)
-    with app.private_directory() as directory:
-        fetched, arguments.repo = run_to_end(app.fetch(scope, repo=arguments.repo, into=directory))
+    with private_directory() as directory:
+        fetched, arguments.repo = run_to_end(fetch(scope, repo=arguments.repo, into=directory))
         yield fetched
 
 
@@ -210,9 +210,9 @@ def _run(
     if arguments.guessed or arguments.paths:
         if arguments.include:
             raise UsageError("paths and --include exclude each other", hint="give the paths as patterns to --include")
-        named = run_to_end(app.patterns_of(arguments.guessed, arguments.paths, scope, repo=here))
+        named = run_to_end(patterns_of(arguments.guessed, arguments.paths, scope, repo=here))
         flags["include"] = named or None
-    loaded = tell_notes(run_to_end(app.configure(scope, repo=arguments.repo, flags=flags)), quiet=arguments.quiet)
+    loaded = tell_notes(run_to_end(runtime.configure(scope, repo=arguments.repo, flags=flags)), quiet=arguments.quiet)
     if loaded.origins["untrusted"].kind is OriginKind.SITUATION and not arguments.quiet:
         why = log_line(str(loaded.origins["untrusted"]))
         print(f"codeloupe: the change is not trusted, {why}: settings and guidance come from the base", file=sys.stderr)

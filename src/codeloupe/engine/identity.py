@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from codeloupe.engine.anchor import Anchorer, Origin
 from codeloupe.engine.code_text import CodeText, Statement, comments_in, fold, is_comment, syntax_of, tokens_of_code
 from codeloupe.engine.quotes import MASK
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.engine.similarity import Profile, family, kinds_of, names, numbers, stems, telling_stems
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import ClaimedFinding, Finding, FindingStatus

@@ -1,4 +1,4 @@
-"""A finding across rounds of review: new, still open, fixed, come back, set aside. Pure.
+"""A finding across rounds of review: new, still open, fixed, come back, set aside. Pure but for reading the tree.
 
 Two findings are one when they are about the same place and say the same. What sets a finding aside, a dismissal or a
 refutation, covers that defect and no graver one: anything else on its line is a finding of its own.
@@ -6,20 +6,48 @@ refutation, covers that defect and no graver one: anything else on its line is a
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import digest
-from codeloupe.engine.similarity import Profile, gap, likeness_of_meaning
-from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
+from codeloupe.engine.identity import PlacesOfNow, is_on_added_lines, is_touched
+from codeloupe.engine.similarity import Profile
+from codeloupe.engine.similarity import gap, likeness_of_meaning
+from codeloupe.model.change import FileChange, ScopeKind
+from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
+from codeloupe.model.history import Comparison, ReviewRecord
+from codeloupe.store.interface import History
+from codeloupe.model.ports import ReviewTask
+from codeloupe.model.finding import Severity
 
 SAME = 0.5
 # With how many earlier findings of its lines one is compared; more only a hostile history has.
 _MOST_COMPARED = 100
 _SET_ASIDE = (FindingStatus.REFUTED, FindingStatus.DISMISSED)
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
+_UNIT_MARKS = re.compile(r"[/#]")
+# Of some fingerprints, those whose finding was fixed when it was seen last.
+FixedBefore = Callable[[Sequence[str]], frozenset[str]]
+
+
+class Ground(Struct, frozen=True, kw_only=True):
+    """What is known of the code of earlier findings.
+
+    `still_there` tells whether it is unchanged in the reviewed tree, `is_placed` whether the finding has the lines that
+    it is on now. `is_fixed` judges an open finding that was not found again. `first_names` are other fingerprints
+    under which findings of this round may be known.
+    """
+
+    still_there: Callable[[Finding], bool]
+    is_fixed: Callable[[Finding], bool]
+    is_placed: Callable[[Finding], bool] = lambda _: False
+    first_names: Mapping[str, str] = _NO_NAMES
 
 
 class Rounds(Struct, frozen=True):
@@ -41,20 +69,6 @@ class Rounds(Struct, frozen=True):
         return tuple(finding for finding in self.findings if finding.status in statuses)
 
 
-class Ground(Struct, frozen=True, kw_only=True):
-    """What is known of the code of earlier findings.
-
-    `still_there` tells whether it is unchanged in the reviewed tree, `is_placed` whether the finding has the lines that
-    it is on now. `is_fixed` judges an open finding that was not found again. `first_names` are other fingerprints
-    under which findings of this round may be known.
-    """
-
-    still_there: Callable[[Finding], bool]
-    is_fixed: Callable[[Finding], bool]
-    is_placed: Callable[[Finding], bool] = lambda _: False
-    first_names: Mapping[str, str] = field(default_factory=dict)
-
-
 def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Ground) -> Rounds:
     """What became of the findings of the previous round, and which are new.
 
@@ -68,16 +82,21 @@ def compare(previous: Sequence[Finding], current: Sequence[Finding], ground: Gro
         if index in partners:
             seen.append(_again(previous[partners[index]], finding))
             continue
-        name = _free(finding.fingerprint, taken)
+        name, number = finding.fingerprint, 0
+        while name and name in taken:
+            number += 1
+            name = digest(finding.fingerprint, str(number))
         taken.add(name)
         status = finding.status if finding.status in _SET_ASIDE else FindingStatus.NEW
         seen.append(replace(finding, fingerprint=name, status=status))
-    left = [
-        finding
-        for index, finding in enumerate(previous)
-        if index not in pairs and not _is_told_by(finding, seen, current, ground)
-    ]
-    return Rounds(tuple(seen), tuple(_missed(finding, ground) for finding in left))
+    unseen: list[Finding] = []
+    for index, old in enumerate(previous):
+        if index in pairs or _is_told_by(old, seen, current, ground):
+            continue
+        if old.is_open:
+            old = replace(old, status=FindingStatus.FIXED if ground.is_fixed(old) else FindingStatus.OPEN)  # noqa: PLW2901 - it is what became of it
+        unseen.append(old)
+    return Rounds(tuple(seen), tuple(unseen))
 
 
 def converged(findings: Iterable[Finding], fail_on: Severity) -> bool:
@@ -86,9 +105,53 @@ def converged(findings: Iterable[Finding], fail_on: Severity) -> bool:
     return not any(finding.can_block and finding.severity.at_least(fail_on) for finding in fresh)
 
 
-def covers(aside: Finding, finding: Finding) -> bool:
-    """Whether what was decided about one finding holds for another at its place, which says the same: not if graver."""
-    return aside.claimed_severity.at_least(finding.severity)
+def compare_reviews(history: History, earlier: ReviewRecord, later: ReviewRecord) -> Comparison:
+    """New, still open, fixed, back, set aside, or not known. What was hidden counts too, where it was kept.
+
+    A finding is back when it is open now, was not open in the earlier review, and was seen open before that one, or
+    was told as fixed in it.
+    """
+    before = [finding for finding in earlier.findings if finding.is_open or finding.status is FindingStatus.FIXED]
+    now = [finding for finding in later.findings if finding.status is not FindingStatus.FIXED]
+    # The trees of saved reviews are gone: what is not seen again is judged below, by what the later one looked at.
+    rounds = compare(before, now, Ground(still_there=lambda _: False, is_fixed=lambda _: True))
+    was_open = {finding.fingerprint for finding in before if finding.is_open}
+    new = [finding.fingerprint for finding in rounds.having(FindingStatus.NEW)]
+    sightings = history.findings_of(new, repositories=(earlier.repository,))
+    back = {one.fingerprint for one in sightings if one.is_open and one.turn < earlier.turn}
+    groups: defaultdict[str, list[Finding]] = defaultdict(list)
+    for told, finding in zip(now, rounds.seen, strict=True):
+        if not finding.is_open:
+            # One that was never open and is set aside at once is no news.
+            groups["set_aside" if finding.fingerprint in was_open else ""].append(finding)
+        elif finding.status is FindingStatus.NEW:
+            is_back = finding.fingerprint in back or told.status is FindingStatus.REGRESSED
+            groups["regressed" if is_back else "new"].append(finding)
+        else:
+            groups["regressed" if finding.status is FindingStatus.REGRESSED else "still_open"].append(finding)
+    surely_fixed = {finding.fingerprint for finding in later.findings if finding.status is FindingStatus.FIXED}
+    coverage = later.review.coverage
+    not_reviewed = {skip.file for skip in coverage.skipped}.union(*(unit.files for unit in coverage.units_failed))
+    is_same = _is_same_change(earlier, later)
+    for finding in rounds.unseen:
+        if finding.fingerprint in was_open:
+            was_reviewed = is_same and finding.file not in not_reviewed
+            groups["fixed" if was_reviewed or finding.fingerprint in surely_fixed else "unknown"].append(finding)
+    groups.pop("", None)
+    return Comparison(**{name: tuple(findings) for name, findings in groups.items()})
+
+
+def _is_same_change(earlier: ReviewRecord, later: ReviewRecord) -> bool:
+    """Whether the later review looked at what the earlier did: else what is not seen again may still be there.
+
+    A branch or a pull request stays the same change when it grows or is rebased; anything else must begin where the
+    other began.
+    """
+    before, now = earlier.review.scope, later.review.scope
+    if before.kind is not now.kind:
+        return False
+    grows = now.kind in (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
+    return earlier.branch == later.branch if grows else before.base == now.base
 
 
 def _again(old: Finding, new: Finding) -> Finding:
@@ -111,52 +174,34 @@ def _joined(old: Finding, new: Finding) -> Finding:
     """The finding of now with what an analyser said of it before: no model takes that away."""
     if old.source is not Source.ANALYSER:
         return new
-    looks = new.seen_by or (new.reviewer,)
-    analysers = {name for name in (old.reviewer, *old.seen_by) if name in ANALYSER_NAMES} - set(looks)
+    units = new.seen_by or (new.reviewer,)
+    analysers = {name for name in (old.reviewer, *old.seen_by) if name in ANALYSER_NAMES} - set(units)
     return replace(
         new,
         source=Source.ANALYSER,
         severity=old.severity if old.severity.at_least(new.severity) else new.severity,
         rule=new.rule or old.rule,
-        seen_by=tuple(sorted({*looks, *analysers})) if analysers else new.seen_by,
+        seen_by=tuple(sorted({*units, *analysers})) if analysers else new.seen_by,
         agreement=new.agreement + len(analysers),
     )
-
-
-def _missed(old: Finding, ground: Ground) -> Finding:
-    if not old.is_open:
-        return old
-    return replace(old, status=FindingStatus.FIXED if ground.is_fixed(old) else FindingStatus.OPEN)
 
 
 def _is_told_by(old: Finding, seen: list[Finding], current: Sequence[Finding], ground: Ground) -> bool:
     """Whether a finding of now, which is another earlier one already, says the same of the same lines.
 
-    One look that told of two defects meant two, so only what others saw is joined.
+    One unit that told of two defects meant two, so only what others saw is joined.
     """
     if not old.is_open or not old.anchored or not ground.is_placed(old):
         return False
-    looks = {*old.seen_by, old.reviewer}
+    units = {*old.seen_by, old.reviewer}
     for index, finding in enumerate(seen):
-        if (
-            finding.file != old.file
-            or not finding.is_open
-            or not looks.isdisjoint({finding.reviewer, *finding.seen_by})
-        ):
+        is_other = units.isdisjoint({finding.reviewer, *finding.seen_by})
+        if finding.file != old.file or not finding.is_open or not is_other:
             continue
         if gap(old, current[index]) <= 0 and likeness_of_meaning(Profile(old), Profile(finding)) >= SAME:
             seen[index] = _joined(old, finding)
             return True
     return False
-
-
-def _free(fingerprint: str, taken: set[str]) -> str:
-    """The fingerprint, or the next one made from it that no other finding has."""
-    name, number = fingerprint, 0
-    while name and name in taken:
-        number += 1
-        name = digest(fingerprint, str(number))
-    return name
 
 
 def _pairs(previous: Sequence[Finding], current: Sequence[Finding], ground: Ground) -> dict[int, int]:
@@ -183,7 +228,8 @@ def _candidates(
         first_name = ground.first_names.get(finding.fingerprint, "")
         for old in index.near(profile, first_name):
             earlier = previous[old]
-            if earlier.status in _SET_ASIDE and not covers(earlier, finding):
+            # What was decided about one finding holds for no graver one at its place.
+            if earlier.status in _SET_ASIDE and not earlier.claimed_severity.at_least(finding.severity):
                 continue
             is_named = bool(earlier.fingerprint) and earlier.fingerprint in (finding.fingerprint, first_name)
             sure = _sureness(index.profiles[old], profile, is_named=is_named)
@@ -194,18 +240,14 @@ def _candidates(
 
 def _sureness(old: Profile, new: Profile, *, is_named: bool) -> float:
     """How sure it is that two findings at one place are one. The name alone says little: it may be of an old kind."""
-    if not (old.finding.anchored and new.finding.anchored):
+    one, other = old.finding, new.finding
+    if not (one.anchored and other.anchored):
         return 1.0 if is_named else 0.0
-    if old.finding.rule and old.finding.rule == new.finding.rule:
-        return 1.0 + is_named
-    if _says(old.finding) == _says(new.finding):
+    same_title = " ".join(one.title.split()).casefold() == " ".join(other.title.split()).casefold()
+    if (one.rule or "") == (other.rule or "") and (one.rule or same_title):
         return 1.0 + is_named
     like = likeness_of_meaning(old, new)
     return like + (SAME if is_named and like >= SAME else 0.0)
-
-
-def _says(finding: Finding) -> tuple[str, str]:
-    return " ".join(finding.title.split()).casefold(), finding.rule or ""
 
 
 class _Index:
@@ -250,3 +292,192 @@ class _Index:
 def _lines(finding: Finding) -> range:
     last = min(finding.last_line, finding.first_line + finding.evidence.count("\n"))
     return range(finding.first_line, min(last, finding.first_line + _MOST_COMPARED) + 1)
+
+
+def who_saw(finding: Finding) -> frozenset[str]:
+    """The names of the reviewers that reported a finding, without their experts and passes."""
+    return frozenset(_UNIT_MARKS.split(unit, 1)[0] for unit in (finding.reviewer, *finding.seen_by))
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Who is asked in this round, and about which hunks.
+
+    `experts` are the checklists, None when nothing that was asked before is left out of them. `on_added_lines` is for
+    those who report nothing of the other lines that a hunk shows: that they are silent says nothing about those.
+    """
+
+    reviewers: frozenset[str]
+    files: tuple[FileChange, ...]
+    experts: frozenset[str] | None = None
+    on_added_lines: bool = False
+
+    def is_about(self, finding: Finding) -> bool:
+        """Whether one that reported the finding is asked about its place again, under the same checklist."""
+        if self.reviewers.isdisjoint(who_saw(finding)):
+            return False
+        if self.experts is not None and finding.expert not in self.experts:
+            return False
+        if not finding.anchored:
+            return any(file.path == finding.file for file in self.files)
+        return (is_on_added_lines if self.on_added_lines else is_touched)(finding, self.files)
+
+
+class Settled(Struct, frozen=True):
+    """Findings with their status. Of the `doubtful`, by fingerprint, the code is there and changed around them.
+
+    Those were not found again by who reported them: they are open until a verification says that they are fixed, and
+    fixed where none is made.
+    """
+
+    findings: tuple[Finding, ...]
+    doubtful: frozenset[str] = frozenset()
+
+    def decided(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """The findings after their verification, the doubtful ones with the status that it gives them."""
+        return tuple(
+            replace(one, status=FindingStatus.FIXED)
+            if one.fingerprint in self.doubtful and (one.status is FindingStatus.REFUTED or not one.verification)
+            else one
+            for one in findings
+        )
+
+
+class EarlierRounds(Struct, frozen=True, kw_only=True):
+    """What is known from before: the findings of the last round, and what persons dismissed, by fingerprint.
+
+    `dismissed_findings` are those of the dismissed that are still known, from any branch. `is_first` when there was no
+    round before, only dismissals. `asked` is who looks this time at what; None when all that reported before look at
+    all of it. `unchanged` are the files with those hunks that the last round saw as they are now. `tree` is the
+    reviewed tree, for findings outside of the reviewed files. `remark` goes to the summary.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    dismissed: frozenset[str] = frozenset()
+    dismissed_findings: tuple[Finding, ...] = ()
+    fixed_before: FixedBefore = lambda _: frozenset()
+    is_first: bool = False
+    asked: tuple[Asked, ...] | None = None
+    unchanged: tuple[FileChange, ...] = ()
+    tree: Path | None = None
+    remark: str = ""
+
+    def settle(
+        self,
+        current: Sequence[Finding],
+        task: ReviewTask,
+        *,
+        unreviewed: frozenset[str],
+        first_names: Mapping[str, str] = _NO_NAMES,
+    ) -> Settled:
+        """The findings of now with their status, and after them the earlier ones that are fixed now or still open.
+
+        `unreviewed` are files that could not be reviewed whole: an earlier finding in one of them stays open.
+        `first_names` are the fingerprints that version 0.1.0 gave to the findings of now.
+        """
+        places = PlacesOfNow(task, tree=self.tree)
+        names = {finding.fingerprint for finding in self.findings}
+        elsewhere = (finding for finding in self.dismissed_findings if finding.fingerprint not in names)
+        earlier = (*self.findings, *(replace(finding, status=FindingStatus.DISMISSED) for finding in elsewhere))
+        there = {finding.fingerprint: finding for finding in places.placed(earlier)}
+        known = [self._with_dismissal(there.get(finding.fingerprint, finding)) for finding in earlier]
+        was_open = {finding.fingerprint for finding in known if finding.is_open}
+        previous = [self._doubted(finding) for finding in known]
+        doubtful: set[str] = set()
+
+        def still_there(finding: Finding) -> bool:
+            return finding.fingerprint in there or not finding.anchored or not places.is_gone(finding)
+
+        def is_fixed(finding: Finding) -> bool:
+            if not still_there(finding):
+                return True
+            if finding.file in unreviewed or not self._is_asked_about(finding, task):
+                return False
+            if not finding.anchored:
+                return not self._is_unchanged(finding.file, task)
+            # An analyser that looks again and reports nothing has verified that its finding is gone. An agent that
+            # does not repeat itself says nothing about code that is still there.
+            if finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES:
+                return True
+            unchanged = places.is_unchanged_around(finding)
+            if not (is_touched(finding, self.unchanged) if unchanged is None else unchanged):
+                doubtful.add(finding.fingerprint)
+            return False
+
+        ground = Ground(
+            still_there=still_there,
+            is_fixed=is_fixed,
+            is_placed=lambda finding: finding.fingerprint in there,
+            first_names=first_names,
+        )
+        rounds = compare(previous, _recognised(current, previous), ground)
+        unseen = [
+            # What was learnt of it was about the code of before.
+            replace(finding, verification="") if finding.fingerprint in doubtful else finding
+            for finding in rounds.unseen
+            # Without a place nobody can say that it is fixed.
+            if finding.fingerprint in was_open and (finding.anchored or finding.status is not FindingStatus.FIXED)
+        ]
+        seen = [self._with_dismissal(finding, first_names) for finding in rounds.seen]
+        new = [finding.fingerprint for finding in seen if finding.status is FindingStatus.NEW]
+        # Those that were fixed in a round before the last have come back.
+        back = self.fixed_before(new).intersection(new) if new else frozenset[str]()
+        seen = [
+            replace(one, status=FindingStatus.REGRESSED)
+            if one.status is FindingStatus.NEW and one.fingerprint in back
+            else one
+            for one in seen
+        ]
+        return Settled((*seen, *unseen), frozenset(doubtful))
+
+    def _is_asked_about(self, finding: Finding, task: ReviewTask) -> bool:
+        if self.asked is None:
+            return is_touched(finding, task.files)
+        return any(asked.is_about(finding) for asked in self.asked)
+
+    def _is_unchanged(self, path: str, task: ReviewTask) -> bool:
+        """Whether all that the change says of a file is what the last round saw: then silence settles nothing."""
+        now, before = (
+            [hunk.body for file in files if file.path == path for hunk in file.hunks]
+            for files in (task.files, self.unchanged)
+        )
+        return bool(now) and now == before
+
+    def _doubted(self, finding: Finding) -> Finding:
+        """A refutation holds for the code that it was about, and never for what an analyser found."""
+        if finding.status is not FindingStatus.REFUTED:
+            return finding
+        is_doubtful = finding.source is Source.ANALYSER or not is_touched(finding, self.unchanged)
+        return replace(finding, status=FindingStatus.OPEN, verification="") if is_doubtful else finding
+
+    def _with_dismissal(self, finding: Finding, first_names: Mapping[str, str] = _NO_NAMES) -> Finding:
+        names = {finding.fingerprint, first_names.get(finding.fingerprint, "")}
+        # One whose finding is still known was compared with it: only of the others the name has to do.
+        unknown = self.dismissed - {one.fingerprint for one in self.dismissed_findings}
+        if finding.fingerprint in self.dismissed or not names.isdisjoint(unknown):
+            return replace(finding, status=FindingStatus.DISMISSED)
+        if finding.status is FindingStatus.DISMISSED:
+            # The dismissal was taken back.
+            return replace(finding, status=FindingStatus.OPEN)
+        return finding
+
+
+def _recognised(current: Sequence[Finding], previous: Sequence[Finding]) -> list[Finding]:
+    """The findings of now, those that say the same of the same lines as an earlier one under its fingerprint.
+
+    A line with few letters is named by what stands around it, which a change next to it changes.
+    """
+
+    def said(finding: Finding) -> tuple[object, ...]:
+        return finding.file, finding.line_start, finding.evidence, finding.category, finding.title
+
+    known = {said(finding): finding.fingerprint for finding in previous if finding.anchored}
+    taken = {finding.fingerprint for finding in current}
+    result: list[Finding] = []
+    for finding in current:
+        name = known.get(said(finding), "") if finding.anchored else ""
+        if name and name not in taken:
+            taken.add(name)
+            result.append(replace(finding, fingerprint=name))
+        else:
+            result.append(finding)
+    return result

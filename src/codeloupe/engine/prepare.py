@@ -1,69 +1,81 @@
-"""From a request to what a reviewer gets: repository, scope, change, selection, snapshot. Used by app alone."""
+"""From a scope to what the reviewers get: repository, change, selection, snapshot, guidance."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from importlib import import_module
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.bare_changes import shown_whole, to_be_read, with_marked
+from codeloupe.analysers.lock_files import review_lock_files
+from codeloupe.config.schema import Settings
 from codeloupe.engine.contents import encoding_of
-from codeloupe.engine.globs import no_such_files, unmatched
-from codeloupe.engine.select import (
-    HEAD_BYTES,
-    FileContent,
-    Selection,
-    SelectionRules,
-    decoded_file,
-    select_by_content,
-    select_by_diff,
-)
-from codeloupe.errors import NotARepository
-from codeloupe.git.changes import read_change
+from codeloupe.engine.globs import literal_pattern, nearest_path, no_such_files, unmatched
+from codeloupe.engine.select import FileContent, HEAD_BYTES, Selection, SelectionRules, decoded_file, select_by_content, select_by_diff
+from codeloupe.engine.settings import configure
+from codeloupe.errors import NotARepository, RevisionError, UsageError
+from codeloupe.git.repository import read_blobs
 from codeloupe.git.command import both
 from codeloupe.git.diff import parse_diff
-from codeloupe.git.guidance import moments_in, read_guidance, read_intent, read_working_guidance
-from codeloupe.git.repository import Repository, open_repository, private_directory, read_blobs
-from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
+from codeloupe.git.repository import private_directory
+from codeloupe.git.guidance import read_guidance, read_working_guidance
+from codeloupe.git.guidance import read_intent
+from codeloupe.git.guidance import moments_in
+from codeloupe.git.snapshot import near_to
+from codeloupe.git.snapshot import write_rebuilt
+from codeloupe.git.pull_request import fetch_pull_request
+from codeloupe.git.commits import pushed_ranges
+from codeloupe.git.changes import read_change
+from codeloupe.git.repository import Repository, find_root, open_repository
+from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope, unknown_word
 from codeloupe.git.snapshot import (
     Snapshot,
     empty_directory,
     exported,
     exported_tree,
     list_files,
-    near_to,
+    list_head_files,
     place_of,
-    write_rebuilt,
 )
-from codeloupe.model.change import Change, FileChange, GuidanceFile, Intent, Scope, ScopeKind
+from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.finding import Finding
+from codeloupe.model.change import GuidanceFile, Intent
 from codeloupe.model.ports import MomentOf, ReviewTask
-from codeloupe.model.review import SkipReason
-from codeloupe.model.scope import DiffScope, FetchedScope, PullRequestScope, ScopeRequest
+from codeloupe.model.review import UNREAD_CLASSES, SkippedFile, SkipReason
+from codeloupe.model.scope import (
+    DefaultScope,
+    DiffScope,
+    FetchedScope,
+    PullRequestScope,
+    PushedRange,
+    PushedRef,
+    ScopeRequest,
+)
 
 # Beyond that a file is too large to be looked into.
 _MOST_CONTENT_BYTES = 64 * 1024**2
 _MOST_OLD_BYTES = 128 * 1024**2
+_EXECUTABLE = "100755"
 
 
-class Intake(Struct, frozen=True):
+class Prepared(Struct, frozen=True, kw_only=True):
     """A change with its selected files and a directory that holds their new content.
 
     `without_content` names selected files of which only the diff is known. `tree` is the whole reviewed tree, when it
     was asked for and is known; it may be the same directory as `snapshot`, or the user's own working tree. Of a very
-    large one it is the part around the change, and `tree_is_partial`.
-    `beforehand` is what was found in lock files, which no reviewer gets. `believed` is the commit whose guidance
-    and baseline hold for an untrusted change, where one is known.
+    large one it is the part around the change, and `tree_is_partial`. `beforehand` is what was found in lock files,
+    which no reviewer gets. `believed` is the commit whose guidance and baseline hold for an untrusted change, where
+    one is known. `repository` is None for a diff that is reviewed outside of one.
     """
 
     change: Change
     selection: Selection
     snapshot: Path
+    trusted: bool
     without_content: frozenset[str] = frozenset()
     tree: Path | None = None
     intent: Intent = Intent()
@@ -75,13 +87,13 @@ class Intake(Struct, frozen=True):
     tree_is_partial: bool = False
     moment_of: MomentOf | None = None
 
-    def task(self, *, trusted: bool, timeout_seconds: float) -> ReviewTask:
+    def task(self, *, timeout_seconds: float) -> ReviewTask:
         """What a reviewer gets of it."""
         return ReviewTask(
             change=self.change,
             files=self.selection.files,
             snapshot=self.snapshot,
-            trusted=trusted,
+            trusted=self.trusted,
             timeout_seconds=timeout_seconds,
             without_content=self.without_content,
             tree=self.tree,
@@ -92,8 +104,24 @@ class Intake(Struct, frozen=True):
         )
 
 
+def rules_of(settings: Settings) -> SelectionRules:
+    """Which files of a change are reviewed."""
+    return SelectionRules(
+        include=settings.include,
+        exclude=settings.exclude,
+        max_file_bytes=settings.max_file_bytes,
+        max_file_lines=settings.max_file_lines,
+        skip_generated=settings.skip_generated,
+        skip_vendored=settings.skip_vendored,
+        skip_lock_files=settings.skip_lock_files,
+        skip_minified=settings.skip_minified,
+        believe_content=not settings.untrusted,
+        accept=frozenset(UNREAD_CLASSES[name] for name in settings.accept_unread),
+    )
+
+
 @asynccontextmanager
-async def at_hand(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[ScopeRequest, Path]]:
+async def fetched(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[ScopeRequest, Path]]:
     """The request and where it can be read: a pull request is fetched first, and lives as long as the context.
 
     Raises as `fetch` does.
@@ -106,85 +134,150 @@ async def at_hand(request: ScopeRequest, repo: Path) -> AsyncIterator[tuple[Scop
 
 
 async def fetch(request: PullRequestScope, *, repo: Path, into: Path) -> tuple[FetchedScope, Path]:
-    """Fetch a pull request below an empty directory: what to review then, and where. `repo` is where the caller stands.
+    """Fetch a pull request below an empty directory: what to review then, and where. `repo` is where the caller is.
 
     Raises UsageError for what the caller can mend and ProcessError when the remote cannot be reached.
     """
-    # Loaded with its first use: few reviews are of a pull request.
-    fetched = await import_module("codeloupe.git.pull_request").fetch_pull_request(request, repo=repo, into=into)
-    return fetched.scope, fetched.repo
-
-
-class _Wanted(Struct, frozen=True, kw_only=True):
-    """What to take in beside the change, and whether the change may be believed."""
-
-    rules: SelectionRules
-    trusted: bool
-    tree: bool
-    whole_tree: bool
-    guidance: bool
-    context: str
+    found = await fetch_pull_request(request, repo=repo, into=into)
+    return found.scope, found.repo
 
 
 @asynccontextmanager
-async def take_in(  # noqa: PLR0913 - each is a choice of its own, by name
+async def prepare(  # noqa: PLR0913 - each is a choice of its own, by name
     request: ScopeRequest,
     repo: Path,
+    settings: Settings,
     *,
-    base_branch: str | None,
-    rules: SelectionRules,
-    trusted: bool = True,
     with_tree: bool = False,
     whole_tree: bool = False,
-    context: str = "",
     with_guidance: bool = False,
+    context: str = "",
     must_match: bool = False,
-) -> AsyncIterator[Intake]:
-    """Read what is to be reviewed; the snapshot and the tree live as long as the context.
+) -> AsyncIterator[Prepared]:
+    """Read what is to be reviewed under these settings; the snapshot and the tree live as long as the context.
 
     `with_guidance` reads the project's guidance and the author's intent too, `with_tree` gives the reviewed tree: the
-    user's working tree when that is under review and `trusted`, else a copy, of a very large tree the part around the
-    change, unless `whole_tree`. `context` is the caller's own word.
-    With `must_match` an include pattern that fits no file of the repository, before or after the change, is a
-    UsageError.
+    user's working tree when that is under review and trusted, else a copy, of a very large tree the part around the
+    change, unless `whole_tree`. `context` is the caller's own word. With `must_match` an include pattern that fits no
+    file of the repository, before or after the change, is a UsageError.
     """
-    kinds = {"tree": with_tree, "whole_tree": whole_tree, "guidance": with_guidance}
-    wanted = _Wanted(rules=rules, trusted=trusted, context=context, **kinds)
+    rules, trusted = rules_of(settings), not settings.untrusted
     must_match = must_match and bool(rules.include)
     if isinstance(request, DiffScope):
-        async with _from_diff(request, repo, wanted) as intake:
+        async with _from_diff(request, repo, settings, with_guidance=with_guidance, context=context) as prepared:
             if must_match:
-                await _check_patterns(intake.change, rules, intake.repository, None)
-            yield intake
+                await _check_patterns(prepared.change, rules, prepared.repository, None)
+            yield prepared
         return
     repository = await open_repository(repo)
-    sides = await resolve_scope(repository, request, base_branch=base_branch)
-    change, intent = await both(read_change(repository, sides), _intent(repository, sides, wanted))
+    sides = await resolve_scope(repository, request, base_branch=settings.base_branch)
+
+    async def intent_of() -> Intent:
+        if not with_guidance:
+            return Intent(context=context)
+        return await read_intent(repository, sides, context=context)
+
+    change, intent = await both(read_change(repository, sides), intent_of())
     if must_match:
         await _check_patterns(change, rules, repository, sides)
-    believed = None if trusted else await believed_base(repository, request, sides, base_branch=base_branch)
+    believed = None
+    if not trusted:
+        believed = await believed_base(repository, request, sides, base_branch=settings.base_branch)
     selection = select_by_diff(change, rules)
+    # An agent may read the working tree itself. One that is not trusted may hold links that lead out of it.
+    is_readable = trusted and sides.side is Side.WORKING_TREE
+    paths = _existing(selection)
+    if with_tree and selection.files and not is_readable:
+        nearness = None if whole_tree else near_to(selection.files)
+        exporting = exported_tree(repository, sides, needed=paths, nearness=nearness)
+    else:
+        exporting = exported(repository, sides, paths=paths)
+    guiding = _guidance(repository, sides, selection if with_guidance else Selection((), ()), believed, trusted=trusted)
     async with AsyncExitStack() as stack:
-        snapshot, guidance = await both(
-            stack.enter_async_context(_exported(repository, sides, selection, wanted)),
-            _guidance(repository, sides, selection, wanted, believed),
-        )
-        selection = _without_missing(selection, snapshot, rules)
-        settled = await settle(selection, rules, root=snapshot.root, repository=repository)
-        tree = _tree(repository, sides, snapshot, wanted) if settled.selection.files else None
-        yield Intake(
-            change,
-            settled.selection,
-            snapshot.root,
+        snapshot, guidance = await both(stack.enter_async_context(exporting), guiding)
+        there = _without_missing(selection, snapshot, rules)
+        settled, beforehand = await settle(there, rules, root=snapshot.root, repository=repository)
+        tree = None
+        if with_tree and settled.files:
+            tree = repository.root if is_readable else snapshot.root
+        yield Prepared(
+            change=change,
+            selection=settled,
+            snapshot=snapshot.root,
+            trusted=trusted,
             tree=tree,
             intent=intent,
             guidance=tuple(one for one in guidance if not one.unused),
             unused_guidance=tuple(one for one in guidance if one.unused),
-            beforehand=settled.lock_findings,
+            beforehand=beforehand,
             believed=believed,
+            repository=repository,
             tree_is_partial=tree == snapshot.root and snapshot.is_partial,
             moment_of=moments_in(repository, sides),
         )
+
+
+async def _guidance(
+    repository: Repository, sides: Sides, selection: Selection, believed: str | None, *, trusted: bool
+) -> tuple[GuidanceFile, ...]:
+    if not selection.files or not (trusted or believed):
+        return ()
+    names = [file.path for file in selection.files]
+    return await read_guidance(repository, replace(sides, base=believed or sides.base), names, trusted=trusted)
+
+
+@asynccontextmanager
+async def _from_diff(
+    request: DiffScope, repo: Path, settings: Settings, *, with_guidance: bool, context: str
+) -> AsyncIterator[Prepared]:
+    rules, trusted = rules_of(settings), not settings.untrusted
+    # That there is nothing to read is said: a command that failed before a pipe leaves nothing as well.
+    emptiness = ", which is empty" if request.is_empty else ""
+    scope = Scope(ScopeKind.DIFF_FILE, None, None, f"the diff {request.name}{emptiness}")
+    change = Change(scope, parse_diff(request.data))
+    selection = select_by_diff(change, rules)
+    try:
+        repository: Repository | None = await open_repository(repo)
+    except NotARepository:
+        repository = None  # a diff can be reviewed anywhere; what is missing is named below
+    guidance: tuple[GuidanceFile, ...] = ()
+    # Nothing tells which revision a diff belongs to, so one that is not trusted has no base to take guidance from.
+    if repository is not None and with_guidance and trusted:
+        guidance = await read_working_guidance(repository, [file.path for file in selection.files])
+    existing = _existing(selection)
+    times = Counter(file.new_path for file in selection.present)
+    # Several diffs of one file in a row (a log) would have to be applied one after the other.
+    single = [file for file in selection.present if file.new_path in existing and times[file.new_path] == 1]
+    with empty_directory() as root:
+        # Only what can be known for certain is written.
+        missing = existing - await write_rebuilt(repository, single, root)
+        settled, beforehand = await settle(selection, rules, root=root, repository=repository)
+        yield Prepared(
+            change=change,
+            selection=settled,
+            snapshot=root,
+            trusted=trusted,
+            without_content=frozenset(missing & {file.path for file in settled.files}),
+            intent=Intent(context=context),
+            guidance=tuple(one for one in guidance if not one.unused),
+            unused_guidance=tuple(one for one in guidance if one.unused),
+            beforehand=beforehand,
+            repository=repository,
+        )
+
+
+def _existing(selection: Selection) -> set[str]:
+    """Selected files that are there after the change and are files."""
+    return {file.new_path for file in selection.present if file.new_path is not None and not file.is_submodule}
+
+
+def _without_missing(selection: Selection, snapshot: Snapshot, rules: SelectionRules) -> Selection:
+    gone = tuple(rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in snapshot.missing.items())
+    kept, locks = (
+        tuple(file for file in files if file.path not in snapshot.missing)
+        for files in (selection.files, selection.lock_files)
+    )
+    return Selection(kept, selection.skipped + gone, locks)
 
 
 async def _check_patterns(
@@ -201,35 +294,29 @@ async def _check_patterns(
         raise no_such_files(wrong[0], sorted(changed))
 
 
-class Settled(Struct, frozen=True):
-    """A selection after the contents of its files were looked at, and what was found in its lock files."""
-
-    selection: Selection
-    lock_findings: tuple[Finding, ...] = ()
-
-
 async def settle(
     selection: Selection, rules: SelectionRules, *, root: Path | None, repository: Repository | None
-) -> Settled:
-    """Decide by content what is reviewed, turn it into UTF-8, in `root` as well, and read the lock files.
+) -> tuple[Selection, tuple[Finding, ...]]:
+    """Decide by content what is reviewed, and turn it into UTF-8, in `root` as well; also what lock files hold.
 
     Without a `root` contents come from git, and only of those files that the diff does not show well enough.
     """
     whole = to_be_read(selection.files, rules)
-    selection = replace(selection, files=with_marked(selection.files, whole))
+    # Of those nothing is known yet, as of one that git takes for binary.
+    files = tuple(replace(file, binary=True) if file.path in whole else file for file in selection.files)
     if root is not None:
-        contents = {file.path: known for file in selection.files if (known := _content(root, file)) is not None}
+        contents = {file.path: known for file in files if (known := _content(root, file)) is not None}
     else:
-        opaque = [file for file in selection.files if file.binary and file.new_blob]
+        opaque = [file for file in files if file.binary and file.new_blob]
         blobs = await _blobs(repository, [file.new_blob for file in opaque])
         contents = {
             file.path: FileContent(len(blob), blob[:HEAD_BYTES], blob)
             for file in opaque
             if (blob := blobs.get(file.new_blob or "")) is not None
         }
-    selection = select_by_content(selection, contents, rules, whole)
-    files = await _decoded(selection.files, contents, root, repository, whole)
-    return await _with_lock_files(replace(selection, files=files), rules, root, repository)
+    selection = select_by_content(replace(selection, files=files), contents, rules, whole)
+    decoded = await _decoded(selection.files, contents, root, repository, whole)
+    return await _with_lock_files(replace(selection, files=decoded), rules, root, repository)
 
 
 async def _blobs(repository: Repository | None, names: Iterable[str | None]) -> dict[str, bytes]:
@@ -237,6 +324,17 @@ async def _blobs(repository: Repository | None, names: Iterable[str | None]) -> 
     if repository is None or not wanted:
         return {}
     return await read_blobs(repository, wanted, max_bytes=_MOST_OLD_BYTES)
+
+
+def _content(root: Path, file: FileChange) -> FileContent | None:
+    path = place_of(root, file.path)
+    if file.new_path is None or path is None or not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        size, head = path.stat().st_size, stream.read(HEAD_BYTES)
+        is_needed = file.binary or encoding_of(head, file.path) is not None
+        whole = head + stream.read(_MOST_CONTENT_BYTES) if is_needed and size <= _MOST_CONTENT_BYTES else None
+    return FileContent(size, head, whole)
 
 
 async def _decoded(
@@ -264,130 +362,124 @@ async def _decoded(
 
 async def _with_lock_files(
     selection: Selection, rules: SelectionRules, root: Path | None, repository: Repository | None
-) -> Settled:
+) -> tuple[Selection, tuple[Finding, ...]]:
     """Read the lock files; one that cannot be read is left out with the reason."""
     pinned = [f for f in selection.files if f.path.endswith(".txt") and any(b"--hash=" in h.body for h in f.hunks)]
     files = (*selection.lock_files, *pinned)
     if not files:
-        return Settled(selection)
+        return selection, ()
     blobs = await _blobs(repository, (name for file in files for name in (file.old_blob, file.new_blob)))
-    contents = {file.path: _new_content(file, root, blobs) for file in files}
-    # Loaded with its first use: few changes touch a lock file.
-    analyser = import_module("codeloupe.analysers.lock_files")
-    found, unread = analyser.review_lock_files(files, blobs, contents)
+
+    def new_content(file: FileChange) -> bytes | None:
+        if root is None:
+            return blobs.get(file.new_blob or "")
+        place = place_of(root, file.path)
+        return place.read_bytes() if file.new_path and place is not None and place.is_file() else None
+
+    found, unread = review_lock_files(files, blobs, {file.path: new_content(file) for file in files})
     locks = tuple(file for file in selection.lock_files if file.path not in unread)
     # Of requirements the reviewers see the lines themselves, so nothing is missing there.
     names = {file.path for file in selection.lock_files}
     skipped = tuple(rules.skipped(name, SkipReason.LOCK_FILE, why) for name, why in unread.items() if name in names)
-    return Settled(replace(selection, lock_files=locks, skipped=selection.skipped + skipped), found)
+    return replace(selection, lock_files=locks, skipped=selection.skipped + skipped), found
 
 
-def _new_content(file: FileChange, root: Path | None, blobs: Mapping[str, bytes]) -> bytes | None:
-    if root is None:
-        return blobs.get(file.new_blob or "")
-    place = place_of(root, file.path)
-    return place.read_bytes() if file.new_path and place is not None and place.is_file() else None
+def with_and_without_lines(files: Sequence[FileChange]) -> tuple[tuple[FileChange, ...], tuple[SkippedFile, ...]]:
+    """Files with changed lines, and those without: they belong to the change, and there is nothing in them to read."""
+    bare = [file for file in files if file.is_bare]
+    read = tuple(file for file in files if not file.is_bare)
+    return read, tuple(SkippedFile(file.path, SkipReason.NOTHING_TO_READ, _what_happened(file)) for file in bare)
 
 
-def _tree(repository: Repository, sides: Sides, snapshot: Snapshot, wanted: _Wanted) -> Path | None:
-    root = repository.root if _is_readable_as_it_is(sides, wanted) else snapshot.root
-    return root if wanted.tree else None
+def _what_happened(file: FileChange) -> str:
+    if file.status in (FileStatus.ADDED, FileStatus.DELETED):
+        return f"{file.status.value}, an empty file"
+    changed_mode = file.old_mode and file.new_mode and file.old_mode != file.new_mode
+    mode = f"its mode is {file.new_mode} instead of {file.old_mode}" if changed_mode else ""
+    moved = f"{file.status.value} from {file.old_path}" if file.old_path != file.new_path else ""
+    return ", ".join(part for part in (moved, mode) if part) or "no line of it is changed"
 
 
-def _is_readable_as_it_is(sides: Sides, wanted: _Wanted) -> bool:
-    """Whether an agent may read the working tree itself. One that is not trusted may hold links that lead out of it."""
-    return wanted.trusted and sides.side is Side.WORKING_TREE
+def to_be_read(files: Sequence[FileChange], rules: SelectionRules) -> frozenset[str]:
+    """Which moved, copied and newly executable files are to be read whole: none of a trusted change.
 
-
-def _exported(
-    repository: Repository, sides: Sides, selection: Selection, wanted: _Wanted
-) -> AbstractAsyncContextManager[Snapshot]:
-    """The selected files, or with the whole tree in one go when a copy of that is needed."""
-    paths = _existing(selection)
-    if wanted.tree and selection.files and not _is_readable_as_it_is(sides, wanted):
-        nearness = None if wanted.whole_tree else near_to(selection.files)
-        return exported_tree(repository, sides, needed=paths, nearness=nearness)
-    return exported(repository, sides, paths=paths)
-
-
-async def _intent(repository: Repository, sides: Sides, wanted: _Wanted) -> Intent:
-    if not wanted.guidance:
-        return Intent(context=wanted.context)
-    return await read_intent(repository, sides, context=wanted.context)
-
-
-async def _guidance(
-    repository: Repository, sides: Sides, selection: Selection, wanted: _Wanted, believed: str | None
-) -> tuple[GuidanceFile, ...]:
-    if not wanted.guidance or not selection.files or not (wanted.trusted or believed):
-        return ()
-    paths = [file.path for file in selection.files]
-    return await read_guidance(repository, replace(sides, base=believed or sides.base), paths, trusted=wanted.trusted)
-
-
-def _scope_of_diff(request: DiffScope) -> Scope:
-    """Nothing to read is no change, and is said: a command that failed before a pipe leaves nothing as well."""
-    emptiness = ", which is empty" if request.is_empty else ""
-    return Scope(ScopeKind.DIFF_FILE, None, None, f"the diff {request.name}{emptiness}")
-
-
-@asynccontextmanager
-async def _from_diff(request: DiffScope, repo: Path, wanted: _Wanted) -> AsyncIterator[Intake]:
-    change = Change(_scope_of_diff(request), parse_diff(request.data))
-    selection = select_by_diff(change, wanted.rules)
-    try:
-        repository: Repository | None = await open_repository(repo)
-    except NotARepository:
-        repository = None  # a diff can be reviewed anywhere; what is missing is named below
-    guidance: tuple[GuidanceFile, ...] = ()
-    # Nothing tells which revision a diff belongs to, so one that is not trusted has no base to take guidance from.
-    if repository is not None and wanted.guidance and wanted.trusted:
-        guidance = await read_working_guidance(repository, [file.path for file in selection.files])
-    with empty_directory() as root:
-        missing = await _write_rebuilt(repository, selection, root)
-        settled = await settle(selection, wanted.rules, root=root, repository=repository)
-        yield Intake(
-            change,
-            settled.selection,
-            root,
-            missing & {file.path for file in settled.selection.files},
-            intent=Intent(context=wanted.context),
-            guidance=tuple(one for one in guidance if not one.unused),
-            unused_guidance=tuple(one for one in guidance if one.unused),
-            beforehand=settled.lock_findings,
-            repository=repository,
-        )
-
-
-async def _write_rebuilt(repository: Repository | None, selection: Selection, root: Path) -> frozenset[str]:
-    """Write each file whose new content can be known for certain; returns the others."""
-    existing = _existing(selection)
-    times = Counter(file.new_path for file in selection.present)
-    # Several diffs of one file in a row (a log) would have to be applied one after the other.
-    single = [file for file in selection.present if file.new_path in existing and times[file.new_path] == 1]
-    return frozenset(existing - await write_rebuilt(repository, single, root))
-
-
-def _existing(selection: Selection) -> set[str]:
-    """Selected files that are there after the change and are files."""
-    return {file.new_path for file in selection.present if file.new_path is not None and not file.is_submodule}
-
-
-def _without_missing(selection: Selection, snapshot: Snapshot, rules: SelectionRules) -> Selection:
-    gone = tuple(rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in snapshot.missing.items())
-    kept, locks = (
-        tuple(file for file in files if file.path not in snapshot.missing)
-        for files in (selection.files, selection.lock_files)
+    A stranger can make code of a text by its name or mode, so these count as a whole, under their new name.
+    """
+    if rules.believe_content:
+        return frozenset()
+    there = (file for file in files if file.old_path and file.new_path and not file.is_submodule)
+    return frozenset(
+        file.path
+        for file in there
+        if file.old_path != file.new_path or (file.new_mode != file.old_mode and file.new_mode in (None, _EXECUTABLE))
     )
-    return Selection(kept, selection.skipped + gone, locks)
 
 
-def _content(root: Path, file: FileChange) -> FileContent | None:
-    path = place_of(root, file.path)
-    if file.new_path is None or path is None or not path.is_file():
-        return None
-    with path.open("rb") as stream:
-        size, head = path.stat().st_size, stream.read(HEAD_BYTES)
-        is_needed = file.binary or encoding_of(head, file.path) is not None
-        whole = head + stream.read(_MOST_CONTENT_BYTES) if is_needed and size <= _MOST_CONTENT_BYTES else None
-    return FileContent(size, head, whole)
+def shown_whole(file: FileChange, text: bytes) -> FileChange:
+    """The file with all lines of its new text as added ones, and its deleted ones where they were."""
+    lines = text.split(b"\n")
+    ends = [b"\n"] * (len(lines) - 1) + [b"\n\\ No newline at end of file\n"]
+    rows = [b"+" + line + end for line, end in zip(lines, ends, strict=True)][: len(lines) - (not lines[-1])]
+    body: list[bytes] = []
+    position = 0
+    for hunk in file.hunks:
+        for line in hunk.lines():
+            if line.new_number is not None:
+                body += rows[position : line.new_number]
+                position = max(position, line.new_number)
+            else:
+                body += rows[position : hunk.new_start - bool(hunk.new_lines)]
+                position = max(position, hunk.new_start - bool(hunk.new_lines))
+                body.append(b"-" + line.text + b"\n")
+    body += rows[position:]
+    if not body:
+        return replace(file, binary=False, hunks=(), counts=None)
+    added, deleted = len(rows), sum(hunk.deleted for hunk in file.hunks)
+    whole = Hunk(int(deleted > 0), deleted, int(added > 0), added, b"".join(body), added=added, deleted=deleted)
+    return replace(file, binary=False, hunks=(whole,), counts=None)
+
+
+async def patterns_of(
+    words: Sequence[str], paths: Sequence[str], scope: ScopeRequest, *, repo: Path
+) -> tuple[str, ...]:
+    """The include patterns for files and folders that are named relative to `repo`; `paths` are certainly such.
+
+    A word may name a file of the working tree or of HEAD; of a diff or a pull request any. Raises UsageError for one
+    that is neither, and says what was probably meant, and for one outside of the repository.
+    """
+    if not words and not paths:
+        return ()
+    is_elsewhere = isinstance(scope, DiffScope | FetchedScope)
+    try:
+        root = find_root(repo)
+    except NotARepository:
+        if not is_elsewhere:
+            raise
+        root = repo.resolve()
+    inside: list[str] = []
+    for word in (*words, *paths):
+        # Not resolved further: a link in the repository is a file of its own.
+        path = os.path.normpath(os.path.join(repo.resolve(), word))  # noqa: PTH118 - Path has no such normalisation
+        relative = os.path.relpath(path, root)
+        if relative == ".." or relative.startswith("../"):
+            raise UsageError(f"{word!r} is outside of the repository {root}", hint="give a path inside of it")
+        inside.append("" if relative == "." else relative)
+    unsure = {name for name in inside[: len(words)] if name and not os.path.lexists(root / name)}
+    if unsure and not is_elsewhere:
+        repository = await open_repository(repo)
+        sides = None
+        # Both sides of what is reviewed, so that a deleted file can be named; they need not be known yet.
+        with suppress(RevisionError, NotARepository):
+            sides = await resolve_scope(repository, scope, base_branch=None)
+        known = await list_files(repository, sides) + await list_head_files(repository)
+        for word, name in zip(words, inside, strict=False):
+            if name in unsure and not any(file == name or file.startswith(f"{name}/") for file in known):
+                raise await unknown_word(repository, word, nearest_path(name, known))
+    # The whole repository is no narrowing.
+    return () if "" in inside else tuple(map(literal_pattern, inside))
+
+
+async def new_in_push(refs: Sequence[PushedRef], *, remote: str, repo: Path | str = ".") -> tuple[PushedRange, ...]:
+    """What a push of these refs would bring to a remote. Raises RevisionError for a ref that is not here."""
+    base = (await configure(DefaultScope(), repo=Path(repo))).settings.base_branch
+    return await pushed_ranges(await open_repository(Path(repo)), refs, remote=remote, base_branch=base)

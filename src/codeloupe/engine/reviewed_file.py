@@ -1,38 +1,76 @@
-"""One file of the reviewed tree: its lines with their numbers, where it was changed, and texts to search in.
+"""The reviewed files: read without following any link out of the tree, and each with its lines, numbers and changes.
 
-What is not known whole is known by its hunks. Deleted lines have the number of the line that now stands there.
+What is not known whole is known by its hunks. Deleted lines have the number of the line that is there now.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Protocol
+from pathlib import Path
 
 from msgspec import Struct
 
 from codeloupe.engine.quotes import SearchText
 from codeloupe.model.change import FileChange, Hunk
+from codeloupe.model.ports import ReviewTask
+
+_MAX_BYTES = 32 * 1024 * 1024
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Lines(Protocol):
-    """Lines that can be asked for by their row, which is their place in a sequence of lines."""
+class TextReader:
+    """Reads the files of a task as they are after the change; others come from the reviewed tree, where there is one.
 
-    def number(self, row: int) -> int:
-        """The number of a row in the new file."""
+    Paths may come from a model: nothing outside of the tree is read, nothing of git's own, no link is followed.
+    """
 
-    def text(self, row: int) -> bytes:
-        """The line of a row, without its end."""
+    def __init__(self, task: ReviewTask) -> None:
+        self._snapshot = task.snapshot
+        self._tree = task.tree
+        self._reviewed = frozenset(file.new_path for file in task.files if file.new_path is not None)
+        self._unknown = task.without_content | {file.path for file in task.files if file.new_path is None}
 
-    def row(self, number: int) -> int:
-        """The row with a number, or the one nearest to it."""
+    def read(self, path: str) -> bytes | None:
+        """The content of a file, or None when it is not known, no regular file or beyond 32 MB."""
+        if path in self._unknown:
+            return None
+        root = self._snapshot if path in self._reviewed else self._tree
+        return None if root is None else _read_below(root, path)
+
+
+def _read_below(root: Path, path: str) -> bytes | None:
+    *folders, name = path.split("/")
+    if any(part in ("", ".", "..") or part.lower() == ".git" for part in (*folders, name)):
+        return None
+    opened: list[int] = []
+    try:
+        opened.append(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        for folder in folders:
+            opened.append(os.open(folder, _FOLDER, dir_fd=opened[-1]))
+            os.close(opened.pop(-2))
+        opened.append(os.open(name, _FILE, dir_fd=opened[-1]))
+        status = os.fstat(opened[-1])
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
+            return None
+        with os.fdopen(opened[-1], "rb", closefd=False) as file:
+            content = file.read(_MAX_BYTES + 1)
+        return content if len(content) <= _MAX_BYTES else None
+    except (OSError, ValueError):  # not there, a link in its place, or a name that no file can have
+        return None
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 class WholeLines:
-    """All lines of a content. Only LF ends a line."""
+    """All lines of a content, by their row, which is one less than their number. Only LF ends a line."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -44,7 +82,7 @@ class WholeLines:
         self.count = len(self._starts) - (self._starts[-1] == len(content))
 
     def number(self, row: int) -> int:
-        """One more than the row."""
+        """The number of a row."""
         return row + 1
 
     def text(self, row: int) -> bytes:
@@ -82,7 +120,7 @@ class DiffRows(Struct, frozen=True):
 class Side(Struct, frozen=True):
     """Lines, and the text of them to search in."""
 
-    lines: Lines
+    lines: WholeLines | DiffRows
     text: SearchText
 
 
@@ -93,15 +131,12 @@ class ReviewedFile:
         self.path = path
         self.change = change
         self._content = content
+        self._hunks = change.hunks if change is not None else ()
 
     @property
     def weight(self) -> int:
         """About how many bytes it takes to keep it ready."""
         return 5 * len(self._content or b"") + sum(10 * len(hunk.body) for hunk in self._hunks)
-
-    @property
-    def _hunks(self) -> tuple[Hunk, ...]:
-        return self.change.hunks if self.change is not None else ()
 
     @cached_property
     def new(self) -> Side:
@@ -123,7 +158,13 @@ class ReviewedFile:
 
     @cached_property
     def _old(self) -> Side:
-        return _side([_old_rows(hunk, rows) for hunk, rows in zip(self._hunks, self._diff_rows, strict=True)])
+        kinds = ((line.kind for line in hunk.lines()) for hunk in self._hunks)
+        return _side(
+            [
+                [row for row, kind in zip(rows, of_rows, strict=True) if kind != "added"]
+                for rows, of_rows in zip(self._diff_rows, kinds, strict=True)
+            ]
+        )
 
     @cached_property
     def _both(self) -> Side:
@@ -154,15 +195,12 @@ class ReviewedFile:
 
 
 def _side(runs: list[list[tuple[int, bytes, bool]]]) -> Side:
-    rows = list(chain.from_iterable(runs))
-    return Side(DiffRows(rows), SearchText(_numbered(runs)))
-
-
-def _numbered(runs: list[list[tuple[int, bytes, bool]]]) -> Iterator[list[tuple[int, str]]]:
+    numbered: list[list[tuple[int, str]]] = []
     first = 0
     for run in runs:
-        yield [(row, text.decode("utf-8", "replace")) for row, (_, text, _) in enumerate(run, start=first)]
+        numbered.append([(row, text.decode("utf-8", "replace")) for row, (_, text, _) in enumerate(run, start=first)])
         first += len(run)
+    return Side(DiffRows(list(chain.from_iterable(runs))), SearchText(numbered))
 
 
 def _rows(hunk: Hunk, *, is_gone: bool) -> Iterator[tuple[int, bytes, bool]]:
@@ -173,15 +211,8 @@ def _rows(hunk: Hunk, *, is_gone: bool) -> Iterator[tuple[int, bytes, bool]]:
         if line.new_number is not None:
             following = line.new_number + 1
             yield line.new_number, line.text, False
-        elif is_gone:
-            yield line.old_number or 1, line.text, True
         else:
-            yield min(following, last), line.text, True
-
-
-def _old_rows(hunk: Hunk, rows: list[tuple[int, bytes, bool]]) -> list[tuple[int, bytes, bool]]:
-    kinds = (line.kind for line in hunk.lines())
-    return [row for row, kind in zip(rows, kinds, strict=True) if kind != "added"]
+            yield (line.old_number or 1 if is_gone else min(following, last)), line.text, True
 
 
 def _added_runs(hunk: Hunk) -> Iterator[tuple[int, int]]:
@@ -190,13 +221,10 @@ def _added_runs(hunk: Hunk) -> Iterator[tuple[int, int]]:
         return
     first = last = 0
     for line in hunk.lines() if hunk.added else ():
-        if line.kind != "added" or line.new_number is None:
-            continue
-        if line.new_number == last + 1 and first:
-            last = line.new_number
-            continue
-        if first:
-            yield first, last
-        first = last = line.new_number
+        if line.kind == "added" and line.new_number is not None:
+            if first and line.new_number != last + 1:
+                yield first, last
+                first = 0
+            first, last = first or line.new_number, line.new_number
     if first:
         yield first, last

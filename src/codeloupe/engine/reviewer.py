@@ -41,7 +41,7 @@ from codeloupe.engine.parse.sentences import is_alarming
 from codeloupe.engine.plan import plan_units
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, REPAIR_SCHEMA, Prompt, repair_prompt, review_prompt
 from codeloupe.engine.prompt_material import PromptMaterial
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.errors import Crashed, OutputInvalid
 from codeloupe.model.agent import AgentLimits, AgentRequest, Usage
 from codeloupe.model.change import Effort, PathInstruction, Unit

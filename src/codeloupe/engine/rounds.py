@@ -1,238 +1,502 @@
-"""This review as one round of many: what was known before, and what became of it."""
+"""A review as the successor of earlier ones: what the last review of this work saw and found.
+
+Work is known by its commits, and by the name of its branch where those were rewritten. What was found before stays
+until its code changed, or a verification says that it is gone; what an agent was not asked in the same way is asked
+about again. What this review is not about is not judged, and said. So no sequence of reviews loses a finding without a
+word.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, groupby, islice, repeat
 from pathlib import Path
-from types import MappingProxyType
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.identity import PlacesOfNow, is_on_added_lines, is_touched
-from codeloupe.engine.lifecycle import Ground, compare
-from codeloupe.model.change import FileChange
-from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
-from codeloupe.model.ports import ReviewTask
+from codeloupe.config.schema import Settings
+from codeloupe.engine.reviewer import DROPPED_FINDING
+from codeloupe.engine.calls import AgentCalls, trust_of
+from codeloupe.engine.choose import SECRETS, ChosenReviewer, default_analysers, experts_of
+from codeloupe.engine.plan import stretches_of
+from codeloupe.engine.globs import Globs
+from codeloupe.engine.history import OpenedHistory, last_of_change, newest_of_kind, reviews_of_work
+from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
+from codeloupe.engine.identity import PlacesOfNow, is_touched
+from codeloupe.engine.prepare import Prepared
+from codeloupe.engine.prompt import PROMPT_VERSION
+from codeloupe.errors import CodeloupeError
+from codeloupe.git.identity import Checkout, commits_of_work, read_checkout
+from codeloupe.git.repository import find_root
+from codeloupe.model.change import FileChange, Hunk, ScopeKind
+from codeloupe.model.events import StageStarted
+from codeloupe.model.finding import Finding, FindingStatus
+from codeloupe.model.history import Dismissal, ReviewRecord
+from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask
+from codeloupe.model.review import Review, ReviewerInfo, ReviewError, SkipReason
 
-# Of some fingerprints, those whose finding was fixed when it was seen last.
-FixedBefore = Callable[[Sequence[str]], frozenset[str]]
-_NO_NAMES: Mapping[str, str] = MappingProxyType({})
-_LOOK_MARKS = re.compile(r"[/#]")
+_DIGITS = 24
+_CONDITION_DIGITS = 32
+_MOST_ROWS = 24
+_ROWS_AROUND = 4
+_LEFT_OPEN = "left_open"
+_NOT_JUDGED = "not_judged"
+_MOST_NAMED = 5
+# A commit or a diff file is looked at by itself; these move on as work goes on.
+_GOING_ON = (
+    ScopeKind.BRANCH,
+    ScopeKind.UNCOMMITTED,
+    ScopeKind.STAGED,
+    ScopeKind.RANGE,
+    ScopeKind.PULL_REQUEST,
+)
+# Of these nothing that was committed is ever left out.
+_WHOLE_BRANCHES = (ScopeKind.BRANCH, ScopeKind.PULL_REQUEST)
+# How far back the last review of all of a branch is looked for, among those of a part of it.
+_MOST_PARTIAL_REVIEWS = 50
 
 
-def _none_fixed(_fingerprints: Sequence[str]) -> frozenset[str]:
-    return frozenset()
+class _Part(NamedTuple):
+    """Rows of a hunk that are known or not known as a whole, and what they are known by."""
+
+    hunk: Hunk
+    start: int
+    end: int
+    digest: str
 
 
-def who_saw(finding: Finding) -> frozenset[str]:
-    """The names of the reviewers that reported a finding, without their experts and passes."""
-    return frozenset(_LOOK_MARKS.split(look, 1)[0] for look in (finding.reviewer, *finding.seen_by))
+def digests(files: Iterable[FileChange]) -> frozenset[str]:
+    """What all lines of some files' hunks are known by.
 
-
-class Asked(Struct, frozen=True, kw_only=True):
-    """Who is asked in this round, and about which hunks.
-
-    `experts` are the checklists, None when nothing that was asked before is left out of them. `on_added_lines` is for
-    those who report nothing of the other lines that a hunk shows: that they are silent says nothing about those.
+    Lines are known by their file and by those next to them, not by their place, so a rebase or lines put in above
+    change nothing, and of a long hunk only the part with a new line is new.
     """
-
-    reviewers: frozenset[str]
-    files: tuple[FileChange, ...]
-    experts: frozenset[str] | None = None
-    on_added_lines: bool = False
-
-    def is_about(self, finding: Finding) -> bool:
-        """Whether one that reported the finding is asked about its place again, under the same checklist."""
-        if self.reviewers.isdisjoint(who_saw(finding)):
-            return False
-        if self.experts is not None and finding.expert not in self.experts:
-            return False
-        if not finding.anchored:
-            return any(file.path == finding.file for file in self.files)
-        return (is_on_added_lines if self.on_added_lines else is_touched)(finding, self.files)
+    return frozenset(part.digest for file in files for part in _parts(file))
 
 
-class Settled(Struct, frozen=True):
-    """Findings with their status. Of the `doubtful`, by fingerprint, the code is there and changed around them.
+def unseen(files: Iterable[FileChange], seen: frozenset[str]) -> tuple[FileChange, ...]:
+    """The files with those lines alone that are not in `seen`; a file of which nothing is left is left out.
 
-    Those were not found again by who reported them: they are open until a verification says that they are fixed, and
-    fixed where none is made.
+    Of a long hunk that is a part of it, with a few rows around; its numbers are right.
     """
+    left = (replace(file, hunks=tuple(_chosen(file, lambda one: one not in seen, _ROWS_AROUND))) for file in files)
+    return tuple(file for file in left if file.hunks)
 
+
+def already_seen(files: Iterable[FileChange], seen: frozenset[str]) -> tuple[FileChange, ...]:
+    """The files with those lines alone that are in `seen`."""
+    return tuple(replace(file, hunks=tuple(_chosen(file, seen.__contains__, 0))) for file in files)
+
+
+def _chosen(file: FileChange, is_wanted: Callable[[str], bool], rows_around: int) -> Iterator[Hunk]:
+    """The parts of a file's hunks that are wanted, those next to each other as one."""
+    for hunk, parts in groupby(_parts(file), key=lambda part: part.hunk):
+        stretches: list[tuple[int, int]] = []
+        last = 0
+        for part in parts:
+            if is_wanted(part.digest):
+                start = max(0, part.start - rows_around)
+                if stretches and start <= stretches[-1][1]:
+                    start = stretches.pop()[0]
+                stretches.append((start, part.end + rows_around))
+            last = part.end
+        yield from stretches_of(hunk, ((start, min(end, last)) for start, end in stretches))
+
+
+def _parts(file: FileChange) -> Iterator[_Part]:
+    """The hunks of a file in parts, each with what it is known by: what happened to the file, its section, its rows.
+
+    The same rows again in a file are others: they were not there to be seen when there were only the first.
+    """
+    facts = (file.path, file.old_path, file.status.value, file.old_mode, file.new_mode)
+    times: Counter[tuple[str, bytes]] = Counter()
+    for hunk in file.hunks:
+        rows = hunk.body.split(b"\n")
+        for start, end in _stretches(rows):
+            body = b"\n".join(rows[start:end])
+            # Of a part in the middle git names no section, and what stands above it may have changed.
+            section = hunk.section if start == 0 else ""
+            times[section, body] += 1
+            told = repr((*facts, section, times[section, body]))
+            digest = hashlib.sha256(told.encode("utf-8", "surrogateescape") + b"\0" + body).hexdigest()[:_DIGITS]
+            yield _Part(hunk, start, end, digest)
+
+
+def _stretches(rows: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """The rows in stretches whose ends the rows themselves decide, so that a line put in moves no end but the next.
+
+    Something ends behind blank rows, and before a definition at the left margin.
+    """
+    last = len(rows) - (rows[-1:] == [b""])
+    start = 0
+    for row in range(1, last):
+        before, after = rows[row - 1], rows[row]
+        is_end = after[1:].strip() and (not before[1:].strip() or (after[1:2].isalpha() and before[1:2].isspace()))
+        if row - start >= _MOST_ROWS or is_end:
+            yield start, row
+            start = row
+    yield start, last
+
+
+class SeenBefore(Struct, frozen=True, kw_only=True):
+    """What a reviewer saw the last time: hunks, and what it found in them."""
+
+    seen: frozenset[str]
     findings: tuple[Finding, ...]
-    doubtful: frozenset[str] = frozenset()
-
-    def decided(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings after their verification, the doubtful ones with the status that it gives them."""
-        return tuple(
-            replace(one, status=FindingStatus.FIXED) if one.fingerprint in self.doubtful and _is_fixed(one) else one
-            for one in findings
-        )
 
 
-def _is_fixed(doubtful: Finding) -> bool:
-    return doubtful.status is FindingStatus.REFUTED or not doubtful.verification
+class IncrementalReviewer:
+    """Has another reviewer review what it has not seen, and carries over what it found in the rest.
 
-
-class EarlierRounds(Struct, frozen=True, kw_only=True):
-    """What is known from before: the findings of the last round, and what persons dismissed, by fingerprint.
-
-    `dismissed_findings` are those of the dismissed that are still known, from any branch.
-    `is_first` when there was no round before, only dismissals. `asked` is who looks this time at what; None when
-    all that reported before look at all of it. `unchanged` are the files with those hunks that the last round saw as
-    they are now. `tree` is the reviewed tree, for findings outside of the reviewed files. `remark` goes to the summary.
+    What is carried over is placed anew in the code of now, and keeps what was learnt about it.
     """
 
-    findings: tuple[Finding, ...] = ()
-    dismissed: frozenset[str] = frozenset()
-    dismissed_findings: tuple[Finding, ...] = ()
-    fixed_before: FixedBefore = _none_fixed
-    is_first: bool = False
-    asked: tuple[Asked, ...] | None = None
-    unchanged: tuple[FileChange, ...] = ()
-    tree: Path | None = None
-    remark: str = ""
+    def __init__(self, reviewer: Reviewer, before: SeenBefore) -> None:
+        self._reviewer = reviewer
+        self._before = before
 
-    def settle(
-        self,
-        current: Sequence[Finding],
-        task: ReviewTask,
-        *,
-        unreviewed: frozenset[str],
-        first_names: Mapping[str, str] = _NO_NAMES,
-    ) -> Settled:
-        """The findings of now with their status, and after them the earlier ones that are fixed now or still open.
+    @property
+    def info(self) -> ReviewerInfo:
+        """That of the reviewer itself."""
+        return self._reviewer.info
 
-        `unreviewed` are files that could not be reviewed whole: an earlier finding in one of them stays open.
-        `first_names` are the fingerprints that version 0.1.0 gave to the findings of now.
+    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        """Review what is new. Failures are in the outcome; only cancellation is raised."""
+        left = unseen(task.files, self._before.seen)
+        placed = PlacesOfNow(task).placed(self._before.findings)
+        asked = {file.path: file.hunks for file in left}
+        whole = {file.path for file in task.files if asked.get(file.path) == file.hunks}
+        carried = (
+            *(finding for finding in placed if not is_touched(finding, left)),
+            *(finding for finding in self._before.findings if not finding.anchored and finding.file not in whole),
+        )
+        total, new = (
+            sum(hunk.body.count(b"\n") for file in files for hunk in file.hunks) for files in (task.files, left)
+        )
+        if total > new:
+            emit(StageStarted("carrying over", f"{total - new:,} of {total:,} lines, known from the last review"))
+        if not left:
+            return ReviewerOutcome(findings=carried)
+        touched = tuple(finding for finding in placed if is_touched(finding, left))
+        outcome = await self._reviewer.review(replace(task, files=left, earlier=touched, is_follow_up=True), emit)
+        return replace(outcome, findings=(*outcome.findings, *carried))
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """This review among its earlier ones. `before` is what the agents need not be asked about again.
+
+    `conditions` names all that agents are asked with beside the diff. `notes` are told while it runs; `errors` stand
+    in its report as well, for they say what a pass does not mean. `checkout` is the repository and its branch, when
+    the history was asked for them. `left_out` are findings that this review does not judge, and `seen_elsewhere` the
+    hunks of the change that agents saw before and that it leaves out.
+    """
+
+    conditions: str = ""
+    before: SeenBefore | None = None
+    earlier: EarlierRounds | None = None
+    has_agents: bool = False
+    notes: tuple[str, ...] = ()
+    errors: tuple[ReviewError, ...] = ()
+    checkout: Checkout | None = None
+    left_out: tuple[Finding, ...] = ()
+    seen_elsewhere: frozenset[str] = frozenset()
+
+    def over(self, reviewers: Sequence[Reviewer], chosen: Sequence[ChosenReviewer]) -> tuple[Reviewer, ...]:
+        """The reviewers, the agents among them asked only about what they have not seen."""
+        if self.before is None:
+            return tuple(reviewers)
+        parts = chain((self.before,), repeat(replace(self.before, findings=())))
+        return tuple(
+            IncrementalReviewer(reviewer, next(parts)) if one.agents else reviewer
+            for reviewer, one in zip(reviewers, chosen, strict=True)
+        )
+
+    def seen(self, task: ReviewTask, review: Review) -> tuple[str, ...]:
+        """The hunks that agents have seen whole by now, to be kept with the review.
+
+        None when a finding could not be read: its error is told again by asking again, which costs nothing as long
+        as the answer is in the ledger.
         """
-        places = PlacesOfNow(task, tree=self.tree)
-        earlier = self._with_dismissed()
-        there = {finding.fingerprint: finding for finding in places.placed(earlier)}
-        known = [self._with_dismissal(there.get(finding.fingerprint, finding)) for finding in earlier]
-        was_open = {finding.fingerprint for finding in known if finding.is_open}
-        previous = [self._doubted(finding) for finding in known]
-        doubtful: set[str] = set()
+        if not self.has_agents or any(error.kind == DROPPED_FINDING for error in review.errors):
+            return ()
+        failed = {file for unit in review.coverage.units_failed for file in unit.files}
+        return tuple(sorted(digests(file for file in task.files if file.path not in failed) | self.seen_elsewhere))
 
-        def still_there(finding: Finding) -> bool:
-            return finding.fingerprint in there or not finding.anchored or not places.is_gone(finding)
 
-        def is_fixed(finding: Finding) -> bool:
-            if not still_there(finding):
-                return True
-            if finding.file in unreviewed or not self._is_asked_about(finding, task):
-                return False
-            if not finding.anchored:
-                return not self._is_unchanged(finding.file, task)
-            if self._is_refuted_by_silence(finding):
-                return True
-            if self._has_changed_around(finding, places):
-                doubtful.add(finding.fingerprint)
-            return False
+async def begin_round(
+    prepared: Prepared,
+    chosen: Sequence[ChosenReviewer],
+    settings: Settings,
+    *,
+    calls: AgentCalls,
+    repo: Path,
+    fresh: bool,
+    since_last: bool,
+) -> Round:
+    """What is known from the last review of this branch. A history that cannot be read is a note: all is reviewed then.
 
-        rounds = compare(
-            previous,
-            _recognised(current, previous),
-            Ground(
-                still_there=still_there,
-                is_fixed=is_fixed,
-                is_placed=lambda finding: finding.fingerprint in there,
-                first_names=first_names,
+    With `fresh` nothing is left out, but findings still have the status they have among the earlier ones.
+    """
+    conditions = _conditions_of(prepared, chosen, settings)
+    plain = Round(conditions=conditions, has_agents=any(one.agents for one in chosen))
+    kind = prepared.change.scope.kind
+    is_going_on = kind in _GOING_ON
+    if not settings.keep_history or (since_last and not is_going_on):
+        why = "this kind of change has no earlier reviews" if settings.keep_history else "no history is kept"
+        return replace(plain, notes=(f"{why}, so all of it is reviewed",) if since_last else ())
+    try:
+        past = await _read_past(prepared, calls.opened_history, repo)
+        tree = prepared.tree
+        if kind is ScopeKind.STAGED:
+            tree = None
+        elif is_going_on and kind not in (ScopeKind.PULL_REQUEST, ScopeKind.RANGE):
+            tree = find_root(repo)
+    except CodeloupeError as error:
+        note = f"the history cannot be read, so all of it is reviewed: {error.message}"
+        return replace(plain, notes=(note,) if is_going_on else ())
+    plain = replace(plain, checkout=past.checkout)
+    if is_going_on and since_last:
+        return _since_last(plain, past, settings)
+    if past.whole is None:
+        # What a person dismissed does not count in a change that is looked at by itself either.
+        return replace(plain, earlier=replace(past.rounds(), is_first=True) if past.dismissed else None)
+    return _next_round(plain, past, past.whole, _Now(prepared, tuple(chosen), settings, tree), fresh=fresh)
+
+
+def _conditions_of(prepared: Prepared, chosen: Sequence[ChosenReviewer], settings: Settings) -> str:
+    """All that an agent is asked with beside the diff, as one word: asked otherwise, its last answer does not count.
+
+    Commit messages are not in it: each commit would make it new.
+    """
+    parts = (
+        PROMPT_VERSION,
+        *(f"{one.info.type} {one.info.model}" for one in chosen if one.agents),
+        *(repr(expert) for expert in experts_of(settings)),
+        trust_of(trusted=not settings.untrusted),
+        settings.api_base_url or "",
+        settings.effort.value,
+        str(settings.passes),
+        *(repr(rule) for rule in settings.instructions),
+        *(repr(file) for file in prepared.guidance),
+        prepared.intent.context,
+    )
+    text = "\0".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_CONDITION_DIGITS]
+
+
+class _Past(Struct, frozen=True, kw_only=True):
+    """What the history holds of a branch: its newest review, the newest of all of it, and what was dismissed."""
+
+    checkout: Checkout
+    opened: OpenedHistory
+    newest: ReviewRecord | None = None
+    whole: ReviewRecord | None = None
+    dismissed: tuple[Dismissal, ...] = ()
+
+    def rounds(self) -> EarlierRounds:
+        """What holds whether there was an earlier round or not."""
+        return EarlierRounds(
+            dismissed=frozenset(one.fingerprint for one in self.dismissed),
+            dismissed_findings=tuple(
+                replace(one.finding, fingerprint=one.fingerprint, suppression=None)
+                for one in self.dismissed
+                if one.finding is not None
             ),
-        )
-        unseen = [
-            # What was learnt of it was about the code of before.
-            replace(finding, verification="") if finding.fingerprint in doubtful else finding
-            for finding in rounds.unseen
-            if finding.fingerprint in was_open and _is_telling(finding)
-        ]
-        seen = self._returned([self._with_dismissal(finding, first_names) for finding in rounds.seen])
-        return Settled((*seen, *unseen), frozenset(doubtful))
-
-    def _with_dismissed(self) -> tuple[Finding, ...]:
-        """The findings of the last round, and those that were dismissed elsewhere."""
-        names = {finding.fingerprint for finding in self.findings}
-        others = (finding for finding in self.dismissed_findings if finding.fingerprint not in names)
-        return (*self.findings, *(replace(finding, status=FindingStatus.DISMISSED) for finding in others))
-
-    def _is_asked_about(self, finding: Finding, task: ReviewTask) -> bool:
-        if self.asked is None:
-            return is_touched(finding, task.files)
-        return any(asked.is_about(finding) for asked in self.asked)
-
-    def _is_unchanged(self, path: str, task: ReviewTask) -> bool:
-        """Whether all that the change says of a file is what the last round saw: then silence settles nothing."""
-        now, before = (
-            [hunk.body for file in files if file.path == path for hunk in file.hunks]
-            for files in (task.files, self.unchanged)
-        )
-        return bool(now) and now == before
-
-    def _is_refuted_by_silence(self, finding: Finding) -> bool:
-        """Whether it is an analyser's alone: one that looks again and reports nothing has verified that it is gone.
-
-        An agent that does not repeat itself says nothing about code that is still there.
-        """
-        return finding.source is Source.ANALYSER and who_saw(finding) <= ANALYSER_NAMES
-
-    def _has_changed_around(self, finding: Finding, places: PlacesOfNow) -> bool:
-        unchanged = places.is_unchanged_around(finding)
-        return not is_touched(finding, self.unchanged) if unchanged is None else not unchanged
-
-    def _doubted(self, finding: Finding) -> Finding:
-        """A refutation holds for the code that it was about, and never for what an analyser found."""
-        if finding.status is not FindingStatus.REFUTED:
-            return finding
-        is_doubtful = finding.source is Source.ANALYSER or not is_touched(finding, self.unchanged)
-        return replace(finding, status=FindingStatus.OPEN, verification="") if is_doubtful else finding
-
-    def _with_dismissal(self, finding: Finding, first_names: Mapping[str, str] = _NO_NAMES) -> Finding:
-        names = {finding.fingerprint, first_names.get(finding.fingerprint, "")}
-        # One whose finding is still known was compared with it: only of the others the name has to do.
-        unknown = self.dismissed - {one.fingerprint for one in self.dismissed_findings}
-        if finding.fingerprint in self.dismissed or not names.isdisjoint(unknown):
-            return replace(finding, status=FindingStatus.DISMISSED)
-        if finding.status is FindingStatus.DISMISSED:
-            # The dismissal was taken back.
-            return replace(finding, status=FindingStatus.OPEN)
-        return finding
-
-    def _returned(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        """The findings, those that were fixed in a round before the last and came back marked so."""
-        new = [finding.fingerprint for finding in findings if finding.status is FindingStatus.NEW]
-        fixed = self.fixed_before(new) if new else frozenset[str]()
-        return tuple(
-            replace(finding, status=FindingStatus.REGRESSED)
-            if finding.status is FindingStatus.NEW and finding.fingerprint in fixed
-            else finding
-            for finding in findings
+            fixed_before=partial(_fixed_before, self.opened, self.checkout.identity.names),
         )
 
 
-def _recognised(current: Sequence[Finding], previous: Sequence[Finding]) -> list[Finding]:
-    """The findings of now, those that say the same of the same lines as an earlier one under its fingerprint.
+def _fixed_before(opened: OpenedHistory, repositories: tuple[str, ...], fingerprints: Sequence[str]) -> frozenset[str]:
+    try:
+        with opened() as history:
+            sightings = history.findings_of(fingerprints, repositories=repositories)
+    except CodeloupeError:
+        return frozenset()  # then it is told as new, which it is to whoever reads this review
+    latest = {sighting.fingerprint: sighting.status for sighting in sightings}
+    return frozenset(name for name, status in latest.items() if status is FindingStatus.FIXED)
 
-    A line with few letters is named by what stands around it, which a change next to it changes.
-    """
-    known = {_said(finding): finding.fingerprint for finding in previous if finding.anchored}
-    taken = {finding.fingerprint for finding in current}
-    result: list[Finding] = []
-    for finding in current:
-        name = known.get(_said(finding), "") if finding.anchored else ""
-        if name and name not in taken:
-            taken.add(name)
-            result.append(replace(finding, fingerprint=name))
+
+async def _read_past(prepared: Prepared, opened: OpenedHistory, repo: Path) -> _Past:
+    scope = prepared.change.scope
+    with opened() as history:
+        checkout = await read_checkout(repo, history, prepared.repository)
+        names = checkout.identity.names
+        dismissed = tuple(
+            one
+            if one.finding is not None
+            else replace(one, finding=history.finding(one.fingerprint, repositories=names))
+            for one in history.dismissals(names)
+        )
+        past = _Past(checkout=checkout, opened=opened, dismissed=dismissed)
+        if scope.kind not in _GOING_ON:
+            return past
+        # A pull request keeps its number; one in a fork may have the same commits and is another.
+        is_named = scope.kind is ScopeKind.PULL_REQUEST
+        commits = frozenset[str]() if is_named else await commits_of_work(prepared.repository, scope, checkout)
+        # What is checked out says nothing about which range is under review.
+        if scope.kind is ScopeKind.RANGE or (checkout.branch is None and not is_named):
+            records, now = newest_of_kind(history, names, scope.kind), digests(prepared.selection.files)
+            newest = last_of_change(records, now, commits)
+            whole = last_of_change([record for record in records if _is_whole(record)], now, commits)
         else:
-            result.append(finding)
-    return result
+            found = reviews_of_work(history, names, kind=scope.kind, branch=checkout.branch, commits=commits)
+            newest = whole = next(found, None)
+            if newest is not None and not _is_whole(newest):
+                whole = next((record for record in islice(found, _MOST_PARTIAL_REVIEWS) if _is_whole(record)), None)
+        return replace(past, newest=newest, whole=whole)
 
 
-def _said(finding: Finding) -> tuple[object, ...]:
-    return finding.file, finding.line_start, finding.evidence, finding.category, finding.title
+def _is_whole(record: ReviewRecord) -> bool:
+    """Whether a review tells of all that was known: one since the last does not, nor one without anything to see."""
+    return bool(record.terms) and record.review.coverage.files_reviewed > 0
 
 
-def _is_telling(finding: Finding) -> bool:
-    """Whether an earlier finding that was not found again is told: without a place nobody can say that it is fixed."""
-    return finding.anchored or finding.status is not FindingStatus.FIXED
+def _since_last(plain: Round, past: _Past, settings: Settings) -> Round:
+    """A round about what is new to the last one. It has no conditions, so that no later one goes on from it."""
+    # What was dismissed before stays so; nothing else of the earlier rounds is in this one.
+    earlier = replace(past.rounds(), is_first=True)
+    last = past.newest
+    if last is None:
+        note = "there is no earlier review of this branch, so all of it is reviewed"
+        return replace(plain, earlier=earlier, notes=(note,))
+    if last.problems or not last.seen:
+        why = "the last review of this branch cannot be read whole" if last.problems else "no agent saw it before"
+        return replace(plain, conditions="", earlier=earlier, notes=(f"{why}, so all of it is reviewed",))
+    known = {finding.fingerprint: finding for record in (past.whole, last) if record for finding in record.findings}
+    grave = [one for one in known.values() if one.can_block and one.severity.at_least(settings.fail_on)]
+    remark = "; only what the last review has not seen"
+    errors: tuple[ReviewError, ...] = ()
+    if grave:
+        which = "1 open finding" if len(grave) == 1 else f"{len(grave):,} open findings"
+        remark += f", whose {which} of {settings.fail_on.label} or above do not count here"
+        told = f"earlier reviews left {which} of {settings.fail_on.label} or above, not in this review"
+        errors = (ReviewError(_LEFT_OPEN, told),)
+    before = SeenBefore(seen=frozenset(last.seen), findings=())
+    return replace(plain, conditions="", before=before, earlier=replace(earlier, remark=remark), errors=errors)
+
+
+class _Now(Struct, frozen=True):
+    """What is reviewed now, by whom, and where the whole tree is."""
+
+    prepared: Prepared
+    chosen: tuple[ChosenReviewer, ...]
+    settings: Settings
+    tree: Path | None
+
+    @property
+    def files(self) -> tuple[FileChange, ...]:
+        """The reviewed files."""
+        return self.prepared.selection.files
+
+    @property
+    def agents(self) -> frozenset[str]:
+        """The names under which agents report."""
+        return frozenset(one.info.type for one in self.chosen if one.agents)
+
+
+def _next_round(plain: Round, past: _Past, last: ReviewRecord, now: _Now, *, fresh: bool) -> Round:
+    # Without its suppressions: what was suppressed then may count by now, and the other way round.
+    known = tuple(replace(finding, suppression=None) for finding in (*last.findings, *last.left_out))
+    findings, excluded, elsewhere = _of_this_change(known, now)
+    notes: tuple[str, ...] = ()
+    is_asked_alike = last.terms == plain.conditions
+    seen = frozenset(last.seen)
+    before = None
+    if last.problems:
+        notes = ("the last review of this branch cannot be read whole, so all of it is reviewed",)
+    elif seen and is_asked_alike and not fresh:
+        by_agents = (one for one in findings if one.status is not FindingStatus.FIXED and who_saw(one) & now.agents)
+        before = SeenBefore(seen=seen, findings=tuple(by_agents))
+    selected = {file.path for file in now.files}
+    others = digests(file for file in now.prepared.change.files if file.path not in selected)
+    # What was committed is no uncommitted change any more, so that no later round is about it again.
+    is_kept = now.prepared.change.scope.kind in _WHOLE_BRANCHES
+    return replace(
+        plain,
+        before=before,
+        earlier=replace(
+            past.rounds(),
+            findings=findings,
+            asked=_asked(now, unseen(now.files, seen) if before else now.files),
+            unchanged=already_seen(now.files, seen),
+            tree=now.tree,
+        ),
+        notes=notes,
+        errors=(
+            *_not_judged(excluded, "in files that this review leaves out"),
+            *_not_judged(elsewhere, "in code that is not in this change"),
+        ),
+        left_out=(*excluded, *(elsewhere if is_kept else ())),
+        seen_elsewhere=others & seen if is_asked_alike else frozenset(),
+    )
+
+
+def _asked(now: _Now, of_agents: tuple[FileChange, ...]) -> tuple[Asked, ...]:
+    experts = None
+    if now.settings.experts:
+        experts = frozenset(expert.name for expert in experts_of(now.settings))
+    asked = [Asked(reviewers=now.agents, files=of_agents, experts=experts)]
+    if now.agents:
+        # It looks for what is masked for them.
+        asked.append(Asked(reviewers=frozenset((SECRETS,)), files=of_agents, on_added_lines=True))
+    for one in now.chosen:
+        if one.info.type == "offline":
+            names = frozenset(analyser.name for analyser in default_analysers())
+            asked.append(Asked(reviewers=names, files=now.files, on_added_lines=True))
+        elif not one.agents:
+            asked.append(Asked(reviewers=frozenset((one.info.type,)), files=now.files))
+    if locks := now.prepared.selection.lock_files:
+        asked.append(Asked(reviewers=frozenset(("lock-files",)), files=locks, on_added_lines=True))
+    return tuple(asked)
+
+
+def _of_this_change(
+    findings: tuple[Finding, ...], now: _Now
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Finding, ...]]:
+    """The findings that this review is about, those in files that it leaves out, and those not in its change.
+
+    What the caller leaves out is not judged. Nor is code that is not in the change any more, or never was: it was
+    committed meanwhile, or an earlier round had another base.
+    """
+    prepared = now.prepared
+    changed = {path for file in prepared.change.files for path in (file.old_path, file.new_path)}
+    selected = {file.path for file in now.files}
+    globs = Globs(now.settings.include, now.settings.exclude)
+    skipped = {skip.file for skip in prepared.selection.skipped if skip.reason is SkipReason.EXCLUDED}
+    places = PlacesOfNow(prepared.task(timeout_seconds=0.0), tree=now.tree)
+    placed = {finding.fingerprint: finding for finding in places.placed(findings)}
+
+    def is_excluded(old: Finding) -> bool:
+        file = placed.get(old.fingerprint, old).file
+        return file in skipped or (bool(file) and globs.unwanted(file) is not None)
+
+    def is_elsewhere(old: Finding) -> bool:
+        if not old.anchored:
+            return bool(old.file) and old.file not in changed
+        if old.outside_change:
+            return False
+        standing = placed.get(old.fingerprint)
+        if standing is None:
+            return old.file not in changed and not places.is_gone(old)
+        return standing.outside_change and (standing.file not in changed or standing.file in selected)
+
+    known = [one for one in findings if one.status is not FindingStatus.FIXED]
+    excluded = tuple(one for one in known if is_excluded(one))
+    elsewhere = tuple(one for one in known if one not in excluded and is_elsewhere(one))
+    return tuple(one for one in findings if one not in excluded and one not in elsewhere), excluded, elsewhere
+
+
+def _not_judged(findings: Sequence[Finding], why: str) -> Iterator[ReviewError]:
+    still_open = [one for one in findings if one.is_open]
+    if still_open:
+        files = list(dict.fromkeys(one.file for one in still_open))
+        count = len(still_open)
+        which = "1 open finding" if count == 1 else f"{count:,} open findings"
+        more = f" and {len(files) - _MOST_NAMED:,} more" if len(files) > _MOST_NAMED else ""
+        places = f"{', '.join(files[:_MOST_NAMED])}{more}"
+        yield ReviewError(_NOT_JUDGED, f"{which} of the last review, {why}, not judged here ({places})")

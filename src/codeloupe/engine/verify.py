@@ -31,7 +31,7 @@ from codeloupe.engine.ask import (
 from codeloupe.engine.parse.verification import read_verification
 from codeloupe.engine.prompt import VERIFY_SCHEMA, excerpt_around, shown_line, verify_prompt
 from codeloupe.engine.prompt_material import PromptMaterial
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.errors import OutputInvalid
 from codeloupe.model.agent import AgentLimits
 from codeloupe.model.events import FindingVerified, StageStarted

@@ -15,10 +15,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from codeloupe.engine.history.judging import judged
-from codeloupe.engine.history.lookup import LAST, find_review
-from codeloupe.engine.history.opening import opened_history
-from codeloupe.engine.history.whereabouts import find_identity, same_address
+from codeloupe.engine.history import LAST, OpenedHistory, find_review, judged, opened_history
 from codeloupe.errors import ForgeRefused, UsageError
 from codeloupe.forges.forge import Patience
 from codeloupe.forges.github.address import (
@@ -36,8 +33,8 @@ from codeloupe.forges.plan import make_plan
 from codeloupe.forges.publish import Sending, execute
 from codeloupe.forges.review_file import read_review
 from codeloupe.git.command import try_git
+from codeloupe.git.identity import find_identity, same_address
 from codeloupe.git.repository import open_repository
-from codeloupe.model.history import RepositoryIdentity
 from codeloupe.model.publication import Publication, PublishOptions, StatusKind
 from codeloupe.model.review import Review
 
@@ -70,7 +67,11 @@ class PublishRequest(Struct, frozen=True, kw_only=True):
 
 
 async def publish_github(
-    request: PublishRequest, *, environment: Mapping[str, str] = os.environ, patience: Patience | None = None
+    request: PublishRequest,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    patience: Patience | None = None,
+    opened: OpenedHistory = opened_history,
 ) -> Publication:
     """Post a saved review on a pull request of GitHub.
 
@@ -82,8 +83,13 @@ async def publish_github(
     target = await _target(request, endpoints, environment)
     login = _login(request, environment)
     key = _signing_key(login, environment)
-    review = await _review(request)
-    _check_origin(review, target)
+    review = await _review(request, opened)
+    # What a job of a fork left behind may claim anything: it must be about the commit that GitHub says it ran on.
+    if target.head and review.scope.head != target.head:
+        raise UsageError(
+            f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran",
+            hint="publish the report of that workflow, and review the head of the pull request in it",
+        )
     status = request.status or (StatusKind.CHECK if login.is_installation else StatusKind.COMMIT)
     async with connected(endpoints, login, target=target, patience=waiting) as client:
         found = await client.read(key)
@@ -102,35 +108,15 @@ async def _target(request: PublishRequest, endpoints: Endpoints, environment: Ma
         if target.owner and not target.is_same_repository(named):
             raise UsageError("--pr and --repo-name name two repositories", hint="give one of them")
         target = replace(named, number=target.number)
-    for source in (_event(environment), _actions_repository(environment)):
-        target = target.completed(source)
+    if path := environment.get("GITHUB_EVENT_PATH", ""):
+        event = _content(Path(path), _MOST_EVENT_BYTES, "the event file of GitHub Actions")
+        target = target.completed(read_event(event.decode("utf-8", "replace")))
+    if name := environment.get("GITHUB_REPOSITORY", ""):
+        target = target.completed(parse_repository(name))
     if not target.owner:
         target = target.completed(await _clone(request.repo, endpoints))
     target.check()
     return target
-
-
-def _check_origin(review: Review, target: Target) -> None:
-    """What a job of a fork left behind may claim anything: it must be about the commit that GitHub says it ran on."""
-    if target.head and review.scope.head != target.head:
-        raise UsageError(
-            f"the review is for a commit other than {target.head[:12]}, on which the finished workflow ran",
-            hint="publish the report of that workflow, and review the head of the pull request in it",
-        )
-
-
-def _event(environment: Mapping[str, str]) -> Target:
-    path = environment.get("GITHUB_EVENT_PATH", "")
-    if not path:
-        return Target()
-    return read_event(
-        _content(Path(path), _MOST_EVENT_BYTES, "the event file of GitHub Actions").decode("utf-8", "replace")
-    )
-
-
-def _actions_repository(environment: Mapping[str, str]) -> Target:
-    name = environment.get("GITHUB_REPOSITORY", "")
-    return parse_repository(name) if name else Target()
 
 
 async def _clone(repo: Path, endpoints: Endpoints) -> Target:
@@ -168,17 +154,13 @@ def _signing_key(login: Login, environment: Mapping[str, str]) -> SigningKey:
     return SigningKey.from_secret(secret) if secret else SigningKey.public()
 
 
-async def _review(request: PublishRequest) -> Review:
+async def _review(request: PublishRequest, opened: OpenedHistory) -> Review:
     word = request.review
     if _is_file(word):
         return read_review(_content(Path(word), _MOST_REPORT_BYTES, "the report"), name=word)
-    with opened_history() as history:
+    with opened() as history:
         identity = await find_identity(request.repo, history)
-
-        def here() -> RepositoryIdentity:
-            return identity
-
-        record = find_review(history, word, here=here)
+        record = find_review(history, word, here=lambda: identity)
     return judged(record, record.review.policy)
 
 

@@ -1,14 +1,17 @@
-"""Reviewers in the two shapes that orchestrators hold: a callable for ranges and commits, and one for work directories.
-
-Neither raises for a review that failed: it is not passed, and says why. Only wrong arguments and a cancellation are
-raised, and after a cancellation nothing of the review is left running.
-"""
+"""Codeloupe for orchestrators."""
 
 from __future__ import annotations
 
-from codeloupe.integrations.code_reviewer import CodeReviewer, make_reviewer
-from codeloupe.integrations.results import ReviewIssue, ReviewResult, WorkdirIssue, WorkdirReviewResult
-from codeloupe.integrations.workdir_reviewer import WorkdirReviewer, make_workdir_reviewer
+from codeloupe.integrations.orchestrators import (
+    CodeReviewer,
+    ReviewIssue,
+    ReviewResult,
+    WorkdirIssue,
+    WorkdirReviewer,
+    WorkdirReviewResult,
+    make_reviewer,
+    make_workdir_reviewer,
+)
 
 __all__ = [
     "CodeReviewer",

@@ -142,6 +142,10 @@ class Policy(Struct, frozen=True):
     min_severity: Severity = Severity.LOW
     pass_when_incomplete: bool = False
 
+    def shows(self, severity: Severity) -> bool:
+        """Whether a finding of that severity is shown: what could block always is."""
+        return severity.at_least(self.min_severity) or severity.at_least(self.fail_on)
+
 
 UNPLACED = "unplaced_claim"
 """The kind of the error that tells of a claim which keeps a review from being complete."""

@@ -24,17 +24,15 @@ from codeloupe.model.review import (
 )
 from codeloupe.system.untrusted import plain_line
 
+from codeloupe.model.agents import AGENTS
+
 # Every agent call loads this module for its durations, and needs none of these.
 
 _MINUTE_SECONDS = 60
 _OFFLINE_PROMISE = "lint, security and hygiene; not an AI review"
 _REVIEWER_NAMES = {
     "offline": "Offline review",
-    "agent_sdk": "Claude Agent SDK review",
-    "claude_cli": "Claude Code review",
-    "codex": "Codex review",
-    "gemini": "Gemini review",
-    "api": "API model review",
+    **{name: f"{facts.label} review" for name, facts in AGENTS.items()},
     "cerberus": "Cerberus review",
     "command": "Review by a command",
 }

@@ -13,11 +13,12 @@ from codeloupe.store.memory_ledger import MemoryLedger
 
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.engine.calls import review_key
 from codeloupe.errors import NotLoggedIn, Overloaded, RateLimited
 from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted
 from codeloupe.model.events import AgentActivity, Event, UnitFinished, Warned
 from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
-from codeloupe.switchboard import review_key
+from codeloupe.engine.calls import review_key
 from codeloupe.testing import AgentStep, Delay, ScriptedAgent
 from tests.review_factories import answer, claim, make_reviewer, make_task, named
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing

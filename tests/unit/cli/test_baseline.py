@@ -8,8 +8,8 @@ import pytest
 
 from codeloupe.cli.baseline import configure, run
 from codeloupe.cli.parser import Parser
-from codeloupe.engine.history.keeping import keep
-from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history import opened_history
+from codeloupe.engine.keeping import keep
 from codeloupe.errors import ConfigError, UsageError
 from codeloupe.model.baseline import BASELINE_NAME, BaselineEntry
 from codeloupe.model.finding import Suppression, SuppressionKind

@@ -14,13 +14,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from codeloupe.cli.commits import configure, run
-from codeloupe.engine.history.opening import opened_history
+from codeloupe.engine.history import opened_history
 from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.errors import NotLoggedIn, OutputError, RevisionError
 from codeloupe.model.agent import AgentRequest
 from codeloupe.model.history import HistoryQuery
 from codeloupe.model.review import ReviewerInfo
-from codeloupe.panel import Seat
 from codeloupe.testing import AgentStep, Json, ScriptedAgent
 from tests.sweep_history import Made, make_commits, numbered_commits
 
@@ -37,10 +36,10 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     def sit(*steps: AgentStep) -> ScriptedAgent:
         agent = ScriptedAgent(steps)
 
-        async def only_seat(*_: object) -> tuple[Seat, ...]:
-            return (Seat(ReviewerInfo("scripted", "for a test"), (agent,)),)
+        async def only_seat(*_: object) -> tuple[ChosenReviewer, ...]:
+            return (ChosenReviewer(ReviewerInfo("scripted", "for a test"), (agent,)),)
 
-        monkeypatch.setattr("codeloupe.commits.sweeping.choose_seats", only_seat)
+        monkeypatch.setattr("codeloupe.commits.sweep.choose_reviewers", only_seat)
         return agent
 
     return sit

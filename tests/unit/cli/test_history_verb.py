@@ -14,8 +14,7 @@ import pytest
 from codeloupe.cli import history as history_options
 from codeloupe.cli import history as verb
 from codeloupe.cli.parser import Parser
-from codeloupe.engine.history.opening import opened_history
-from codeloupe.engine.history.whereabouts import find_identity
+from codeloupe.engine.history import opened_history
 from codeloupe.errors import NotARepository, OutputError, StoreError, UsageError
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Policy

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe import app
 from codeloupe.cli import review as verb
 from codeloupe.cli.output import set_up_logging
 from codeloupe.cli.parser import Parser
 from codeloupe.cli.progress import ProgressMode
 from codeloupe.config.schema import Settings
+from codeloupe.engine import run as engine_run
 from codeloupe.errors import UsageError
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Scope, ScopeKind
@@ -68,8 +68,8 @@ class Stage:
 def stage(monkeypatch: pytest.MonkeyPatch, repository: GitRepository) -> Stage:
     # The review itself has its own tests; here it would only stand in the way of asking for every outcome.
     standing_in = Stage()
-    monkeypatch.setattr(app, "review", standing_in.review)
-    monkeypatch.setattr(app, "preview", standing_in.preview)
+    monkeypatch.setattr(engine_run, "review", standing_in.review)
+    monkeypatch.setattr(engine_run, "preview", standing_in.preview)
     monkeypatch.chdir(repository.path)
     return standing_in
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.cli.main import VERBS, main
-from codeloupe.switchboard import AGENT_NAMES
+from codeloupe.model.agents import AGENT_NAMES
 from tests.program import PROGRAM
 from tests.rows import each
 
@@ -35,7 +35,9 @@ def test_an_agent_call_loads_only_what_it_needs() -> None:
     loaded = loaded_by("import codeloupe.cli.agent, codeloupe.agents.claude.cli")
     assert loaded.isdisjoint(HEAVY)
     others = {f"codeloupe.agents.{name}" for name in AGENT_NAMES if name != "claude_cli"}
-    assert loaded.isdisjoint({*others, "codeloupe.app", "codeloupe.analysers", "codeloupe.engine", "codeloupe.testing"})
+    assert loaded.isdisjoint(
+        {*others, "codeloupe.analysers", "codeloupe.engine.run", "codeloupe.engine.prompt", "codeloupe.testing"}
+    )
 
 
 def test_a_report_without_colour_takes_no_console() -> None:

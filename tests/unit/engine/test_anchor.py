@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
 from codeloupe.engine.quotes import MASK
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
 from codeloupe.model.finding import ClaimedFinding, Finding, Severity
 from codeloupe.model.ports import ReviewTask

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.model.change import FileChange, FileStatus
 from tests.review_factories import make_task
+from tests.rows import each
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_a_reviewed_file_comes_from_the_snapshot_and_another_one_from_the_tree(t
     assert text.read("other.py") == b"other\n"
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         "link.py",

@@ -36,7 +36,7 @@ from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, Rev
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.switchboard import review_key
+from codeloupe.engine.calls import review_key
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS, with_enough_time
 from tests.review_factories import (

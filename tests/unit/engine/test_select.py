@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from codeloupe.engine.bare_changes import shown_whole, to_be_read
+from codeloupe.engine.prepare import shown_whole, to_be_read
 from codeloupe.engine.select import HEAD_BYTES, FileContent, SelectionRules, select_by_content, select_by_diff
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import SUBMODULE_MODE, FileChange, FileStatus

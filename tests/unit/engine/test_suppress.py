@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codeloupe.engine.runner import ReviewPlan, run_review
+from codeloupe.engine.run import ReviewPlan, run_review
 from codeloupe.engine.select import SelectionRules, select_by_diff
 from codeloupe.engine.suppress import (
     KnownFindings,

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.commits.dispatching import Assignment
+from codeloupe.commits.dispatch import Assignment
 from codeloupe.commits.scoring import exit_code, overall_score, plan_of, score, summarise, verdict
 from codeloupe.model.change import Change, Commit, Scope, ScopeKind
 from codeloupe.model.finding import Finding, Severity

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import pytest
 
-from codeloupe.commits.dispatching import AgentDispatcher, Assignment
+from codeloupe.commits.dispatch import AgentDispatcher, Assignment
 from codeloupe.errors import GitFailed, NotLoggedIn, TimedOut
 from codeloupe.model.change import Change
 from codeloupe.model.finding import Severity

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codeloupe.commits.querying import with_whole_days
-from codeloupe.commits.sweeping import review_commits
+from codeloupe.commits.sweep import review_commits, with_whole_days
 from codeloupe.errors import RevisionError
 from codeloupe.model.sweep import CommitQuery
 from tests.rows import each
@@ -41,5 +40,5 @@ def test_the_commits_of_a_day_are_the_same_at_every_hour(tmp_path: Path, monkeyp
     midnight = datetime(2024, 5, 31, tzinfo=UTC)
     make_commits(tmp_path, numbered_commits(3), first_seconds=int((midnight - timedelta(seconds=60)).timestamp()))
     query = CommitQuery(since="2024-05-31", until="2024-05-31")
-    sweep = asyncio.run(review_commits(query, repo=tmp_path, seats=()))
+    sweep = asyncio.run(review_commits(query, repo=tmp_path, reviewers=()))
     assert [commit.commit.time.minute for commit in sweep.commits] == [1, 0]

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from codeloupe.engine.anchor import Anchorer, Origin, StatedLines
 from codeloupe.engine.ask import INVALID_ANSWER, shortened
 from codeloupe.engine.parse.review_answer import read_review_answer
-from codeloupe.engine.reviewed_text import TextReader
+from codeloupe.engine.reviewed_file import TextReader
 from codeloupe.errors import ProcessError, ProcessTimedOut, ProgramNotFound
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import FileChange, FileStatus

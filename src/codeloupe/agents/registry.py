@@ -1,0 +1,90 @@
+"""From the name of an agent to its class. Names, labels and vendors are data in `codeloupe.model.agents`.
+
+The modules of an agent load when more than its name is asked for, so that of a chain only those that are asked cost a
+start: this is one of the few places with imports inside functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from codeloupe.config.schema import Settings
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
+from codeloupe.model.agents import AGENTS
+from codeloupe.model.ports import Agent, AgentEventSink
+
+
+def make_agent(name: str, settings: Settings, *, environment: Mapping[str, str] | None = None) -> Agent:
+    """The agent of that name, as the settings want it. Raises KeyError for an unknown name.
+
+    Its program or service gets what it needs of `environment`, or of this process's own.
+    """
+    AGENTS[name]
+    return _LateAgent(name, settings, environment)
+
+
+def _load(name: str, settings: Settings, environment: Mapping[str, str] | None) -> Agent:
+    """Import the class of an agent and make one."""
+    if name == "api":
+        from codeloupe.agents.api.agent import ApiAgent
+
+        return ApiAgent(environment=environment, model=settings.api_model, base_url=settings.api_base_url)
+    options: dict[str, Any] = {
+        "environment": environment,
+        "allow_bypass": settings.allow_bypass,
+        "keep_sessions": settings.keep_sessions,
+    }
+    if path_setting := AGENTS[name].path_setting:
+        options["program"] = getattr(settings, path_setting)
+    match name:
+        case "agent_sdk":
+            from codeloupe.agents.claude.sdk import AgentSdkAgent
+
+            return AgentSdkAgent(**options)
+        case "claude_cli":
+            from codeloupe.agents.claude.cli import ClaudeCliAgent
+
+            return ClaudeCliAgent(**options)
+        case "codex":
+            from codeloupe.agents.codex.agent import CodexAgent
+
+            return CodexAgent(**options)
+        case _:
+            from codeloupe.agents.gemini.agent import GeminiAgent
+
+            return GeminiAgent(**options)
+
+
+class _LateAgent:
+    """An agent whose modules load when more than its name is asked for."""
+
+    def __init__(self, name: str, settings: Settings, environment: Mapping[str, str] | None) -> None:
+        self.name = name
+        self._settings = settings
+        self._environment = environment
+
+    @cached_property
+    def _agent(self) -> Agent:
+        return _load(self.name, self._settings, self._environment)
+
+    @property
+    def limits(self) -> AgentLimits:
+        return self._agent.limits
+
+    @property
+    def default_model(self) -> str | None:
+        """The model that it asks when a request names none, where it is known."""
+        return getattr(self._agent, "default_model", None)
+
+    def service_of(self, request: AgentRequest) -> str | None:
+        """Where it would ask, where that is known."""
+        service_of = getattr(self._agent, "service_of", None)
+        return None if service_of is None else service_of(request)
+
+    async def run(self, request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+        return await self._agent.run(request, emit)
+
+    async def check(self) -> Availability:
+        return await self._agent.check()

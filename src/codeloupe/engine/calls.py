@@ -1,0 +1,300 @@
+"""What all agent calls of a runtime share, and the keys by which the ledger knows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import cached_property
+from operator import attrgetter
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from msgspec.structs import replace
+
+from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
+from codeloupe.agents.calls.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
+from codeloupe.agents.calls.limiter import Timing
+from codeloupe.config.schema import Settings
+from codeloupe.errors import CodeloupeError
+from codeloupe.git.repository import open_repository
+from codeloupe.git.tree_state import changed_between, identity, read_tree_state
+from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, DefaultSeconds
+from codeloupe.model.ports import Agent, AgentEventSink
+from codeloupe.store.database import DATABASE_NAME, Database, state_directory
+from codeloupe.store.history import SqliteHistory
+from codeloupe.store.ledger import CALL_VERSION, Asked, SqliteLedger, content_key, is_repeatable
+
+
+class _Recipe(NamedTuple):
+    """Where the class of an agent is, and what it is made with."""
+
+    module: str
+    kind: str
+    options: Callable[[Settings], Mapping[str, object]]
+
+
+def _freedoms(wanted: Settings) -> dict[str, object]:
+    return {"allow_bypass": wanted.allow_bypass, "keep_sessions": wanted.keep_sessions}
+
+
+_RECIPES: Mapping[str, _Recipe] = {
+    "agent_sdk": _Recipe("codeloupe.agents.claude.sdk", "AgentSdkAgent", _freedoms),
+    "claude_cli": _Recipe(
+        "codeloupe.agents.claude.cli",
+        "ClaudeCliAgent",
+        lambda wanted: {"program": wanted.claude_path, **_freedoms(wanted)},
+    ),
+    "codex": _Recipe(
+        "codeloupe.agents.codex.agent",
+        "CodexAgent",
+        lambda wanted: {"program": wanted.codex_path, **_freedoms(wanted)},
+    ),
+    "gemini": _Recipe(
+        "codeloupe.agents.gemini.agent",
+        "GeminiAgent",
+        lambda wanted: {"program": wanted.gemini_path, **_freedoms(wanted)},
+    ),
+    "api": _Recipe(
+        "codeloupe.agents.api.agent",
+        "ApiAgent",
+        lambda wanted: {"model": wanted.api_model, "base_url": wanted.api_base_url},
+    ),
+}
+AGENT_NAMES = tuple(_RECIPES)
+# No request holds a NUL, so no text can be taken for this.
+_SOME_FENCE = "\0fence\0"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+async def _watch(directory: Path) -> ChangedFiles:
+    repository = await open_repository(directory)
+    before = await read_tree_state(repository)
+
+    async def changed_files() -> tuple[str, ...]:
+        return changed_between(before, await read_tree_state(repository))
+
+    return changed_files
+
+
+class AgentCalls:
+    """What all agent calls of a runtime share, in one event loop: agents, limits, budget and the one database.
+
+    `agents` are the caller's own, by their names: one that has the name of a built-in one takes its place. Limits and
+    budget are those of the settings with which the first call is made. The database is touched with its first use.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[Agent] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        state_directory: Path | None = None,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+    ) -> None:
+        self.own = MappingProxyType({agent.name: agent for agent in agents})
+        self.environment = environment
+        self._state_directory = state_directory
+        self._timing = timing
+        self._caller: AgentCaller | None = None
+
+    @cached_property
+    def state_directory(self) -> Path:
+        """Where the ledger, the history and the runs of pipelines are. Raises StoreError when nothing names a place."""
+        if self._state_directory is not None:
+            return self._state_directory
+        return state_directory(os.environ if self.environment is None else self.environment)
+
+    @cached_property
+    def database(self) -> Database:
+        """The file of ledger and history. Raises as `state_directory` does."""
+        return Database(self.state_directory / DATABASE_NAME)
+
+    @contextmanager
+    def opened_history(self) -> Iterator[SqliteHistory]:
+        """The history, which stays open afterwards. Raises as `state_directory` does."""
+        yield SqliteHistory(self.database)
+
+    @property
+    def spent(self) -> Spent:
+        """What all calls have taken so far."""
+        return Spent() if self._caller is None else self._caller.spent
+
+    def names(self, settings: Settings) -> tuple[str, ...]:
+        """Who is asked, in this order: the caller's own agents, if there are any, else those of the settings."""
+        return tuple(self.own) or settings.agents
+
+    def agent(self, name: str, settings: Settings) -> Agent:
+        """The agent of that name, as the settings want it. Raises KeyError for an unknown name."""
+        own = self.own.get(name)
+        return make_agent(name, settings, environment=self.environment) if own is None else own
+
+    def agent_to_check(self, name: str, settings: Settings) -> Agent:
+        """The agent of that name as it would be asked first: with `model`, where it has none of its own."""
+        return self.agent(name, replace(settings, api_model=settings.api_model or settings.model))
+
+    def caller(
+        self,
+        settings: Settings,
+        *,
+        fresh: bool = False,
+        key_of: KeyOf | None = None,
+        watch_files: WatchFiles | None = _watch,
+    ) -> AgentCaller:
+        """What makes agent calls under the limits that all calls share.
+
+        `key_of` names a call in the ledger; without it nothing is looked up there and nothing is kept. `watch_files`
+        tells which files a call changed, by git unless something else is given; None for a caller who finds out by
+        itself. Raises StoreError when there is no place for the ledger.
+        """
+        return self._shared(settings).variant(
+            key_of=key_of,
+            watch_files=watch_files,
+            mask_prompts=settings.mask_prompts,
+            fresh=fresh,
+            wait_for_quota=settings.wait_for_quota,
+        )
+
+    def part(self, settings: Settings, limits: SpendingLimits) -> AgentCalls:
+        """The same for some of the calls, which have limits of their own beside those of all. Raises as `caller`."""
+        part = copy(self)
+        part._caller = self._shared(settings).variant(key_of=None, watch_files=None, limits=limits)  # noqa: SLF001 - ours
+        return part
+
+    def _shared(self, settings: Settings) -> AgentCaller:
+        if self._caller is None:
+            options = CallerOptions(concurrency=settings.concurrency, calls_per_minute=settings.calls_per_minute)
+            budget = RunBudget(
+                clock=self._timing.clock,
+                max_usd=settings.max_budget_usd,
+                max_tokens=settings.max_tokens,
+                max_requests=settings.max_requests,
+            )
+            ledger = SqliteLedger(self.database)
+            self._caller = AgentCaller(options, budget=budget, ledger=ledger, timing=self._timing)
+        return self._caller
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database; the next use opens it again."""
+        if "database" in vars(self):
+            self.database.close()
+
+
+def trust_of(*, trusted: bool) -> str:
+    """The part of a key, and the label of a request, that names whose files and settings are behind a question."""
+    return "trusted" if trusted else "untrusted"
+
+
+def _call_key(
+    request: AgentRequest,
+    agent: Agent,
+    *,
+    trust: str,
+    version: str = CALL_VERSION,
+    name: str = "",
+    tree: str | None = None,
+    extra: Mapping[str, str] = _NOTHING,
+) -> str:
+    """The one place where a key is built. The label `fence` is the run's random marker, which does not count."""
+    own: str | None = getattr(agent, "default_model", None)
+    service_of = getattr(agent, "service_of", None)
+    asked = Asked(
+        agent=name or agent.name,
+        model=request.model if own is None else f"{request.model} {own}",
+        service=None if service_of is None else service_of(request),
+        trust=trust,
+    )
+    if fence := request.labels.get("fence", ""):
+
+        def plain(text: str) -> str:
+            return text.replace(fence, _SOME_FENCE)
+
+        request = replace(
+            request,
+            prompt=plain(request.prompt),
+            system_prompt=request.system_prompt and plain(request.system_prompt),
+            append_system_prompt=request.append_system_prompt and plain(request.append_system_prompt),
+            context={plain(title): plain(text) for title, text in request.context.items()},
+        )
+    return content_key(request, asked, version=version, tree=tree, extra=extra)
+
+
+def review_key(request: AgentRequest, agent: Agent) -> str | None:
+    """The ledger's key of a reviewing call: the same for the same unit, whatever else changed in the tree.
+
+    Of the labels `prompt_version`, `pass` and `trust` count. None for a call that must be made each time.
+    """
+    if not is_repeatable(request):
+        return None
+    labels = request.labels
+    return _call_key(
+        request,
+        agent,
+        trust=labels.get("trust", ""),
+        version=labels.get("prompt_version", CALL_VERSION),
+        extra={"pass": labels["pass"]} if "pass" in labels else {},
+    )
+
+
+class StageKeys:
+    """The ledger's keys of the reading calls of a pipeline: each covers what the agent can read."""
+
+    def __init__(self, called: Callable[[Agent], str] = attrgetter("name"), *, trust: str) -> None:
+        self._trust = trust
+        self._known: dict[Path, tuple[str, int]] = {}
+        self._called = called
+
+    def tell(self, workspace: Path, tree: str, failures: int) -> None:
+        """A workspace holds this tree now; so many calls on it have failed, and the next must not be one of them."""
+        self._known[workspace] = (tree, failures)
+
+    def key_of(self, request: AgentRequest, agent: Agent) -> str | None:
+        """The key, or None for a call that changes files, or on files whose content is not known."""
+        reads_files = agent.limits.tools and request.tools != ()
+        tree, failures = self._known.get(request.working_dir, (None, 0))
+        if not is_repeatable(request) or (reads_files and tree is None):
+            return None
+        return _call_key(
+            request,
+            agent,
+            trust=self._trust,
+            name=self._called(agent),
+            version=request.labels.get("prompt_version", f"stage {CALL_VERSION}"),
+            tree=tree if reads_files else None,
+            extra={"failures": str(failures)},
+        )
+
+
+async def agent_key(request: AgentRequest, *, trust: str) -> KeyOf:
+    """What names single calls in the ledger: with the files below the working directory, as they are now."""
+    tree = await _tree_of(request)
+
+    def key_of(one: AgentRequest, agent: Agent) -> str | None:
+        reads_files = agent.limits.tools and one.tools != ()
+        if not is_repeatable(one) or (reads_files and tree is None):
+            return None
+        # No label of a caller's own is a fence of ours.
+        return _call_key(replace(one, labels={}), agent, trust=trust, tree=tree if reads_files else None)
+
+    return key_of
+
+
+async def _tree_of(request: AgentRequest) -> str | None:
+    # A path that cannot even be looked at, for its length or a right that lacks, is refused with the request.
+    is_there = os.path.isdir(request.working_dir)  # noqa: PTH112 - Path.is_dir raises for such a path
+    if request.tools == () or not is_repeatable(request) or not is_there:
+        return None
+    try:
+        repository = await open_repository(request.working_dir)
+        below = request.working_dir.resolve().relative_to(repository.root)
+        return identity(await read_tree_state(repository)) + str(below)
+    except CodeloupeError:
+        return None  # not under git: what the files hold is unknown, so the call is made each time

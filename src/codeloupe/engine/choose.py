@@ -1,0 +1,296 @@
+"""Who reviews: from settings to the reviewers of a run, and to who tries to refute what they find.
+
+`auto` takes the first agent of the settings that is here and logged in, and goes offline when there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.analysers.ast_grep import AstGrepAnalyser
+from codeloupe.analysers.dataflow.analyser import DataflowAnalyser
+from codeloupe.analysers.interface import Analyser
+from codeloupe.analysers.offline import OfflineReviewer
+from codeloupe.analysers.ruff import RuffAnalyser
+from codeloupe.analysers.secrets import SecretsAnalyser
+from codeloupe.config.schema import Settings
+from codeloupe.engine.reviewer import AgentReviewOptions, AgentReviewer
+from codeloupe.engine.calls import AgentCalls, review_key
+from codeloupe.engine.experts import DEFAULT, load_experts
+from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
+from codeloupe.engine.external.command import CommandReviewer
+from codeloupe.engine.merge import merge_findings
+from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
+from codeloupe.errors import ConfigError
+from codeloupe.model.agent import AgentRequest, AgentResult
+from codeloupe.model.agents import same_vendor
+from codeloupe.model.expert import Expert
+from codeloupe.model.ports import (
+    Agent,
+    AgentEventSink,
+    AskAgent,
+    EventSink,
+    Reviewer,
+    ReviewerOutcome,
+    ReviewTask,
+    Transcript,
+    Verifier,
+)
+from codeloupe.model.review import ReviewerInfo
+from codeloupe.system.redaction import redact
+
+# The analyser that runs beside agents too, where something is masked for them.
+SECRETS = "detect-secrets"
+
+
+def default_analysers() -> tuple[Analyser, ...]:
+    """The analysers of an offline review."""
+    return RuffAnalyser(), DataflowAnalyser(), AstGrepAnalyser(), SecretsAnalyser()
+
+
+class ChosenReviewer(Struct, frozen=True):
+    """A reviewer before it is made: its type, why it was chosen, and its agents, the first of which is asked first.
+
+    `instead` says, for one that reviews offline because no agent can be used, why none can.
+    """
+
+    info: ReviewerInfo
+    agents: tuple[Agent, ...] = ()
+    instead: str = ""
+
+    @property
+    def reads_tree(self) -> bool:
+        """Whether it may read more than the diff."""
+        return any(agent.limits.tools for agent in self.agents) or self.needs_whole_tree
+
+    @property
+    def needs_whole_tree(self) -> bool:
+        """Whether it is a program of others, of which nobody knows what it reads."""
+        return self.info.type in ("command", "cerberus")
+
+
+async def choose_reviewers(
+    settings: Settings, calls: AgentCalls | None = None, *, needs_agent: bool = False
+) -> tuple[ChosenReviewer, ...]:
+    """Who would review under these settings, with the agents of a runtime. Costs nothing; at least one.
+
+    With `needs_agent` the analysers do not take the place of agents that cannot be used: to ask those then fails.
+    """
+    calls = calls or AgentCalls()
+    wanted = settings.reviewers or (settings.reviewer_type,)
+    if settings.lanes == ("offline",) and not settings.reviewers:
+        wanted = ("offline",)
+    chosen: list[ChosenReviewer] = []
+    for name in dict.fromkeys(wanted):
+        # The model was named for the first reviewer with an agent.
+        first = next((one.info.type for one in chosen if one.agents), None)
+        match name:
+            case "auto":
+                one = await _best(settings, calls, first=first, needs_agent=needs_agent)
+            case "offline":
+                one = _offline("as requested")
+            case "command" | "cerberus":
+                one = ChosenReviewer(ReviewerInfo(type=name, why="as requested"))
+            case _:
+                agent = calls.agent(name, settings)
+                one = ChosenReviewer(_info(name, "as requested", settings, first=first), (agent,))
+        chosen.append(one)
+    if "offline" in settings.lanes and all(one.info.type != "offline" for one in chosen):
+        chosen.append(_offline("beside the agent, as configured"))
+    return tuple(chosen)
+
+
+async def _best(settings: Settings, calls: AgentCalls, *, first: str | None, needs_agent: bool) -> ChosenReviewer:
+    missing: dict[str, list[str]] = {}
+    names = calls.names(settings)
+    for position, name in enumerate(names):
+        found = await calls.agent_to_check(name, settings).check()
+        if found.usable:
+            why = "installed and logged in" if found.logged_in else "installed"
+            info = _info(name, f"{why}; {_listed(missing)}" if missing else why, settings, first=first)
+            return ChosenReviewer(info, tuple(calls.agent(one, settings) for one in names[position:]))
+        lacks = "without a model" if found.lacks_model else "not logged in"
+        missing.setdefault(lacks if found.found else "not installed", []).append(name)
+    why = f"no agent can be used here: {_listed(missing)}"
+    if needs_agent:
+        agents = tuple(calls.agent(name, settings) for name in names)
+        return ChosenReviewer(_info(names[0], why, settings, first=first), agents)
+    return replace(_offline(why), instead=_listed(missing))
+
+
+def _listed(missing: Mapping[str, Sequence[str]]) -> str:
+    """`codex and gemini are not installed, api is without a model`."""
+    parts: list[str] = []
+    for why, names in missing.items():
+        *others, last = names
+        parts.append(f"{', '.join(others)} and {last} are {why}" if others else f"{last} is {why}")
+    return ", ".join(parts)
+
+
+def _offline(why: str) -> ChosenReviewer:
+    names = ", ".join(analyser.name for analyser in default_analysers())
+    return ChosenReviewer(ReviewerInfo(type="offline", why=f"{names}; {why}"))
+
+
+def _info(name: str, why: str, settings: Settings, *, first: str | None) -> ReviewerInfo:
+    is_meant = first is None or same_vendor(name, first)
+    model = settings.model if is_meant else None
+    if name == "agent_sdk":
+        model = settings.agent_sdk_reviewer_model or model
+    elif name == "api":
+        model = model or settings.api_model
+    if settings.model is not None and not is_meant:
+        why = f"{why}; uses {model or 'its own default model'}, since {settings.model} is meant for {first}"
+    return ReviewerInfo(type=name, why=why, model=model)
+
+
+def experts_of(settings: Settings, names: Sequence[str] | None = None) -> tuple[Expert, ...]:
+    """The experts of these names, or of those in the settings, or the default checklist.
+
+    Raises ConfigError for one that nobody knows, and for a definition or a folder that cannot be read.
+    """
+    folder = Path(settings.experts_folder) if settings.experts_folder else None
+    return load_experts(names or settings.experts or (DEFAULT,), own=settings.own_experts, folder=folder)
+
+
+def review_command(settings: Settings) -> tuple[str, ...]:
+    """The program of the reviewer `command`. Raises ConfigError when none is named."""
+    if not settings.review_command:
+        raise ConfigError(
+            "reviewer_type is command, but review_command names none",
+            hint="set it in your own configuration file: review_command: [my-reviewer, --json]",
+        )
+    return settings.review_command
+
+
+class Reviewers:
+    """Makes the chosen reviewers of a run, and who tries to refute what they find.
+
+    Limits, budget and ledger are those that all `calls` share. `transcript` gets the prompts and raw answers;
+    `session_id` is the caller's own session.
+    """
+
+    def __init__(
+        self,
+        chosen: Sequence[ChosenReviewer],
+        settings: Settings,
+        calls: AgentCalls,
+        *,
+        repo: Path,
+        fresh: bool = False,
+        transcript: Transcript | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        self._chosen = tuple(chosen)
+        self._settings = settings
+        self._calls = calls
+        self._repo = repo
+        self._transcript = transcript
+        self._session_id = session_id
+        self.have_agents = any(one.agents for one in chosen)
+        self._caller = calls.caller(settings, fresh=fresh, key_of=review_key) if self.have_agents else None
+
+    def make(self, experts: Sequence[Expert] | None = None) -> tuple[Reviewer, ...]:
+        """The reviewers: with the experts of the settings, or with others. Raises ConfigError for unknown ones."""
+        apart = experts is None and len(self._settings.experts) > 1
+        checklists = experts_of(self._settings) if experts is None else tuple(experts)
+        return tuple(self._reviewer(one, checklists, apart=apart) for one in self._chosen)
+
+    def verifier(self) -> Verifier | None:
+        """The first agent that can read the code; one that sees no more than the finder did would prove nothing.
+
+        Where agents review and none of them can, one that says so; without any, or when it is not wanted, none.
+        """
+        agents = [one for one in self._chosen if one.agents]
+        if not self._settings.verify or not agents:
+            return None
+        for one in agents:
+            if one.agents[0].limits.tools:
+                return AgentVerifier(
+                    self._asking(one),
+                    limits=one.agents[0].limits,
+                    options=VerifyOptions(calls=self._options(one).calls),
+                    transcript=self._transcript,
+                )
+        names = " and ".join(one.info.type for one in agents)
+        return AbsentVerifier(f"{names} cannot read the code around them; verify: false says it is not wanted")
+
+    def _reviewer(self, one: ChosenReviewer, experts: tuple[Expert, ...], *, apart: bool) -> Reviewer:
+        settings = self._settings
+        match one.info.type:
+            case "offline":
+                return OfflineReviewer(default_analysers(), why=one.info.why)
+            case "command":
+                return CommandReviewer(review_command(settings), info=one.info)
+            case "cerberus":
+                place = GatePlace(
+                    repo=self._repo, state_directory=self._calls.state_directory, session_id=self._session_id
+                )
+                arguments = settings.review_gate_arguments
+                return CerberusReviewer(settings.review_gate_path, arguments, info=one.info, place=place)
+        reviewer = AgentReviewer(
+            one.info.type,
+            self._asking(one),
+            limits=one.agents[0].limits,
+            info=one.info,
+            options=replace(self._options(one), experts=experts, apart=apart),
+            mask=redact,
+            transcript=self._transcript,
+        )
+        has_analysers = any(other.info.type == "offline" for other in self._chosen)
+        is_first = one is next(other for other in self._chosen if other.agents)
+        return _WithSecrets(reviewer) if is_first and not has_analysers else reviewer
+
+    def _options(self, one: ChosenReviewer) -> AgentReviewOptions:
+        settings = self._settings
+        is_sdk = one.info.type == "agent_sdk"
+        return AgentReviewOptions(
+            model=one.info.model,
+            effort=settings.effort,
+            passes=settings.passes,
+            call_timeout_seconds=settings.agent_sdk_review_timeout if is_sdk else settings.review_timeout_seconds,
+            instructions=settings.instructions,
+            units_at_once=settings.concurrency,
+        )
+
+    def _asking(self, one: ChosenReviewer) -> AskAgent:
+        async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
+            assert self._caller is not None  # noqa: S101 - it has agents, so there is a caller for them
+            return await self._caller.call(request, agent=one.agents, emit=emit)
+
+        return ask
+
+
+class _WithSecrets:
+    """An agent, which sees no secrets, and beside it the analyser that finds those which were masked for it."""
+
+    def __init__(self, agent: Reviewer) -> None:
+        self._agent = agent
+
+    @property
+    def info(self) -> ReviewerInfo:
+        return self._agent.info
+
+    async def review(self, task: ReviewTask, emit: EventSink) -> ReviewerOutcome:
+        masked = []
+        for file in task.files:
+            added = b"\n".join(line.text for hunk in file.hunks for line in hunk.lines() if line.kind == "added")
+            text = added.decode("utf-8", "replace")
+            if redact(text) != text:
+                masked.append(file)
+        if not masked:
+            return await self._agent.review(task, emit)
+        offline = OfflineReviewer([SecretsAnalyser()], why="secrets are masked for agents")
+        found = await offline.review(replace(task, files=tuple(masked)), emit)
+        outcome = await self._agent.review(task, emit)
+        return replace(
+            outcome,
+            findings=merge_findings([*found.findings, *outcome.findings]),
+            units_total=outcome.units_total + len(found.units_failed),
+            units_failed=(*outcome.units_failed, *found.units_failed),
+            errors=(*outcome.errors, *found.errors),
+        )

@@ -1,0 +1,240 @@
+"""Reviews and sweeps in the history: opened, found again, and judged by another policy. Needs no event loop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from msgspec.structs import replace
+
+from codeloupe.engine.verdict import exit_code, judge, summarise
+from codeloupe.errors import StoreError, UsageError
+from codeloupe.model.change import ScopeKind
+from codeloupe.model.history import (
+    EntryKind,
+    HistoryEntry,
+    HistoryQuery,
+    RepositoryIdentity,
+    ReviewRecord,
+    SweepRecord,
+)
+from codeloupe.store.interface import History
+from codeloupe.model.review import UNPLACED, Policy, Review, unplaced_errors, unsettled_claims
+from codeloupe.model.finding import Severity
+from codeloupe.model.sweep import CommitSweep
+from codeloupe.store.database import Database
+from codeloupe.store.history import SqliteHistory
+from codeloupe.store.database import database_path
+
+OpenedHistory = Callable[[], AbstractContextManager[SqliteHistory]]
+# Which repository this is, found out only when it is needed: that takes longer than to look up an id.
+Here = Callable[[], RepositoryIdentity]
+
+LAST = "last"
+SHORT_ID = 12
+_log = logging.getLogger(__name__)
+_PASSED, _BLOCKED, _INCOMPLETE = 0, 1, 3
+_SHORTEST_PREFIX = 4
+_CANDIDATES = 8
+_MOST_LOOKED_AT = 500
+# How many reviews are compared with a change that no name belongs to, and what share of its lines is nearly all.
+_MOST_COMPARED = 25
+_NEARLY_ALL = 0.9
+_FIRST_STEP = "`codeloupe review` makes the first entry"
+_LIST = "`codeloupe history list` shows what there is"
+
+
+@contextmanager
+def opened_history(environment: Mapping[str, str] = os.environ) -> Iterator[SqliteHistory]:
+    """This user's history in the one database; the file is touched with its first use. Raises StoreError."""
+    with Database(database_path(environment)) as database:
+        yield SqliteHistory(database)
+
+
+def find_entry(history: History, word: str, *, here: Here) -> HistoryEntry:
+    """The review or sweep that a word names; `last` is the newest one of this repository. Raises UsageError."""
+    if word == LAST:
+        newest = history.list(HistoryQuery(repositories=here().names, limit=_CANDIDATES))
+        if newest.entries:
+            return newest.entries[0]
+        raise StoreError(newest.problems[0], hint=_LIST) if newest.problems else nothing_saved(here())
+    prefix = word.strip().lower()
+    if not re.fullmatch(r"[0-9a-f]{1,64}", prefix):
+        raise UsageError(f"{word!r} is no id of the history: ids have digits and the letters a to f", hint=_LIST)
+    if len(prefix) < _SHORTEST_PREFIX:
+        raise UsageError(f"{word!r} is too short: give at least {_SHORTEST_PREFIX} characters of the id", hint=_LIST)
+    found = history.matching(prefix, limit=_CANDIDATES + 1)
+    exact = [entry for entry in found.entries if entry.entry_id == prefix]
+    if exact or len(found.entries) == 1:
+        return (*exact, *found.entries)[0]
+    if found.entries:
+        more = "\n  and more" if len(found.entries) > _CANDIDATES else ""
+        lines = "\n".join(f"  {_in_short(entry, len(word))}" for entry in found.entries[:_CANDIDATES])
+        raise UsageError(
+            f"{word!r} is the beginning of several ids:\n{lines}{more}", hint="give more characters of one"
+        )
+    if found.problems:
+        raise StoreError(found.problems[0], hint=_LIST)
+    known = history.list(HistoryQuery(repositories=here().names, limit=_CANDIDATES)).entries
+    if not known:
+        raise UsageError(f"no entry {word!r} is in the history, nor any of this repository", hint=_FIRST_STEP)
+    lines = "\n".join(f"  {_in_short(entry)}" for entry in known)
+    raise UsageError(f"no entry of the history begins with {word!r}; the newest here are:\n{lines}", hint=_LIST)
+
+
+def find_review(history: History, word: str, *, here: Here) -> ReviewRecord:
+    """The review that a word names; `last` is the newest one of this repository that is not part of a sweep.
+
+    Raises UsageError when there is none, more than one, or when it is a sweep.
+    """
+    if word == LAST:
+        newest = history.last(here().names)
+        if newest is None:
+            raise nothing_saved(here())
+        return newest
+    return review_of(history, find_entry(history, word, here=here))
+
+
+def review_of(history: History, entry: HistoryEntry) -> ReviewRecord:
+    """The review of an entry. Raises UsageError when it is a sweep."""
+    if entry.kind is EntryKind.SWEEP:
+        raise UsageError(
+            f"{entry.entry_id[:SHORT_ID]} is a sweep of {entry.commits} commits, not one review",
+            hint=f"`codeloupe history show {entry.entry_id[:SHORT_ID]}` has the reviews of its commits; name one",
+        )
+    record = history.get(entry.entry_id)
+    if record is None:
+        raise UsageError(f"the review {entry.entry_id} was removed just now", hint=_LIST)
+    return record
+
+
+def nothing_saved(identity: RepositoryIdentity) -> UsageError:
+    """The error for a repository without any entry."""
+    return UsageError(f"no review of {identity.label or 'this directory'} is saved yet", hint=_FIRST_STEP)
+
+
+def _in_short(entry: HistoryEntry, given: int = 0) -> str:
+    shown = entry.entry_id[: max(SHORT_ID, given + 4)]
+    # Each on one line, whatever a description holds: this text goes out with its line ends kept.
+    description = " ".join(entry.description.split())[:80]
+    return f"{shown}  {entry.saved_at.astimezone():%Y-%m-%d %H:%M}  {description}"
+
+
+def reviews_of_work(
+    history: History, names: Sequence[str], *, kind: ScopeKind, branch: str | None, commits: frozenset[str]
+) -> Iterator[ReviewRecord]:
+    """The reviews of the same work and kind of scope, the newest first: of its branch, or of one of its commits."""
+    for entry in _of_kind(history, names, kind):
+        if (branch is not None and entry.branch == branch) or entry.head in commits:
+            try:
+                record = history.get(entry.entry_id)
+            except StoreError as error:
+                _log.warning("%s", error.message)
+                continue
+            if record is not None:
+                yield record
+
+
+def newest_of_kind(history: History, names: Sequence[str], kind: ScopeKind) -> list[ReviewRecord]:
+    """Some reviews of a kind of scope, the newest first."""
+    records = (history.get(entry.entry_id) for entry in _of_kind(history, names, kind)[:_MOST_COMPARED])
+    return [record for record in records if record is not None]
+
+
+def _of_kind(history: History, names: Sequence[str], kind: ScopeKind) -> list[HistoryEntry]:
+    listed = history.list(HistoryQuery(repositories=tuple(names), limit=_MOST_LOOKED_AT)).entries
+    return [entry for entry in listed if entry.kind is EntryKind.REVIEW and entry.scope == kind.value]
+
+
+def last_of_change(
+    records: Sequence[ReviewRecord], now: frozenset[str], commits: frozenset[str]
+) -> ReviewRecord | None:
+    """The newest review of the same work, known by its lines, which a rebase keeps; else by its commits.
+
+    A review of a part of the change is not taken where there is one that saw more of it.
+    """
+    shared = [len(now.intersection(record.seen)) for record in records]
+    most = max(shared, default=0)
+    if most:
+        return next(record for record, count in zip(records, shared, strict=True) if count >= _NEARLY_ALL * most)
+    return next((record for record in records if record.review.scope.head in commits), None)
+
+
+def judged(record: ReviewRecord, policy: Policy) -> Review:
+    """The saved review as this policy would have concluded it, at no cost; with its own policy, as it was.
+
+    What could not be read of it makes it incomplete. Raises UsageError when findings that could decide were not kept.
+    """
+    review = record.review
+    if policy == review.policy and not record.problems and _is_sound(review):
+        return review
+    unknown = review.hidden_findings - len(review.hidden)
+    # What was hidden and not kept is below both limits of the old policy; a new one must not reach down there.
+    kept_down_to = max(review.policy.fail_on.value, review.policy.min_severity.value)
+    if unknown > 0 and policy.fail_on.value > kept_down_to:
+        lowest = Severity(kept_down_to).label
+        raise UsageError(
+            f"{unknown} findings below {lowest} were not kept with this review,"
+            f" so it cannot be judged by fail_on={policy.fail_on.label}",
+            hint=f"use --fail-on {lowest} or above, or review again with --min-severity {policy.fail_on.label}",
+        )
+    everything = review.findings
+    if review.hidden:
+        both = (*review.findings, *review.hidden)
+        everything = tuple(sorted(both, key=lambda one: (one.file, one.first_line, one.last_line)))
+    findings = tuple(finding for finding in everything if policy.shows(finding.severity))
+    hidden = tuple(finding for finding in everything if not policy.shows(finding.severity))
+    unsettled = unsettled_claims(findings, policy)
+    # Whether claims are settled is a matter of the policy; what was reviewed is not.
+    saw_everything = review.coverage.complete and (review.complete or bool(review.unsettled))
+    complete = saw_everything and not record.problems and not unsettled
+    return replace(
+        review,
+        policy=policy,
+        findings=findings,
+        hidden=hidden,
+        hidden_findings=len(hidden) + max(unknown, 0),
+        complete=complete,
+        verdict=judge(findings, complete=complete, fail_on=policy.fail_on),
+        exit_code=exit_code(findings, policy, complete=complete),
+        summary=summarise(findings, review.coverage, complete=complete),
+        errors=(*(error for error in review.errors if error.kind != UNPLACED), *unplaced_errors(unsettled)),
+    )
+
+
+def _is_sound(review: Review) -> bool:
+    """Whether a review was concluded as it would be now; earlier versions let claims without a place pass."""
+    complete = review.complete and not review.unsettled
+    verdict = judge(review.findings, complete=complete, fail_on=review.policy.fail_on)
+    return complete is review.complete and verdict is review.verdict
+
+
+def judged_sweep(record: SweepRecord, *, strict: bool = False, pass_when_incomplete: bool | None = None) -> CommitSweep:
+    """The saved sweep as it would have ended strictly, or with another word on what could not be reviewed.
+
+    One that was not finished, or cannot be read whole, is not complete.
+    """
+    sweep = record.sweep
+    is_strict = strict or sweep.strict
+    is_whole = record.finished and not record.problems
+    complete = is_whole and all(commit.verdict is not None for commit in sweep.commits)
+    # That it passed then says nothing of what cannot be read of it now.
+    passes = is_whole and sweep.exit_code == _PASSED if pass_when_incomplete is None else pass_when_incomplete
+    reviews = (commit.review for commit in sweep.commits if commit.review is not None)
+    blocks = any(
+        finding.can_block and finding.severity.at_least(Severity.HIGH)
+        for review in reviews
+        for finding in (*review.findings, *review.hidden)
+    )
+    code = _BLOCKED if is_strict and blocks else _PASSED if complete or passes else _INCOMPLETE
+    told = "" if is_whole else f"; {'not finished' if not record.finished else 'not all of it can be read'}"
+    words = sweep.summary or f"{len(sweep.commits)} commits"
+    return replace(sweep, strict=is_strict, exit_code=code, summary=f"{words}{told}")
+
+
+def changed_policy(policy: Policy, **changes: Severity | bool | None) -> Policy:
+    """The policy with what is given, and is not None, in the place of its own."""
+    return replace(policy, **{name: value for name, value in changes.items() if value is not None})

@@ -1,0 +1,224 @@
+"""Keeps reviews and sweeps. What cannot be kept is a warning: a review that was made is never lost for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from codeloupe import __version__
+from codeloupe.engine.ask import Transcript
+from codeloupe.engine.history import OpenedHistory, opened_history
+from codeloupe.git.identity import Checkout, read_checkout
+from codeloupe.errors import CodeloupeError
+from codeloupe.git.identity import Checkout, read_checkout
+from codeloupe.model.events import Event, Warned
+from codeloupe.model.finding import Finding
+from codeloupe.model.history import ReviewRecord, SweepRecord
+from codeloupe.model.ports import EventSink, Transcript
+from codeloupe.model.review import Review, ReviewError
+from codeloupe.model.sweep import CommitReview, CommitSweep
+from codeloupe.store.history import SqliteHistory
+from codeloupe.system.redaction import redact
+
+_log = logging.getLogger(__name__)
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_KEPT = ("answer of ", "failure of ")
+# A model that never ends must not fill the history: what is longer keeps its beginning.
+_LONGEST_CHARACTERS = 1_000_000
+_MOST_CHARACTERS = 20_000_000
+
+
+def _ignore(_event: Event) -> None:
+    """Take an event and do nothing with it."""
+
+
+class Answers:
+    """A transcript that keeps the answers and failures, and passes everything on to another one, if there is one."""
+
+    def __init__(self, beside: Transcript | None = None) -> None:
+        self._beside = beside
+        self._left = _MOST_CHARACTERS
+        self._texts: dict[str, str] = {}
+
+    def __call__(self, title: str, text: str) -> None:
+        """Take a text. The second answer of a unit, after a repair, follows its first."""
+        if self._beside is not None:
+            self._beside(title, text)
+        if title.startswith(_KEPT) and self._left > 0:
+            kept = text[: min(_LONGEST_CHARACTERS, self._left)]
+            self._left -= len(kept)
+            earlier = self._texts.get(title)
+            self._texts[title] = kept if earlier is None else f"{earlier}\n\n{kept}"
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The answers by title, as they came: whoever keeps them redacts them first."""
+        return MappingProxyType(self._texts)
+
+
+async def keep(  # noqa: PLR0913 - each is a part of the record, by name
+    review: Review,
+    *,
+    repo: Path,
+    raw_outputs: Mapping[str, str] = _NOTHING,
+    prompt_version: str = "",
+    terms: str = "",
+    seen: tuple[str, ...] = (),
+    left_out: tuple[Finding, ...] = (),
+    checkout: Checkout | None = None,
+    opened: OpenedHistory = opened_history,
+    emit: EventSink = _ignore,
+) -> Review:
+    """Save a review and return it. When it cannot be saved, it has an error of kind `history`, and a warning is out.
+
+    `raw_outputs` is what agents printed, by unit; `terms`, `seen` and `left_out` are for a later review, as in the
+    record. `checkout` is what `repo` holds, when that is known already. Raises nothing but a cancellation.
+    """
+    try:
+        with opened() as history:
+            identity, branch, head = checkout or await read_checkout(repo, history)
+            record = ReviewRecord(
+                review=review,
+                saved_at=datetime.now(UTC),
+                repository=identity.names[0],
+                repository_label=identity.label,
+                branch=branch,
+                tool_version=__version__,
+                prompt_version=prompt_version,
+                terms=terms,
+                seen=seen,
+                head=review.scope.head or head,
+                left_out=left_out,
+            )
+            await asyncio.to_thread(history.save, record, raw_outputs=_masked(raw_outputs))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the review itself is whole and must be shown
+        message = _warn("the review", error, emit)
+        return replace(review, errors=(*review.errors, ReviewError("history", message)))
+    return review
+
+
+class SweepKeeper:
+    """Saves the commits of a sweep as they are finished, and the whole at the end. Warns once when it cannot.
+
+    `problem` says in words why nothing more is saved. What the agents print for a commit, which `transcript_of` takes
+    down, is saved with it.
+    """
+
+    def __init__(self, emit: EventSink) -> None:
+        self._emit = emit
+        self._place: tuple[SqliteHistory, SweepRecord] | None = None
+        self._answers: dict[str, Answers] = {}
+        self._turn = threading.Lock()
+        self.problem = ""
+
+    def start(self, history: SqliteHistory, record: SweepRecord) -> None:
+        """From now on save into this history; `record` is the sweep without its commits."""
+        self._place = history, record
+
+    def transcript_of(self, sha: str) -> Transcript:
+        """What takes down the answers of the agents to a commit, until that is finished."""
+        return self._answers.setdefault(sha, Answers())
+
+    async def keep_commit(self, commit: CommitReview) -> None:
+        """Save one commit; raises nothing but a cancellation. The event loop goes on, however long it takes."""
+        answers = self._answers.pop(commit.commit.sha, None)
+        raw_outputs = _masked(_NOTHING if answers is None else answers.texts)
+        await self._saved(
+            lambda history, record: history.add_commit(_of_agents(record, commit), commit, raw_outputs=raw_outputs)
+        )
+
+    async def finish(self, sweep: CommitSweep) -> None:
+        """Save the whole sweep in the place of its parts; as `keep_commit`."""
+        saved_at = datetime.now(UTC)
+        await self._saved(
+            lambda history, record: history.save_sweep(
+                replace(_of_agents(record, *sweep.commits), sweep=sweep, saved_at=saved_at)
+            )
+        )
+
+    def give_up(self, error: Exception) -> None:
+        """Warn, and save nothing more."""
+        self.problem = _warn("the sweep", error, self._emit)
+
+    async def _saved(self, save: Callable[[SqliteHistory, SweepRecord], None]) -> None:
+        def attempt() -> Exception | None:
+            with self._turn:
+                if self._place is not None and not self.problem:
+                    try:
+                        save(*self._place)
+                    except Exception as error:  # noqa: BLE001 - as in `keep`
+                        return error
+            return None
+
+        saving = asyncio.ensure_future(asyncio.to_thread(attempt))
+        try:
+            error = await asyncio.shield(saving)
+        except asyncio.CancelledError:
+            # The history is closed behind us: nothing may still be on its way into it.
+            await asyncio.wait((saving,))
+            raise
+        if error is not None and not self.problem:
+            self.give_up(error)
+
+
+@asynccontextmanager
+async def keeping_sweep(
+    sweep: CommitSweep,
+    *,
+    repo: Path,
+    prompt_version: str = "",
+    opened: OpenedHistory = opened_history,
+    emit: EventSink = _ignore,
+) -> AsyncIterator[SweepKeeper]:
+    """Keep a sweep while it runs: what was finished before a crash or an interruption is there, as not finished.
+
+    `sweep` is what is known of it at the start, without commits; what is given to `finish` has the same id.
+    `prompt_version` is kept where agents were asked. Raises nothing of its own.
+    """
+    keeper = SweepKeeper(emit)
+    with ExitStack() as stack:
+        try:
+            history = stack.enter_context(opened())
+            identity, branch, _ = await read_checkout(repo, history)
+        except Exception as error:  # noqa: BLE001 - as in `keep`
+            keeper.give_up(error)
+        else:
+            record = SweepRecord(
+                sweep=sweep,
+                saved_at=datetime.now(UTC),
+                repository=identity.names[0],
+                repository_label=identity.label,
+                branch=branch,
+                tool_version=__version__,
+                prompt_version=prompt_version,
+            )
+            keeper.start(history, record)
+        yield keeper
+
+
+def _of_agents(record: SweepRecord, *commits: CommitReview) -> SweepRecord:
+    """The record, with a version of prompts only where agents were asked: only then a commit has experts."""
+    return record if any(commit.experts for commit in commits) else replace(record, prompt_version="")
+
+
+def _masked(raw_outputs: Mapping[str, str]) -> dict[str, str]:
+    return {unit: redact(output) for unit, output in raw_outputs.items()}
+
+
+def _warn(what: str, error: Exception, emit: EventSink) -> str:
+    reason = error.message if isinstance(error, CodeloupeError) else f"{type(error).__name__}: {error}"
+    message = redact(f"{what} is not in the history: {reason}")
+    _log.warning("%s", message, exc_info=not isinstance(error, CodeloupeError))
+    try:
+        emit(Warned(message))
+    except Exception:  # noqa: BLE001 - a display may fail at anything, and the review is not lost for that either
+        _log.warning("a warning could not be shown", exc_info=True)
+    return message

@@ -1,0 +1,422 @@
+"""A review from top to bottom: settings, reviewers, change, round, findings, verdict, history."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from codeloupe.agents.registry import make_agent
+from codeloupe.analysers.secrets import search_commits
+from codeloupe.config.schema import Settings
+from codeloupe.engine.calls import AgentCalls
+from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
+from codeloupe.engine.ask import NOT_VERIFIED
+from codeloupe.engine.identity import first_names, with_fingerprints
+from codeloupe.engine.keeping import Answers, keep
+from codeloupe.engine.reviewer import joined_info, review_together
+from codeloupe.engine.lifecycle import EarlierRounds, Settled, converged
+from codeloupe.engine.plan import plan_units
+from codeloupe.engine.prepare import Prepared, fetched, prepare, rules_of, with_and_without_lines
+from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, review_prompt
+from codeloupe.engine.prompt_material import PromptMaterial, new_fence
+from codeloupe.engine.reviewed_file import TextReader
+from codeloupe.engine.rounds import begin_round
+from codeloupe.engine.select import Selection, wanted_only
+from codeloupe.engine.settings import configure
+from codeloupe.engine.suppress import suppress
+from codeloupe.engine.plan import tokens_of
+from codeloupe.engine.verdict import exit_code, judge, summarise
+from codeloupe.git.guidance import guidance_changed
+from codeloupe.git.commits import read_pushed
+from codeloupe.model.agents import AGENT_NAMES
+from codeloupe.model.baseline import Baseline
+from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
+from codeloupe.model.finding import Finding, Source
+from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
+from codeloupe.model.review import Preview, PreviewFile
+from codeloupe.model.review import (
+    NOT_INCLUDED,
+    Coverage,
+    Policy,
+    Review,
+    ReviewError,
+    SkippedFile,
+    SkipReason,
+    unplaced_errors,
+    unsettled_claims,
+)
+from codeloupe.model.scope import DefaultScope, FetchedScope, RangeScope, ScopeRequest
+from codeloupe.store.baseline import read_baseline
+
+_log = logging.getLogger(__name__)
+_NO_AGENT = "no_agent"
+_RULES_CHANGED = "rules_changed"
+_GUIDANCE_UNUSED = "guidance_unused"
+_ASSUMED_BASE = "assumed_base"
+_PARTIAL_TREE = "the repository is very large, so the agent gets a copy of the files around the change alone"
+
+
+def _ignore(_event: Event) -> None:
+    """Take an event and do nothing with it."""
+
+
+async def review(  # noqa: PLR0913 - each is a choice of its own, by name
+    scope: ScopeRequest | None = None,
+    *,
+    repo: Path | str = ".",
+    settings: Settings | None = None,
+    calls: AgentCalls | None = None,
+    reviewers: Sequence[ChosenReviewer] | None = None,
+    emit: EventSink = _ignore,
+    context: str = "",
+    fresh: bool = False,
+    since_last: bool = False,
+    transcript: Transcript | None = None,
+    session_id: str | None = None,
+    own_patterns: frozenset[str] = frozenset(),
+    needs_agent: bool = False,
+) -> Review:
+    """Review a change as `Runtime.review` does; `reviewers` take the place of those that the settings name."""
+    started, calls = time.monotonic(), calls or AgentCalls()
+    async with fetched(scope or DefaultScope(), Path(repo)) as (request, place):
+        settings = await _settings_for(request, place, settings, calls)
+        chosen = reviewers
+        if chosen is None:
+            chosen = await choose_reviewers(settings, calls, needs_agent=needs_agent)
+        for one in chosen:
+            emit(ReviewerChosen(one.info))
+        emit(StageStarted("reading", "the change"))
+        answers = Answers(transcript)
+        team = Reviewers(chosen, settings, calls, repo=place, fresh=fresh, transcript=answers, session_id=session_id)
+        # Who cannot review as the settings want it is found out before anything is read or bought.
+        made = team.make()
+        async with prepare(
+            request,
+            place,
+            settings,
+            # Of a pull request there is no other tree in which earlier findings could be looked for.
+            with_tree=any(one.reads_tree for one in chosen) or isinstance(request, FetchedScope),
+            whole_tree=any(one.needs_whole_tree for one in chosen),
+            with_guidance=settings.guidance and team.have_agents,
+            context=context,
+            must_match=True,
+        ) as prepared:
+            selection = _unless_empty(prepared.selection, settings, own_patterns)
+            prepared = await _with_each_commit(replace(prepared, selection=selection), request, settings)  # noqa: PLW2901 - the same, completed
+            emit(ChangeRead(prepared.change))
+            round_ = await begin_round(
+                prepared, chosen, settings, calls=calls, repo=place, fresh=fresh, since_last=since_last
+            )
+            told = (*_remarks(prepared, request), *round_.errors)
+            partial = (_PARTIAL_TREE,) if prepared.tree_is_partial and team.have_agents else ()
+            for note in (*(error.message for error in told), *round_.notes, *partial):
+                emit(Warned(note))
+            change_scope = prepared.change.scope
+            # The base that an untrusted change cannot have written.
+            believed = change_scope if prepared.trusted else replace(change_scope, base=prepared.believed)
+            plan = ReviewPlan(
+                task=prepared.task(timeout_seconds=settings.timeout_seconds),
+                selection=prepared.selection,
+                reviewers=round_.over(made, chosen),
+                verifier=team.verifier(),
+                policy=policy_of(settings),
+                baseline=await read_baseline(believed, repo=place, trusted=prepared.trusted),
+                earlier=round_.earlier,
+                beforehand=prepared.beforehand,
+            )
+            outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
+            if prepared.change.files:
+                told = (*told, *_went_offline(chosen))
+            outcome = replace(outcome, errors=(*outcome.errors, *told))
+            if not settings.keep_history:
+                return outcome
+            return await keep(
+                outcome,
+                repo=place,
+                raw_outputs=answers.texts,
+                prompt_version=PROMPT_VERSION if team.have_agents else "",
+                terms=round_.conditions,
+                seen=round_.seen(plan.task, outcome),
+                left_out=round_.left_out,
+                checkout=round_.checkout,
+                opened=calls.opened_history,
+                emit=emit,
+            )
+
+
+async def _settings_for(request: ScopeRequest, repo: Path, given: Settings | None, calls: AgentCalls) -> Settings:
+    """Those that were given, or are in force; a pull request is untrusted, whatever they say."""
+    settings = given or (await configure(request, repo=repo, environment=calls.environment)).settings
+    return replace(settings, untrusted=True) if isinstance(request, FetchedScope) else settings
+
+
+def policy_of(settings: Settings) -> Policy:
+    """What decides the exit code."""
+    return Policy(
+        fail_on=settings.fail_on,
+        min_severity=settings.min_severity,
+        pass_when_incomplete=settings.on_incomplete == "pass",
+    )
+
+
+def _unless_empty(selection: Selection, settings: Settings, own_patterns: frozenset[str]) -> Selection:
+    """The selection; of an untrusted change, settings that leave out all of it make the review incomplete."""
+    if not settings.untrusted or selection.present or not selection.skipped:
+        return selection
+
+    def is_by_settings(skip: SkippedFile) -> bool:
+        is_own = ("include" if skip.detail == NOT_INCLUDED else "exclude") in own_patterns
+        return skip.reason is SkipReason.EXCLUDED and not is_own
+
+    skipped = tuple(replace(one, accepted=False) if is_by_settings(one) else one for one in selection.skipped)
+    return replace(selection, skipped=skipped)
+
+
+async def _with_each_commit(prepared: Prepared, request: ScopeRequest, settings: Settings) -> Prepared:
+    """With the secrets that single commits of a push hold; what cannot be searched is a gap."""
+    if not isinstance(request, RangeScope) or not request.commits or prepared.repository is None:
+        return prepared
+    rules = rules_of(settings)
+    read = await read_pushed(prepared.repository, request.commits)
+    searched = await search_commits(
+        [(one.commit.sha, wanted_only(one.change, rules)) for one in read if one.change is not None],
+        prepared.selection.files,
+        trusted=prepared.trusted,
+        timeout_seconds=settings.timeout_seconds,
+    )
+    failed = [(f"commit {one.commit.sha[:12]}", one.problem) for one in read if one.change is None]
+    gaps = (rules.skipped(name, SkipReason.UNREADABLE, why) for name, why in (*failed, *searched.failed))
+    selection = replace(prepared.selection, skipped=(*prepared.selection.skipped, *gaps))
+    return replace(prepared, selection=selection, beforehand=(*prepared.beforehand, *searched.findings))
+
+
+def _remarks(prepared: Prepared, request: ScopeRequest) -> Iterator[ReviewError]:
+    """What whoever reads the verdict should know of how the change was read."""
+    if isinstance(request, FetchedScope) and request.assumed_base:
+        yield ReviewError(
+            _ASSUMED_BASE,
+            f"the remote does not say which branch this pull request goes to: {request.assumed_base} was assumed;"
+            " give its base to compare with another",
+        )
+    # A stranger's change to what steers reviews does not steer this one.
+    if not prepared.trusted and (changed := guidance_changed(prepared.change)):
+        message = f"the change edits {', '.join(changed)}; the base's version was used for this review"
+        yield ReviewError(_RULES_CHANGED, message)
+    for one in prepared.unused_guidance:
+        yield ReviewError(_GUIDANCE_UNUSED, f"{one.path} was not used: {one.unused}")
+
+
+def _went_offline(chosen: Sequence[ChosenReviewer]) -> Iterator[ReviewError]:
+    """Whoever wanted an agent to review, and reads of no finding, should know that none has looked."""
+    for one in chosen:
+        if one.instead:
+            words = f"only the analysers reviewed this change: {one.instead}"
+            yield ReviewError(_NO_AGENT, f"{words}; `codeloupe doctor` says how to set one up")
+
+
+async def preview(
+    scope: ScopeRequest | None = None, *, repo: Path | str = ".", settings: Settings | None = None, calls: AgentCalls
+) -> Preview:
+    """What a review would look at and what not, without running it. Raises as `review` does."""
+    async with AsyncExitStack() as stack:
+        request, place = await stack.enter_async_context(fetched(scope or DefaultScope(), Path(repo)))
+        settings = await _settings_for(request, place, settings, calls)
+        prepared = await stack.enter_async_context(prepare(request, place, settings, must_match=True))
+        files, without_lines = with_and_without_lines(prepared.selection.files)
+        reasons = {skip.file: skip for skip in (*prepared.selection.skipped, *without_lines)}
+        shown = {file.path for file in prepared.change.files}
+        # What the agent that is asked first adds to each call, as far as that can be told without looking for it.
+        name = (settings.reviewers or (settings.reviewer_type,))[0]
+        first = settings.agents[0] if name == "auto" and settings.agents else name
+        units = plan_units(
+            files,
+            effort=settings.effort,
+            experts=experts_of(settings),
+            passes=settings.passes,
+            apart=len(settings.experts) > 1,
+            own_tokens=make_agent(first, settings).limits.own_tokens if first in AGENT_NAMES else 0,
+        )
+        tokens = sum(unit.tokens for unit in units)
+        if units:
+            sample = review_prompt(units[0], PromptMaterial(fence=new_fence()))
+            around = tokens_of(sample.system) + tokens_of(json.dumps(FINDINGS_SCHEMA)) + tokens_of(sample.text)
+            tokens += max(0, around - units[0].tokens) * len(units)
+        return Preview(
+            scope=prepared.change.scope,
+            files=tuple(PreviewFile(file, reasons.get(file.path)) for file in prepared.change.files),
+            out_of_reach=tuple(skip for skip in reasons.values() if skip.file not in shown),
+            units=len(units),
+            prompt_tokens_estimate=tokens,
+        )
+
+
+class ReviewPlan(Struct, frozen=True, kw_only=True):
+    """All that a run needs: the task, what was left out, who reviews, who verifies, and the policy.
+
+    `reviewers` all review the same files at the same time; there is at least one. `baseline` holds the findings that
+    are known and do not count; of an untrusted change it must not come from the change itself. `earlier` is what
+    earlier rounds of this review found. `beforehand` is what analysers found in files that no reviewer gets.
+    """
+
+    task: ReviewTask
+    selection: Selection
+    policy: Policy
+    reviewers: tuple[Reviewer, ...]
+    verifier: Verifier | None = None
+    baseline: Baseline = Baseline()
+    earlier: EarlierRounds | None = None
+    beforehand: tuple[Finding, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.reviewers:
+            raise ValueError("a review needs a reviewer")
+
+
+async def run_review(plan: ReviewPlan, *, clock: Clock, started: float, emit: EventSink) -> Review:
+    """Review the plan's files: reviewers, merge, earlier rounds, suppressions, verification, verdict, in that order.
+
+    A failed part makes the review incomplete; only cancellation is raised. A change without files to review is
+    concluded at once, and nobody is asked.
+    """
+    sink = _Sink(emit)
+    for reviewer in plan.reviewers:
+        _log.info("Initializing code reviewer: %s (%s)", reviewer.info.type, reviewer.info.why)
+    outcome = ReviewerOutcome()
+    if plan.task.files or plan.beforehand:
+        count = len(plan.task.files)
+        sink(StageStarted("analysing", f"{count} file{'' if count == 1 else 's'}"))
+        found = await review_together(plan.reviewers, plan.task, sink) if plan.task.files else outcome
+        found = replace(found, findings=(*found.findings, *plan.beforehand))
+        settled, old_names = _settled(plan, found)
+        named = replace(found, findings=settled.findings)
+        # What does not count need not be verified, which costs a call for each.
+        today = datetime.now(UTC).date()
+        counted = suppress(named, plan.task, baseline=plan.baseline, today=today, first_names=old_names)
+        outcome = await _verified(plan, counted, sink)
+        outcome = replace(outcome, findings=settled.decided(outcome.findings))
+    result = _conclude(plan, outcome)
+    for error in result.errors:
+        if error.message not in sink.warnings:
+            _log.warning("%s: %s", error.kind, error.message)
+    for gap in (*_gaps(result.coverage), *unplaced_errors(result.unsettled)):
+        sink(Warned(gap.message))
+    return replace(result, usage=replace(outcome.usage, duration_seconds=clock() - started))
+
+
+class _Sink:
+    """Passes events on, a warning once. A listener that fails takes nothing from the review.
+
+    `warnings` are those already told: reviewers and the verifier may have the same to say.
+    """
+
+    def __init__(self, emit: EventSink) -> None:
+        self._emit = emit
+        self._broken = False
+        self.warnings: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            if event.message in self.warnings:
+                return
+            self.warnings.add(event.message)
+        try:
+            self._emit(event)
+        except Exception:  # noqa: BLE001 - a display may fail at anything, and what was bought for the review is not lost for it
+            if not self._broken:
+                _log.warning("an event of the review could not be shown", exc_info=True)
+            self._broken = True
+
+
+def _settled(plan: ReviewPlan, outcome: ReviewerOutcome) -> tuple[Settled, dict[str, str]]:
+    """The findings with fingerprints, and with their status where earlier rounds are known.
+
+    Beside them, by fingerprint, the one that version 0.1.0 would have given.
+    """
+    read = TextReader(plan.task).read
+    findings = with_fingerprints(outcome.findings, context=read)
+    old = first_names(findings, context=read)
+    if plan.earlier is None:
+        return Settled(findings), old
+    failed = (file for unit in outcome.units_failed for file in unit.files)
+    unreviewed = frozenset((*outcome.unreviewed, *failed))
+    settled = plan.earlier.settle(findings, plan.task, unreviewed=unreviewed, first_names=old)
+    # One that was recognised has its old name by now.
+    return settled, {
+        now.fingerprint: old[one.fingerprint] for one, now in zip(findings, settled.findings, strict=False)
+    }
+
+
+async def _verified(plan: ReviewPlan, outcome: ReviewerOutcome, emit: EventSink) -> ReviewerOutcome:
+    """The outcome with its findings verified; what an analyser found is no claim and is left alone."""
+    claimed = [finding for finding in outcome.findings if finding.source is not Source.ANALYSER]
+    if plan.verifier is None or not claimed:
+        return outcome
+    try:
+        verification = await plan.verifier.verify(claimed, plan.task, emit)
+        if [one.fingerprint for one in claimed] != [one.fingerprint for one in verification.findings]:
+            raise ValueError("the verifier returned other findings than it was given")  # noqa: TRY301 - one more way to fail
+    except Exception as error:  # noqa: BLE001 - a verifier that fails takes nothing from what was found
+        _log.warning("the findings could not be verified", exc_info=True)
+        told = ReviewError(NOT_VERIFIED, f"the findings could not be verified: {type(error).__name__}: {error}")
+        return replace(outcome, errors=(*outcome.errors, told))
+    became = iter(verification.findings)
+    return replace(
+        outcome,
+        findings=tuple(finding if finding.source is Source.ANALYSER else next(became) for finding in outcome.findings),
+        errors=(*outcome.errors, *verification.errors),
+        usage=outcome.usage.plus(verification.usage),
+    )
+
+
+def _conclude(plan: ReviewPlan, outcome: ReviewerOutcome) -> Review:
+    read, unchanged = with_and_without_lines(plan.task.files)
+    coverage = Coverage(
+        files_total=plan.selection.total,
+        files_reviewed=sum(file.path not in outcome.unreviewed for file in read) + len(plan.selection.lock_files),
+        skipped=(*plan.selection.skipped, *unchanged),
+        units_total=outcome.units_total,
+        units_failed=outcome.units_failed,
+    )
+    policy = plan.policy
+    # What could block is always shown, so that no gate closes for a reason nobody sees.
+    findings = tuple(finding for finding in outcome.findings if policy.shows(finding.severity))
+    hidden = tuple(finding for finding in outcome.findings if not policy.shows(finding.severity))
+    unsettled = unsettled_claims(findings, policy)
+    complete = coverage.complete and not unsettled
+    summary = summarise(findings, coverage, complete=complete)
+    if (earlier := plan.earlier) is not None and plan.task.files:
+        summary += earlier.remark
+        # Whether a further round is worth its price: this one brought nothing new that could block.
+        if not earlier.is_first and complete and converged(findings, policy.fail_on):
+            summary += f"; converged: nothing new of {policy.fail_on.label} or above"
+    return Review(
+        review_id=secrets.token_hex(16),
+        scope=plan.task.change.scope,
+        reviewer=joined_info([reviewer.info for reviewer in plan.reviewers]),
+        verdict=judge(findings, complete=complete, fail_on=policy.fail_on),
+        complete=complete,
+        exit_code=exit_code(findings, policy, complete=complete),
+        summary=summary,
+        policy=policy,
+        findings=findings,
+        hidden_findings=len(hidden),
+        hidden=hidden,
+        coverage=coverage,
+        errors=(*outcome.errors, *_gaps(coverage), *unplaced_errors(unsettled)),
+    )
+
+
+def _gaps(coverage: Coverage) -> tuple[ReviewError, ...]:
+    """A file that should have been reviewed and was not is an error of the review."""
+    return tuple(
+        ReviewError("not_reviewed", f"{skip.file}: {skip.in_words()}") for skip in coverage.skipped if skip.is_gap
+    )

@@ -1,0 +1,85 @@
+"""The settings in force for a call: files, variables and flags, and for an untrusted change the base's own file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from codeloupe.config.files import (
+    REPOSITORY_FILE_NAMES,
+    ConfigText,
+    decode_config,
+    mistaken_files,
+    read_repository_file,
+    repository_root,
+    user_file_path,
+)
+from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings
+from codeloupe.git.repository import Repository, open_repository, read_file_at
+from codeloupe.git.scopes import believed_base, find_default_base, resolve_scope
+from codeloupe.model.scope import DiffScope, FetchedScope, ScopeRequest
+
+_PULL_REQUEST = Origin(OriginKind.SITUATION, "because this is a pull request")
+
+
+async def configure(
+    scope: ScopeRequest | None = None,
+    *,
+    repo: Path | str = ".",
+    flags: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> LoadedSettings:
+    """The settings in force, with their origins. For an untrusted change the repository's file is the base branch's.
+
+    Without a `scope` nothing is reviewed, and the base is the base branch, if there is one. A pull request must have
+    been fetched; it is untrusted, whatever anybody set.
+    """
+    variables = os.environ if environment is None else environment
+    given = dict(flags or {})
+    user_file = user_file_path(variables)
+
+    def load(repository_file: ConfigText | None) -> LoadedSettings:
+        return load_settings(repository_file=repository_file, user_file=user_file, environment=variables, flags=given)
+
+    trusting = of_user = load(None)
+    if isinstance(scope, FetchedScope):
+        trusting = _untrusting(trusting, _PULL_REQUEST)
+    root = repository_root(Path(repo))
+    if not trusting.settings.untrusted:
+        trusting = load(read_repository_file(root))
+    if not trusting.settings.untrusted:
+        return replace(trusting, notes=mistaken_files(root, user_file))
+    # The name of the base branch is the user's too: a reviewed file could name its own.
+    of_base = load(await _believed_file(scope, Path(repo), of_user.settings.base_branch))
+    # Whoever said it, the reviewed files cannot take it back.
+    return _untrusting(of_base, trusting.origins["untrusted"])
+
+
+def _untrusting(loaded: LoadedSettings, why: Origin) -> LoadedSettings:
+    settings = replace(loaded.settings, untrusted=True)
+    return LoadedSettings(settings, MappingProxyType({**loaded.origins, "untrusted": why}))
+
+
+async def _believed_file(scope: ScopeRequest | None, repo: Path, base_branch: str | None) -> ConfigText | None:
+    """The base's file. Without anything under review there need not be a base, and then no file is believed."""
+    if isinstance(scope, DiffScope):
+        return None  # nothing tells which revision the diff belongs to
+    if scope is None:
+        if (found := await find_default_base(repo, base_branch=base_branch)) is None:
+            return None
+        repository, believed = found
+    else:
+        repository = await open_repository(repo)
+        sides = await resolve_scope(repository, scope, base_branch=base_branch)
+        base = await believed_base(repository, scope, sides, base_branch=base_branch)
+        if base is None:
+            return None
+        believed = base
+    for name in REPOSITORY_FILE_NAMES:
+        if (content := await read_file_at(repository, believed, name)) is not None:
+            return decode_config(f"{believed[:12]}:{name}", content)
+    return None

@@ -1,0 +1,191 @@
+"""What a repository is called in the history, so that its reviews are found again from a clone that lies elsewhere.
+
+The most lasting name is its root commit: that of the first parents, which every clone has, wherever it is and
+however it was made. A shallow clone does not have it and goes by the address of its origin; without one, or before
+the first commit, the place on the disk has to do. Forks share their root, and so their history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from codeloupe.errors import NotARepository, StoreError
+from codeloupe.git.command import ask_git, both, try_git
+from codeloupe.git.repository import Repository, open_repository, open_repository_now, origin_url, read_head
+from codeloupe.model.change import Scope
+from codeloupe.model.history import RepositoryIdentity
+
+_OBJECT_NAME = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_FIND_ROOT = ("rev-list", "--max-parents=0", "--first-parent", "HEAD", "--")
+_ORIGIN = ("config", "--get", "remote.origin.url")
+_MOST_COMMITS, _MOST_MOVES, _MOST_LOG_BYTES = 2_000, 200, 100_000
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,20}://", re.IGNORECASE)
+
+
+class RootMemory(Protocol):
+    """Remembers root commits by the place of the repository: to walk to one takes long in a long history."""
+
+    def known_root(self, place: bytes) -> str | None:
+        """The root commit that was found out before."""
+
+    def remember_root(self, place: bytes, root: str) -> None:
+        """Keep a root commit."""
+
+
+class Checkout(NamedTuple):
+    """A repository, the branch that is checked out in it, None when none is, and the commit, None before the first."""
+
+    identity: RepositoryIdentity
+    branch: str | None
+    head: str | None = None
+
+
+async def read_checkout(start: Path, memory: RootMemory, repository: Repository | None = None) -> Checkout:
+    """What is checked out where `start` is; outside of a repository, the directory itself.
+
+    `repository` is the one that holds it, when it is open already. Raises as `find_identity` does.
+    """
+    repository = repository or await _repository(start)
+    if repository is None:
+        return Checkout(_of_directory(start), None)
+    identity, head = await both(_identity_of(repository, memory), read_head(repository))
+    return Checkout(identity, head.branch, head.sha)
+
+
+async def commits_of_work(repository: Repository | None, scope: Scope, checkout: Checkout) -> frozenset[str]:
+    """The commits by which earlier reviews of the same work are known, whatever its branch was called then.
+
+    Those of the change itself, and where its branch was before it was amended or rebased, as far as git remembers.
+    """
+    head = scope.head or checkout.head
+    if head is None or repository is None:
+        return frozenset()
+    since = () if scope.base is None or scope.base == head else (f"^{scope.base}",)
+    count = f"--max-count={_MOST_COMMITS if since else 1}"
+    found = await _asked(repository, "rev-list", count, head, *since, "--") or b""
+    names = set(found.decode("ascii", "replace").split())
+    if checkout.branch is not None and scope.head is None:
+        names |= _moves_of(repository, checkout.branch)
+    # Where it began is where any other branch may have begun.
+    return frozenset(names - {scope.base or ""} | {head})
+
+
+def _moves_of(repository: Repository, branch: str) -> set[str]:
+    """Where a branch was lately, by git's own log of it: each line begins with the commits before and after a move."""
+    try:
+        with (repository.common_dir / "logs" / "refs" / "heads" / branch).open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - _MOST_LOG_BYTES))
+            lines = log.read().decode("ascii", "replace").splitlines()[-_MOST_MOVES:]
+    except OSError:
+        return set()
+    return {line.split(" ", 2)[1] for line in lines if re.match(r"[0-9a-f]{40,64} [0-9a-f]{40,64} ", line)}
+
+
+async def find_identity(start: Path, memory: RootMemory) -> RepositoryIdentity:
+    """The names of the repository that holds `start`, or of the directory itself when there is none.
+
+    Raises NotARepository when `start` is no directory and ProcessError when git fails. A memory that fails costs
+    time, nothing else.
+    """
+    repository = await _repository(start)
+    return _of_directory(start) if repository is None else await _identity_of(repository, memory)
+
+
+async def _repository(start: Path) -> Repository | None:
+    try:
+        return await open_repository(start)
+    except NotARepository:
+        if not start.is_dir():
+            raise
+        return None
+
+
+async def _identity_of(repository: Repository, memory: RootMemory) -> RepositoryIdentity:
+    root, origin = await both(_root(repository, memory), origin_url(repository))
+    return _identity(repository, root, None if origin is None else os.fsencode(origin))
+
+
+def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:
+    """As `find_identity`, where there is no event loop."""
+    try:
+        repository = open_repository_now(start)
+    except NotARepository:
+        if not start.is_dir():
+            raise
+        return _of_directory(start)
+
+    def asked(*words: str) -> bytes | None:
+        completed = ask_git(repository.place, *words)
+        return completed.stdout if completed.exit_code == 0 else None
+
+    root = _known_root(repository, memory)
+    if root is None or asked("cat-file", "-e", f"{root}^{{commit}}") is None:
+        root = None if repository.shallow else _learned(repository, memory, asked(*_FIND_ROOT))
+    return _identity(repository, root, asked(*_ORIGIN))
+
+
+async def _asked(repository: Repository, *words: str) -> bytes | None:
+    """What git answers, None when it does not know."""
+    completed = await try_git(repository.place, *words)
+    return completed.stdout if completed.exit_code == 0 else None
+
+
+def _known_root(repository: Repository, memory: RootMemory) -> str | None:
+    known = None
+    if not repository.shallow:
+        with suppress(StoreError):
+            known = memory.known_root(os.fsencode(repository.common_dir))
+    return known if known is not None and _OBJECT_NAME.fullmatch(known) else None
+
+
+def _learned(repository: Repository, memory: RootMemory, found: bytes | None) -> str | None:
+    root = (found or b"").decode("ascii", "replace").strip()
+    if not _OBJECT_NAME.fullmatch(root):
+        return None
+    with suppress(StoreError):
+        memory.remember_root(os.fsencode(repository.common_dir), root)
+    return root
+
+
+def _identity(repository: Repository, root: str | None, address: bytes | None) -> RepositoryIdentity:
+    """Of a root commit, if there is one, and of what git says about the origin."""
+    origin = None if address is None else same_address(os.fsdecode(address).rstrip("\n"))
+    names = [] if root is None else [f"root:{root}"]
+    if origin is not None:
+        names.append(f"origin:{_digest(os.fsencode(origin))}")
+    return RepositoryIdentity((*names, _path_name(repository.common_dir)), repository.root.name)
+
+
+def _of_directory(start: Path) -> RepositoryIdentity:
+    here = start.resolve()
+    return RepositoryIdentity((_path_name(here),), here.name)
+
+
+def same_address(address: str) -> str | None:
+    """An address without what may differ between two clones: scheme, user, password, port, `.git`.
+
+    None for one that means something only where it stands, such as a path that begins with `..`.
+    """
+    scheme = _SCHEME.match(address)
+    rest = address[scheme.end() :] if scheme else address
+    host, slash, path = rest.partition("/")
+    host = host.rpartition("@")[2]
+    if not scheme and host and ":" not in host:
+        return None
+    # Behind a scheme it is a port, else, as ssh has it, the beginning of the path.
+    host = host.partition(":")[0] if scheme else host.replace(":", "/", 1)
+    plain = f"{host}{slash}{path}".rstrip("/").removesuffix(".git").rstrip("/")
+    return plain or None
+
+
+def _path_name(path: Path) -> str:
+    return f"path:{_digest(os.fsencode(path))}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:40]

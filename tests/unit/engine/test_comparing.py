@@ -1,0 +1,150 @@
+"""What became of findings from one saved review to another."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from codeloupe.engine.lifecycle import compare_reviews
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.finding import Finding, FindingStatus, Severity, Suppression, SuppressionKind
+from codeloupe.model.history import Comparison, ReviewRecord
+from codeloupe.model.review import Coverage, FailedUnit, SkippedFile, SkipReason
+from codeloupe.store.database import Database
+from codeloupe.store.history import SqliteHistory
+from tests.unit.store.history_samples import named, record
+
+
+def defect(name: str, **changes: Any) -> Finding:
+    """A finding that is like no other."""
+    words = {"a": "apple tree", "b": "broken bridge", "c": "cold coffee", "d": "dull knife"}[name]
+    quote = f"{words.replace(' ', '_')}({name!r})"
+    return named(
+        name,
+        **{"file": f"{name}.py", "title": words, "body": f"the {words}", "evidence": quote, "rule": None, **changes},
+    )
+
+
+def compared(earlier: ReviewRecord, later: ReviewRecord, *before: ReviewRecord) -> Comparison:
+    with tempfile.TemporaryDirectory() as folder, Database(Path(folder, "history")) as database:
+        history = SqliteHistory(database)
+        for each in (*before, earlier, later):
+            history.save(each)
+        first, second = (history.get(each.review.review_id) for each in (earlier, later))
+        assert first is not None
+        assert second is not None
+        return compare(history, first, second)
+
+
+def names(findings: tuple[Finding, ...]) -> list[str]:
+    return [finding.fingerprint for finding in findings]
+
+
+def test_new_still_open_and_fixed() -> None:
+    found = compared(record(1, defect("a"), defect("b")), record(2, defect("b"), defect("c")))
+    assert (names(found.new), names(found.still_open), names(found.fixed)) == (["c"], ["b"], ["a"])
+    assert found.regressed == found.unknown == found.set_aside == ()
+
+
+def test_what_moved_or_was_told_in_other_words_is_still_open() -> None:
+    before = defect("a", title="Division by zero for an empty list")
+    moved = defect("a", line_start=99, line_end=99, title="ZeroDivisionError when there are none", body="other words")
+    found = compared(record(1, before), record(2, moved))
+    assert [(finding.line_start, finding.title) for finding in found.still_open] == [(99, moved.title)]
+    assert found.new == found.fixed == ()
+
+
+def test_what_was_seen_before_the_earlier_one_is_back() -> None:
+    found = compared(record(2), record(3, defect("a"), defect("b")), record(1, defect("a")))
+    assert (names(found.regressed), names(found.new)) == (["a"], ["b"])
+
+
+def test_what_the_earlier_one_told_as_fixed_is_back() -> None:
+    found = compared(record(1, defect("a", status=FindingStatus.FIXED)), record(2, defect("a")))
+    assert names(found.regressed) == ["a"]
+    assert found.regressed[0].status is FindingStatus.REGRESSED
+
+
+def test_what_the_later_one_knows_to_be_back_is_back() -> None:
+    found = compared(record(1), record(2, defect("a", status=FindingStatus.REGRESSED)))
+    assert names(found.regressed) == ["a"]
+
+
+def test_a_sighting_in_another_repository_is_none() -> None:
+    elsewhere = record(1, defect("a"), repository="root:other")
+    assert names(compared(record(2), record(3, defect("a")), elsewhere).new) == ["a"]
+
+
+@each(
+    "coverage",
+    [
+        Coverage(skipped=(SkippedFile("a.py", SkipReason.TOO_LARGE),)),
+        Coverage(skipped=(SkippedFile("a.py", SkipReason.EXCLUDED),)),
+        Coverage(units_failed=(FailedUnit("a.py (security)", ("x.py", "a.py"), "timeout"),)),
+    ],
+)
+def test_what_the_later_one_did_not_look_at_is_not_known(coverage: Coverage) -> None:
+    found = compared(record(1, defect("a"), defect("b")), record(2, coverage=coverage))
+    assert (names(found.unknown), names(found.fixed)) == (["a"], ["b"])
+
+
+BASE, OTHER = "a" * 40, "c" * 40
+
+
+@each(
+    ("earlier", "later", "comparable"),
+    [
+        (("branch", BASE, "topic"), ("branch", OTHER, "topic"), True),
+        (("branch", BASE, "topic"), ("branch", BASE, "other"), False),
+        (("branch", BASE, "topic"), ("staged", BASE, "topic"), False),
+        (("uncommitted", BASE, "topic"), ("uncommitted", BASE, "topic"), True),
+        (("uncommitted", BASE, "topic"), ("uncommitted", OTHER, "topic"), False),
+        (("commit", BASE, None), ("commit", OTHER, None), False),
+        (("range", BASE, None), ("range", BASE, None), True),
+    ],
+)
+def test_a_review_of_another_change_fixes_nothing(
+    earlier: tuple[str, str, str], later: tuple[str, str, str], comparable: bool
+) -> None:
+    one, other = (
+        record(number, *found, scope=Scope(ScopeKind(kind), base, None, ""), branch=branch)
+        for number, found, (kind, base, branch) in ((1, [defect("a")], earlier), (2, [], later))
+    )
+    found = compared(one, other)
+    assert names(found.fixed if comparable else found.unknown) == ["a"]
+    assert names(found.unknown if comparable else found.fixed) == []
+
+
+def test_what_the_later_one_tells_as_fixed_is_fixed_wherever_it_looked() -> None:
+    scope = Scope(ScopeKind.STAGED, None, None, "")
+    later = record(2, defect("a", status=FindingStatus.FIXED), scope=scope)
+    found = compared(record(1, defect("a"), defect("b")), later)
+    assert (names(found.fixed), names(found.unknown)) == (["a"], ["b"])
+
+
+@each(
+    "change",
+    [
+        {"status": FindingStatus.REFUTED},
+        {"status": FindingStatus.DISMISSED},
+        {"suppression": Suppression(kind=SuppressionKind.INLINE, reason="on purpose")},
+    ],
+)
+def test_what_is_set_aside_now_is_not_fixed(change: dict[str, Any]) -> None:
+    found = compared(record(1, defect("a")), record(2, defect("a", **change), defect("b", **change)))
+    assert names(found.set_aside) == ["a"]
+    assert found.fixed == found.still_open == found.new == ()
+
+
+def test_what_was_hidden_and_kept_counts() -> None:
+    earlier = record(1, hidden=(defect("a", severity=Severity.LOW),))
+    later = record(2, defect("a", severity=Severity.HIGH))
+    assert names(compared(earlier, later).still_open) == ["a"]
+
+
+def test_a_review_compared_with_itself_has_nothing_new() -> None:
+    one = record(1, defect("a"), defect("b"))
+    found = compared(one, one)
+    assert names(found.still_open) == ["a", "b"]
+    assert found == Comparison(still_open=found.still_open)

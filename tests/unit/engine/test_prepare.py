@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from codeloupe.engine.prepare import Prepared, prepare
+from codeloupe.engine.select import SelectionRules
+from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository
+from codeloupe.model.change import GuidanceFile, Intent
+from codeloupe.model.review import SkippedFile, SkipReason
+from codeloupe.model.scope import (
+    BaseScope,
+    CommitScope,
+    DefaultScope,
+    DiffScope,
+    ScopeRequest,
+    StagedScope,
+    UncommittedScope,
+)
+from tests.repository import GitRepository
+from tests.rows import each
+
+
+def _take_in(request: ScopeRequest, path: Path, settings: Settings = DEFAULTS) -> tuple[Prepared, dict[str, bytes]]:
+    """What was taken in, and what lay in its snapshot; the snapshot is gone afterwards."""
+
+    async def go() -> tuple[Prepared, dict[str, bytes]]:
+        async with prepare(request, path, settings) as intake:
+            root = intake.snapshot
+            files = [Path(folder, name) for folder, _, names in os.walk(root) for name in names]
+            return intake, {str(file.relative_to(root)): file.read_bytes() for file in files}
+
+    intake, contents = asyncio.run(go())
+    assert not intake.snapshot.exists()
+    return intake, contents
+
+
+def _selected(intake: Prepared) -> list[str]:
+    return [file.path for file in intake.selection.files]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """Staged: `a.py`; edited after that: `a.py` and `b.py`; deleted: `c.py`; untracked: `new.py` and an image.
+
+    Each test has a copy.
+    """
+    repository = GitRepository(tmp_path_factory.mktemp("work") / "repository")
+    for name in ("a.py", "b.py", "c.py"):
+        repository.write(name, "old\n")
+    repository.commit()
+    repository.write("a.py", "staged\n")
+    repository.git("add", "a.py")
+    repository.write("a.py", "edited\n")
+    repository.write("b.py", "edited\n")
+    repository.remove("c.py")
+    repository.write("new.py", "new\n")
+    repository.write("image.png", b"\0\1")
+    return repository
+
+
+@pytest.fixture
+def edited(work: GitRepository, tmp_path: Path) -> GitRepository:
+    return work.copied_to(tmp_path / "repository")
+
+
+def test_the_snapshot_holds_the_selected_files_of_the_working_tree(edited: GitRepository) -> None:
+    intake, contents = _take_in(UncommittedScope(), edited.path)
+    assert _selected(intake) == ["a.py", "b.py", "c.py", "new.py"]
+    assert contents == {"a.py": b"edited\n", "b.py": b"edited\n", "new.py": b"new\n"}
+    assert intake.selection.skipped == (
+        SkippedFile("image.png", SkipReason.BINARY, "neither text nor of a known format"),
+    )
+    assert intake.without_content == frozenset()
+
+
+def test_the_snapshot_of_what_is_staged_is_that_of_the_index(edited: GitRepository) -> None:
+    intake, contents = _take_in(StagedScope(), edited.path)
+    assert (_selected(intake), contents) == (["a.py"], {"a.py": b"staged\n"})
+
+
+def test_the_snapshot_of_a_commit_is_that_of_the_commit(edited: GitRepository) -> None:
+    intake, contents = _take_in(CommitScope("HEAD"), edited.path)
+    assert _selected(intake) == ["a.py", "b.py", "c.py"]
+    assert contents == dict.fromkeys(("a.py", "b.py", "c.py"), b"old\n")
+
+
+def test_the_base_branch_of_the_settings_is_used(edited: GitRepository) -> None:
+    edited.branch("release")
+    intake, _ = _take_in(DefaultScope(), edited.path, Settings(base_branch="release"))
+    assert "against release" in intake.change.scope.description
+
+
+def test_files_are_left_out_by_their_content_too(edited: GitRepository) -> None:
+    edited.write("big.py", "x = 1\n" * 100)
+    intake, _ = _take_in(UncommittedScope(), edited.path, Settings(max_file_bytes=500))
+    assert "big.py" not in _selected(intake)
+    assert [skip.reason for skip in intake.selection.skipped if skip.file == "big.py"] == [SkipReason.TOO_LARGE]
+
+
+def test_a_file_that_cannot_be_put_into_the_snapshot_is_skipped_once_as_unreadable(repository: GitRepository) -> None:
+    repository.write("deep/" * 200 + "file.py", "x\n")
+    repository.write("a.py", "x\n")
+    repository.commit()
+    intake, contents = _take_in(CommitScope("HEAD"), repository.path)
+    assert (_selected(intake), contents) == (["a.py"], {"a.py": b"x\n"})
+    (skip,) = intake.selection.skipped
+    assert (skip.reason, skip.detail) == (SkipReason.UNREADABLE, "more than 200 folders deep")
+    assert intake.selection.total == 2
+
+
+def test_a_pipe_in_the_place_of_a_file_is_counted_once(edited: GitRepository) -> None:
+    edited.remove("a.py")
+    os.mkfifo(edited.path / "a.py")
+    intake, _ = _take_in(UncommittedScope(), edited.path)
+    assert [skip.reason for skip in intake.selection.skipped if skip.file == "a.py"] == [SkipReason.UNREADABLE]
+    assert "a.py" not in _selected(intake)
+
+
+def test_the_snapshot_is_gone_after_an_error(edited: GitRepository) -> None:
+    seen: list[Path] = []
+
+    async def fail(request: ScopeRequest) -> None:
+        async with prepare(request, edited.path, Settings()) as intake:
+            seen.append(intake.snapshot)
+            raise RuntimeError("broken")
+
+    for request in (UncommittedScope(), StagedScope(), DiffScope("x", edited.git("diff"))):
+        with pytest.raises(RuntimeError, match="broken"):
+            asyncio.run(fail(request))
+    assert len(seen) == 3
+    assert not [root for root in seen if root.parent.exists()]
+
+
+def test_a_diff_is_completed_from_the_repository_it_belongs_to(edited: GitRepository) -> None:
+    edited.git("add", "--all")
+    data = edited.git("diff", "--cached")
+    edited.git("reset", "--quiet", "--hard")
+    intake, contents = _take_in(DiffScope("change.diff", data), edited.path)
+    assert intake.change.scope.description == "the diff change.diff"
+    assert _selected(intake) == ["a.py", "b.py", "c.py", "new.py"]
+    assert contents == {"a.py": b"edited\n", "b.py": b"edited\n", "new.py": b"new\n"}
+    assert intake.without_content == frozenset()
+
+
+def test_a_diff_can_be_reviewed_anywhere_and_what_is_unknown_is_named(edited: GitRepository, tmp_path: Path) -> None:
+    edited.git("add", "--all")
+    data = edited.git("diff", "--cached")
+    intake, contents = _take_in(DiffScope("-", data), tmp_path)
+    assert _selected(intake) == ["a.py", "b.py", "c.py", "new.py"]
+    assert contents == {"new.py": b"new\n"}
+    assert intake.without_content == {"a.py", "b.py"}
+
+
+def test_several_diffs_of_one_file_have_no_single_new_content(edited: GitRepository) -> None:
+    first = edited.git("diff", "--", "a.py")
+    intake, contents = _take_in(DiffScope("-", first + first), edited.path)
+    assert contents == {}
+    assert intake.without_content == {"a.py"}
+
+
+def test_a_diff_that_names_git_s_own_folder_writes_nothing_there(tmp_path: Path) -> None:
+    header = "diff --git a/{0} b/{0}\nnew file mode 100644\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+x\n"
+    names = (".git/config", "sub/.GIT/hooks/x.py", "clash.py", "clash.py/below.py", "deep/" * 300 + "x.py", "good.py")
+    data = "".join(header.format(name) for name in names).encode()
+    intake, contents = _take_in(DiffScope("-", data), tmp_path)
+    assert contents == {"clash.py": b"x\n", "good.py": b"x\n"}
+    assert intake.without_content == set(names) - {"clash.py", "good.py"}
+
+
+@each("name", ["../../outside.py", "/etc/passwd"])
+def test_a_diff_that_leads_out_of_the_tree_is_refused(tmp_path: Path, name: str) -> None:
+    data = f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n".replace("b//", "/").encode()
+    with pytest.raises(DiffSyntaxError, match="leads out of the repository"):
+        _take_in(DiffScope("-", data), tmp_path)
+
+
+def test_a_diff_of_a_great_many_files_needs_few_programs(
+    edited: GitRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = tmp_path / "bin" / "git"
+    counting.parent.mkdir()
+    counting.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/log\nexec {shutil.which("git")} "$@"\n')
+    counting.chmod(0o755)
+    for number in range(500):
+        edited.write(f"many/{number}.py", "old\n")
+    edited.commit()
+    for number in range(500):
+        edited.write(f"many/{number}.py", "new\n")
+    data = edited.git("diff")
+    monkeypatch.setenv("PATH", f"{counting.parent}:{os.environ['PATH']}")
+    intake, contents = _take_in(DiffScope("-", data), edited.path)
+    assert (len(contents), intake.without_content) == (500, frozenset())
+    assert 0 < len((tmp_path / "log").read_text().splitlines()) <= 4
+
+
+def test_outside_of_a_repository_a_scope_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotARepository):
+        _take_in(UncommittedScope(), tmp_path)
+
+
+def _with_everything(
+    request: ScopeRequest, path: Path, *, trusted: bool = True
+) -> tuple[Prepared, dict[str, bytes] | None]:
+    """What was taken in with tree, guidance and context, and the files of the tree."""
+
+    async def go() -> tuple[Prepared, dict[str, bytes] | None]:
+        async with prepare(
+            request,
+            path,
+            Settings(untrusted=not trusted),
+            with_tree=True,
+            context="ticket 7",
+            with_guidance=True,
+        ) as intake:
+            return intake, None if intake.tree is None else _files_below(intake.tree)
+
+    return asyncio.run(go())
+
+
+def _files_below(root: Path) -> dict[str, bytes]:
+    files = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
+    found = {str(file.relative_to(root)): file.read_bytes() for file in files}
+    return {name: content for name, content in found.items() if not name.startswith(".git/")}
+
+
+@pytest.fixture(scope="module")
+def guided_work(work: GitRepository, tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """As `work`, with guidance that was committed before it was edited, and an ignored file."""
+    edited = work.copied_to(tmp_path_factory.mktemp("guided") / "repository")
+    edited.git("stash", "--quiet", "--include-untracked")
+    edited.write("AGENTS.md", "committed")
+    edited.write(".gitignore", "ignored.py\n")
+    edited.commit("Guide\n\nThe reason.")
+    edited.git("stash", "pop", "--quiet", "--index")
+    edited.write("AGENTS.md", "edited")
+    edited.write("ignored.py", "ignored\n")
+    return edited
+
+
+@pytest.fixture
+def guided(guided_work: GitRepository, tmp_path: Path) -> GitRepository:
+    return guided_work.copied_to(tmp_path / "repository")
+
+
+def test_without_being_asked_for_nothing_more_is_taken_in(guided: GitRepository) -> None:
+    intake, _ = _take_in(UncommittedScope(), guided.path)
+    assert (intake.tree, intake.intent, intake.guidance) == (None, Intent(), ())
+
+
+def test_the_user_s_own_working_tree_is_read_as_it_is(guided: GitRepository) -> None:
+    intake, _ = _with_everything(UncommittedScope(), guided.path)
+    assert intake.tree == guided.path
+    assert intake.snapshot != guided.path
+    assert intake.guidance == (GuidanceFile("AGENTS.md", "edited"),)
+    assert intake.intent == Intent(context="ticket 7")
+    assert guided.path.exists()
+
+
+def test_an_untrusted_working_tree_is_read_in_a_copy(guided: GitRepository) -> None:
+    intake, tree = _with_everything(UncommittedScope(), guided.path, trusted=False)
+    assert intake.tree == intake.snapshot
+    assert tree is not None
+    assert sorted(tree) == [".gitignore", "AGENTS.md", "a.py", "b.py", "image.png", "new.py"]
+    assert tree["a.py"] == b"edited\n"
+    assert intake.guidance == (GuidanceFile("AGENTS.md", "committed"),)
+    assert not intake.snapshot.exists()
+
+
+@each("trusted", [True, False])
+@each(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
+def test_the_tree_of_an_index_or_a_commit_is_exported_once(
+    guided: GitRepository, request_: ScopeRequest, content: bytes, trusted: bool
+) -> None:
+    intake, tree = _with_everything(request_, guided.path, trusted=trusted)
+    assert intake.tree == intake.snapshot
+    assert tree is not None
+    assert sorted(tree) == [".gitignore", "AGENTS.md", "a.py", "b.py", "c.py"]
+    assert tree["a.py"] == content
+    assert not intake.snapshot.exists()
+
+
+def test_a_commit_has_its_own_words(guided: GitRepository) -> None:
+    intake, _ = _with_everything(CommitScope("HEAD"), guided.path)
+    assert intake.intent == Intent(title="Guide", messages=("The reason.",), context="ticket 7")
+    assert intake.guidance == (GuidanceFile("AGENTS.md", "committed"),)
+
+
+def test_a_branch_has_its_words_and_the_working_tree(guided: GitRepository) -> None:
+    guided.branch("base", "HEAD~1")
+    intake, _ = _with_everything(BaseScope("base"), guided.path)
+    assert (intake.tree, intake.intent.title) == (guided.path, "main")
+
+
+def test_a_file_that_the_tree_cannot_hold_is_skipped_and_others_of_the_tree_are_not_counted(
+    repository: GitRepository,
+) -> None:
+    repository.write("deep/" * 201 + "old.py", "x\n")
+    repository.commit()
+    repository.write("deep/" * 200 + "new.py", "x\n")
+    repository.write("a.py", "x\n")
+    repository.commit()
+    intake, tree = _with_everything(CommitScope("HEAD"), repository.path)
+    assert (_selected(intake), tree) == (["a.py"], {"a.py": b"x\n"})
+    assert [(skip.file, skip.reason) for skip in intake.selection.skipped] == [
+        ("deep/" * 200 + "new.py", SkipReason.UNREADABLE)
+    ]
+
+
+def test_nothing_to_review_needs_no_tree(repository: GitRepository) -> None:
+    repository.write("a.py", "x\n")
+    repository.commit()
+    repository.commit("empty")
+    intake, _ = _with_everything(CommitScope("HEAD"), repository.path)
+    assert (intake.tree, intake.guidance) == (None, ())
+    assert intake.intent.title == "empty"
+
+
+def test_a_diff_has_no_tree_and_guidance_only_when_it_is_trusted(guided: GitRepository, tmp_path: Path) -> None:
+    request = DiffScope("-", guided.git("diff"))
+    intake, _ = _with_everything(request, guided.path)
+    assert (intake.tree, intake.intent) == (None, Intent(context="ticket 7"))
+    assert intake.guidance == (GuidanceFile("AGENTS.md", "edited"),)
+    assert _with_everything(request, guided.path, trusted=False)[0].guidance == ()
+    assert _with_everything(request, tmp_path)[0].guidance == ()
+
+
+@each("seconds", [0, 0.2])
+def test_tree_and_snapshot_are_gone_when_the_guidance_cannot_be_read(
+    guided: GitRepository, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    made: list[Path] = []
+
+    async def fail(*_: object, **__: object) -> tuple[GuidanceFile, ...]:
+        await asyncio.sleep(seconds)
+        made.extend(Path(tempfile.gettempdir()).iterdir())
+        raise GitFailed("broken", program="git", exit_code=1)
+
+    # No damage to a repository stops this reading alone. It fails once during the export and once after it.
+    monkeypatch.setattr("codeloupe.engine.prepare.read_guidance", fail)
+    with pytest.raises(GitFailed, match="broken"):
+        _with_everything(CommitScope("HEAD"), guided.path)
+    assert made
+    assert not list(Path(tempfile.gettempdir()).iterdir())

@@ -1,0 +1,603 @@
+"""The two reviewers for orchestrators, with a review that is scripted: what becomes of each kind of ending."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import codeloupe
+from codeloupe.config.schema import Settings
+from codeloupe.engine.verdict import exit_code, judge, summarise
+from codeloupe.errors import ConnectionFailed, RevisionError
+from codeloupe.integrations import (
+    CodeReviewer,
+    ReviewIssue,
+    ReviewResult,
+    WorkdirIssue,
+    WorkdirReviewer,
+    WorkdirReviewResult,
+    make_reviewer,
+    make_workdir_reviewer,
+)
+from codeloupe.model.change import Scope, ScopeKind
+from codeloupe.model.events import ReviewerChosen, Warned
+from codeloupe.model.finding import Finding, FindingStatus, Severity
+from codeloupe.model.review import (
+    Coverage,
+    FailedUnit,
+    Policy,
+    Review,
+    ReviewerInfo,
+    ReviewError,
+    SkippedFile,
+    SkipReason,
+    Verdict,
+)
+from codeloupe.model.scope import CommitScope, RangeScope
+from tests.repository import GitRepository
+from tests.rows import each
+
+SETTINGS = Settings(reviewer_type="offline")
+INFO = ReviewerInfo(type="agent_sdk", why="as requested")
+FINDING = Finding(
+    file="a.py",
+    line_start=3,
+    line_end=4,
+    severity=Severity.HIGH,
+    category="correctness",
+    title="Division by zero",
+    body="The list may be empty.",
+    evidence="total / len(items)",
+    reviewer="agent_sdk",
+    suggestion="Check the length first.",
+)
+
+
+def outcome(
+    *findings: Finding,
+    failed: tuple[str, ...] = (),
+    units: int = 1,
+    skipped: tuple[SkippedFile, ...] = (),
+    errors: tuple[ReviewError, ...] = (),
+    policy: Policy = Policy(),  # noqa: B008 - frozen
+) -> Review:
+    units_failed = tuple(FailedUnit(f"unit {number}", ("a.py",), reason) for number, reason in enumerate(failed))
+    coverage = Coverage(1, 1, skipped, units, units_failed)
+    return Review(
+        review_id="0123456789abcdef",
+        scope=Scope(ScopeKind.RANGE, "a" * 40, "b" * 40, "a..b"),
+        reviewer=INFO,
+        verdict=judge(findings, complete=True),
+        complete=coverage.complete,
+        exit_code=exit_code(findings, policy, complete=coverage.complete),
+        summary=summarise(findings, coverage, complete=coverage.complete),
+        policy=policy,
+        findings=findings,
+        coverage=coverage,
+        errors=errors,
+    )
+
+
+class Script:
+    """A review function that gives one ending after the other, and keeps how it was called."""
+
+    def __init__(self, *endings: Review | Exception | Callable[[], Any], warnings: tuple[str, ...] = ()) -> None:
+        self._endings = list(endings)
+        self._warnings = warnings
+        self.calls: list[dict[str, Any]] = []
+
+    async def __call__(self, scope: object, *, emit: Callable[[object], None], **options: Any) -> Review:
+        self.calls.append({"scope": scope, **options})
+        emit(ReviewerChosen(INFO))
+        for message in self._warnings:
+            emit(Warned(message))
+        ending = self._endings.pop(0)
+        if isinstance(ending, Exception):
+            raise ending
+        result = await ending() if callable(ending) else ending
+        assert isinstance(result, Review)
+        return result
+
+
+def ask(script: Script, diff_range: str = "main..HEAD", **arguments: Any) -> tuple[ReviewResult, list[str]]:
+    warnings: list[str] = []
+    reviewer = CodeReviewer(settings=SETTINGS, on_review_warning=warnings.append, review=script)
+    return asyncio.run(reviewer(diff_range, **arguments)), warnings
+
+
+@pytest.mark.requirement("V1")
+def test_a_clean_review_passes() -> None:
+    script = Script(outcome())
+    result, warnings = ask(script)
+    assert result == ReviewResult(passed=True, issues=(), parse_error=None, fatal_error=False, review_log_path=None)
+    assert script.calls == [{"scope": RangeScope("main..HEAD"), "repo": Path(), "settings": SETTINGS, "context": ""}]
+    assert warnings == []
+
+
+@pytest.mark.requirement("V6")
+def test_findings_become_issues_with_their_priority_in_the_title() -> None:
+    result, _ = ask(Script(outcome(FINDING)))
+    issue = ReviewIssue(
+        file="a.py",
+        line_start=3,
+        line_end=4,
+        priority=1,
+        title="[P1] Division by zero",
+        body="The list may be empty.",
+        reviewer="agent_sdk",
+    )
+    assert (result.passed, result.issues, result.parse_error) == (False, (issue,), None)
+
+
+@each("stated", ["[P0] x", "[p3]x", " [ P2 ]  x"])
+def test_a_priority_in_the_title_is_replaced_by_the_one_that_counts(stated: str) -> None:
+    result, _ = ask(Script(outcome(replace(FINDING, title=stated))))
+    assert result.issues[0].title == "[P1] x"
+
+
+@pytest.mark.requirement("V7")
+@each(
+    ("severity", "verdict", "priority", "passed"),
+    [
+        (Severity.CRITICAL, Verdict.FAIL, 0, False),
+        (Severity.HIGH, Verdict.FAIL, 1, False),
+        (Severity.MEDIUM, Verdict.NEEDS_WORK, 2, True),
+        (Severity.LOW, Verdict.NEEDS_WORK, 3, True),
+    ],
+)
+def test_what_does_not_block_is_told_and_passes(
+    severity: Severity, verdict: Verdict, priority: int, passed: bool
+) -> None:
+    review = outcome(replace(FINDING, severity=severity))
+    result, _ = ask(Script(review))
+    assert (review.verdict, result.issues[0].priority, result.passed) == (verdict, priority, passed)
+
+
+def test_a_stricter_policy_lets_a_nit_block() -> None:
+    review = outcome(replace(FINDING, severity=Severity.LOW), policy=Policy(fail_on=Severity.LOW))
+    assert not ask(Script(review))[0].passed
+
+
+def test_refuted_findings_are_no_issues_and_unplaced_ones_come_last_and_say_so() -> None:
+    refuted = replace(FINDING, status=FindingStatus.REFUTED)
+    unplaced = replace(FINDING, title="Invented", anchored=False)
+    result, _ = ask(Script(outcome(unplaced, refuted, FINDING)))
+    assert [issue.title for issue in result.issues] == ["[P1] Division by zero", "[P1] Invented"]
+    assert "not found in the reviewed files" in result.issues[1].body
+
+
+@pytest.mark.requirement("V8")
+@each("reason", ["missing field: verdict", "invalid verdict: MAYBE", "invalid json: line 1", "empty output"])
+def test_an_answer_that_cannot_be_read_does_not_pass_and_says_which_words(reason: str) -> None:
+    result, warnings = ask(Script(outcome(failed=(reason,))))
+    assert (result.passed, result.parse_error, result.fatal_error) == (False, reason, False)
+    assert warnings == [reason]
+
+
+def test_reasons_are_told_once_and_not_without_end() -> None:
+    reasons = ("timeout", "timeout", *(f"missing field: {number}" for number in range(8)))
+    result, _ = ask(Script(outcome(failed=reasons)))
+    assert result.parse_error == "timeout; " + "; ".join(f"missing field: {number}" for number in range(4)) + (
+        "; and 4 more"
+    )
+
+
+def test_a_file_that_could_not_be_reviewed_is_named() -> None:
+    skipped = (SkippedFile("big.py", SkipReason.TOO_LARGE), SkippedFile("x.bin", SkipReason.BINARY))
+    result, _ = ask(Script(outcome(skipped=skipped)))
+    assert (result.passed, result.parse_error) == (False, "big.py: too large")
+
+
+def test_a_policy_that_lets_incomplete_reviews_pass_is_kept_and_the_gap_is_still_told() -> None:
+    result, warnings = ask(Script(outcome(failed=("timeout",), policy=Policy(pass_when_incomplete=True))))
+    assert (result.passed, result.parse_error, warnings) == (True, "timeout", ["timeout"])
+
+
+@pytest.mark.requirement("V9")
+def test_a_review_that_takes_too_long_is_ended() -> None:
+    ended: list[str] = []
+
+    async def forever() -> Review:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("gone")
+        raise AssertionError
+
+    result, warnings = ask(Script(forever), timeout=0.05)
+    assert result == ReviewResult(passed=False, verdict=Verdict.INCOMPLETE, parse_error="timeout", fatal_error=False)
+    assert (ended, warnings) == (["gone"], ["timeout"])
+
+
+def test_a_timeout_of_something_else_is_not_taken_for_ours() -> None:
+    result, _ = ask(Script(TimeoutError("the lock of the index")))
+    assert result.parse_error == "TimeoutError: the lock of the index"
+
+
+@pytest.mark.requirement("V9")
+def test_an_exception_is_kept_as_a_message_and_its_trace_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    result, warnings = ask(Script(RuntimeError("the SDK fell over")))
+    assert (result.passed, result.fatal_error) == (False, False)
+    assert result.parse_error == "RuntimeError: the SDK fell over"
+    assert warnings == [result.parse_error]
+    assert "Traceback" in caplog.text
+
+
+def test_an_error_of_ours_keeps_its_hint_and_is_not_fatal_unless_the_call_was_wrong() -> None:
+    lost, _ = ask(Script(ConnectionFailed("the line was cut", agent="agent_sdk", hint="try again")))
+    assert (lost.parse_error, lost.fatal_error) == ("the line was cut (try again)", False)
+    wrong, _ = ask(Script(RevisionError("the revision 'x' is unknown")))
+    assert (wrong.passed, wrong.parse_error, wrong.fatal_error) == (False, "the revision 'x' is unknown", True)
+
+
+def test_a_fatal_error_of_the_reviewer_is_fatal() -> None:
+    review = outcome(failed=("the gate has no reviewers",), errors=(ReviewError("fatal", "no reviewers"),))
+    assert ask(Script(review))[0].fatal_error
+
+
+def test_a_secret_in_a_message_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "swordfish-" * 3)
+    result, _ = ask(Script(RuntimeError(f"refused {'swordfish-' * 3}")))
+    assert result.parse_error == "RuntimeError: refused [redacted]"
+
+
+def test_a_cancellation_is_raised() -> None:
+    async def go() -> None:
+        async def forever() -> Review:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        task = asyncio.ensure_future(CodeReviewer(settings=SETTINGS, review=Script(forever))("a..b"))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+
+
+def test_commits_are_reviewed_one_by_one_and_their_results_are_one() -> None:
+    other = replace(FINDING, file="b.py")
+    script = Script(outcome(FINDING), outcome(), outcome(FINDING, other, failed=("timeout",)))
+    result, _ = ask(script, "", commit_shas=["1" * 40, "2" * 40, "1" * 40, "3" * 40])
+    assert [call["scope"] for call in script.calls] == [
+        CommitScope("1" * 40),
+        CommitScope("2" * 40),
+        CommitScope("3" * 40),
+    ]
+    assert [issue.file for issue in result.issues] == ["a.py", "b.py"]
+    assert (result.passed, result.parse_error) == (False, "timeout")
+
+
+def test_what_was_found_before_a_failure_is_kept() -> None:
+    result, _ = ask(Script(outcome(FINDING), RuntimeError("lost")), "", commit_shas=["1", "2"])
+    assert ([issue.file for issue in result.issues], result.passed) == (["a.py"], False)
+    assert result.parse_error == "RuntimeError: lost"
+
+
+def test_no_commits_mean_the_range() -> None:
+    script = Script(outcome())
+    ask(script, "a..b", commit_shas=[])
+    assert script.calls[0]["scope"] == RangeScope("a..b")
+
+
+@each(
+    ("diff_range", "arguments"),
+    [
+        ("", {}),
+        (" ", {"commit_shas": []}),
+        ("a..b", {"timeout": 0}),
+        ("a..b", {"timeout": float("nan")}),
+        ("", {"commit_shas": "abc"}),
+    ],
+)
+def test_wrong_arguments_are_raised(diff_range: str, arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="review needs|commit_shas"):
+        ask(Script(), diff_range, **arguments)
+
+
+@pytest.mark.requirement("V5")
+def test_the_context_and_the_session_are_handed_on(tmp_path: Path) -> None:
+    (tmp_path / "context.md").write_bytes(b"Adds a cache \xff.")
+    script = Script(outcome())
+    ask(script, context_file=tmp_path / "context.md", claude_session_id="session-1")
+    assert (script.calls[0]["context"], script.calls[0]["session_id"]) == (
+        "Adds a cache \N{REPLACEMENT CHARACTER}.",
+        "session-1",
+    )
+
+
+def test_a_context_file_that_is_not_there_does_not_pass(tmp_path: Path) -> None:
+    script = Script(outcome())
+    result, _ = ask(script, context_file=tmp_path / "context.md")
+    assert (result.passed, result.fatal_error, script.calls) == (False, True, [])
+    assert "does not exist" in (result.parse_error or "")
+
+
+def test_a_long_context_is_cut_and_that_is_told(tmp_path: Path) -> None:
+    (tmp_path / "context.md").write_text("x" * 1_100_000)
+    script = Script(outcome())
+    result, warnings = ask(script, context_file=str(tmp_path / "context.md"))
+    assert (result.passed, len(script.calls[0]["context"])) == (True, 1024 * 1024)
+    assert "left out" in warnings[0]
+
+
+@pytest.mark.requirement("V11")
+def test_it_does_not_override_a_disabled_setting() -> None:
+    assert CodeReviewer().overrides_disabled_setting() is False
+
+
+@pytest.mark.requirement("V12")
+def test_warnings_reach_the_sink_each_once() -> None:
+    _, warnings = ask(Script(outcome(failed=("timeout",)), warnings=("slow", "slow", "timeout")))
+    assert warnings == ["slow", "timeout"]
+
+
+def test_a_sink_that_fails_takes_nothing_from_the_review(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(message: str) -> None:
+        raise RuntimeError(message)
+
+    script = Script(outcome(FINDING, failed=("timeout",)), warnings=("slow",))
+    result = asyncio.run(CodeReviewer(on_review_warning=broken, review=script)("a..b"))
+    assert (len(result.issues), result.parse_error) == (1, "timeout")
+    assert "could not be passed on: slow" in caplog.text
+
+
+@pytest.mark.requirement("V3")
+def test_the_log_says_which_reviewer_and_what(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    reviewer = make_reviewer(Settings(reviewer_type="cerberus"), review=Script(outcome()))
+    asyncio.run(reviewer("main..HEAD"))
+    make_workdir_reviewer(SETTINGS)
+    assert [record.message for record in caplog.records] == [
+        "Initializing code reviewer: cerberus",
+        "Starting review for main..HEAD with agent_sdk",
+        "Initializing code reviewer: offline",
+    ]
+
+
+def test_the_report_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    reviewer = CodeReviewer(log_directory=tmp_path / "logs", review=Script(outcome(FINDING), outcome(), outcome()))
+    one = asyncio.run(reviewer("a..b")).review_log_path
+    assert one is not None
+    assert json.loads(one.read_text())["findings"][0]["title"] == "Division by zero"
+    several = asyncio.run(reviewer("", commit_shas=["1", "2"])).review_log_path
+    assert several is not None
+    assert [document["schema_version"] for document in json.loads(several.read_text())] == [1, 1]
+    assert sorted(file.name for file in (tmp_path / "logs").iterdir()) == ["review-0123456789abcdef.json"]
+
+
+def test_a_report_that_cannot_be_written_takes_nothing_from_the_review(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    warnings: list[str] = []
+    reviewer = CodeReviewer(
+        log_directory=tmp_path / "logs", on_review_warning=warnings.append, review=Script(outcome())
+    )
+    result = asyncio.run(reviewer("a..b"))
+    assert (result.passed, result.review_log_path) == (True, None)
+    assert "could not be written" in warnings[0]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
+    """Branch `work` with one commit over `main`. Each test has a copy."""
+    repository = GitRepository(tmp_path_factory.mktemp("work") / "repository")
+    repository.write("a.py", "x = 1\n")
+    repository.commit()
+    repository.checkout("work", new=True)
+    repository.write("a.py", "x = 2\n")
+    repository.commit()
+    return repository
+
+
+@pytest.fixture
+def branch(work: GitRepository, tmp_path: Path) -> GitRepository:
+    return work.copied_to(tmp_path / "repository")
+
+
+def look(
+    script: Script, repository: GitRepository, base: str = "main", **options: Any
+) -> tuple[WorkdirReviewResult, list[str]]:
+    warnings: list[str] = []
+    reviewer = WorkdirReviewer(settings=SETTINGS, on_review_warning=warnings.append, review=script, **options)
+    return asyncio.run(reviewer.review(repository.path, base)), warnings
+
+
+@pytest.mark.requirement("C1")
+def test_a_work_directory_is_reviewed_from_its_merge_base_to_its_head(branch: GitRepository) -> None:
+    script = Script(outcome())
+    result, _ = look(script, branch)
+    base = branch.git("rev-parse", "main").decode().strip()
+    assert script.calls[0]["scope"] == RangeScope(f"{base}...HEAD")
+    assert script.calls[0]["repo"] == branch.path
+    assert result == WorkdirReviewResult(passed=True, summary="No findings; 1 of 1 file reviewed")
+
+
+def test_a_base_that_only_origin_has_is_found(branch: GitRepository) -> None:
+    branch.git("update-ref", "refs/remotes/origin/main", "main")
+    branch.git("branch", "-D", "main")
+    script = Script(outcome())
+    assert look(script, branch)[0].passed
+
+
+@pytest.mark.requirement("C4")
+def test_it_has_the_name_of_its_reviewer() -> None:
+    assert WorkdirReviewer(settings=Settings(reviewer_type="codex")).name == "codex"
+    assert WorkdirReviewer().name == "auto"
+
+
+@pytest.mark.requirement("C2")
+@each(
+    ("severity", "word"),
+    [
+        (Severity.CRITICAL, "error"),
+        (Severity.HIGH, "error"),
+        (Severity.MEDIUM, "warning"),
+        (Severity.LOW, "suggestion"),
+    ],
+)
+def test_findings_become_issues_of_three_severities(branch: GitRepository, severity: Severity, word: Any) -> None:
+    result, _ = look(Script(outcome(replace(FINDING, severity=severity))), branch)
+    assert result.issues == (
+        WorkdirIssue(
+            file="a.py",
+            line=3,
+            severity=word,
+            message="Division by zero: The list may be empty.",
+            suggestion="Check the length first.",
+        ),
+    )
+    assert result.passed == (word != "error")
+
+
+@pytest.mark.requirement("C7")
+@each("policy", ["pass", "fail"])
+@each(
+    ("reason", "summary"),
+    [
+        ("empty output", "No structured review output"),
+        ("invalid json: no JSON found", "No structured review output"),
+        ("missing field: passed", "Failed to parse review output"),
+        ("invalid json: unexpected end", "Failed to parse review output"),
+        ("invalid verdict: MAYBE", "Failed to parse review output"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_passes_or_fails_as_the_policy_says(
+    branch: GitRepository, policy: Any, reason: str, summary: str
+) -> None:
+    review = outcome(failed=(reason,), errors=(ReviewError("invalid_answer", reason, "I think it is fine."),))
+    result, warnings = look(Script(review), branch, on_parse_error=policy)
+    assert result == WorkdirReviewResult(passed=policy == "pass", summary=summary, raw_output="I think it is fine.")
+    assert warnings == [reason]
+
+
+def test_the_policy_of_the_settings_holds_unless_another_is_given(branch: GitRepository) -> None:
+    lenient = Settings(on_parse_error="pass")
+    for given, passed in ((None, True), ("fail", False)):
+        reviewer = WorkdirReviewer(
+            settings=lenient,
+            on_parse_error=given,  # type: ignore[arg-type]  # one of the words that it takes
+            review=Script(outcome(failed=("empty output",))),
+        )
+        assert asyncio.run(reviewer.review(branch.path, "main")).passed is passed
+
+
+@each("reasons", [("timeout",), ("empty output", "timeout"), ("invalid request: no such model",)])
+def test_that_policy_is_for_unreadable_answers_alone(branch: GitRepository, reasons: tuple[str, ...]) -> None:
+    result, _ = look(Script(outcome(failed=reasons, units=len(reasons))), branch, on_parse_error="pass")
+    assert not result.passed
+    assert result.summary.endswith(f"could not review everything: {'; '.join(reasons)}")
+
+
+def test_findings_of_the_readable_part_still_block(branch: GitRepository) -> None:
+    result, _ = look(Script(outcome(FINDING, failed=("empty output",), units=2)), branch, on_parse_error="pass")
+    assert not result.passed
+    assert result.summary.startswith("1 finding (1 high); ")
+    assert result.summary.endswith("; No structured review output")
+
+
+def test_a_work_directory_that_cannot_be_reviewed_is_not_passed(tmp_path: Path, branch: GitRepository) -> None:
+    nothing, warnings = look(Script(), branch, "no-such-branch")
+    assert not nothing.passed
+    assert nothing.summary.startswith("The review failed: the revision 'no-such-branch' is unknown")
+    assert len(warnings) == 1
+    outside = asyncio.run(WorkdirReviewer(settings=SETTINGS, review=Script()).review(tmp_path, "main"))
+    assert "not inside a git repository" in outside.summary
+
+
+def test_a_work_directory_without_commits_is_not_passed(repository: GitRepository) -> None:
+    result, _ = look(Script(), repository)
+    assert (result.passed, "no commits yet" in result.summary) == (False, True)
+
+
+@pytest.mark.requirement("C8")
+def test_a_work_directory_has_a_time_limit_and_can_be_cancelled(branch: GitRepository) -> None:
+    async def forever() -> Review:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    result, _ = look(Script(forever), branch, timeout_seconds=0.3)
+    assert (result.passed, result.summary) == (False, "The review failed: timeout")
+
+    async def go() -> None:
+        reviewer = WorkdirReviewer(settings=SETTINGS, review=Script(forever))
+        task = asyncio.ensure_future(reviewer.review(branch.path, "main"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(go())
+
+
+def test_a_base_branch_is_needed(repository: GitRepository) -> None:
+    with pytest.raises(ValueError, match="branch to compare with"):
+        look(Script(), repository, " ")
+
+
+class TestWithoutAnAgent:
+    """An orchestrator that asked for an agent's review and cannot have one is told so, and nothing passes."""
+
+    @pytest.fixture
+    def project(self, repository: GitRepository, monkeypatch: pytest.MonkeyPatch) -> GitRepository:
+        repository.write("a.py", "x = 1\n")
+        repository.commit("One")
+        repository.write("a.py", "x = 2\n")
+        repository.commit("Two")
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        return repository
+
+    # Of these no test machine has a login: there is no program of that name, and no key.
+    NO_LOGIN = Settings(agents=("codex", "gemini"), keep_history=False)
+
+    @pytest.mark.defect("T11")
+    def test_nothing_passes_and_why_is_told(self, project: GitRepository) -> None:
+        told: list[str] = []
+        reviewer = make_reviewer(self.NO_LOGIN, repo=project.path, on_review_warning=told.append)
+        result = asyncio.run(reviewer("HEAD~1..HEAD"))
+        assert (result.passed, result.issues) == (False, ())
+        for words in (result.parse_error or "", " ".join(told)):
+            assert "codex cannot be used" in words
+            assert "gemini cannot be used" in words
+
+    @pytest.mark.defect("T11")
+    def test_nothing_passes_in_a_work_directory_either(self, project: GitRepository) -> None:
+        reviewer = make_workdir_reviewer(self.NO_LOGIN, on_parse_error="pass")
+        result = asyncio.run(reviewer.review(project.path, "HEAD~1"))
+        assert not result.passed
+        assert "codex cannot be used" in result.summary
+
+    def test_no_change_passes_without_anybody_to_ask(self, project: GitRepository) -> None:
+        assert asyncio.run(make_reviewer(self.NO_LOGIN, repo=project.path)("HEAD..HEAD")).passed
+
+    def test_offline_when_that_is_asked_for(self, project: GitRepository) -> None:
+        offline = replace(self.NO_LOGIN, reviewer_type="offline")
+        assert asyncio.run(make_reviewer(offline, repo=project.path)("HEAD~1..HEAD")).passed
+
+    @pytest.mark.defect("T11")
+    def test_a_review_that_went_offline_by_itself_says_so(self, project: GitRepository) -> None:
+        gone = asyncio.run(codeloupe.review(CommitScope("HEAD"), repo=project.path, settings=self.NO_LOGIN))
+        assert (gone.reviewer.type, [error.kind for error in gone.errors]) == ("offline", ["no_agent"])
+        assert "codex and gemini are not installed" in gone.errors[0].message
+        offline = replace(self.NO_LOGIN, reviewer_type="offline")
+        assert not asyncio.run(codeloupe.review(CommitScope("HEAD"), repo=project.path, settings=offline)).errors
+
+    def test_a_runtime_s_limits_hold_for_all_reviews_of_a_reviewer(self, project: GitRepository) -> None:
+        agent = ScriptedAgent([Json({"findings": []})])
+
+        async def run() -> list[ReviewResult]:
+            settings = Settings(max_requests=1, keep_history=False)
+            async with codeloupe.Runtime(settings, agents=[agent]) as runtime:
+                reviewer = CodeReviewer(project.path, runtime=runtime)
+                return [await reviewer("HEAD~1..HEAD"), await reviewer("", commit_shas=["HEAD~1"])]
+
+        first, second = asyncio.run(run())
+        assert (first.passed, second.passed, len(agent.requests)) == (True, False, 1)
+        assert "1 of 1 requests are made" in (second.parse_error or "")
