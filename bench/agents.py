@@ -17,10 +17,10 @@ from bench.changes import git
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
+from codeloupe.engine.calls import review_key
 from codeloupe.model.agent import AgentEvent, AgentRequest
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.engine.calls import review_key
 from codeloupe.system.process import Command, inherited_environment
 from codeloupe.system.streaming import stream
 from codeloupe.testing import Delay, ScriptedAgent, StandInServer, Text

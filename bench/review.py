@@ -16,8 +16,8 @@ from bench.own_cpu import WatchedAgent
 from bench.prompt_tokens import lines_not_sent, times_sent, tokens_in, tokens_sent
 from bench.table import BenchRow
 from bench.timing import best_seconds, quiet
+from codeloupe.config.schema import Settings
 from codeloupe.engine.prepare import prepare
-from codeloupe.engine.select import SelectionRules
 from codeloupe.git.command import PATCH_FLAGS
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.scope import DefaultScope

@@ -32,14 +32,12 @@ if TYPE_CHECKING:
         make_reviewer,
         make_workdir_reviewer,
     )
-    from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
-    from codeloupe.model.agent import AgentEvent
+    from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Availability, PermissionMode
     from codeloupe.model.events import Event
-    from codeloupe.model.finding import Finding
+    from codeloupe.model.finding import Finding, Severity
     from codeloupe.model.pipeline import RunRecord
     from codeloupe.model.ports import Agent
-    from codeloupe.model.review import Preview
-    from codeloupe.model.review import Review, Verdict
+    from codeloupe.model.review import Preview, Review, Verdict
     from codeloupe.model.scope import (
         BaseScope,
         CommitScope,
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
         StagedScope,
         UncommittedScope,
     )
-    from codeloupe.model.finding import Severity
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.pipelines.run import Pipeline, RunOptions, resume_run
     from codeloupe.runtime import Runtime, preview, review, review_commits, run_agent

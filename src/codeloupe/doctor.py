@@ -17,19 +17,18 @@ from codeloupe.config.files import repository_root
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import choose_reviewers, default_analysers, experts_of, review_command
-from codeloupe.engine.reviewer import joined_info
 from codeloupe.engine.globs import no_such_files, unmatched
+from codeloupe.engine.reviewer import joined_info
 from codeloupe.errors import CodeloupeError, ConfigError, NotARepository, StoreError, UsageError, install_command
 from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.git.snapshot import list_files, list_head_files
 from codeloupe.model.agents import AGENT_NAMES
 from codeloupe.model.baseline import BASELINE_NAME
-from codeloupe.model.review import Check, Diagnosis
 from codeloupe.model.ports import Agent
+from codeloupe.model.review import Check, Diagnosis
 from codeloupe.store.baseline import read_working_file
-from codeloupe.store.database import Database
-from codeloupe.store.database import DATABASE_NAME
+from codeloupe.store.database import DATABASE_NAME, Database
 from codeloupe.store.runs import RUNS_DIRECTORY
 
 _PUBLISHING_PACKAGE = "gidgethub"

@@ -32,12 +32,10 @@ from codeloupe.model.ports import Agent, AgentEventSink, EventSink, Transcript
 if TYPE_CHECKING:
     from codeloupe.forges.publishing import PublishRequest
     from codeloupe.model.agent import AgentEvent
-    from codeloupe.model.review import Diagnosis
     from codeloupe.model.events import Event
     from codeloupe.model.pipeline import RunRecord
-    from codeloupe.model.review import Preview
     from codeloupe.model.publication import Publication
-    from codeloupe.model.review import Review
+    from codeloupe.model.review import Diagnosis, Preview, Review
     from codeloupe.model.scope import ScopeRequest
     from codeloupe.model.sweep import CommitQuery, CommitSweep
     from codeloupe.pipelines.run import Pipeline, RunOptions
@@ -275,7 +273,7 @@ class Runtime:
 
     async def resume_run(self, run_id: str, *, options: RunOptions | None = None) -> RunRecord:
         """Go on with a run of a pipeline as `codeloupe.resume_run` does, sharing what the runtime has."""
-        from codeloupe import pipelines
+        from codeloupe.pipelines import run as pipelines
 
         self._refuse_if_closed()
         check_arguments(options=options)

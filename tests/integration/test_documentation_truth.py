@@ -14,8 +14,8 @@ from codeloupe.cli.main import build_parser
 from codeloupe.config.schema import KEYS
 from codeloupe.engine.experts import builtin_names
 from codeloupe.errors import CodeloupeError
-from codeloupe.reports import FORMATS
 from codeloupe.model.agents import AGENT_NAMES
+from codeloupe.reports import FORMATS
 from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, spans
 from tests.documentation_place import place_for
 from tests.documentation_reference import MADE, RENEW, fields_of_report

@@ -9,7 +9,6 @@ import pytest
 
 from codeloupe import RangeScope, review
 from codeloupe.config.schema import Settings
-from codeloupe.engine.run import review
 from codeloupe.model.review import Review, Verdict
 from codeloupe.testing import RecordedRequest, Reply, StandInServer, Text
 from tests.grave_answers import AFTER, BEFORE, CLAIMING, CLEAN_ANSWERS, FILE, GRAVE_ANSWERS

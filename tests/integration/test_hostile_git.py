@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.config.schema import Settings
 from codeloupe.engine.prepare import prepare
-from codeloupe.engine.select import SelectionRules
 from codeloupe.errors import GitFailed
 from codeloupe.git.changes import read_change
 from codeloupe.git.commits import list_commits

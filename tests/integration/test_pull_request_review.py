@@ -13,7 +13,6 @@ import pytest
 
 from codeloupe import review
 from codeloupe.config.schema import Settings
-from codeloupe.engine.run import review
 from codeloupe.model.scope import PullRequestScope
 from tests.agent_factories import assert_nothing_runs_in
 from tests.endings import PATIENCE_SECONDS, comes_to_pass

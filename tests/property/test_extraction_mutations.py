@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES
 
 from codeloupe.engine.parse.review_answer import read_review_answer
 from codeloupe.engine.parse.verification import read_verification
 from codeloupe.model.finding import ClaimedFinding, Severity
 from tests.rows import each
+from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES
 
 FINDINGS = tuple(
     ClaimedFinding(

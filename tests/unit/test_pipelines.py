@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine import calls as switchboard
 from codeloupe.config.schema import Settings
 from codeloupe.engine import calls
 from codeloupe.errors import ConfigError, UsageError

@@ -14,7 +14,8 @@ import pytest
 import codeloupe
 from codeloupe import AgentRequest, AgentResult, CommitQuery, CommitScope, Runtime, Settings
 from codeloupe.agents.calls.limiter import Timing
-from codeloupe.errors import BudgetExhausted, Cancelled, InvalidRequest, Overloaded, UsageError
+from codeloupe.errors import BudgetExhausted, Cancelled, ForgeRefused, InvalidRequest, Overloaded, UsageError
+from codeloupe.forges.publishing import PublishRequest
 from codeloupe.model.agent import TokenUsage
 from codeloupe.model.review import Diagnosis
 from codeloupe.testing import AgentStep, Delay, Json, ScriptedAgent, Text

@@ -13,8 +13,7 @@ from codeloupe.cli.options import add_color_option, add_json_option, add_repo_op
 from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.parser import Parser, sentence
 from codeloupe.config.files import repository_root
-from codeloupe.engine.history import LAST, SHORT_ID, find_entry, find_review, review_of
-from codeloupe.engine.history import opened_history
+from codeloupe.engine.history import LAST, SHORT_ID, find_entry, find_review, opened_history, review_of
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.finding import Finding
 from codeloupe.model.history import EntryKind, ReviewRecord

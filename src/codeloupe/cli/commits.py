@@ -22,7 +22,6 @@ from codeloupe.model.events import Event
 from codeloupe.model.sweep import CommitQuery, CommitSweep
 from codeloupe.reports import SWEEP_FORMATS, Layout, render_sweep
 from codeloupe.reports.wording import counted
-from codeloupe.runtime import configure as settings_for
 from codeloupe.runtime import review_commits
 from codeloupe.system.untrusted import log_line
 

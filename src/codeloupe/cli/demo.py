@@ -11,13 +11,13 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from codeloupe import runtime
 from codeloupe.cli.options import add_color_option, look_of
 from codeloupe.cli.output import output_file, set_up_logging, write_result
 from codeloupe.cli.progress import ProgressDisplay, choose_mode
 from codeloupe.cli.running import run_to_end
 from codeloupe.config.schema import Settings
 from codeloupe.git.command import Place, git
+from codeloupe.git.repository import private_directory
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DefaultScope
 from codeloupe.reports.svg import svg
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _review() -> Review:
     mode = choose_mode(quiet=False, stream=sys.stderr, environment=os.environ)
-    with app.private_directory() as directory, ProgressDisplay(stream=sys.stderr, mode=mode) as display:
+    with private_directory() as directory, ProgressDisplay(stream=sys.stderr, mode=mode) as display:
         run_to_end(make_repository(directory))
         settings = Settings(reviewer_type="offline", keep_history=False)
         return run_to_end(review(DefaultScope(), repo=directory, settings=settings, emit=display.emit))

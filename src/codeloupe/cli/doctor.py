@@ -13,9 +13,10 @@ from codeloupe.cli.options import add_json_option, add_repo_option, is_ascii_onl
 from codeloupe.cli.output import set_up_logging, write_result
 from codeloupe.cli.running import run_to_end, tell_notes
 from codeloupe.config.schema import Settings
+from codeloupe.engine.settings import configure as settings_for
 from codeloupe.errors import ConfigError
 from codeloupe.model.review import Check, Diagnosis
-from codeloupe.runtime import check_settings
+from codeloupe.runtime import Runtime, check_settings
 from codeloupe.system.untrusted import terminal
 
 _NOT_HEALTHY = 3

@@ -16,12 +16,21 @@ from typing import Any
 from codeloupe.cli.options import Look, add_color_option, add_json_option, add_repo_option, look_of
 from codeloupe.cli.output import output_file, set_up_logging, write_result
 from codeloupe.cli.parser import Parser, sentence
+from codeloupe.engine.history import (
+    LAST,
+    SHORT_ID,
+    Here,
+    changed_policy,
+    find_entry,
+    find_review,
+    judged,
+    judged_sweep,
+    opened_history,
+    review_of,
+)
 from codeloupe.engine.lifecycle import compare_reviews
-from codeloupe.engine.history import changed_policy, judged, judged_sweep
-from codeloupe.engine.history import Here, LAST, SHORT_ID, find_entry, find_review, review_of
-from codeloupe.engine.history import opened_history
-from codeloupe.git.identity import find_identity_now
 from codeloupe.errors import UsageError
+from codeloupe.git.identity import find_identity_now
 from codeloupe.model.finding import Severity
 from codeloupe.model.history import (
     Dismissal,

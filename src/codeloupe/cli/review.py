@@ -12,14 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from codeloupe import app, runtime
+from codeloupe import runtime
 from codeloupe.cli.options import add_color_option, add_repo_option, add_scope_options, look_of, scope_of
 from codeloupe.cli.output import Output, add_output_options, deliver, outputs_of, set_up_logging
 from codeloupe.cli.parser import Parser
 from codeloupe.cli.progress import ProgressDisplay, ProgressMode, Tally, choose_mode
 from codeloupe.cli.running import Interrupted, run_to_end, tell_notes
 from codeloupe.config.loading import LoadedSettings, OriginKind
+from codeloupe.engine.prepare import fetch, patterns_of
 from codeloupe.errors import UsageError
+from codeloupe.git.repository import private_directory
 from codeloupe.model.agent import Usage
 from codeloupe.model.change import Change
 from codeloupe.model.events import ChangeRead, Event

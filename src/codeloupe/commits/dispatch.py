@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from codeloupe.commits.scoring import plan_of, score, verdict
 from codeloupe.errors import CodeloupeError
-from codeloupe.model.change import Change
-from codeloupe.model.change import Commit
+from codeloupe.model.change import Change, Commit
 from codeloupe.model.review import Review, claim_in_words
 from codeloupe.model.sweep import CommitCategory, CommitReview
 

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from codeloupe.model.finding import Proof
-from codeloupe.model.finding import Finding
-from codeloupe.model.finding import Severity
-from codeloupe.model.sweep import CommitReview, CommitVerdict, PlanStep
 from codeloupe.model.agent import Usage
+from codeloupe.model.finding import Finding, Proof, Severity
+from codeloupe.model.sweep import CommitReview, CommitVerdict, PlanStep
 
 _COST = {Severity.LOW: 0.05, Severity.MEDIUM: 0.15, Severity.HIGH: 0.30, Severity.CRITICAL: 0.50}
 _LEAVE_FROM = 0.8

@@ -27,31 +27,26 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.keeping import SweepKeeper, keeping_sweep
-from codeloupe.engine.reviewer import joined_info
 from codeloupe.engine.prepare import prepare, rules_of, settle
 from codeloupe.engine.prompt import PROMPT_VERSION
+from codeloupe.engine.reviewer import joined_info
 from codeloupe.engine.run import ReviewPlan, policy_of, run_review
 from codeloupe.engine.select import Selection, select_by_diff
 from codeloupe.engine.settings import configure
 from codeloupe.errors import CodeloupeError, RevisionError
-from codeloupe.git.repository import read_blobs
-from codeloupe.git.commits import read_commit_changes
-from codeloupe.git.commits import list_commits
+from codeloupe.git.commits import list_commits, read_commit_changes
 from codeloupe.git.guidance import read_guidance
-from codeloupe.git.repository import Repository, open_repository
+from codeloupe.git.repository import Repository, open_repository, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope
 from codeloupe.git.snapshot import empty_directory, write_file
 from codeloupe.model.baseline import EXPIRED, UNUSED, Baseline
-from codeloupe.model.change import Change, FileChange, Scope, ScopeKind
-from codeloupe.model.change import Commit
+from codeloupe.model.change import Change, Commit, FileChange, GuidanceFile, Intent, Scope, ScopeKind
 from codeloupe.model.events import AgentActivity, CommitReviewed, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.expert import Expert
-from codeloupe.model.finding import Finding
-from codeloupe.model.change import GuidanceFile, Intent
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.ports import EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
 from codeloupe.model.review import Policy, Review, ReviewerInfo
 from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest
-from codeloupe.model.finding import Severity
 from codeloupe.model.sweep import CommitCategory, CommitQuery, CommitReview, CommitSweep
 from codeloupe.store.baseline import read_baseline
 from codeloupe.system.directories import remove_tree

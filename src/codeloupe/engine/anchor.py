@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from codeloupe.engine.prompt_material import has_hidden, one_line
 from codeloupe.engine.quotes import MASK, Ground, Match, Quote, Rank, find_fragments, find_quote
-from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side, WholeLines
-from codeloupe.engine.reviewed_file import TextReader
+from codeloupe.engine.reviewed_file import DiffRows, ReviewedFile, Side, TextReader, WholeLines
 from codeloupe.model.change import FileChange, FileStatus
 from codeloupe.model.finding import ClaimedFinding, Finding, Source
 from codeloupe.model.ports import ReviewTask

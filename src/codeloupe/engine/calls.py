@@ -17,53 +17,17 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.budget import RunBudget, SpendingLimits, Spent
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions, ChangedFiles, KeyOf, WatchFiles
 from codeloupe.agents.calls.limiter import Timing
+from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.repository import open_repository
 from codeloupe.git.tree_state import changed_between, identity, read_tree_state
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability, DefaultSeconds
-from codeloupe.model.ports import Agent, AgentEventSink
+from codeloupe.model.agent import AgentRequest
+from codeloupe.model.ports import Agent
 from codeloupe.store.database import DATABASE_NAME, Database, state_directory
 from codeloupe.store.history import SqliteHistory
 from codeloupe.store.ledger import CALL_VERSION, Asked, SqliteLedger, content_key, is_repeatable
 
-
-class _Recipe(NamedTuple):
-    """Where the class of an agent is, and what it is made with."""
-
-    module: str
-    kind: str
-    options: Callable[[Settings], Mapping[str, object]]
-
-
-def _freedoms(wanted: Settings) -> dict[str, object]:
-    return {"allow_bypass": wanted.allow_bypass, "keep_sessions": wanted.keep_sessions}
-
-
-_RECIPES: Mapping[str, _Recipe] = {
-    "agent_sdk": _Recipe("codeloupe.agents.claude.sdk", "AgentSdkAgent", _freedoms),
-    "claude_cli": _Recipe(
-        "codeloupe.agents.claude.cli",
-        "ClaudeCliAgent",
-        lambda wanted: {"program": wanted.claude_path, **_freedoms(wanted)},
-    ),
-    "codex": _Recipe(
-        "codeloupe.agents.codex.agent",
-        "CodexAgent",
-        lambda wanted: {"program": wanted.codex_path, **_freedoms(wanted)},
-    ),
-    "gemini": _Recipe(
-        "codeloupe.agents.gemini.agent",
-        "GeminiAgent",
-        lambda wanted: {"program": wanted.gemini_path, **_freedoms(wanted)},
-    ),
-    "api": _Recipe(
-        "codeloupe.agents.api.agent",
-        "ApiAgent",
-        lambda wanted: {"model": wanted.api_model, "base_url": wanted.api_base_url},
-    ),
-}
-AGENT_NAMES = tuple(_RECIPES)
 # No request holds a NUL, so no text can be taken for this.
 _SOME_FENCE = "\0fence\0"
 _NOTHING: Mapping[str, str] = MappingProxyType({})

@@ -18,12 +18,12 @@ from codeloupe.analysers.offline import OfflineReviewer
 from codeloupe.analysers.ruff import RuffAnalyser
 from codeloupe.analysers.secrets import SecretsAnalyser
 from codeloupe.config.schema import Settings
-from codeloupe.engine.reviewer import AgentReviewOptions, AgentReviewer
 from codeloupe.engine.calls import AgentCalls, review_key
 from codeloupe.engine.experts import DEFAULT, load_experts
 from codeloupe.engine.external.cerberus import CerberusReviewer, GatePlace
 from codeloupe.engine.external.command import CommandReviewer
 from codeloupe.engine.merge import merge_findings
+from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
 from codeloupe.model.agent import AgentRequest, AgentResult

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.errors import StoreError, UsageError
 from codeloupe.model.change import ScopeKind
+from codeloupe.model.finding import Severity
 from codeloupe.model.history import (
     EntryKind,
     HistoryEntry,
@@ -21,13 +22,11 @@ from codeloupe.model.history import (
     ReviewRecord,
     SweepRecord,
 )
-from codeloupe.store.interface import History
 from codeloupe.model.review import UNPLACED, Policy, Review, unplaced_errors, unsettled_claims
-from codeloupe.model.finding import Severity
 from codeloupe.model.sweep import CommitSweep
-from codeloupe.store.database import Database
+from codeloupe.store.database import Database, database_path
 from codeloupe.store.history import SqliteHistory
-from codeloupe.store.database import database_path
+from codeloupe.store.interface import History
 
 OpenedHistory = Callable[[], AbstractContextManager[SqliteHistory]]
 # Which repository this is, found out only when it is needed: that takes longer than to look up an id.

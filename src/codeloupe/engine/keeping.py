@@ -14,9 +14,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from codeloupe import __version__
-from codeloupe.engine.ask import Transcript
 from codeloupe.engine.history import OpenedHistory, opened_history
-from codeloupe.git.identity import Checkout, read_checkout
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.identity import Checkout, read_checkout
 from codeloupe.model.events import Event, Warned

@@ -15,16 +15,13 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.identity import digest
-from codeloupe.engine.identity import PlacesOfNow, is_on_added_lines, is_touched
-from codeloupe.engine.similarity import Profile
-from codeloupe.engine.similarity import gap, likeness_of_meaning
+from codeloupe.engine.identity import PlacesOfNow, digest, is_on_added_lines, is_touched
+from codeloupe.engine.similarity import Profile, gap, likeness_of_meaning
 from codeloupe.model.change import FileChange, ScopeKind
-from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Source
+from codeloupe.model.finding import ANALYSER_NAMES, Finding, FindingStatus, Severity, Source
 from codeloupe.model.history import Comparison, ReviewRecord
-from codeloupe.store.interface import History
 from codeloupe.model.ports import ReviewTask
-from codeloupe.model.finding import Severity
+from codeloupe.store.interface import History
 
 SAME = 0.5
 # With how many earlier findings of its lines one is compared; more only a hostile history has.

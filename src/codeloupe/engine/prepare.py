@@ -15,22 +15,24 @@ from codeloupe.analysers.lock_files import review_lock_files
 from codeloupe.config.schema import Settings
 from codeloupe.engine.contents import encoding_of
 from codeloupe.engine.globs import literal_pattern, nearest_path, no_such_files, unmatched
-from codeloupe.engine.select import FileContent, HEAD_BYTES, Selection, SelectionRules, decoded_file, select_by_content, select_by_diff
+from codeloupe.engine.select import (
+    HEAD_BYTES,
+    FileContent,
+    Selection,
+    SelectionRules,
+    decoded_file,
+    select_by_content,
+    select_by_diff,
+)
 from codeloupe.engine.settings import configure
 from codeloupe.errors import NotARepository, RevisionError, UsageError
-from codeloupe.git.repository import read_blobs
-from codeloupe.git.command import both
-from codeloupe.git.diff import parse_diff
-from codeloupe.git.repository import private_directory
-from codeloupe.git.guidance import read_guidance, read_working_guidance
-from codeloupe.git.guidance import read_intent
-from codeloupe.git.guidance import moments_in
-from codeloupe.git.snapshot import near_to
-from codeloupe.git.snapshot import write_rebuilt
-from codeloupe.git.pull_request import fetch_pull_request
-from codeloupe.git.commits import pushed_ranges
 from codeloupe.git.changes import read_change
-from codeloupe.git.repository import Repository, find_root, open_repository
+from codeloupe.git.command import both
+from codeloupe.git.commits import pushed_ranges
+from codeloupe.git.diff import parse_diff
+from codeloupe.git.guidance import moments_in, read_guidance, read_intent, read_working_guidance
+from codeloupe.git.pull_request import fetch_pull_request
+from codeloupe.git.repository import Repository, find_root, open_repository, private_directory, read_blobs
 from codeloupe.git.scopes import Side, Sides, believed_base, resolve_scope, unknown_word
 from codeloupe.git.snapshot import (
     Snapshot,
@@ -39,11 +41,12 @@ from codeloupe.git.snapshot import (
     exported_tree,
     list_files,
     list_head_files,
+    near_to,
     place_of,
+    write_rebuilt,
 )
-from codeloupe.model.change import Change, FileChange, FileStatus, Hunk, Scope, ScopeKind
+from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Hunk, Intent, Scope, ScopeKind
 from codeloupe.model.finding import Finding
-from codeloupe.model.change import GuidanceFile, Intent
 from codeloupe.model.ports import MomentOf, ReviewTask
 from codeloupe.model.review import UNREAD_CLASSES, SkippedFile, SkipReason
 from codeloupe.model.scope import (

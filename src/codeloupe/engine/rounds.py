@@ -20,16 +20,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.config.schema import Settings
-from codeloupe.engine.reviewer import DROPPED_FINDING
 from codeloupe.engine.calls import AgentCalls, trust_of
 from codeloupe.engine.choose import SECRETS, ChosenReviewer, default_analysers, experts_of
-from codeloupe.engine.plan import stretches_of
 from codeloupe.engine.globs import Globs
 from codeloupe.engine.history import OpenedHistory, last_of_change, newest_of_kind, reviews_of_work
-from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
 from codeloupe.engine.identity import PlacesOfNow, is_touched
+from codeloupe.engine.lifecycle import Asked, EarlierRounds, who_saw
+from codeloupe.engine.plan import stretches_of
 from codeloupe.engine.prepare import Prepared
 from codeloupe.engine.prompt import PROMPT_VERSION
+from codeloupe.engine.reviewer import DROPPED_FINDING
 from codeloupe.errors import CodeloupeError
 from codeloupe.git.identity import Checkout, commits_of_work, read_checkout
 from codeloupe.git.repository import find_root

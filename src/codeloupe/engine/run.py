@@ -17,36 +17,36 @@ from msgspec.structs import replace
 from codeloupe.agents.registry import make_agent
 from codeloupe.analysers.secrets import search_commits
 from codeloupe.config.schema import Settings
+from codeloupe.engine.ask import NOT_VERIFIED
 from codeloupe.engine.calls import AgentCalls
 from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
-from codeloupe.engine.ask import NOT_VERIFIED
 from codeloupe.engine.identity import first_names, with_fingerprints
 from codeloupe.engine.keeping import Answers, keep
-from codeloupe.engine.reviewer import joined_info, review_together
 from codeloupe.engine.lifecycle import EarlierRounds, Settled, converged
-from codeloupe.engine.plan import plan_units
+from codeloupe.engine.plan import plan_units, tokens_of
 from codeloupe.engine.prepare import Prepared, fetched, prepare, rules_of, with_and_without_lines
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, PROMPT_VERSION, review_prompt
 from codeloupe.engine.prompt_material import PromptMaterial, new_fence
 from codeloupe.engine.reviewed_file import TextReader
+from codeloupe.engine.reviewer import joined_info, review_together
 from codeloupe.engine.rounds import begin_round
 from codeloupe.engine.select import Selection, wanted_only
 from codeloupe.engine.settings import configure
 from codeloupe.engine.suppress import suppress
-from codeloupe.engine.plan import tokens_of
 from codeloupe.engine.verdict import exit_code, judge, summarise
-from codeloupe.git.guidance import guidance_changed
 from codeloupe.git.commits import read_pushed
+from codeloupe.git.guidance import guidance_changed
 from codeloupe.model.agents import AGENT_NAMES
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.ports import Clock, EventSink, Reviewer, ReviewerOutcome, ReviewTask, Transcript, Verifier
-from codeloupe.model.review import Preview, PreviewFile
 from codeloupe.model.review import (
     NOT_INCLUDED,
     Coverage,
     Policy,
+    Preview,
+    PreviewFile,
     Review,
     ReviewError,
     SkippedFile,

@@ -19,7 +19,7 @@ from codeloupe.config.files import (
     user_file_path,
 )
 from codeloupe.config.loading import LoadedSettings, Origin, OriginKind, load_settings
-from codeloupe.git.repository import Repository, open_repository, read_file_at
+from codeloupe.git.repository import open_repository, read_file_at
 from codeloupe.git.scopes import believed_base, find_default_base, resolve_scope
 from codeloupe.model.scope import DiffScope, FetchedScope, ScopeRequest
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from codeloupe.errors import NotARepository, StoreError
 from codeloupe.git.command import ask_git, both, try_git
-from codeloupe.git.repository import Repository, open_repository, open_repository_now, origin_url, read_head
+from codeloupe.git.repository import Repository, open_repository, open_repository_now, read_head
 from codeloupe.model.change import Scope
 from codeloupe.model.history import RepositoryIdentity
 
@@ -106,8 +106,14 @@ async def _repository(start: Path) -> Repository | None:
 
 
 async def _identity_of(repository: Repository, memory: RootMemory) -> RepositoryIdentity:
-    root, origin = await both(_root(repository, memory), origin_url(repository))
-    return _identity(repository, root, None if origin is None else os.fsencode(origin))
+    async def root() -> str | None:
+        known = _known_root(repository, memory)
+        # It stays the repository's name also on a branch that has a root of its own.
+        if known is not None and await _asked(repository, "cat-file", "-e", f"{known}^{{commit}}") is not None:
+            return known
+        return None if repository.shallow else _learned(repository, memory, await _asked(repository, *_FIND_ROOT))
+
+    return _identity(repository, *await both(root(), _asked(repository, *_ORIGIN)))
 
 
 def find_identity_now(start: Path, memory: RootMemory) -> RepositoryIdentity:

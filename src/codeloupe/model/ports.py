@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from codeloupe.model.change import Intent
 from codeloupe.model.agent import Usage
+from codeloupe.model.change import Intent
 
 # Every agent call and every review loads this module, and each of these costs a start some milliseconds.
 if TYPE_CHECKING:
-    from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
-    from codeloupe.model.agent import AgentEvent
-    from codeloupe.model.change import Change, FileChange, Moment, ScopeKind
+    from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, Availability
+    from codeloupe.model.change import Change, FileChange, GuidanceFile, Moment, ScopeKind
     from codeloupe.model.events import Event
     from codeloupe.model.finding import Finding
     from codeloupe.model.history import (
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
         TrendKey,
         Trends,
     )
-    from codeloupe.model.change import GuidanceFile
-    from codeloupe.model.pipeline import Approval, Critique, PipelineEvent, RunRecord
-    from codeloupe.model.pipeline import GateDefinition
+    from codeloupe.model.pipeline import Approval, Critique, GateDefinition, PipelineEvent, RunRecord
     from codeloupe.model.review import FailedUnit, ReviewerInfo, ReviewError
     from codeloupe.model.sweep import CommitReview
 

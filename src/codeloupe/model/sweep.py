@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Commit
 from codeloupe.model.review import Review, ReviewerInfo
 

@@ -15,13 +15,16 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from codeloupe.agents.calls.budget import SpendingLimits
-from codeloupe.engine.run import review
 from codeloupe.config.arguments import check_arguments
 from codeloupe.config.schema import Settings
+from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
+from codeloupe.engine.choose import experts_of
+from codeloupe.engine.run import review
 from codeloupe.engine.settings import configure
 from codeloupe.errors import ConfigError, NotARepository, PipelineError
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspaces import GitWorkspaceStore
+from codeloupe.model.agents import AGENT_NAMES
 from codeloupe.model.finding import Severity
 from codeloupe.model.pipeline import (
     Approval,
@@ -35,7 +38,6 @@ from codeloupe.model.pipeline import (
 )
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Review
-from codeloupe.engine.choose import experts_of
 from codeloupe.pipelines.agents import RunAgents, RunLimits, StageCalls
 from codeloupe.pipelines.changes import new_stage_record, with_changes
 from codeloupe.pipelines.context import Context, Joins
@@ -45,8 +47,6 @@ from codeloupe.pipelines.gates import CriticGate, GateTask, ReviewGate, answer_o
 from codeloupe.pipelines.state import RunFiles, RunState, Watch
 from codeloupe.store.database import state_directory
 from codeloupe.store.runs import RUNS_DIRECTORY, DirectoryRunStore
-from codeloupe.model.agents import AGENT_NAMES
-from codeloupe.engine.calls import AgentCalls, StageKeys, trust_of
 from codeloupe.system.redaction import is_secret, redact
 
 __all__ = ["AskPerson", "Pipeline", "RunOptions", "Watch", "open_run_store", "resume_run"]

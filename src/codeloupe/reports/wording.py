@@ -10,6 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from codeloupe.model.agent import Usage
+from codeloupe.model.agents import AGENTS
 from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
 from codeloupe.model.review import (
     NOT_INCLUDED,
@@ -23,8 +24,6 @@ from codeloupe.model.review import (
     claim_in_words,
 )
 from codeloupe.system.untrusted import plain_line
-
-from codeloupe.model.agents import AGENTS
 
 # Every agent call loads this module for its durations, and needs none of these.
 

@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
-from codeloupe.store.memory_ledger import MemoryLedger
 
 from codeloupe.agents.calls.budget import RunBudget
 from codeloupe.agents.calls.caller import AgentCaller, CallerOptions
@@ -18,7 +18,8 @@ from codeloupe.errors import NotLoggedIn, Overloaded, RateLimited
 from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted
 from codeloupe.model.events import AgentActivity, Event, UnitFinished, Warned
 from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, ReviewTask
-from codeloupe.engine.calls import review_key
+from codeloupe.store.database import Database
+from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing import AgentStep, Delay, ScriptedAgent
 from tests.review_factories import answer, claim, make_reviewer, make_task, named
 from tests.unit.agents.virtual_time import run_virtually, virtual_clock, virtual_timing
@@ -148,8 +149,10 @@ def test_a_service_that_never_recovers_is_given_up_soon(task: ReviewTask) -> Non
     assert run.outcome.usage.cost_usd == 0
 
 
-def test_a_review_that_is_cancelled_twice_leaves_nothing_behind_and_is_continued(task: ReviewTask) -> None:
-    ledger = MemoryLedger()
+def test_a_review_that_is_cancelled_twice_leaves_nothing_behind_and_is_continued(
+    task: ReviewTask, tmp_path: Path
+) -> None:
+    ledger = SqliteLedger(Database(tmp_path / "ledger"))
     agent = Service().agent()
 
     async def cancelled() -> None:

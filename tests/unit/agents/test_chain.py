@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
-from codeloupe.store.memory_ledger import MemoryLedger
 
 from codeloupe.agents.calls.caller import AgentCaller, with_fallback
 from codeloupe.agents.calls.retry import Unusable
 from codeloupe.errors import AgentError, Crashed, InvalidRequest, NotInstalled, NotLoggedIn
 from codeloupe.model.agent import AgentEvent, AgentRequest, AgentResult, FellBack
 from codeloupe.model.ports import Agent
+from codeloupe.store.database import Database
+from codeloupe.store.ledger import SqliteLedger
 from codeloupe.testing.agent import AgentStep, ScriptedAgent
 from tests.unit.agents.call_samples import overloaded, rate_limited, request, result
 
@@ -134,9 +136,9 @@ def test_only_an_agent_of_the_same_vendor_is_asked_for_the_model_too() -> None:
     assert second_of("agent_sdk", "codex", request())[1] == ()
 
 
-def test_the_answer_is_kept_under_what_was_asked_and_without_the_note() -> None:
+def test_the_answer_is_kept_under_what_was_asked_and_without_the_note(tmp_path: Path) -> None:
     keys: list[tuple[str | None, str]] = []
-    ledger = MemoryLedger()
+    ledger = SqliteLedger(Database(tmp_path / "ledger"))
 
     def key_of(asked: AgentRequest, agent: Agent) -> str:
         keys.append((asked.model, agent.name))

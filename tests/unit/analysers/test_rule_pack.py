@@ -88,14 +88,13 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[Example, list[Issue]
     return {item: issues[name] for name, item in named.items()}
 
 
-def test_a_bad_example_is_found_by_its_rule_alone_and_a_good_one_by_none(found: dict[Example, list[Issue]]) -> None:
-    assert {item.rule for item in found} == RULES.keys()
-    rules = {item: {issue.rule for issue in issues} for item, issues in found.items()}
-    wrong = [
-        f"{item.rule}, {item.language}: {rules[item]} in {item.code}"
-        for item in found
-        if rules[item] != ({item.rule} if item.bad else set())
-    ]
+@pytest.mark.parametrize("rule", RULES)
+def test_a_bad_example_is_found_by_its_rule_alone_and_a_good_one_by_none(
+    rule: str, found: dict[Example, list[Issue]]
+) -> None:
+    expected = {item: {rule} if item.bad else set() for item in found if item.rule == rule}
+    actual = {item: {issue.rule for issue in found[item]} for item in expected}
+    wrong = [f"{item.language}: {actual[item]} in {item.code}" for item in expected if actual[item] != expected[item]]
     assert not wrong, "\n".join(wrong)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from codeloupe.analysers import secrets
 from codeloupe.analysers.interface import AnalyserReport, AnalysisTarget
-from codeloupe.analysers.secrets import _TITLES, _WORKER, SecretsAnalyser
+from codeloupe.analysers.secrets import _WORKER, SecretsAnalyser, titles
 from codeloupe.model.finding import Severity
 from codeloupe.system.process import Command, Completed, inherited_environment, run
 from tests.endings import with_enough_time
@@ -295,11 +295,42 @@ def test_a_secret_anywhere_in_a_long_line_is_found(tmp_path: Path) -> None:
     assert found_in(tmp_path, files) == dict.fromkeys(files, ("github-token", Severity.HIGH))
 
 
+ALLOWED = {
+    "a.py": 'password = "{}"  # pragma: allowlist secret',
+    "b.js": 'const password = "{}"; // pragma: allowlist secret',
+    "c.py": '# pragma: allowlist nextline secret\npassword = "{}"',
+}
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_an_allowlist_comment_counts_only_in_a_trusted_change(tmp_path: Path, trusted: bool) -> None:
+    for name, text in ALLOWED.items():
+        (tmp_path / name).write_text(text.format(made_up(20)) + "\n", encoding="utf-8")
+    added = dict.fromkeys(ALLOWED, frozenset({1})) | {"c.py": frozenset({1, 2})}
+    target = AnalysisTarget(
+        root=tmp_path, files=tuple(ALLOWED), added_lines=added, trusted=trusted, timeout_seconds=30.0
+    )
+
+    report = asyncio.run(SecretsAnalyser().analyse(target))
+
+    assert [issue.file for issue in report.issues] == ([] if trusted else list(ALLOWED))
+
+
 def test_a_file_that_lost_lines_is_not_clean(tmp_path: Path) -> None:
     report = search(tmp_path, f'x = "{TOKENS[5][2]}"\n', added={1, 7})
 
     assert [issue.line_start for issue in report.issues] == [1]
     assert "fewer lines" in report.failed["src/app.py"]
+
+
+def test_a_file_that_vanished_is_not_clean(tmp_path: Path) -> None:
+    target = AnalysisTarget(
+        root=tmp_path, files=("gone",), added_lines={"gone": frozenset({1})}, trusted=False, timeout_seconds=5.0
+    )
+
+    assert asyncio.run(SecretsAnalyser().analyse(target)).failed == {
+        "gone": "cannot be read: No such file or directory"
+    }
 
 
 def test_a_hostile_line_costs_its_file_and_not_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,4 +453,8 @@ def test_every_kind_that_can_be_found_has_a_title() -> None:
         "print('\\n'.join(sorted({kind for kind, _ in load_detectors().patterns})))"
     )
 
-    assert set(python("-c", script).stdout.decode().splitlines()) <= set(_TITLES)
+    assert set(python("-c", script).stdout.decode().splitlines()) <= set(titles())
+
+
+def test_the_version_is_a_number() -> None:
+    assert asyncio.run(SecretsAnalyser().version()).split(".")[0].isdigit()

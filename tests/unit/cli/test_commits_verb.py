@@ -14,6 +14,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from codeloupe.cli.commits import configure, run
+from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.engine.history import opened_history
 from codeloupe.engine.prompt import PROMPT_VERSION
 from codeloupe.errors import NotLoggedIn, OutputError, RevisionError

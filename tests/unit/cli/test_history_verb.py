@@ -16,6 +16,7 @@ from codeloupe.cli import history as verb
 from codeloupe.cli.parser import Parser
 from codeloupe.engine.history import opened_history
 from codeloupe.errors import NotARepository, OutputError, StoreError, UsageError
+from codeloupe.git.identity import find_identity
 from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.review import Policy
 from tests.repository import GitRepository

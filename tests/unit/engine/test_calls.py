@@ -23,12 +23,10 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, review_key
 from codeloupe.errors import BudgetExhausted, InvalidRequest
 from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, AgentStarted, PermissionMode
+from codeloupe.model.agents import AGENT_NAMES
 from codeloupe.model.ports import Agent
 from codeloupe.runtime import run_agent
 from codeloupe.store.database import database_path
-from codeloupe.model.agents import AGENT_NAMES
-from codeloupe.engine.calls import AgentCalls, review_key
-from codeloupe.agents.registry import make_agent
 from codeloupe.testing.agent import ScriptedAgent
 from codeloupe.testing.replies import Text
 from tests.rows import each

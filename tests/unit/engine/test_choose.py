@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from codeloupe.config.schema import Settings
+from codeloupe.engine.calls import AgentCalls
+from codeloupe.engine.choose import ChosenReviewer, Reviewers, choose_reviewers, experts_of
 from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier
 from codeloupe.errors import ConfigError

@@ -13,6 +13,7 @@ from codeloupe.model.history import Comparison, ReviewRecord
 from codeloupe.model.review import Coverage, FailedUnit, SkippedFile, SkipReason
 from codeloupe.store.database import Database
 from codeloupe.store.history import SqliteHistory
+from tests.rows import each
 from tests.unit.store.history_samples import named, record
 
 
@@ -29,12 +30,12 @@ def defect(name: str, **changes: Any) -> Finding:
 def compared(earlier: ReviewRecord, later: ReviewRecord, *before: ReviewRecord) -> Comparison:
     with tempfile.TemporaryDirectory() as folder, Database(Path(folder, "history")) as database:
         history = SqliteHistory(database)
-        for each in (*before, earlier, later):
-            history.save(each)
-        first, second = (history.get(each.review.review_id) for each in (earlier, later))
+        for saved in (*before, earlier, later):
+            history.save(saved)
+        first, second = (history.get(one.review.review_id) for one in (earlier, later))
         assert first is not None
         assert second is not None
-        return compare(history, first, second)
+        return compare_reviews(history, first, second)
 
 
 def names(findings: tuple[Finding, ...]) -> list[str]:

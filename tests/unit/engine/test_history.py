@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +11,11 @@ from msgspec.structs import replace
 
 from codeloupe.engine.history import changed_policy, find_entry, find_review, judged, judged_sweep
 from codeloupe.errors import CodeloupeError, StoreError, UsageError
-from codeloupe.model.finding import FindingStatus
+from codeloupe.model.finding import FindingStatus, Severity
 from codeloupe.model.history import HistoryQuery, Listing, RepositoryIdentity, ReviewRecord
 from codeloupe.model.review import Policy, Verdict
-from codeloupe.model.finding import Severity
-from codeloupe.store.memory_history import MemoryHistory
+from codeloupe.store.database import Database
+from codeloupe.store.history import SqliteHistory
 from tests.rows import each
 from tests.unit.store.history_samples import REPOSITORY, commit_review, identifier, named, record, sweep_record
 
@@ -29,22 +31,27 @@ def nowhere() -> RepositoryIdentity:
 
 
 @pytest.fixture
-def history() -> MemoryHistory:
-    made = MemoryHistory()
-    made.save(record(0xABCD0001))
-    made.save(record(0xABCD0002))
-    made.save(record(0xAAAA0001, repository="root:other"))
-    return made
+def empty(tmp_path: Path) -> Iterator[SqliteHistory]:
+    with Database(tmp_path / "history") as database:
+        yield SqliteHistory(database)
 
 
-def complaint(history: MemoryHistory, word: str) -> CodeloupeError:
+@pytest.fixture
+def history(empty: SqliteHistory) -> SqliteHistory:
+    empty.save(record(0xABCD0001))
+    empty.save(record(0xABCD0002))
+    empty.save(record(0xAAAA0001, repository="root:other"))
+    return empty
+
+
+def complaint(history: SqliteHistory, word: str) -> CodeloupeError:
     with pytest.raises(CodeloupeError) as caught:
         find_entry(history, word, here=here)
     assert caught.value.hint
     return caught.value
 
 
-def test_an_id_and_any_beginning_of_it_that_is_its_own_are_found_without_a_repository(history: MemoryHistory) -> None:
+def test_an_id_and_any_beginning_of_it_that_is_its_own_are_found_without_a_repository(history: SqliteHistory) -> None:
     whole = identifier(0xABCD0001)
     for word in (whole, whole[:8], whole[:12].upper(), f" {whole} "):
         assert find_entry(history, word, here=nowhere).entry_id == whole
@@ -52,7 +59,7 @@ def test_an_id_and_any_beginning_of_it_that_is_its_own_are_found_without_a_repos
     assert find_entry(history, "aaaa", here=nowhere).entry_id == identifier(0xAAAA0001)
 
 
-def test_last_is_the_newest_of_this_repository(history: MemoryHistory) -> None:
+def test_last_is_the_newest_of_this_repository(history: SqliteHistory) -> None:
     assert find_entry(history, "last", here=here).entry_id == identifier(0xABCD0002)
     assert find_review(history, "last", here=here).review.review_id == identifier(0xABCD0002)
     history.save_sweep(sweep_record(0xABCD0003, commit_review(1)))
@@ -60,7 +67,7 @@ def test_last_is_the_newest_of_this_repository(history: MemoryHistory) -> None:
     assert find_review(history, "last", here=here).review.review_id == identifier(0xABCD0002)
 
 
-def test_a_beginning_of_several_ids_lists_them(history: MemoryHistory) -> None:
+def test_a_beginning_of_several_ids_lists_them(history: SqliteHistory) -> None:
     error = complaint(history, "abcd")
     assert isinstance(error, UsageError)
     assert "'abcd' is the beginning of several ids" in error.message
@@ -68,14 +75,14 @@ def test_a_beginning_of_several_ids_lists_them(history: MemoryHistory) -> None:
     assert identifier(0xABCD0002)[:12] in error.message
 
 
-def test_an_id_that_is_the_beginning_of_another_is_found(history: MemoryHistory) -> None:
+def test_an_id_that_is_the_beginning_of_another_is_found(history: SqliteHistory) -> None:
     short = record(1, review_id="abcd")
     history.save(short)
     assert find_entry(history, "abcd", here=here).entry_id == "abcd"
 
 
-def test_of_many_that_begin_alike_some_are_listed() -> None:
-    history = MemoryHistory()
+def test_of_many_that_begin_alike_some_are_listed(empty: SqliteHistory) -> None:
+    history = empty
     for number in range(30):
         history.save(record(0xABCD0000 + number))
     message = complaint(history, "abcd").message
@@ -83,44 +90,46 @@ def test_of_many_that_begin_alike_some_are_listed() -> None:
     assert message.endswith("and more")
 
 
-def test_an_unknown_id_lists_the_newest_of_this_repository(history: MemoryHistory) -> None:
+def test_an_unknown_id_lists_the_newest_of_this_repository(history: SqliteHistory) -> None:
     message = complaint(history, "ffff").message
     assert "no entry of the history begins with 'ffff'" in message
     assert identifier(0xABCD0001)[:12] in message
     assert identifier(0xAAAA0001)[:12] not in message
 
 
-def test_an_empty_history_says_how_to_make_the_first_entry() -> None:
+def test_an_empty_history_says_how_to_make_the_first_entry(empty: SqliteHistory) -> None:
     for word in ("last", "ffff"):
-        assert "codeloupe review" in complaint(MemoryHistory(), word).hint
+        assert "codeloupe review" in complaint(empty, word).hint
 
 
 @each("word", ["", "-", "LAST", "xyzw", "ab cd", "%%%%", "abcd*", "a" * 65, "\x1b[31m", "äöüß"])
-def test_a_word_that_is_no_id_is_told_so(history: MemoryHistory, word: str) -> None:
+def test_a_word_that_is_no_id_is_told_so(history: SqliteHistory, word: str) -> None:
     assert "is no id of the history" in complaint(history, word).message
 
 
 @each("word", ["a", "abc"])
-def test_a_beginning_that_is_too_short_is_told_so(history: MemoryHistory, word: str) -> None:
+def test_a_beginning_that_is_too_short_is_told_so(history: SqliteHistory, word: str) -> None:
     assert "at least 4 characters" in complaint(history, word).message
 
 
-def test_a_sweep_is_not_one_review(history: MemoryHistory) -> None:
+def test_a_sweep_is_not_one_review(history: SqliteHistory) -> None:
     history.save_sweep(sweep_record(0xBBBB0001, commit_review(1)))
     with pytest.raises(UsageError, match="is a sweep of 1 commits, not one review"):
         find_review(history, "bbbb", here=here)
     assert find_review(history, identifier(1001), here=here).sweep_id == identifier(0xBBBB0001)
 
 
-def test_an_entry_that_cannot_be_read_is_an_error_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    history = MemoryHistory()
+def test_an_entry_that_cannot_be_read_is_an_error_in_words(
+    empty: SqliteHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = empty
     monkeypatch.setattr(history, "matching", lambda *_, **_more: Listing((), ("the entry abcd cannot be read",)))
     error = complaint(history, "abcd")
     assert isinstance(error, StoreError)
     assert error.message == "the entry abcd cannot be read"
 
 
-def test_the_last_that_can_be_read_is_the_last(history: MemoryHistory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_that_can_be_read_is_the_last(history: SqliteHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = history.list(HistoryQuery()).entries
     monkeypatch.setattr(history, "list", lambda _query: Listing(entries[1:], ("the entry ffff cannot be read",)))
     assert find_entry(history, "last", here=here) == entries[1]
@@ -128,7 +137,7 @@ def test_the_last_that_can_be_read_is_the_last(history: MemoryHistory, monkeypat
     assert isinstance(complaint(history, "last"), StoreError)
 
 
-def test_a_description_that_spans_lines_stays_on_its_own(history: MemoryHistory) -> None:
+def test_a_description_that_spans_lines_stays_on_its_own(history: SqliteHistory) -> None:
     scope = record(1).review.scope
     hostile = record(0xABCD0009, scope=type(scope)(scope.kind, None, None, "one\ntwo\r\nthree" + "x" * 500))
     history.save(hostile)

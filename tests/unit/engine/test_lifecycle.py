@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from codeloupe.engine.identity import with_fingerprints
-from codeloupe.engine.lifecycle import Ground, Rounds, compare, converged
+from codeloupe.engine.lifecycle import Asked, EarlierRounds, Ground, Rounds, compare, converged, who_saw
 from codeloupe.model.finding import Finding, FindingStatus, Severity
+from tests.review_factories import make_task, source
+from tests.rows import each
 from tests.unit.engine.samples import finding
 
 NEW, OPEN, FIXED = FindingStatus.NEW, FindingStatus.OPEN, FindingStatus.FIXED

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from codeloupe.config.schema import Settings
 from codeloupe.engine.prepare import Prepared, prepare
-from codeloupe.engine.select import SelectionRules
 from codeloupe.errors import DiffSyntaxError, GitFailed, NotARepository
 from codeloupe.model.change import GuidanceFile, Intent
 from codeloupe.model.review import SkippedFile, SkipReason
@@ -24,6 +24,8 @@ from codeloupe.model.scope import (
 )
 from tests.repository import GitRepository
 from tests.rows import each
+
+DEFAULTS = Settings()
 
 
 def _take_in(request: ScopeRequest, path: Path, settings: Settings = DEFAULTS) -> tuple[Prepared, dict[str, bytes]]:

@@ -16,6 +16,7 @@ from codeloupe.agents.calls.limiter import Timing
 from codeloupe.agents.calls.retry import RetryPolicy
 from codeloupe.engine import reviewer as engine_reviewer
 from codeloupe.engine.anchor import Anchorer, Origin
+from codeloupe.engine.calls import review_key
 from codeloupe.engine.prompt import FINDINGS_SCHEMA, MAX_LINE_BYTES, PROMPT_VERSION, REPAIR_SCHEMA
 from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.errors import (
@@ -36,7 +37,6 @@ from codeloupe.model.ports import AgentEventSink, AskAgent, ReviewerOutcome, Rev
 from codeloupe.model.review import ReviewerInfo
 from codeloupe.store.database import Database
 from codeloupe.store.ledger import SqliteLedger
-from codeloupe.engine.calls import review_key
 from codeloupe.testing import AgentStep, Delay, Hang, Json, ScriptedAgent, Text
 from tests.endings import PATIENCE_SECONDS, with_enough_time
 from tests.review_factories import (

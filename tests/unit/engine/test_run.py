@@ -6,14 +6,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from codeloupe.engine.run import ReviewPlan, run_review
+from codeloupe.config.schema import Settings
+from codeloupe.engine.run import ReviewPlan, review, run_review
 from codeloupe.engine.select import SelectionRules, select_by_diff
+from codeloupe.errors import ConfigError
 from codeloupe.model.change import FileChange, FileStatus
-from codeloupe.model.events import Event, StageStarted, Warned
-from codeloupe.model.finding import Severity
+from codeloupe.model.events import Event, ReviewerChosen, StageStarted, Warned
+from codeloupe.model.finding import Finding, Severity
 from codeloupe.model.ports import EventSink, ReviewerOutcome, ReviewTask
 from codeloupe.model.review import FailedUnit, Policy, Review, ReviewerInfo, ReviewError, Verdict
 from codeloupe.reports.wording import outcome_of
+from codeloupe.testing import ScriptedAgent
+from tests.repository import GitRepository
+from tests.rounds_material import Finder, Rounds, code, seat
 from tests.unit.engine.samples import change, changed, finding
 
 

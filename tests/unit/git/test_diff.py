@@ -128,7 +128,6 @@ _SUBVERSION = b"Index: %b\n" + b"=" * 67 + b"\n"
             b"two words.bin\t2009-01-02 00:00:00 +0000 differ\n"
         ),
     ],
-    ids=["mercurial", "mercurial --git", "subversion", "bazaar"],
 )
 def test_a_binary_file_is_named_in_the_words_of_other_programs(note: bytes) -> None:
     for data in (note, _NAMES + _HUNK + note, note + (_GIT if b"--git" in note else _NAMES) + _HUNK):

@@ -49,7 +49,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[_Written
     return {case.name: list(of_case) for case, of_case in zip(EDGE_CASES, zip(*styles, strict=True), strict=True)}
 
 
-@each("case", EDGE_CASES, ids=lambda case: case.name)
+@each("case", EDGE_CASES)
 def test_every_line_of_every_edge_case_is_where_git_has_it(case: EdgeCase, written: dict[str, list[_Written]]) -> None:
     for one in written[case.name]:
         files = parse_diff(one.patch)

@@ -368,7 +368,7 @@ def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:
             asyncio.run(remote.call("ls-remote", "--", address.url))
 
 
-@each("seconds_between_looks", [0.001, 60.0], ids=["while it sends", "when it has sent all"])
+@each("seconds_between_looks", [0.001, 60.0])
 def test_a_server_that_sends_too_much_is_left(
     forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_between_looks: float
 ) -> None:

@@ -41,6 +41,7 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.model.scope import CommitScope, RangeScope
+from codeloupe.testing import Json, ScriptedAgent
 from tests.repository import GitRepository
 from tests.rows import each
 

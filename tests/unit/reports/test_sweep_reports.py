@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec.structs import replace
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.finding import FindingStatus, Severity, Suppression, SuppressionKind
 from codeloupe.model.review import Coverage, ReviewerInfo
 from codeloupe.model.sweep import CommitSweep

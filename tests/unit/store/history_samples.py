@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import fields
 
+from codeloupe.model.agent import Usage
 from codeloupe.model.change import Commit
 from codeloupe.model.finding import Finding, Source
 from codeloupe.model.history import ReviewRecord, SweepRecord

@@ -12,9 +12,7 @@ import pytest
 from codeloupe import Runtime
 from codeloupe.commits.sweep import DEFAULT_EXPERTS, describe, scope_of
 from codeloupe.config.schema import Settings
-from codeloupe.engine.choose import ChosenReviewer
 from codeloupe.engine.history import opened_history
-from codeloupe.engine.run import review
 from codeloupe.engine.settings import configure
 from codeloupe.errors import AgentError, ConfigError, Crashed, NotARepository, NotLoggedIn, RevisionError, TimedOut
 from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult

@@ -212,7 +212,6 @@ class TestStart:
             ("true", "a\0b"),
             ("true", "\ud800"),
         ],
-        ids=lambda argv: argv[-1][:20].encode("unicode_escape").decode(),
     )
     def test_it_fails_in_the_same_words_as_a_run(self, tmp_path: Path, argv: tuple[str, ...]) -> None:
         (tmp_path / "plain").write_text("#!/bin/sh\n")

@@ -229,7 +229,7 @@ class TestDescendants:
 
 
 class TestCancellation:
-    @each("moments", [range(16), [number / 1000 for number in range(4, 80, 8)]], ids=["turns of the loop", "seconds"])
+    @each("moments", [range(16), [number / 1000 for number in range(4, 80, 8)]])
     def test_cancelled_at_any_moment_of_the_start_nothing_is_left(
         self, tmp_path: Path, moments: Sequence[float]
     ) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from codeloupe.engine.ask import INVALID_ANSWER
 from codeloupe.engine.external.command import (
     FAILED,
     FATAL,

@@ -1,0 +1,53 @@
+"""Real tasks for external reviewers: the change of a real repository, taken in as a review takes it in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from codeloupe.config.schema import Settings
+from codeloupe.engine.prepare import Prepared, prepare
+from codeloupe.model.events import Event
+from codeloupe.model.ports import Reviewer, ReviewerOutcome, ReviewTask
+from codeloupe.model.review import ReviewerInfo
+from codeloupe.model.scope import ScopeRequest
+
+INFO = ReviewerInfo(type="command", why="as requested")
+
+
+async def reviewed(
+    reviewer: Reviewer,
+    scope: ScopeRequest,
+    repo: Path,
+    *,
+    exclude: tuple[str, ...] = (),
+    events: list[Event] | None = None,
+    **changes: Any,
+) -> ReviewerOutcome:
+    """What a reviewer makes of a scope; `changes` replaces any field of the task."""
+    async with prepare(scope, repo, Settings(exclude=exclude)) as intake:
+        heard: list[Event] = [] if events is None else events
+        return await reviewer.review(replace(_task(intake), **changes), heard.append)
+
+
+def _task(intake: Prepared) -> ReviewTask:
+    return intake.task(timeout_seconds=40.0)
+
+
+@contextmanager
+def taken_in(scope: ScopeRequest, repo: Path) -> Iterator[ReviewTask]:
+    """The task of a scope, for any number of reviewers."""
+    with asyncio.Runner() as runner:
+        taking = prepare(scope, repo, Settings())
+        yield _task(runner.run(taking.__aenter__()))
+        runner.run(taking.__aexit__(None, None, None))
+
+
+def review_now(reviewer: Reviewer, scope: ScopeRequest, repo: Path, **more: Any) -> ReviewerOutcome:
+    """The same, in an event loop of its own."""
+    return asyncio.run(reviewed(reviewer, scope, repo, **more))

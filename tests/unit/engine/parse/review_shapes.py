@@ -1,0 +1,199 @@
+"""One review in every shape that is accepted, and what is to be read from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from codeloupe.model.finding import ClaimedFinding, Severity
+
+FINDINGS = (
+    ClaimedFinding(
+        severity=Severity.HIGH,
+        title='A query is built from "text"',
+        body='Use {"placeholders": [1, 2]} instead.\n\n```python\nrun("...", (name,))\n```',
+        file="src/data base/query.py",
+        line_start=12,
+        line_end=14,
+        category="security",
+        evidence="q = f\"select * from t where n = '{name}'\"  # }]",
+        suggestion="q = 'select * from t where n = ?'",
+        confidence=0.8,
+    ),
+    ClaimedFinding(
+        severity=Severity.LOW,
+        title="Größe wird nie geprüft 🔍",
+        body="C:\\temp\\new is a path, \\d a pattern.",
+        file="src/größe.py",
+        line_start=3,
+        line_end=3,
+        category="correctness",
+        evidence="if größe > 10: pass",
+        suggestion="check it",
+        confidence=1.0,
+    ),
+    ClaimedFinding(
+        severity=Severity.CRITICAL,
+        title="The loop never ends",
+        body="Nothing changes i.",
+        file="a.py",
+        line_start=1,
+        line_end=2,
+        category="reliability",
+        evidence="while i < 3:",
+        suggestion="i += 1",
+        confidence=0.5,
+    ),
+)
+
+Item = dict[str, Any]
+Wrap = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonShape:
+    """How an item is written, what stands around the items, and what of a finding such an item can say."""
+
+    item: Callable[[ClaimedFinding], Item]
+    around: Wrap
+    kept: tuple[str, ...]
+
+    def value(self, findings: Sequence[ClaimedFinding]) -> Any:
+        return self.around([self.item(finding) for finding in findings])
+
+    def expected(self, findings: Sequence[ClaimedFinding]) -> tuple[ClaimedFinding, ...]:
+        return tuple(only(finding, self.kept) for finding in findings)
+
+
+def only(finding: ClaimedFinding, kept: Sequence[str]) -> ClaimedFinding:
+    """The finding with nothing but severity, title and these."""
+    bare = ClaimedFinding(severity=finding.severity, title=finding.title)
+    return replace(bare, **{name: getattr(finding, name) for name in kept})
+
+
+def own_item(finding: ClaimedFinding) -> Item:
+    return {
+        "file": finding.file,
+        "line": finding.line_start,
+        "line_end": finding.line_end,
+        "quote": finding.evidence,
+        "severity": finding.severity.label,
+        "category": finding.category,
+        "title": finding.title,
+        "body": finding.body,
+        "suggestion": finding.suggestion,
+        "confidence": finding.confidence,
+    }
+
+
+def gate_item(finding: ClaimedFinding) -> Item:
+    return {
+        "file_path": finding.file,
+        "line_start": finding.line_start,
+        "line_end": finding.line_end,
+        "priority": finding.severity.priority,
+        "title": finding.title,
+        "body": finding.body,
+    }
+
+
+def issue_item(finding: ClaimedFinding) -> Item:
+    words = {Severity.HIGH: "error", Severity.LOW: "suggestion", Severity.MEDIUM: "Warning", Severity.CRITICAL: "P0"}
+    return {
+        "file": finding.file,
+        "line": finding.line_start,
+        "severity": words[finding.severity],
+        "message": finding.title,
+        "suggestion": finding.suggestion,
+    }
+
+
+def described_item(finding: ClaimedFinding) -> Item:
+    return {
+        "severity": finding.severity.label.upper(),
+        "category": finding.category,
+        "description": finding.title,
+        "evidence": finding.evidence,
+    }
+
+
+def codex_item(finding: ClaimedFinding) -> Item:
+    lines = {"start": finding.line_start, "end": finding.line_end}
+    return {
+        "title": finding.title,
+        "body": finding.body,
+        "confidence_score": finding.confidence,
+        "priority": f"[P{finding.severity.priority}]",
+        "code_location": {"absolute_file_path": finding.file, "line_range": lines},
+    }
+
+
+_PLACE = ("file", "line_start", "line_end")
+_OWN = (*_PLACE, "body", "category", "evidence", "suggestion", "confidence")
+_GATE = (*_PLACE, "body")
+
+JSON_SHAPES = {
+    "own": JsonShape(own_item, lambda items: {"findings": items}, _OWN),
+    "list": JsonShape(own_item, lambda items: items, _OWN),
+    "verdict": JsonShape(gate_item, lambda items: {"verdict": "FAIL", "findings": items}, _GATE),
+    "verdict last": JsonShape(gate_item, lambda items: {"findings": items, "verdict": "needs work"}, _GATE),
+    "passed": JsonShape(
+        issue_item,
+        lambda items: {"passed": False, "summary": "s", "issues": items},
+        ("file", "line_start", "suggestion"),
+    ),
+    "described": JsonShape(described_item, lambda items: {"findings": items}, ("category", "evidence")),
+    "consensus": JsonShape(
+        gate_item, lambda items: {"status": "x", "consensus_verdict": "FAIL", "aggregated_findings": items}, _GATE
+    ),
+    "codex": JsonShape(
+        codex_item,
+        lambda items: {"findings": items, "overall_correctness": "patch is incorrect", "overall_explanation": "e"},
+        (*_GATE, "confidence"),
+    ),
+    "wrapped": JsonShape(own_item, lambda items: {"review": {"by": "x", "findings": items}}, _OWN),
+}
+
+
+def dumped(value: Any, *, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+ENVELOPES: dict[str, Callable[[Any], str]] = {
+    "bare": dumped,
+    "escaped": json.dumps,
+    "fence": lambda value: f"Here it is:\n\n```json\n{dumped(value)}\n```\nI hope it helps.",
+    "plain fence": lambda value: f"```\n{dumped(value)}\n```",
+    "tildes": lambda value: f"~~~json\n{dumped(value)}\n~~~",
+    "open fence": lambda value: f"```json\n{dumped(value)}",
+    "prose": lambda value: f'I looked at {{all}} of it [1], "it\'s" 6" long: {dumped(value)} That is {{all}}.',
+    "several": lambda value: f'```json\n{{"example": [1]}}\n```\nand\n```json\n{dumped(value)}\n```\n[2] {{"a": {{}}}}',
+    "string": lambda value: json.dumps(json.dumps(value)),
+    "claude": lambda value: json.dumps(
+        {"type": "result", "is_error": False, "num_turns": 1, "result": json.dumps(value), "session_id": "1"}
+    ),
+    "claude structured": lambda value: json.dumps({"type": "result", "structured_output": value, "result": "done"}),
+    "claude messages": lambda value: json.dumps(
+        [
+            {"type": "system", "subtype": "init"},
+            {"type": "user", "message": {"content": '{"findings": [{"severity": "low", "title": "said to it"}]}'}},
+            {"type": "result", "is_error": False, "result": f"So:\n```json\n{json.dumps(value)}\n```"},
+        ]
+    ),
+    "gemini": lambda value: json.dumps(
+        {"session_id": "1", "response": json.dumps(value), "stats": {"models": {}}}, indent=1
+    ),
+    "codex": lambda value: "\n".join(
+        json.dumps(line)
+        for line in (
+            {"type": "thread.started", "thread_id": "1"},
+            {"type": "item.completed", "item": {"type": "error", "message": "no metadata"}},
+            {"type": "item.completed", "item": {"type": "agent_message", "text": json.dumps(value)}},
+            {"type": "turn.completed", "usage": {"input_tokens": 1}},
+        )
+    ),
+}

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from codeloupe.engine.parse.review_answer import read_review_answer
+from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
+from tests.rows import each
+
+RULES = [{"id": "R1", "defaultConfiguration": {"level": "error"}}, {"id": "R2"}]
+
+
+def result(**more: Any) -> dict[str, Any]:
+    region = {"startLine": 3, "endLine": 4, "snippet": {"text": "x = 1"}}
+    location = {"physicalLocation": {"artifactLocation": {"uri": "src/a%20b.py"}, "region": region}}
+    return {"ruleId": "R2", "message": {"text": "It fails.\nAlways."}, "locations": [location], **more}
+
+
+def document(*results: Any, **run: Any) -> dict[str, Any]:
+    runs = [{"tool": {"driver": {"name": "x", "rules": RULES}}, "results": list(results), **run}]
+    return {"$schema": "https://example.invalid/sarif-2.1.0.json", "version": "2.1.0", "runs": runs}
+
+
+def read(value: Any) -> ReviewAnswer:
+    return read_review_answer(json.dumps(value))
+
+
+def test_a_result_is_a_finding() -> None:
+    answer = read(document(result()))
+    assert answer == ReviewAnswer(
+        findings=(
+            ClaimedFinding(
+                severity=Severity.MEDIUM,
+                title="It fails.",
+                body="It fails.\nAlways.",
+                file="src/a b.py",
+                line_start=3,
+                line_end=4,
+                evidence="x = 1",
+                rule="R2",
+            ),
+        )
+    )
+
+
+@each(
+    ("more", "severity"),
+    [
+        ({"level": "error"}, Severity.HIGH),
+        ({"level": "warning"}, Severity.MEDIUM),
+        ({"level": "note"}, Severity.LOW),
+        ({"level": "none"}, Severity.LOW),
+        ({"ruleId": "R1"}, Severity.HIGH),
+        ({"ruleId": "unknown"}, Severity.MEDIUM),
+        ({"ruleId": "R1", "level": "note"}, Severity.LOW),
+    ],
+)
+def test_the_level_is_the_result_s_own_or_its_rule_s_or_a_warning(more: dict[str, Any], severity: Severity) -> None:
+    assert [finding.severity for finding in read(document(result(**more))).findings] == [severity]
+
+
+def test_the_results_of_all_runs_are_taken() -> None:
+    both = document(result())
+    both["runs"].append(document(result(ruleId="R1"))["runs"][0])
+    assert [finding.rule for finding in read(both).findings] == ["R2", "R1"]
+
+
+def test_results_that_passed_are_none_and_suppressed_ones_are_counted() -> None:
+    accepted = result(suppressions=[{"kind": "inSource"}])
+    refused = result(suppressions=[{"kind": "external", "status": "rejected"}], ruleId="R1")
+    answer = read(document(result(kind="pass"), accepted, refused))
+    assert [finding.rule for finding in answer.findings] == ["R1"]
+    assert (answer.summary, answer.problem, answer.dropped) == ("1 suppressed results", None, ())
+    assert read(document()) == ReviewAnswer()
+
+
+@each(
+    ("value", "problem"),
+    [
+        ({"version": "2.1.0", "runs": []}, "missing field: runs"),
+        ({"version": "2.1.0", "runs": [{"tool": {}}]}, "missing field: results"),
+        ({"version": "2.1.0", "runs": [3]}, "missing field: results"),
+        (document(result(level="odd")), "invalid severity: odd"),
+        (document(result(message={})), "missing field: title"),
+        (document("text"), "missing field: title"),
+        (document(invocations=[{"executionSuccessful": False}]), "the tool says that it failed"),
+    ],
+)
+def test_what_is_no_whole_document_has_a_problem(value: Any, problem: str) -> None:
+    assert read(value).problem == problem
+
+
+def test_a_bad_result_costs_that_result() -> None:
+    answer = read(document(result(level=5), result()))
+    assert len(answer.findings) == 1
+    assert answer.dropped == ("invalid severity: 5 (finding 1)",)
+
+
+def test_odd_places_are_unknown_places() -> None:
+    odd_ones: list[Any] = [None, [5], [{"physicalLocation": {"region": []}}]]
+    for odd in odd_ones:
+        (finding,) = read(document(result(locations=odd))).findings
+        assert (finding.file, finding.line_start, finding.evidence) == (None, None, "")
+
+
+def test_a_level_that_the_missing_part_may_tell_is_unknown() -> None:
+    text = json.dumps(
+        {"runs": [{"results": [result(ruleId="R1"), result(level="note")], "tool": document()["runs"][0]["tool"]}]}
+    )
+    answer = read_review_answer(text[: text.index('"rules"')])
+    assert [finding.severity for finding in answer.findings] == [Severity.LOW]
+    assert answer.dropped == ("missing field: level (finding 1)",)
+    assert answer.problem == "invalid json: truncated"

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from codeloupe.engine.parse.items import NO_JSON, TRUNCATED_JSON
+from codeloupe.engine.parse.review_answer import read_review_answer
+from codeloupe.engine.parse.sentences import says_clean
+from codeloupe.model.finding import ClaimedFinding, ReviewAnswer, Severity
+from tests.grave_answers import CLEAN_WORDS, WORDED_ANSWERS
+from tests.rows import each
+
+INJECTION = ClaimedFinding(
+    severity=Severity.HIGH,
+    title="A query is built from text",
+    file="src/a.py",
+    line_start=12,
+    category="security",
+    evidence="q = f'{x}'",
+)
+LOOP = ClaimedFinding(
+    severity=Severity.LOW,
+    title="It never ends",
+    file="b.py",
+    line_start=3,
+    category="reliability",
+    evidence="while True:",
+)
+BULLETS = """\
+- **Severity:** HIGH
+- **Category:** security
+- **Description:** A query is built from text
+- **Evidence:** src/a.py:12 - q = f'{x}'
+
+- **Severity:** low
+- **Category:** reliability
+- **Description:** It never ends
+- **Evidence:** b.py:3 - while True:
+"""
+BOTH = [
+    BULLETS,
+    BULLETS.strip(),
+    f"I found two things:\n\n{BULLETS}\nThat is all I have to say.",
+    BULLETS.replace("- **Category", "  **Category").replace("- **Desc", "  **Desc").replace("- **Evid", "  **Evid"),
+    BULLETS.replace(":**", "**:"),
+    BULLETS.replace("**", "__"),
+    BULLETS.replace("**", ""),
+    BULLETS.replace("**", "").replace("- ", ""),
+    BULLETS.replace("- **", "* **"),
+    BULLETS.replace("\n\n", "\n"),
+    BULLETS.replace("\n\n", "\n\n---\n\n### 2. The loop\n\n"),
+    BULLETS.replace("\n- **", " **"),
+    BULLETS.replace("\n", "\n\n"),
+    f"### Finding 1: Query\n\n{BULLETS}".replace("\n\n- **Severity:** low", "\n### Finding 2\n\n- **Severity:** low"),
+    BULLETS.replace("\n", "\r\n"),
+    BULLETS.replace("HIGH", "**[P1]**").replace("low", "`P3`"),
+    BULLETS.replace("src/a.py:12 - q = f'{x}'", "`src/a.py:12` - `q = f'{x}'`"),
+    BULLETS.replace("src/a.py:12 - q", "src/a.py:12\n```python\nq").replace("'\n\n", "'\n```\n\n"),
+]
+
+
+@pytest.mark.requirement("D4")
+@each("text", BOTH)
+def test_bullets_are_findings(text: str) -> None:
+    answer = read_review_answer(text)
+    assert answer.findings == (INJECTION, LOOP)
+    assert (answer.problem, answer.dropped) == (None, ())
+
+
+@pytest.mark.requirement("D4")
+def test_bullets_in_a_result_field_are_findings() -> None:
+    assert read_review_answer(json.dumps({"type": "result", "result": BULLETS})).findings == (INJECTION, LOOP)
+
+
+def test_other_fields_of_bullets_are_read() -> None:
+    text = (
+        "**File:** a.py\n**Line:** 3-5\n**Title:** T\n**Description:** One.\n\nTwo.\n**Priority:** 2\n"
+        "**Suggestion:** do\nit\n"
+    )
+    assert read_review_answer(text).findings == (
+        ClaimedFinding(
+            severity=Severity.MEDIUM,
+            title="T",
+            body="One.\n\nTwo.",
+            file="a.py",
+            line_start=3,
+            line_end=5,
+            suggestion="do\nit",
+        ),
+    )
+
+
+def test_the_same_fields_in_yaml_are_read() -> None:
+    text = (
+        'findings:\n  - file: a.py\n    line: 3\n    severity: high\n    title: "A: b"\n    body: why\n  - file: b.py\n'
+    )
+    text += "    line: 4\n    severity: low\n    title: B\n"
+    assert read_review_answer(text).findings == (
+        ClaimedFinding(severity=Severity.HIGH, title="A: b", body="why", file="a.py", line_start=3),
+        ClaimedFinding(severity=Severity.LOW, title="B", file="b.py", line_start=4),
+    )
+
+
+def test_a_field_before_the_bullets_does_not_tear_them_apart() -> None:
+    text = (
+        "**File:** the whole change\n\n**Severity:** high\n**File:** a.py\n**Title:** A\n\n"
+        "**Severity:** low\n**File:** b.py\n**Title:** B\n"
+    )
+    answer = read_review_answer(text)
+    assert [(finding.title, finding.file, finding.severity) for finding in answer.findings] == [
+        ("A", "a.py", Severity.HIGH),
+        ("B", "b.py", Severity.LOW),
+    ]
+
+
+def test_a_bullet_that_cannot_be_read_costs_that_bullet() -> None:
+    answer = read_review_answer(BULLETS.replace("HIGH", "horrible"))
+    assert (answer.findings, answer.dropped) == ((LOOP,), ("invalid severity: horrible (finding 1)",))
+    assert read_review_answer("- **Severity:** HIGH\n- **Category:** x\n").problem == "missing field: title"
+
+
+def test_prose_that_names_fields_is_no_finding() -> None:
+    assert read_review_answer("Description: it is a parser.\nFile: a.py\nIts severity is high.").problem == NO_JSON
+
+
+@each("shown", [BULLETS[:-40], BULLETS[: BULLETS.rindex("- **Evidence")].rstrip()])
+def test_a_last_bullet_without_its_evidence_is_cut(shown: str) -> None:
+    answer = read_review_answer(shown)
+    assert (answer.findings, answer.problem) == ((INJECTION,), TRUNCATED_JSON)
+
+
+class TestReviewComments:
+    BUG = ClaimedFinding(
+        severity=Severity.HIGH, title="[P1] Bug - here", body="b\n\nc", file="/r/a.txt", line_start=1, line_end=2
+    )
+    TEXT = "x\n\nFull review comments:\n\n- [P1] Bug - here — /r/a.txt:1-2\n  b\n\n  c\n\n- [P3] Nit — b.py:3-3\n  d\n"
+
+    def test_they_are_findings(self) -> None:
+        answer = read_review_answer(self.TEXT)
+        nit = ClaimedFinding(severity=Severity.LOW, title="[P3] Nit", body="d", file="b.py", line_start=3, line_end=3)
+        assert (answer.findings, answer.problem) == ((self.BUG, nit), None)
+
+    def test_one_without_a_place_or_a_body_at_the_end_is_cut(self) -> None:
+        for end in ("- [P3] Nit", "- [P3] Nit — b.py:3-3", "- [P3] Nit — b.py:3-3\n  "):
+            answer = read_review_answer(self.TEXT[: self.TEXT.index(end) + len(end)])
+            assert (answer.findings, answer.problem) == ((self.BUG,), TRUNCATED_JSON)
+
+    def test_what_codex_prints_is_read(self) -> None:
+        lines = [
+            {"type": "thread.started", "thread_id": "1"},
+            {
+                "type": "item.completed",
+                "item": {"id": "item_0", "type": "error", "message": "Model metadata not found."},
+            },
+            {
+                "type": "item.completed",
+                "item": {"type": "agent_message", "text": "x\n\nReview comment:\n\n- [P1] Bug — <repo>/a.txt:1-1\n  b"},
+            },
+            {"type": "turn.completed", "usage": {"input_tokens": 0}},
+        ]
+        answer = read_review_answer("\n".join(map(json.dumps, lines)))
+        assert answer.findings == (
+            ClaimedFinding(
+                severity=Severity.HIGH, title="[P1] Bug", body="b", file="<repo>/a.txt", line_start=1, line_end=1
+            ),
+        )
+        assert answer.problem is None
+
+
+class TestMessageLines:
+    TEXT = "src/a.c:3:7: error: it fails\nb dir/b.py:12: warning: it: may fail\nc.rs:1: HIGH - it's bad\n"
+    FINDINGS = (
+        ClaimedFinding(severity=Severity.HIGH, title="it fails", file="src/a.c", line_start=3),
+        ClaimedFinding(severity=Severity.MEDIUM, title="it: may fail", file="b dir/b.py", line_start=12),
+        ClaimedFinding(severity=Severity.HIGH, title="it's bad", file="c.rs", line_start=1),
+    )
+
+    @each("text", [TEXT, TEXT.strip(), f"```\n{TEXT}```", TEXT.replace("\n", "\n\n"), TEXT.replace("\n", "\r\n")])
+    def test_lines_with_a_severity_are_findings(self, text: str) -> None:
+        for from_program in (False, True):
+            answer = read_review_answer(text, from_program=from_program)
+            assert (answer.findings, answer.problem, answer.dropped) == (self.FINDINGS, None, ())
+
+    def test_prose_that_quotes_such_lines_is_no_answer(self) -> None:
+        text = f"The compiler said:\n{self.TEXT}\nbut I think it is fine."
+        assert read_review_answer(text).problem == NO_JSON
+        assert read_review_answer(text, from_program=True).findings == self.FINDINGS
+
+    def test_a_program_may_leave_out_the_severity(self) -> None:
+        text = "a.py:3:1: E501 line too long\nFound 1 error.\nat 10:30: we met\n"
+        finding = ClaimedFinding(severity=Severity.MEDIUM, title="E501 line too long", file="a.py", line_start=3)
+        assert read_review_answer(text, from_program=True).findings == (finding,)
+        assert read_review_answer(text).problem == NO_JSON
+
+    def test_a_severity_that_is_cut_off_does_not_count(self) -> None:
+        for end in ("war", "warning", "warning:", "warning: "):
+            cut = self.TEXT[: self.TEXT.index("warning") + len(end)].replace("b dir", "b_dir")
+            for from_program in (False, True):
+                answer = read_review_answer(cut, from_program=from_program)
+                assert (answer.findings, answer.problem) == (self.FINDINGS[:1], TRUNCATED_JSON)
+
+    def test_a_place_of_several_lines_and_a_drive_are_read(self) -> None:
+        answer = read_review_answer("C:\\dir\\a.c:3-5: info: x\n")
+        (finding,) = answer.findings
+        assert (finding.file, finding.line_start, finding.line_end) == ("C:\\dir\\a.c", 3, 5)
+
+
+@pytest.mark.requirement("D9")
+@each(
+    "text",
+    [
+        "No issues found",
+        "No issues found.",
+        "no issues found!",
+        "**No issues found.**",
+        "```\nNo issues found.\n```",
+        "No issues were found in the changes.",
+        "There are no issues in this diff.",
+        "I found no problems.",
+        "I didn’t find any bugs.",
+        "No findings.",
+        "No findings to report.",
+        "Nothing to report.",
+        "✅ No issues found. The code looks good.",
+        "LGTM! No issues found.",
+        "Review result: No issues found",
+        "Success: no issues found in 3 source files",
+        "All checks passed!",
+    ],
+)
+def test_words_that_say_nothing_was_found_are_an_empty_list(text: str) -> None:
+    assert read_review_answer(text) == ReviewAnswer()
+
+
+@pytest.mark.requirement("D9")
+@each(
+    "text",
+    [
+        "No critical issues found.",
+        "No security issues found.",
+        "No other issues found.",
+        "No further issues found.",
+        "No issues found in a.py, but b.py is broken.",
+        "No issues found. However, the loop never ends.",
+        "No issues found\n\n1. The loop never ends",
+        "I could not read the files. No issues found.",
+        "I cannot say that no issues were found.",
+        "Not sure. No issues found?",
+        "No issues fou",
+        "LGTM",
+        "The code looks good.",
+        "None",
+        "No errors found.",
+        "If no issues are found, answer with an empty list.",
+        'The answer "No issues found" would be wrong.',
+        "No issues found " + "." * 1000,
+        "",
+        "!",
+    ],
+)
+def test_words_that_leave_room_for_more_are_not(text: str) -> None:
+    assert not says_clean(text)
+    assert read_review_answer(text).problem is not None
+
+
+def test_an_empty_list_is_clean_only_where_nothing_else_stands() -> None:
+    for text in ("[]", " [ ]\n", "```json\n[]\n```", "~~~\n[]\n~~~", "```\n[]"):
+        assert read_review_answer(text) == ReviewAnswer()
+    for text in ("The default is []", "```\n[]\n```\nis mutable: a bug", "[] []", "x = []", "[[]]"):
+        assert read_review_answer(text).problem is not None
+
+
+@pytest.mark.defect("T8")
+def test_no_wording_of_a_grave_defect_is_read_as_a_clean_answer_and_clean_ones_are() -> None:
+    def passes(text: str, structured: object = None) -> bool:
+        answer = read_review_answer(text, structured)
+        is_grave = any(finding.severity.at_least(Severity.HIGH) for finding in answer.findings)
+        return answer.problem is None and answer.lost is None and not is_grave
+
+    assert len(WORDED_ANSWERS) >= 150
+    assert [name for name, text in WORDED_ANSWERS.items() if passes(text)] == []
+    assert [name for name, text in CLEAN_WORDS.items() if not passes(text)] == []
+    # What an agent gave apart from its text takes nothing from what stands in the text.
+    nits = {"findings": [{"title": "x", "severity": "low"}]}
+    told = [name for name in WORDED_ANSWERS if name.startswith("a nit, then ")]
+    assert [name for name in told if passes(WORDED_ANSWERS[name], nits)] == []

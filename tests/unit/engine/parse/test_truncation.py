@@ -1,0 +1,193 @@
+"""Every accepted form, cut behind every character: what was whole is read exactly, and nothing is invented.
+
+Of a finding that was cut, title and severity must be whole, or it is not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from codeloupe.engine.parse.items import TRUNCATED_JSON
+from codeloupe.engine.parse.review_answer import read_review_answer
+from codeloupe.model.finding import ClaimedFinding, Severity
+from tests.rows import each
+from tests.unit.engine.parse.review_shapes import ENVELOPES, JSON_SHAPES, dumped
+
+# Counting lines would take several times as long as running them, and other tests show the same lines.
+pytestmark = [pytest.mark.no_cover, pytest.mark.timeout(300)]
+
+# Short, so that every place can be tried; with what looks like the end of something.
+FINDINGS = tuple(
+    ClaimedFinding(
+        severity=severity,
+        title=f'{name} "}}]" \\ é🔍',
+        body="{\nb",
+        file=f"{name}.py",
+        line_start=12,
+        line_end=13,
+        category="c",
+        evidence=f"x = [{name!r}]",
+        suggestion="s",
+        confidence=0.5,
+    )
+    for name, severity in (("one", Severity.HIGH), ("two", Severity.LOW))
+)
+
+
+def in_string(item: Any) -> str:
+    return json.dumps(json.dumps(item))[1:-1]
+
+
+# How an item is written in each envelope.
+WRITTEN: dict[str, Callable[[Any], str]] = dict.fromkeys(ENVELOPES, dumped) | {
+    "escaped": json.dumps,
+    "claude structured": json.dumps,
+    "string": in_string,
+    "claude": in_string,
+    "claude messages": in_string,
+    "gemini": in_string,
+    "codex": in_string,
+}
+
+
+def check_every_cut(text: str, ends: list[int], expected: tuple[ClaimedFinding, ...], *, whole: int) -> None:
+    """`ends` are where the items end, `whole` is the length from which on the answer is a whole one."""
+    for length in range(len(text)):
+        answer = read_review_answer(text[:length])
+        complete = sum(end <= length for end in ends)
+        assert answer.findings[:complete] == expected[:complete], (length, text[:length])
+        check_begun(answer.findings[complete:], expected[complete:])
+        if length < whole:
+            assert answer.problem is not None, (length, text[:length])
+        if complete < len(ends) and complete:
+            assert answer.problem == TRUNCATED_JSON, (length, text[:length])
+
+
+def check_begun(more: tuple[ClaimedFinding, ...], expected: tuple[ClaimedFinding, ...]) -> None:
+    """At most one finding was begun, and what it has of the next one is exact."""
+    assert len(more) <= 1
+    for begun, whole in zip(more, expected[: len(more)], strict=True):
+        assert (begun.title, begun.severity) == (whole.title, whole.severity)
+        for name in ("file", "evidence", "category", "suggestion", "confidence", "line_start"):
+            assert getattr(begun, name) in (getattr(whole, name), None, ""), name
+
+
+def ends_of(text: str, pieces: list[str]) -> list[int]:
+    return [text.index(piece) + len(piece) for piece in pieces]
+
+
+@each("shape", JSON_SHAPES)
+def test_every_shape_cut_anywhere_keeps_its_complete_findings(shape: str) -> None:
+    form = JSON_SHAPES[shape]
+    text = dumped(form.value(FINDINGS))
+    ends = ends_of(text, [dumped(form.item(finding)) for finding in FINDINGS])
+    check_every_cut(text, ends, form.expected(FINDINGS), whole=len(text))
+
+
+@each("envelope", ENVELOPES)
+def test_every_envelope_cut_anywhere_keeps_its_complete_findings(envelope: str) -> None:
+    form = JSON_SHAPES["codex"]
+    text = ENVELOPES[envelope](form.value(FINDINGS))
+    ends = ends_of(text, [WRITTEN[envelope](form.item(finding)) for finding in FINDINGS])
+    check_every_cut(text, ends, form.expected(FINDINGS), whole=ends[-1])
+
+
+@each("indent", [1, 4])
+def test_indented_json_cut_anywhere_keeps_its_complete_findings(indent: int) -> None:
+    form = JSON_SHAPES["verdict last"]
+    text = dumped(form.value(FINDINGS), indent=indent)
+    # An item ends with the brace that is indented as the item is.
+    brace = f"\n{' ' * indent * 2}}}"
+    first = text.index(brace) + len(brace)
+    ends = [first, text.index(brace, first) + len(brace)]
+    check_every_cut(text, ends, form.expected(FINDINGS), whole=len(text))
+
+
+def test_single_quotes_and_python_literals_cut_anywhere_keep_their_complete_findings() -> None:
+    form = JSON_SHAPES["passed"]
+    text = repr(form.value(FINDINGS))
+    ends = ends_of(text, [repr(form.item(finding)) for finding in FINDINGS])
+    check_every_cut(text, ends, form.expected(FINDINGS), whole=len(text))
+
+
+def test_lines_of_objects_cut_anywhere_keep_their_complete_findings() -> None:
+    form = JSON_SHAPES["list"]
+    lines = [dumped(item) for item in form.value(FINDINGS)]
+    text = "\n".join(lines)
+    for length in range(len(text)):
+        complete = sum(end <= length for end in ends_of(text, lines))
+        answer = read_review_answer(text[:length])
+        expected = form.expected(FINDINGS)
+        assert answer.findings[:complete] == expected[:complete]
+        check_begun(answer.findings[complete:], expected[complete:])
+        # Between two lines, and at the bare brace of the next, nothing shows that more was to come.
+        if text[:length].endswith(("}", "\n", "\n{")) and complete:
+            continue
+        assert answer.problem is not None
+
+
+def test_sarif_cut_anywhere_keeps_its_complete_results() -> None:
+    results = [
+        {
+            "ruleId": f"R{number}",
+            "level": "error",
+            "message": {"text": f"It fails {number}"},
+            "locations": [{"physicalLocation": {"artifactLocation": {"uri": "a.py"}, "region": {"startLine": 12}}}],
+        }
+        for number in (1, 2)
+    ]
+    text = dumped({"version": "2.1.0", "runs": [{"tool": {"driver": {"name": "x"}}, "results": results}]})
+    expected = tuple(
+        ClaimedFinding(
+            severity=Severity.HIGH, title=f"It fails {number}", file="a.py", line_start=12, rule=f"R{number}"
+        )
+        for number in (1, 2)
+    )
+    check_every_cut(text, ends_of(text, [dumped(result) for result in results]), expected, whole=len(text))
+
+
+BULLETS = """\
+- **Severity:** HIGH
+- **Category:** c{name}
+- **Description:** It {name} fails
+- **Evidence:** {name}.py:12 - x
+
+"""
+TEXTS = {
+    "bullets": "".join(BULLETS.format(name=name) for name in ("one", "two")),
+    "close bullets": "".join(
+        BULLETS.format(name=name).replace("\n- ", "\n  ").removesuffix("\n") for name in ("one", "two")
+    ),
+    "comments": "".join(f"- [P1] It {name} fails — {name}.py:12-13\n  body {name}\n\n" for name in ("one", "two")),
+    "messages": "".join(f"{name}.py:12:3: error: It {name} fails\n" for name in ("one", "two")),
+}
+
+
+@each("from_program", [False, True])
+@each("form", TEXTS)
+def test_plain_text_cut_anywhere_keeps_what_was_whole_and_shortens_at_most_the_last(
+    form: str, from_program: bool
+) -> None:
+    """Nothing marks the end of an item there, so a cut one may be kept; it is never anything but a shorter one."""
+    text = TEXTS[form]
+    whole = read_review_answer(text, from_program=from_program)
+    assert (len(whole.findings), whole.problem) == (2, None)
+    second = text.index("two") if form == "messages" else text.index("\n- ", text.index("one.py"))
+    ends = [len(text[:second].rstrip()) + 1, len(text)]
+    for length in range(len(text)):
+        answer = read_review_answer(text[:length], from_program=from_program)
+        complete = sum(end <= length for end in ends)
+        assert answer.findings[:complete] == whole.findings[:complete]
+        for kept, meant in zip(answer.findings[complete:], whole.findings[complete:], strict=False):
+            assert meant.title.startswith(kept.title)
+            assert meant.body.startswith(kept.body)
+            assert kept.line_start in (None, 1, 12)
+            assert meant.file is not None
+            assert kept.file is None or meant.file == kept.file
+            assert (kept.severity, kept.category) == (meant.severity, meant.category)
+        if not answer.findings:
+            assert answer.problem is not None
