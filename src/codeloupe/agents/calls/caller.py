@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -35,7 +35,9 @@ from codeloupe.agents.calls.validation import validate, validate_types
 from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited
 from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted, FellBack, QuotaEnded
 from codeloupe.model.ports import Agent, AgentEventSink
-from codeloupe.store.interface import Ledger
+
+if TYPE_CHECKING:
+    from codeloupe.store.interface import Ledger
 
 # They tell the ledger what a prompt was made with, and nobody else anything.
 _LABELS_FOR_KEYS = ("fence", "prompt_version", "trust")

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
@@ -18,8 +18,10 @@ from msgspec.structs import replace
 from codeloupe.agents.calls.limiter import Timing, in_words
 from codeloupe.errors import StoreError, TimedOut
 from codeloupe.model.agent import AgentResult
-from codeloupe.store.interface import Ledger
 from codeloupe.system.process import uninterrupted
+
+if TYPE_CHECKING:
+    from codeloupe.store.interface import Ledger
 
 _Answer = TypeVar("_Answer")
 _FIRST_LOOK_SECONDS = 0.1
