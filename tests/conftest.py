@@ -24,18 +24,10 @@ settings.register_profile("soak", settings.get_profile("codeloupe"), derandomize
 settings.load_profile("codeloupe")
 
 
-# The rooms whose tests are the unit tier: they start no program, open no socket and have no home to write to. In the
+# The folders whose tests are the unit tier: they start no program, open no socket and have no home to write to. In the
 # other folders tests may do all that, and so may a test here that is marked `program`.
-_PURE = frozenset(
-    {"agents", "baseline", "config", "engine", "experts", "extraction", "forge", "gates", "model", "pipeline", "report"}
-    | {"sweep", "forges", "pipelines", "reports", "commits"}
-)
-# In these rooms, what has to start programs, by the names of files and of tests.
-_OF_PROGRAMS = re.compile(
-    r"test_(agent_sdk|api|claude_cli|codex|gemini|marked_processes|revision|github_faults|command|changes|engine\w*"
-    r"|run_limits|stale_stages|review_commits)\.py::"
-    r"|::test_\w*(loads?_(no|none|only|the|without)_|fetched_either|leaves_the_workspace|at_every_hour)"
-)
+_PURE = ("unit/config/", "unit/engine/parse/", "unit/model/", "unit/reports/")
+_OF_PROGRAMS = re.compile(r"::test_\w*(loads?_(no|none|only|the|without)_)")
 # Several programs start in one such test, on a machine that may be busy with other things.
 _PROGRAM_SECONDS = 180
 
@@ -50,8 +42,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        folder, room, *_ = (*item.path.relative_to(tests).parts, "") if item.path.is_relative_to(tests) else ("", "")
-        is_pure = folder == "unit" and room in _PURE
+        folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
+        is_pure = item.nodeid.removeprefix("tests/").startswith(_PURE)
         if not is_pure or "repository" in item.fixturenames or _OF_PROGRAMS.search(item.nodeid):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.program)
         is_program = item.get_closest_marker("program") is not None

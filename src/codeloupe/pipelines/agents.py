@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
@@ -179,13 +178,13 @@ class StageCalls:
         async def ask(request: AgentRequest, emit: AgentEventSink) -> AgentResult:
             # A session that cannot be forked is resumed itself: to refuse it would lose what it knows.
             forks = request.fork_session and all(each.limits.fork for each in agents)
-            asked = dataclasses.replace(request, model=request.model or self._agents.model, fork_session=forks)
+            asked = replace(request, model=request.model or self._agents.model, fork_session=forks)
             if asked.permission_mode.may_write and not any(each.limits.writes for each in agents):
                 # A stage may write unless its file says otherwise; of an agent that only answers, the answer is enough.
-                asked = dataclasses.replace(asked, permission_mode=PermissionMode.DONT_ASK)
+                asked = replace(asked, permission_mode=PermissionMode.DONT_ASK)
                 result = await self._called(stage.name, asked, agents, emit)
                 note = f"{result.agent} cannot change files, so it only read"
-                return dataclasses.replace(result, notes=(*result.notes, note))
+                return replace(result, notes=(*result.notes, note))
             return await self._called(stage.name, asked, agents, emit)
 
         return ask
@@ -195,7 +194,7 @@ class StageCalls:
         stage = self._stages[request.labels["stage"]]
         of_stage = stage.model if gate.agent in (None, stage.agent) else None
         model = request.model or of_stage or self._agents.model
-        asked = dataclasses.replace(request, model=model, max_budget_usd=self._limits.left_usd(stage.name))
+        asked = replace(request, model=model, max_budget_usd=self._limits.left_usd(stage.name))
         return await self._called(stage.name, asked, self._agents.chain(gate.agent or stage.agent), lambda _event: None)
 
     def critic_can_read(self, gate: GateDefinition, task: GateTask) -> bool:
@@ -209,7 +208,7 @@ class StageCalls:
         payable = asked
         if not all(agent.limits.budget for agent in agents):
             # An agent cannot stop at a limit of money: ours then holds between calls.
-            payable = dataclasses.replace(asked, max_budget_usd=None)
+            payable = replace(asked, max_budget_usd=None)
         try:
             return await self._caller.call(payable, agent=agents, emit=self._limits.counting(stage, emit))
         except BudgetExhausted as error:

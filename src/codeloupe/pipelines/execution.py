@@ -6,7 +6,6 @@ Whatever goes wrong is raised; to try again, resume or give up is decided in `re
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import time
 from collections.abc import Sequence
@@ -128,7 +127,7 @@ async def execute_stage(  # noqa: PLR0913 - what a call needs besides the stage 
         artifacts=tuple(sorted(home.absolute() / path for path, home in homes.items())),
         session_id=result.session_id or "",
         duration_seconds=duration_seconds,
-        usage=dataclasses.replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else duration_seconds),
+        usage=replace(usage_of(result), duration_seconds=0.0 if result.from_ledger else duration_seconds),
         output=said,
         agent=result.agent,
         model=result.model,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -227,7 +226,7 @@ def _agents(definition: PipelineDefinition, options: RunOptions, settings: Setti
         for gate in stage.gates:
             if gate.kind is GateKind.REVIEW:
                 try:
-                    experts_of(dataclasses.replace(settings, experts=gate.experts or settings.experts))
+                    experts_of(replace(settings, experts=gate.experts or settings.experts))
                 except ConfigError as error:
                     words = f"the review gate of the stage {stage.name} cannot be used: {error.message}"
                     raise ConfigError(words, hint=error.hint) from error
@@ -327,7 +326,7 @@ async def _reviewed(
 
     The change is the agent's and not the user's, so it is not trusted: no word in it can keep the review from finding.
     """
-    own = dataclasses.replace(
+    own = replace(
         settings,
         untrusted=True,
         keep_history=False,
