@@ -58,7 +58,7 @@ else:
             case "Runtime" | "preview" | "review" | "review_commits" | "run_agent":
                 from codeloupe import runtime as home
             case "Pipeline" | "RunOptions" | "resume_run":
-                from codeloupe import pipelines as home
+                from codeloupe.pipelines import run as home
             case "CodeReviewer" | "ReviewResult" | "make_reviewer":
                 from codeloupe import integrations as home
             case "WorkdirReviewResult" | "WorkdirReviewer" | "make_workdir_reviewer":

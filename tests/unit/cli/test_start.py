@@ -41,7 +41,7 @@ def test_an_agent_call_loads_only_what_it_needs() -> None:
 
 
 def test_a_report_without_colour_takes_no_console() -> None:
-    page = "from codeloupe.reports.html import Page, prose; Page(width=40).wrap(prose('word ' * 40))"
+    page = "from codeloupe.reports.page import Page, prose; Page(width=40).wrap(prose('word ' * 40))"
     assert "rich.console" not in loaded_by(page)
 
 

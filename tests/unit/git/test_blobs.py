@@ -19,7 +19,6 @@ from codeloupe.git.repository import (
     temporary_engine,
 )
 from tests.repository import GitRepository
-from tests.rows import each
 
 
 def _read(path: Path, revision: str, name: str) -> bytes | None:
@@ -52,7 +51,7 @@ def test_a_file_is_read_as_it_was_in_a_revision(repository: GitRepository) -> No
     assert _read(repository.path, first, "folder/run.sh") == b"\0\xff\n"
 
 
-@each("name", ["gone.yaml", "folder", "link.yaml", "module", "*.yaml", "code", "CODELOUPE.YAML"])
+@pytest.mark.parametrize("name", ["gone.yaml", "folder", "link.yaml", "module", "*.yaml", "code", "CODELOUPE.YAML"])
 def test_what_is_no_regular_file_of_that_name_counts_as_none(repository: GitRepository, name: str) -> None:
     sha = repository.commit()
     repository.write("codeloupe.yaml", "a: 1\n")

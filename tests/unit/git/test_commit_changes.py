@@ -199,7 +199,7 @@ def test_a_merge_is_one_change_by_default_and_what_it_brought_in_is_not_there_ag
     assert (changes["merge"].commit.insertions, changes["merge"].commit.deletions) == (4, 3)
 
 
-@each("query", [CommitQuery(merges=True), CommitQuery(author="example.invalid")])
+@pytest.mark.parametrize("query", [CommitQuery(merges=True), CommitQuery(author="example.invalid")])
 def test_with_merges_each_commit_is_there_and_a_merge_is_what_it_changed_itself(
     merged: GitRepository, query: CommitQuery
 ) -> None:

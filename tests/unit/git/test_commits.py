@@ -15,7 +15,6 @@ from codeloupe.model.change import Commit
 from codeloupe.model.sweep import CommitQuery
 from tests.long_history import make_long_history
 from tests.repository import GitRepository
-from tests.rows import each
 
 _PERSON = "A <a@example.invalid> 1700000000 +0000"
 
@@ -107,7 +106,7 @@ def test_bytes_that_are_no_text_at_all_do_not_stop_the_list(repository: GitRepos
         assert len(commit.author) == len("José")
 
 
-@each(
+@pytest.mark.parametrize(
     ("date", "expected"),
     [
         (b"0 +0000", datetime(1970, 1, 1, tzinfo=UTC)),
@@ -130,7 +129,7 @@ def test_any_date_that_a_commit_may_state_is_read(
     assert expected is None or commit.time == expected
 
 
-@each("author", [b"", b"<>", b" <> 1 +0000", b"no brackets 1 +0000", b"A <a <b> c> 1 +0000"])
+@pytest.mark.parametrize("author", [b"", b"<>", b" <> 1 +0000", b"no brackets 1 +0000", b"A <a <b> c> 1 +0000"])
 def test_a_malformed_author_does_not_stop_the_list(repository: GitRepository, author: bytes) -> None:
     sha = _raw_commit(repository, author=author, message=b"x\n")
     assert [commit.sha for commit in _list(repository.path)] == [sha]
@@ -207,7 +206,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> GitRepository:
     return repository
 
 
-@each(
+@pytest.mark.parametrize(
     ("limits", "expected"),
     [
         ({}, "c4 c3 c2 c1 c0"),
@@ -232,15 +231,15 @@ def test_a_query_chooses_the_commits(history: GitRepository, limits: dict[str, o
     assert [commit.subject for commit in _list(history.path, **limits)] == expected.split()
 
 
-@each("date", ["yesterdya", "2 dayz ago", "", "  ", "last mnday", "today\0", "--all", "x"])
-@each("end", ["since", "until"])
+@pytest.mark.parametrize("date", ["yesterdya", "2 dayz ago", "", "  ", "last mnday", "today\0", "--all", "x"])
+@pytest.mark.parametrize("end", ["since", "until"])
 def test_a_misspelt_date_is_refused_and_not_taken_for_now(history: GitRepository, date: str, end: str) -> None:
     with pytest.raises(RevisionError, match="is not a date that git understands") as caught:
         _list(history.path, **{end: date})
     assert "2 days ago" in caught.value.hint
 
 
-@each(
+@pytest.mark.parametrize(
     "date",
     [
         "yesterday", "last Monday", "2 weeks ago", "2.weeks.ago", "1 year 3 months ago", "2023-01-02",
@@ -252,7 +251,7 @@ def test_every_usual_way_to_write_a_date_is_taken(history: GitRepository, date: 
     assert isinstance(_list(history.path, since=date), tuple)
 
 
-@each("revision", ["gone", "-x", "--all", "gone..main", "main..--output=sprung", ""])
+@pytest.mark.parametrize("revision", ["gone", "-x", "--all", "gone..main", "main..--output=sprung", ""])
 def test_an_unknown_revision_is_refused(history: GitRepository, revision: str) -> None:
     with pytest.raises(RevisionError):
         _list(history.path, revision=revision)

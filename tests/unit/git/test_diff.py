@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from codeloupe.git.diff import parse_diff
 from codeloupe.model.change import DiffLine, FileChange, FileStatus
 from tests.diff_checks import Style, check_file, patch_of
@@ -165,7 +167,7 @@ def test_prefixes_of_two_lengths_are_told_apart_by_the_name_lines() -> None:
     assert [_one(first + rest).path for rest in (added, deleted, modified)] == ["x.py"] * 3
 
 
-@each("names", [("old one.py", "new.py"), ("t\tab.py", "new.py"), ("left/x.py", "right/x.py")])
+@pytest.mark.parametrize("names", [("old one.py", "new.py"), ("t\tab.py", "new.py"), ("left/x.py", "right/x.py")])
 def test_two_files_compared_outside_of_a_repository_are_a_rename(
     repository: GitRepository, names: tuple[str, str]
 ) -> None:
@@ -224,7 +226,7 @@ def test_mails_with_patches_and_their_signatures_are_read(repository: GitReposit
     check_file(other, b"", b"z\n")
 
 
-@each("way", ["--attach", "--inline"])
+@pytest.mark.parametrize("way", ["--attach", "--inline"])
 def test_mails_with_patches_as_parts_of_their_own_are_read(repository: GitRepository, way: str) -> None:
     _two_commits(repository)
     mails = repository.git("format-patch", "--stdout", "--root", way, "HEAD")

@@ -12,7 +12,6 @@ from codeloupe.git.repository import object_name
 from tests.diff_checks import Style, check_lines, check_list, listed, many_lists_of, patches_of
 from tests.git_edge_cases import EDGE_CASES, TYPE_CHANGE_WITH_SHARED_LINES, EdgeCase, commit_cases
 from tests.repository import GitRepository
-from tests.rows import each
 
 _STYLES = (
     Style(),
@@ -49,7 +48,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[_Written
     return {case.name: list(of_case) for case, of_case in zip(EDGE_CASES, zip(*styles, strict=True), strict=True)}
 
 
-@each("case", EDGE_CASES)
+@pytest.mark.parametrize("case", EDGE_CASES)
 def test_every_line_of_every_edge_case_is_where_git_has_it(case: EdgeCase, written: dict[str, list[_Written]]) -> None:
     for one in written[case.name]:
         files = parse_diff(one.patch)

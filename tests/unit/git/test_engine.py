@@ -60,7 +60,7 @@ def test_objects_that_the_repository_borrows_itself_are_found(tmp_path: Path, *,
     assert _ask(_sources(borrower), "cat-file", "blob", f"{sha}:a.txt") == b"content\n"
 
 
-@each(
+@pytest.mark.parametrize(
     ("attributes", "overruled", "kept"),
     [
         (DIFF_ATTRIBUTES, {"filter", "diff", "merge", "ident"}, {"text", "eol", "working-tree-encoding"}),

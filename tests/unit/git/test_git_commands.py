@@ -14,7 +14,6 @@ from codeloupe.git.snapshot import exported
 from codeloupe.model.scope import CommitScope, DefaultScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
 from codeloupe.system.process import Command, Completed, run
 from tests.repository import GitRepository
-from tests.rows import each
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ async def _read(path: Path, scope: ScopeRequest) -> None:
         await comparison_settings(again)
 
 
-@each(
+@pytest.mark.parametrize(
     ("scope", "most"),
     [
         (DefaultScope(), 6),

@@ -12,7 +12,6 @@ from codeloupe.git.scopes import resolve_scope
 from codeloupe.model.change import Change, FileChange, FileStatus, GuidanceFile, Scope, ScopeKind
 from codeloupe.model.scope import CommitScope, RangeScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
-from tests.rows import each
 
 LINK = "it is a symbolic link, and those are not followed"
 
@@ -41,7 +40,7 @@ def guided(repository: GitRepository) -> GitRepository:
     return repository
 
 
-@each(
+@pytest.mark.parametrize(
     ("request_", "trusted", "text"),
     [
         (CommitScope("HEAD"), True, "commit\n"),
@@ -58,7 +57,7 @@ def test_guidance_comes_from_the_reviewed_tree_or_for_an_untrusted_change_from_i
     assert _read(guided, request_, "a.py", trusted=trusted) == (GuidanceFile("AGENTS.md", text),)
 
 
-@each("request_", [CommitScope("HEAD"), UncommittedScope()])
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), UncommittedScope()])
 def test_it_is_read_at_the_root_and_on_the_way_down_to_a_file(
     repository: GitRepository, request_: ScopeRequest
 ) -> None:
@@ -78,7 +77,7 @@ def test_it_is_read_at_the_root_and_on_the_way_down_to_a_file(
     assert all(one.text == one.path for one in found)
 
 
-@each("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
 def test_links_and_folders_and_other_spellings_are_not_guidance(
     repository: GitRepository, tmp_path: Path, request_: ScopeRequest
 ) -> None:
@@ -103,7 +102,7 @@ def test_a_pipe_in_the_working_tree_does_not_hold_us(repository: GitRepository) 
     assert _read(repository, UncommittedScope(), "a.py") == ()
 
 
-@each("request_", [CommitScope("HEAD"), UncommittedScope()])
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), UncommittedScope()])
 def test_of_an_enormous_file_little_or_nothing_is_read(repository: GitRepository, request_: ScopeRequest) -> None:
     repository.write("AGENTS.md", "a" * 2_000_000)
     repository.write("CLAUDE.md", "c" * 20_000)
@@ -137,7 +136,7 @@ def test_a_root_commit_has_no_guidance_to_believe(repository: GitRepository) -> 
     assert _read(repository, CommitScope("HEAD"), "a.py", trusted=False) == ()
 
 
-@each("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope(), UncommittedScope()])
 def test_odd_paths_do_no_harm(repository: GitRepository, request_: ScopeRequest) -> None:
     repository.write("AGENTS.md", "x")
     repository.commit()

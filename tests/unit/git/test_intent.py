@@ -18,7 +18,6 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from tests.repository import GitRepository
-from tests.rows import each
 
 
 def _read(repository: GitRepository, request: ScopeRequest, context: str = "") -> Intent:
@@ -57,7 +56,7 @@ def test_a_range_has_the_messages_of_its_commits(branched: GitRepository) -> Non
     assert _read(branched, RangeScope("HEAD..HEAD")) == Intent()
 
 
-@each("request_", [StagedScope(), UncommittedScope()])
+@pytest.mark.parametrize("request_", [StagedScope(), UncommittedScope()])
 def test_what_is_not_committed_has_no_words_but_the_caller_s(branched: GitRepository, request_: ScopeRequest) -> None:
     assert _read(branched, request_, "ticket 7") == Intent(context="ticket 7")
 

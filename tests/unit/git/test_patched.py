@@ -111,7 +111,7 @@ def _expected(repository: GitRepository, files: tuple[FileChange, ...]) -> list[
     return [repository.git("cat-file", "blob", f":{file.new_path}") for file in files]
 
 
-@each("options", [(), ("--full-index",), ("-U0",), ("-U1",), ("--text", "--full-index")])
+@pytest.mark.parametrize("options", [(), ("--full-index",), ("-U0",), ("-U1",), ("--text", "--full-index")])
 def test_files_are_rebuilt_from_a_diff_and_the_blobs_that_it_names(
     changed: GitRepository, options: tuple[str, ...]
 ) -> None:
@@ -158,7 +158,7 @@ def test_blobs_that_are_not_here_leave_a_file_unknown(changed: GitRepository, tm
     assert _rebuild(elsewhere.path, *files) == without_commits == _rebuild(None, *files)
 
 
-@each("blob", ["HEAD", "main", "a" * 4, "0" * 40, "", "-x", "a\nb"])
+@pytest.mark.parametrize("blob", ["HEAD", "main", "a" * 4, "0" * 40, "", "-x", "a\nb"])
 def test_a_forged_blob_name_reads_nothing(changed: GitRepository, blob: str) -> None:
     file = FileChange("gone", "gone", FileStatus.MODIFIED, old_blob=blob)
     assert _rebuild(changed.path, file) == [None]

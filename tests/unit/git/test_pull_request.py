@@ -126,7 +126,7 @@ def test_by_owner_name_and_number_the_clones_remote_or_its_host_is_asked(forge: 
                 assert "/owner/shop/pull/7 against main" in pull_request.scope.description
 
 
-@each("how", ["--depth=1", "--filter=blob:none"])
+@pytest.mark.parametrize("how", ["--depth=1", "--filter=blob:none"])
 def test_a_shallow_or_partial_clone_is_not_leant_on(forge: Forge, tmp_path: Path, how: str) -> None:
     clone = forge.clone(tmp_path / "clone", str(forge.bare), how, "--no-checkout")
     assert files_of("7", clone) == ["shop/average.py"]
@@ -277,7 +277,7 @@ def test_a_repository_with_long_object_names_works(tmp_path: Path) -> None:
         assert files_of(f"{server.url}/o/long/pull/7", tmp_path) == ["a.py"]
 
 
-@each("filters", ["none", "blobs"])
+@pytest.mark.parametrize("filters", ["none", "blobs"])
 def test_a_server_without_this_filter_sends_everything(forge: Forge, tmp_path: Path, filters: str) -> None:
     settings = {"uploadpack.allowFilter": "false"}
     if filters == "blobs":
@@ -368,7 +368,7 @@ def test_a_server_that_never_answers_is_left(tmp_path: Path) -> None:
             asyncio.run(remote.call("ls-remote", "--", address.url))
 
 
-@each("seconds_between_looks", [0.001, 60.0])
+@pytest.mark.parametrize("seconds_between_looks", [0.001, 60.0])
 def test_a_server_that_sends_too_much_is_left(
     forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_between_looks: float
 ) -> None:

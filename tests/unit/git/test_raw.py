@@ -99,7 +99,7 @@ def test_a_file_that_is_only_in_the_patch_is_refused(repository: GitRepository) 
     assert "run it again" in caught.value.hint
 
 
-@each("missing", range(5))
+@pytest.mark.parametrize("missing", range(5))
 def test_a_file_that_is_only_in_the_list_is_refused(repository: GitRepository, missing: int) -> None:
     files, entries = _read(repository, _changed(repository))
     with pytest.raises(DiffSyntaxError, match="in the list and not in its place in the patch"):

@@ -155,7 +155,7 @@ def test_a_file_that_was_only_announced_is_not_staged_but_uncommitted(committed:
     assert _statuses(_read(committed.path, UncommittedScope())) == {"new.py": "added"}
 
 
-@each(
+@pytest.mark.parametrize(
     ("words", "expected", "start", "split"),
     [
         (("-m", "x"), _STAGED, ".", False),
@@ -233,7 +233,7 @@ def test_every_kind_of_repository_and_index_is_read(tmp_path: Path, option: str)
     assert len(_read(repository.path, CommitScope("main")).files) == 30
 
 
-@each("sparse_index", ["--sparse-index", "--no-sparse-index"])
+@pytest.mark.parametrize("sparse_index", ["--sparse-index", "--no-sparse-index"])
 def test_in_a_sparse_checkout_only_what_is_there_and_changed_is_shown(
     committed: GitRepository, sparse_index: str
 ) -> None:

@@ -29,7 +29,6 @@ from codeloupe.model.scope import (
     UncommittedScope,
 )
 from tests.repository import GitRepository
-from tests.rows import each
 
 _EVERY_SCOPE = (
     DefaultScope(),
@@ -139,7 +138,7 @@ def _see(place: Path) -> dict[str, bytes]:
 _SEEN = {"a.py": b"a = 2\n", "folder/b.py": b"b = 2\n", "new.py": b"n = 1\n", "staged.py": b"s = 1\n"}
 
 
-@each(
+@pytest.mark.parametrize(
     "name", ["with space", "with'quote", 'with"quote', "$HOME", "-dash", "ünï", os.fsdecode(b"caf\xe9"), "*[x]?", "a:b"]
 )
 def test_a_change_is_read_wherever_the_repository_lies(committed: GitRepository, tmp_path: Path, name: str) -> None:
@@ -201,7 +200,7 @@ def test_a_folder_that_was_replaced_by_a_link_shows_the_link_and_nothing_behind_
     assert not any(b"secret" in hunk.body for file in change.files for hunk in file.hunks)
 
 
-@each(
+@pytest.mark.parametrize(
     "name",
     [b"../outside.py", b"/outside.py", b"folder/../../outside.py", b".git/config", b"folder/.GIT/x", b"./x", b"a//b"],
 )
@@ -257,7 +256,7 @@ def test_a_file_too_large_to_compare_is_named_and_the_others_are_reviewed(commit
     assert change.unreadable == (("image.bin", "314,572,800 bytes, more than can be compared"),)
 
 
-@each("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
+@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
 def test_when_the_whole_text_would_be_too_much_binary_files_are_named_instead_of_shown(
     committed: GitRepository, monkeypatch: pytest.MonkeyPatch, request_: ScopeRequest
 ) -> None:

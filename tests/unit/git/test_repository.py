@@ -75,7 +75,7 @@ def test_a_bare_repository_is_refused_with_a_way_out(tmp_path: Path) -> None:
         assert "clone it" in caught.value.hint
 
 
-@each("below", [".git", ".git/objects", ".git/refs/heads"])
+@pytest.mark.parametrize("below", [".git", ".git/objects", ".git/refs/heads"])
 def test_the_inside_of_git_is_no_working_tree(committed: GitRepository, below: str) -> None:
     with pytest.raises(NotARepository, match="the inside of one"):
         _open(committed.path / below)
@@ -110,7 +110,7 @@ def test_a_repository_that_this_git_does_not_know_is_refused_in_its_words(commit
         _open(committed.path)
 
 
-@each("elsewhere", ["/", "../../elsewhere", "../not-there"])
+@pytest.mark.parametrize("elsewhere", ["/", "../../elsewhere", "../not-there"])
 def test_another_work_tree_in_the_configuration_is_ignored(
     committed: GitRepository, tmp_path: Path, elsewhere: str
 ) -> None:
@@ -123,7 +123,9 @@ def test_another_work_tree_in_the_configuration_is_ignored(
     assert asyncio.run(resolve(opened, "main")) == head.sha
 
 
-@each("revision", ["main", "HEAD", "@", "refs/heads/main", "annotated", "annotated^{}", "light", "HEAD^0", "@{0}"])
+@pytest.mark.parametrize(
+    "revision", ["main", "HEAD", "@", "refs/heads/main", "annotated", "annotated^{}", "light", "HEAD^0", "@{0}"]
+)
 def test_every_usual_name_gives_the_commit(committed: GitRepository, revision: str) -> None:
     committed.git("tag", "-a", "-m", "a tag", "annotated")
     committed.git("tag", "light")
@@ -131,7 +133,7 @@ def test_every_usual_name_gives_the_commit(committed: GitRepository, revision: s
     assert _resolve(committed, committed.head()[:7]) == committed.head()
 
 
-@each(
+@pytest.mark.parametrize(
     ("revision", "words"),
     [
         ("no-such-name", "unknown"),
@@ -156,7 +158,7 @@ def test_what_is_no_commit_is_refused_in_words(committed: GitRepository, revisio
     assert not list(committed.path.rglob("sprung"))
 
 
-@each(("name", "kind"), [("HEAD^{tree}", "tree"), ("HEAD:folder/a.txt", "blob")])
+@pytest.mark.parametrize(("name", "kind"), [("HEAD^{tree}", "tree"), ("HEAD:folder/a.txt", "blob")])
 def test_an_object_that_is_no_commit_is_named_as_what_it_is(committed: GitRepository, name: str, kind: str) -> None:
     sha = committed.git("rev-parse", name).decode().strip()
     with pytest.raises(RevisionError, match=f"is a {kind}, not a commit"):
@@ -253,7 +255,7 @@ def test_the_base_branch_is_the_one_that_origin_names(committed: GitRepository) 
     assert _base(committed) == BaseBranch("origin/trunk", sha, checked_out=True)
 
 
-@each("target", ["refs/remotes/origin/gone", "refs/heads/gone"])
+@pytest.mark.parametrize("target", ["refs/remotes/origin/gone", "refs/heads/gone"])
 def test_an_origin_head_that_leads_nowhere_is_passed_over(committed: GitRepository, target: str) -> None:
     committed.git("symbolic-ref", "refs/remotes/origin/HEAD", target)
     (committed.path / ".git" / "refs" / "heads" / "develop").write_text("damaged\n")
@@ -293,7 +295,7 @@ def test_a_configured_base_branch_comes_first_and_may_be_origins_alone(committed
     assert _base(committed, "origin/release/1.0") == BaseBranch("origin/release/1.0", sha, checked_out=False)
 
 
-@each("configured", ["not-there", "-x", "", "a b", "ma*"])
+@pytest.mark.parametrize("configured", ["not-there", "-x", "", "a b", "ma*"])
 def test_a_configured_base_branch_that_does_not_exist_is_an_error(committed: GitRepository, configured: str) -> None:
     with pytest.raises(RevisionError):
         _base(committed, configured)

@@ -115,7 +115,7 @@ def test_without_a_base_branch_nothing_is_reviewed_silently(tmp_path: Path, comp
     assert "BaseScope(REF)" in caught.value.hint
 
 
-@each(
+@pytest.mark.parametrize(
     ("request_", "kind", "side"),
     [
         (UncommittedScope(), ScopeKind.UNCOMMITTED, Side.WORKING_TREE),
@@ -129,7 +129,7 @@ def test_what_is_not_committed_is_compared_with_head(
     assert (sides.scope.kind, sides.side, sides.base, sides.head) == (kind, side, forked.head(), None)
 
 
-@each("request_", [UncommittedScope(), StagedScope()])
+@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope()])
 def test_before_the_first_commit_everything_is_compared_with_nothing(
     repository: GitRepository, request_: ScopeRequest
 ) -> None:
@@ -138,8 +138,10 @@ def test_before_the_first_commit_everything_is_compared_with_nothing(
     assert "no commits yet" in sides.scope.description
 
 
-@each("request_", [DefaultScope(), BaseScope("HEAD"), RangeScope("..HEAD"), RangeScope("HEAD..."), CommitScope("HEAD")])
-@each("base_branch", [None, "main"])
+@pytest.mark.parametrize(
+    "request_", [DefaultScope(), BaseScope("HEAD"), RangeScope("..HEAD"), RangeScope("HEAD..."), CommitScope("HEAD")]
+)
+@pytest.mark.parametrize("base_branch", [None, "main"])
 def test_before_the_first_commit_the_other_scopes_say_so(
     repository: GitRepository, request_: ScopeRequest, base_branch: str | None
 ) -> None:
@@ -161,7 +163,7 @@ def test_a_given_base_is_compared_from_where_it_was_left(forked: GitRepository) 
     assert _resolve(forked.path, BaseScope("HEAD~1")).base == _sha(forked, "HEAD~1")
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "base", "head"),
     [
         ("main..feature", "main", "feature"),
@@ -180,7 +182,7 @@ def test_a_range_has_two_fixed_sides(forked: GitRepository, text: str, base: str
     assert (sides.base, sides.head) == (_sha(forked, base), _sha(forked, head))
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("main", "is one revision, not a range"),

@@ -11,7 +11,6 @@ from codeloupe.git.scopes import Side, Sides, resolve_scope
 from codeloupe.model.change import ScopeKind
 from codeloupe.model.scope import DefaultScope
 from tests.repository import GitRepository
-from tests.rows import each
 
 
 def resolved(repository: GitRepository, base_branch: str | None = None) -> Sides:
@@ -29,7 +28,7 @@ def pushed(repository: GitRepository) -> GitRepository:
     return repository
 
 
-@each("found", ["by its name", "by origin/HEAD", "by the settings"])
+@pytest.mark.parametrize("found", ["by its name", "by origin/HEAD", "by the settings"])
 def test_commits_of_the_base_branch_that_were_not_pushed_are_reviewed(pushed: GitRepository, found: str) -> None:
     if found == "by origin/HEAD":
         pushed.git("symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/main")
@@ -49,7 +48,7 @@ def test_commits_beside_those_of_origin_are_compared_with_where_they_left_it(pus
     assert resolved(pushed).base == base
 
 
-@each("behind", [0, 1])
+@pytest.mark.parametrize("behind", [0, 1])
 def test_a_base_branch_of_which_all_is_pushed_has_its_uncommitted_changes_reviewed(
     pushed: GitRepository, behind: int
 ) -> None:

@@ -81,8 +81,8 @@ def _files(root: Path) -> Iterator[tuple[str, bytes]]:
                 yield str(place.relative_to(root)), place.read_bytes()
 
 
-@each("request_", [CommitScope("HEAD"), StagedScope()])
-@each("by_name", [True, False])
+@pytest.mark.parametrize("request_", [CommitScope("HEAD"), StagedScope()])
+@pytest.mark.parametrize("by_name", [True, False])
 def test_every_file_is_byte_for_byte_its_blob(
     repository: GitRepository, request_: ScopeRequest, *, by_name: bool
 ) -> None:
@@ -152,7 +152,7 @@ def test_the_working_tree_is_copied_with_links_as_text(repository: GitRepository
     assert (seen, list(missing)) == ({}, ["folder/secret"])
 
 
-@each("sparse_index", ["--sparse-index", "--no-sparse-index"])
+@pytest.mark.parametrize("sparse_index", ["--sparse-index", "--no-sparse-index"])
 def test_what_a_sparse_checkout_leaves_out_is_as_the_index_has_it(repository: GitRepository, sparse_index: str) -> None:
     for name in ("in/a.py", "out/b.py", "out/c.py", "in/gone.py"):
         repository.write(name, f"{name}\n")
@@ -165,7 +165,7 @@ def test_what_a_sparse_checkout_leaves_out_is_as_the_index_has_it(repository: Gi
     assert missing == {"in/gone.py": "no such file or directory"}
 
 
-@each("name", ["n" * 256, "\u00fc" * 128, "/".join(["folder" * 20] * 40)])
+@pytest.mark.parametrize("name", ["n" * 256, "\u00fc" * 128, "/".join(["folder" * 20] * 40)])
 def test_a_name_too_long_for_a_file_is_named_and_does_not_stop_the_others(repository: GitRepository, name: str) -> None:
     _commit_exactly(repository, {name: b"x\n", "a.py": b"y\n"})
     seen, missing = _export(repository.path, CommitScope("HEAD"), None)
@@ -249,7 +249,7 @@ def test_a_blob_that_is_missing_is_named_and_the_others_are_exported(repository:
     assert "cannot be exported" in missing["a.py"]
 
 
-@each("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
+@pytest.mark.parametrize("request_", [UncommittedScope(), StagedScope(), CommitScope("HEAD")])
 def test_a_snapshot_is_gone_after_an_error_and_after_a_cancellation(
     repository: GitRepository, request_: ScopeRequest
 ) -> None:

@@ -11,7 +11,6 @@ from codeloupe.git.scopes import resolve_scope
 from codeloupe.git.snapshot import exported_tree, read_regular_files
 from codeloupe.model.scope import CommitScope, ScopeRequest, StagedScope, UncommittedScope
 from tests.repository import GitRepository
-from tests.rows import each
 
 
 def _tree(
@@ -60,7 +59,7 @@ def test_a_working_tree_is_copied_without_what_is_ignored_and_with_links_as_text
     assert set(missing) == {"gone.py", "../secret"}
 
 
-@each(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
+@pytest.mark.parametrize(("request_", "content"), [(StagedScope(), b"staged\n"), (CommitScope("HEAD"), b"old\n")])
 def test_an_index_or_a_commit_is_exported_whole(mixed: GitRepository, request_: ScopeRequest, content: bytes) -> None:
     files, missing = _tree(mixed, request_, ["a.py", "new.py"])
     assert sorted(files) == [".gitignore", "a.py", "link", "sub/b.py"]

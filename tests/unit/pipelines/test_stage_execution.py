@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import os
 from collections.abc import Callable
@@ -112,9 +111,7 @@ class TestSuccess:
             "scripted",
         )
         assert result.duration_seconds >= 0
-        assert dataclasses.replace(result.usage, duration_seconds=0.0) == Usage(
-            requests=1, input_tokens=100, output_tokens=20
-        )
+        assert replace(result.usage, duration_seconds=0.0) == Usage(requests=1, input_tokens=100, output_tokens=20)
         assert bench.events
 
     @pytest.mark.requirement("S3")
@@ -161,15 +158,15 @@ class TestSuccess:
     @pytest.mark.requirement("S7")
     def test_an_answer_that_is_not_utf_8_does_no_harm(self, bench: Bench) -> None:
         output = b"caf\xe9 \xff\xfe".decode("utf-8", "surrogateescape")
-        result = bench.ask(answering(dataclasses.replace(ANSWER, output=output)))
+        result = bench.ask(answering(replace(ANSWER, output=output)))
         (artifact,) = result.artifacts
         assert artifact.read_bytes() == b"caf\\udce9 \\udcff\\udcfe\n"
 
     def test_what_it_cost_is_told(self, bench: Bench, subtests: pytest.Subtests) -> None:
         rows: list[tuple[AgentResult, Usage]] = [
-            (dataclasses.replace(ANSWER, from_ledger=True, total_cost_usd=3.0), Usage(cached=1)),
+            (replace(ANSWER, from_ledger=True, total_cost_usd=3.0), Usage(cached=1)),
             (
-                dataclasses.replace(
+                replace(
                     ANSWER,
                     attempts=3,
                     total_cost_usd=0.25,
@@ -177,15 +174,15 @@ class TestSuccess:
                 ),
                 Usage(requests=3, input_tokens=10, output_tokens=5, cost_usd=0.25),
             ),
-            (dataclasses.replace(ANSWER, total_cost_usd=None), Usage(requests=1, unknown_costs=1)),
-            (dataclasses.replace(ANSWER, total_cost_usd=float("nan"), attempts=0), Usage(requests=1, unknown_costs=1)),
+            (replace(ANSWER, total_cost_usd=None), Usage(requests=1, unknown_costs=1)),
+            (replace(ANSWER, total_cost_usd=float("nan"), attempts=0), Usage(requests=1, unknown_costs=1)),
         ]
         for result, usage in rows:
             with subtests.test(result=result, usage=usage):
-                assert dataclasses.replace(bench.ask(answering(result)).usage, duration_seconds=0.0) == usage
+                assert replace(bench.ask(answering(result)).usage, duration_seconds=0.0) == usage
 
     def test_notes_of_the_call_and_denied_tools_are_told(self, bench: Bench) -> None:
-        noted = dataclasses.replace(
+        noted = replace(
             ANSWER,
             notes=("which files changed is not known: no repository", "another agent answered"),
             permission_denials=("Write ../../x", "Write ../../x", "Bash"),
@@ -219,12 +216,12 @@ class TestAnswerAsArtifact:
 
     def test_nothing_at_all_is_a_failure(self, bench: Bench) -> None:
         with pytest.raises(ArtifactError, match="wrote no file, and its answer is empty") as caught:
-            bench.ask(answering(dataclasses.replace(ANSWER, output=" \n")))
+            bench.ask(answering(replace(ANSWER, output=" \n")))
         assert caught.value.stage == "write"
         assert list(bench.work.iterdir()) == []
 
     def test_code_and_an_empty_answer_are_a_result(self, bench: Bench) -> None:
-        agent = bench.act(lambda: fill(bench.work, {"code.py": "1"}), dataclasses.replace(ANSWER, output=""))
+        agent = bench.act(lambda: fill(bench.work, {"code.py": "1"}), replace(ANSWER, output=""))
         result = bench.ask(agent.run)
         assert result.artifacts == ()
 
@@ -312,9 +309,7 @@ class TestFailure:
                 assert caught.value.__cause__ is error
 
     def test_a_result_without_success_is_a_failure(self, bench: Bench) -> None:
-        failed = dataclasses.replace(
-            ANSWER, success=False, error="the model gave up", session_id="s", total_cost_usd=0.5
-        )
+        failed = replace(ANSWER, success=False, error="the model gave up", session_id="s", total_cost_usd=0.5)
         with pytest.raises(AgentExecutionError, match="the model gave up") as caught:
             bench.ask(answering(failed))
         assert isinstance(caught.value.__cause__, OutputInvalid)
