@@ -15,7 +15,7 @@ from codeloupe.model.agents import AGENT_NAMES
 from tests.program import PROGRAM
 from tests.rows import each
 
-HEAVY = ("pydantic", "rich", "yaml", "jsonschema", "claude_agent_sdk", "importlib.metadata", "email", "http", "uuid")
+HEAVY = ("pydantic", "rich", "yaml", "jsonschema", "claude_agent_sdk", "importlib.metadata", "email", "http")
 
 
 def loaded_by(program: str) -> set[str]:

@@ -29,7 +29,7 @@ JOINER = "\u2060"
 _MENTION = re.compile(r"@(?=\S)")
 _ESCAPED_JOINER = re.compile(r"@\\u2060", re.IGNORECASE)
 _WARNING = (
-    "In this message an invisible character, a word joiner (U+2060), stands behind each @ that is followed by a word."
+    "In this message an invisible character, a word joiner (U+2060), comes after each @ that is followed by a word."
     " It only keeps the @ from being taken for the mention of a file and is not part of the text: read a plain @"
     " there, and write a plain @ in the answer.\n\n"
 )

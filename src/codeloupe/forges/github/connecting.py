@@ -65,7 +65,7 @@ async def connected(
 
 def _load() -> Any:
     try:
-        from codeloupe.forges.github import transport  # noqa: PLC0415 - it needs the packages of an extra
+        import codeloupe.forges.github.transport as transport  # noqa: PLC0415, PLR0402 - it needs the packages of an extra
     except ModuleNotFoundError as error:
         missing = (error.name or "").split(".")[0]
         if missing == "codeloupe":
