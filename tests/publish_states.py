@@ -6,9 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codeloupe.forges.comments import answer_body, finding_body
+from codeloupe.forges.comments import Place, answer_body, finding_body
 from codeloupe.forges.marker import Marker, SigningKey, key_of
-from codeloupe.forges.places import Place
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import (
     AnswerKind,

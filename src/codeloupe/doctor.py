@@ -23,7 +23,7 @@ from codeloupe.errors import CodeloupeError, ConfigError, NotARepository, StoreE
 from codeloupe.git.command import MINIMUM_VERSION, git_version
 from codeloupe.git.repository import find_base_branch, open_repository
 from codeloupe.git.snapshot import list_files, list_head_files
-from codeloupe.model.agents import AGENT_NAMES
+from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.baseline import BASELINE_NAME
 from codeloupe.model.ports import Agent
 from codeloupe.model.review import Check, Diagnosis

@@ -25,8 +25,7 @@ from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, agent_key, trust_of
 from codeloupe.engine.settings import configure
 from codeloupe.errors import Cancelled, UsageError
-from codeloupe.model.agent import AgentRequest, AgentResult, Availability, DefaultSeconds
-from codeloupe.model.agents import AGENT_NAMES
+from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Availability, DefaultSeconds
 from codeloupe.model.ports import Agent, AgentEventSink, EventSink, Transcript
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-from dataclasses import fields
 from pathlib import Path
+
+from msgspec.structs import fields
 
 import codeloupe
 from codeloupe.cli.boundary import INTERRUPTED
@@ -14,7 +15,7 @@ from codeloupe.cli.main import build_parser
 from codeloupe.config.schema import KEYS
 from codeloupe.engine.experts import builtin_names
 from codeloupe.errors import CodeloupeError
-from codeloupe.model.agents import AGENT_NAMES
+from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.reports import FORMATS
 from tests.documentation_pages import DOCS, PAGES, PROJECT, anchors, blocks, commands, links, spans
 from tests.documentation_place import place_for

@@ -28,9 +28,9 @@ from codeloupe.model.review import (
     Verdict,
 )
 from codeloupe.reports import Layout, ShownDiff, render
-from codeloupe.reports.svg import svg
 from codeloupe.reports.sweep import render_sweep_markdown, render_sweep_text
 from codeloupe.reports.sweep_data import render_sweep_json, render_sweep_xml
+from codeloupe.reports.text import svg
 from codeloupe.system.untrusted import (
     code_span,
     command,

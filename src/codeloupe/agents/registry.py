@@ -1,4 +1,4 @@
-"""From the name of an agent to its class. Names, labels and vendors are data in `codeloupe.model.agents`.
+"""From the name of an agent to its class. Names, labels and vendors are data in `codeloupe.model.agent`.
 
 The modules of an agent load when more than its name is asked for, so that of a chain only those that are asked cost a
 start: this is one of the few places with imports inside functions.
@@ -11,8 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from codeloupe.config.schema import Settings
-from codeloupe.model.agent import AgentLimits, AgentRequest, AgentResult, Availability
-from codeloupe.model.agents import AGENTS
+from codeloupe.model.agent import AGENTS, AgentLimits, AgentRequest, AgentResult, Availability
 from codeloupe.model.ports import Agent, AgentEventSink
 
 

@@ -20,8 +20,7 @@ from codeloupe.git.command import Place, git
 from codeloupe.git.repository import private_directory
 from codeloupe.model.review import Review
 from codeloupe.model.scope import DefaultScope
-from codeloupe.reports.svg import svg
-from codeloupe.reports.text import render_text
+from codeloupe.reports.text import render_text, svg
 from codeloupe.runtime import review
 
 _NEXT = """

@@ -26,8 +26,7 @@ from codeloupe.engine.merge import merge_findings
 from codeloupe.engine.reviewer import AgentReviewer, AgentReviewOptions
 from codeloupe.engine.verify import AbsentVerifier, AgentVerifier, VerifyOptions
 from codeloupe.errors import ConfigError
-from codeloupe.model.agent import AgentRequest, AgentResult
-from codeloupe.model.agents import same_vendor
+from codeloupe.model.agent import AgentRequest, AgentResult, same_vendor
 from codeloupe.model.expert import Expert
 from codeloupe.model.ports import (
     Agent,

@@ -36,7 +36,7 @@ from codeloupe.engine.suppress import suppress
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.git.commits import read_pushed
 from codeloupe.git.guidance import guidance_changed
-from codeloupe.model.agents import AGENT_NAMES
+from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
 from codeloupe.model.finding import Finding, Source

@@ -8,9 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from codeloupe.errors import ForgeError, HeadMoved, UsageError
-from codeloupe.forges.comments import finding_body
+from codeloupe.forges.comments import DiffPlaces, Nowhere, Place, finding_body
 from codeloupe.forges.marker import Marker, key_of, word_of
-from codeloupe.forges.places import DiffPlaces, Nowhere, Place
 from codeloupe.forges.threads import (
     Answering,
     LookedAt,

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from codeloupe.forges.comments import answer_body
+from codeloupe.forges.comments import DiffPlaces, answer_body
 from codeloupe.forges.marker import (
     Mark,
     Marker,
     MarkKind,
     key_of,
 )
-from codeloupe.forges.places import DiffPlaces
 from codeloupe.model.finding import Finding, FindingStatus
 from codeloupe.model.publication import (
     AnswerKind,

@@ -23,7 +23,7 @@ from codeloupe.engine.settings import configure
 from codeloupe.errors import ConfigError, NotARepository, PipelineError
 from codeloupe.git.repository import Repository, open_repository
 from codeloupe.git.workspaces import GitWorkspaceStore
-from codeloupe.model.agents import AGENT_NAMES
+from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.finding import Severity
 from codeloupe.model.pipeline import (
     Approval,

@@ -9,8 +9,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from codeloupe.model.agent import Usage
-from codeloupe.model.agents import AGENTS
+from codeloupe.model.agent import AGENTS, Usage
 from codeloupe.model.finding import Finding, FindingStatus, Severity, SuppressionKind
 from codeloupe.model.review import (
     NOT_INCLUDED,

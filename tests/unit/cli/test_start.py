@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codeloupe.cli.main import VERBS, main
-from codeloupe.model.agents import AGENT_NAMES
+from codeloupe.model.agent import AGENT_NAMES
 from tests.program import PROGRAM
 from tests.rows import each
 

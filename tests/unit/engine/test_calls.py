@@ -22,8 +22,15 @@ from codeloupe.agents.registry import make_agent
 from codeloupe.config.schema import Settings
 from codeloupe.engine.calls import AgentCalls, review_key
 from codeloupe.errors import BudgetExhausted, InvalidRequest
-from codeloupe.model.agent import AgentEvent, AgentLimits, AgentRequest, AgentResult, AgentStarted, PermissionMode
-from codeloupe.model.agents import AGENT_NAMES
+from codeloupe.model.agent import (
+    AGENT_NAMES,
+    AgentEvent,
+    AgentLimits,
+    AgentRequest,
+    AgentResult,
+    AgentStarted,
+    PermissionMode,
+)
 from codeloupe.model.ports import Agent
 from codeloupe.runtime import run_agent
 from codeloupe.store.database import database_path
@@ -76,7 +83,7 @@ class TestMaking:
     def test_the_modules_of_an_agent_load_with_its_first_use(self) -> None:
         program = (
             "import sys\nfrom codeloupe.config.schema import Settings\n"
-            "from codeloupe.agents.registry import make_agent\nfrom codeloupe.model.agents import AGENT_NAMES\n"
+            "from codeloupe.agents.registry import make_agent\nfrom codeloupe.model.agent import AGENT_NAMES\n"
             "agents = [make_agent(name, Settings()) for name in AGENT_NAMES]\n"
             "print(sorted(name for name in AGENT_NAMES if f'codeloupe.agents.{name}' in sys.modules))\n"
             "agents[2].limits\n"

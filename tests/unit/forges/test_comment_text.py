@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from codeloupe.forges.comments import LONGEST_BODY, answer_body, finding_body, fitted_body, review_body
+from codeloupe.forges.comments import LONGEST_BODY, Place, answer_body, finding_body, fitted_body, review_body
 from codeloupe.forges.marker import Mark, MarkKind, key_of
-from codeloupe.forges.places import Place
 from codeloupe.model.finding import Finding
 from codeloupe.model.publication import AnswerKind, Opinion
 from tests.markdown_page import ACTIVE, code, tokens

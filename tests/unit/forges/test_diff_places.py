@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from codeloupe.forges.places import DiffPlaces, Nowhere, Place, hunks_of
+from codeloupe.forges.comments import DiffPlaces, Nowhere, Place, hunks_of
 from codeloupe.model.publication import ChangedFile
 from tests.publish_material import finding
 from tests.rows import each

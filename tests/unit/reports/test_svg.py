@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from codeloupe.reports.svg import svg
+from codeloupe.reports.text import svg
 from tests.unit.reports.examples import finding, review
 
 

@@ -18,8 +18,7 @@ from codeloupe.model.review import (
     SkipReason,
     Verdict,
 )
-from codeloupe.reports.svg import svg
-from codeloupe.reports.text import render_text
+from codeloupe.reports.text import render_text, svg
 from codeloupe.system.untrusted import terminal
 from tests.unit.reports.examples import ESCAPE, finding, review
 

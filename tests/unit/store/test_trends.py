@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codeloupe.model.history import TrendKey, TrendRow
-from codeloupe.store.trends import ReviewFact, trend_rows, week_of
+from codeloupe.store.history import ReviewFact, trend_rows, week_of
 from tests.rows import each
 from tests.unit.store.history_samples import at
 
