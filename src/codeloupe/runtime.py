@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ from codeloupe.engine.calls import AgentCalls, agent_key, trust_of
 from codeloupe.engine.settings import configure
 from codeloupe.errors import Cancelled, UsageError
 from codeloupe.model.agent import AGENT_NAMES, AgentRequest, AgentResult, Availability, DefaultSeconds
-from codeloupe.model.ports import Agent, AgentEventSink, EventSink, Transcript
+from codeloupe.model.ports import Agent, AgentEventSink, EventSink, ReviewOptions
 
 if TYPE_CHECKING:
     from codeloupe.forges.publishing import PublishRequest
@@ -132,49 +132,21 @@ class Runtime:
         """What all agent calls so far have taken; answers from the ledger took nothing."""
         return self._calls.spent
 
-    async def review(  # noqa: PLR0913 - each is a choice of its own, by name
-        self,
-        scope: ScopeRequest | None = None,
-        *,
-        repo: Path | str = ".",
-        emit: EventSink = _ignore,
-        context: str = "",
-        fresh: bool = False,
-        since_last: bool = False,
-        transcript: Transcript | None = None,
-        session_id: str | None = None,
-        own_patterns: frozenset[str] = frozenset(),
-        needs_agent: bool = False,
+    async def review(
+        self, scope: ScopeRequest | None = None, *, repo: Path | str = ".", **options: Unpack[ReviewOptions]
     ) -> Review:
-        """Review a change and return the outcome; nothing is printed.
+        """Review a change and return the outcome; nothing is printed. `ReviewOptions` says what each option means.
 
-        `context` is what the reviewers should know beside the change, as data. What an agent saw in the last review of
-        this branch, and what was paid for before, is not asked again, unless `fresh`; `since_last` leaves out of the
-        outcome what the last review saw. `transcript` gets every prompt and raw answer, as they were before secrets
-        were masked. `session_id` names the caller's session to an external gate. `own_patterns` says which of
-        `include` and `exclude` the caller chose for this very review: where they leave nothing of an untrusted change,
-        there is nothing to review; other settings that do so make it incomplete. Where `reviewer_type` is auto and no
-        agent can be used, the analysers review and `errors` of the outcome say so; with `needs_agent` that is a
-        failure. Raises UsageError for what the caller can mend and ProcessError when git fails; a reviewer that fails,
-        for want of budget too, is in the outcome, which is then not complete.
+        Raises UsageError for what the caller can mend and ProcessError when git fails; a reviewer that fails, for want
+        of budget too, is in the outcome, which is then not complete.
         """
         from codeloupe.engine import run
 
         self._refuse_if_closed()
         check_scope(scope)
-        options: dict[str, Any] = {
-            "repo": repo,
-            "emit": emit,
-            "context": context,
-            "fresh": fresh,
-            "since_last": since_last,
-            "transcript": transcript,
-            "session_id": session_id,
-            "own_patterns": own_patterns,
-            "needs_agent": needs_agent,
-        }
-        check_arguments(**options)
-        return await self._until_closed(run.review(scope, settings=self._settings, calls=self._calls, **options))
+        check_arguments(repo=repo, **options)
+        call = run.review(scope, repo=repo, settings=self._settings, calls=self._calls, **options)
+        return await self._until_closed(call)
 
     async def preview(self, scope: ScopeRequest | None = None, *, repo: Path | str = ".") -> Preview:
         """What a review would look at and what not, without running it. Raises as `review` does."""
@@ -317,34 +289,16 @@ async def check_settings(settings: Settings, *, repo: Path | None) -> None:
     await doctor.check_settings(settings, repo=repo)
 
 
-async def review(  # noqa: PLR0913 - each is a choice of its own, by name
+async def review(
     scope: ScopeRequest | None = None,
     *,
     repo: Path | str = ".",
     settings: Settings | None = None,
-    emit: EventSink = _ignore,
-    context: str = "",
-    fresh: bool = False,
-    since_last: bool = False,
-    transcript: Transcript | None = None,
-    session_id: str | None = None,
-    own_patterns: frozenset[str] = frozenset(),
-    needs_agent: bool = False,
+    **options: Unpack[ReviewOptions],
 ) -> Review:
     """Review a change in a runtime of its own, as `Runtime.review` does. Without `settings` they are loaded."""
     async with Runtime(settings) as runtime:
-        return await runtime.review(
-            scope,
-            repo=repo,
-            emit=emit,
-            context=context,
-            fresh=fresh,
-            since_last=since_last,
-            transcript=transcript,
-            session_id=session_id,
-            own_patterns=own_patterns,
-            needs_agent=needs_agent,
-        )
+        return await runtime.review(scope, repo=repo, **options)
 
 
 async def preview(

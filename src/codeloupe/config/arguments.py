@@ -76,8 +76,10 @@ _KINDS = {name: row[1:] for row in _TABLE for name in row[0].split()}
 
 
 def check_arguments(**given: object) -> None:
-    """Raises UsageError for an argument that is not of the kind that its name calls for."""
+    """Raises UsageError for an argument of a kind that its name does not call for, TypeError for an unknown one."""
     for name, value in given.items():
+        if name not in _KINDS:
+            raise TypeError(f"unexpected keyword argument {name!r}")
         fits, words, or_none = _KINDS[name]
         if not (or_none and value is None) and not fits(value):
             _refuse(name, value, f"give {words}{', or None' if or_none else ''}")

@@ -36,6 +36,7 @@ from codeloupe.engine.suppress import suppress
 from codeloupe.engine.verdict import exit_code, judge, summarise
 from codeloupe.git.commits import read_pushed
 from codeloupe.git.guidance import guidance_changed
+from codeloupe.git.repository import opening_once
 from codeloupe.model.agent import AGENT_NAMES
 from codeloupe.model.baseline import Baseline
 from codeloupe.model.events import ChangeRead, Event, ReviewerChosen, StageStarted, Warned
@@ -87,7 +88,9 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
 ) -> Review:
     """Review a change as `Runtime.review` does; `reviewers` take the place of those that the settings name."""
     started, calls = time.monotonic(), calls or AgentCalls()
-    async with fetched(scope or DefaultScope(), Path(repo)) as (request, place):
+    async with AsyncExitStack() as stack:
+        stack.enter_context(opening_once())
+        request, place = await stack.enter_async_context(fetched(scope or DefaultScope(), Path(repo)))
         settings = await _settings_for(request, place, settings, calls)
         chosen = reviewers
         if chosen is None:
@@ -97,9 +100,9 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
         emit(StageStarted("reading", "the change"))
         answers = Answers(transcript)
         team = Reviewers(chosen, settings, calls, repo=place, fresh=fresh, transcript=answers, session_id=session_id)
-        # Who cannot review as the settings want it is found out before anything is read or bought.
+        # A reviewer that cannot work under these settings is found before anything is read or bought.
         made = team.make()
-        async with prepare(
+        preparing = prepare(
             request,
             place,
             settings,
@@ -109,54 +112,59 @@ async def review(  # noqa: PLR0913 - each is a choice of its own, by name
             with_guidance=settings.guidance and team.have_agents,
             context=context,
             must_match=True,
-        ) as prepared:
-            selection = _unless_empty(prepared.selection, settings, own_patterns)
-            prepared = await _with_each_commit(replace(prepared, selection=selection), request, settings)  # noqa: PLW2901 - the same, completed
-            emit(ChangeRead(prepared.change))
-            round_ = await begin_round(
-                prepared, chosen, settings, calls=calls, repo=place, fresh=fresh, since_last=since_last
-            )
-            told = (*_remarks(prepared, request), *round_.errors)
-            partial = (_PARTIAL_TREE,) if prepared.tree_is_partial and team.have_agents else ()
-            for note in (*(error.message for error in told), *round_.notes, *partial):
-                emit(Warned(note))
-            change_scope = prepared.change.scope
-            # The base that an untrusted change cannot have written.
-            believed = change_scope if prepared.trusted else replace(change_scope, base=prepared.believed)
-            plan = ReviewPlan(
-                task=prepared.task(timeout_seconds=settings.timeout_seconds),
-                selection=prepared.selection,
-                reviewers=round_.over(made, chosen),
-                verifier=team.verifier(),
-                policy=policy_of(settings),
-                baseline=await read_baseline(believed, repo=place, trusted=prepared.trusted),
-                earlier=round_.earlier,
-                beforehand=prepared.beforehand,
-            )
-            outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
-            if prepared.change.files:
-                told = (*told, *_went_offline(chosen))
-            outcome = replace(outcome, errors=(*outcome.errors, *told))
-            if not settings.keep_history:
-                return outcome
-            return await keep(
-                outcome,
-                repo=place,
-                raw_outputs=answers.texts,
-                prompt_version=PROMPT_VERSION if team.have_agents else "",
-                terms=round_.conditions,
-                seen=round_.seen(plan.task, outcome),
-                left_out=round_.left_out,
-                checkout=round_.checkout,
-                opened=calls.opened_history,
-                emit=emit,
-            )
+        )
+        prepared = await stack.enter_async_context(preparing)
+        prepared = replace(prepared, selection=_unless_empty(prepared.selection, settings, own_patterns))
+        prepared = await _with_each_commit(prepared, request, settings)
+        emit(ChangeRead(prepared.change))
+        round_ = await begin_round(
+            prepared, chosen, settings, calls=calls, repo=place, fresh=fresh, since_last=since_last
+        )
+        remarks = (*_remarks(prepared, request), *round_.errors)
+        partial = (_PARTIAL_TREE,) if prepared.tree_is_partial and team.have_agents else ()
+        for note in (*(error.message for error in remarks), *round_.notes, *partial):
+            emit(Warned(note))
+        plan = ReviewPlan(
+            task=prepared.task(timeout_seconds=settings.timeout_seconds),
+            selection=prepared.selection,
+            reviewers=round_.over(made, chosen),
+            verifier=team.verifier(),
+            policy=policy_of(settings),
+            baseline=await _baseline(prepared, place),
+            earlier=round_.earlier,
+            beforehand=prepared.beforehand,
+        )
+        outcome = await run_review(plan, clock=time.monotonic, started=started, emit=emit)
+        if prepared.change.files:
+            remarks = (*remarks, *_went_offline(chosen))
+        outcome = replace(outcome, errors=(*outcome.errors, *remarks))
+        if not settings.keep_history:
+            return outcome
+        return await keep(
+            outcome,
+            repo=place,
+            raw_outputs=answers.texts,
+            prompt_version=PROMPT_VERSION if team.have_agents else "",
+            terms=round_.conditions,
+            seen=round_.seen(plan.task, outcome),
+            left_out=round_.left_out,
+            checkout=round_.checkout,
+            opened=calls.opened_history,
+            emit=emit,
+        )
 
 
 async def _settings_for(request: ScopeRequest, repo: Path, given: Settings | None, calls: AgentCalls) -> Settings:
     """Those that were given, or are in force; a pull request is untrusted, whatever they say."""
     settings = given or (await configure(request, repo=repo, environment=calls.environment)).settings
     return replace(settings, untrusted=True) if isinstance(request, FetchedScope) else settings
+
+
+async def _baseline(prepared: Prepared, repo: Path) -> Baseline:
+    """The accepted findings: of an untrusted change, those of a base that the change cannot have written."""
+    scope = prepared.change.scope
+    base = scope if prepared.trusted else replace(scope, base=prepared.believed)
+    return await read_baseline(base, repo=repo, trusted=prepared.trusted)
 
 
 def policy_of(settings: Settings) -> Policy:
@@ -228,6 +236,7 @@ async def preview(
 ) -> Preview:
     """What a review would look at and what not, without running it. Raises as `review` does."""
     async with AsyncExitStack() as stack:
+        stack.enter_context(opening_once())
         request, place = await stack.enter_async_context(fetched(scope or DefaultScope(), Path(repo)))
         settings = await _settings_for(request, place, settings, calls)
         prepared = await stack.enter_async_context(prepare(request, place, settings, must_match=True))

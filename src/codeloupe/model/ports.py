@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from msgspec import Struct
 
@@ -63,6 +63,28 @@ class ReviewerOutcome(Struct, frozen=True):
     errors: tuple[ReviewError, ...] = ()
     usage: Usage = Usage()
     unreviewed: frozenset[str] = frozenset()
+
+
+class ReviewOptions(TypedDict, total=False):
+    """How one review is done, beside its settings.
+
+    `context` is what the reviewers should know beside the change, as data. What an agent saw in the last review of
+    this branch, and what was paid for before, is not asked again, unless `fresh`; `since_last` leaves out of the
+    outcome what the last review saw. `transcript` gets every prompt and raw answer, as they were before secrets were
+    masked. `session_id` names the caller's session to an external gate. `own_patterns` says which of `include` and
+    `exclude` the caller chose for this very review: where they leave nothing of an untrusted change, there is nothing
+    to review; other settings that do so make it incomplete. Where `reviewer_type` is auto and no agent can be used,
+    the analysers review and `errors` of the outcome say so; with `needs_agent` that is a failure.
+    """
+
+    emit: EventSink
+    context: str
+    fresh: bool
+    since_last: bool
+    transcript: Transcript | None
+    session_id: str | None
+    own_patterns: frozenset[str]
+    needs_agent: bool
 
 
 class Reviewer(Protocol):

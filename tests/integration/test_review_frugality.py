@@ -1,0 +1,64 @@
+"""What one offline review takes: few git commands, none of them twice, and few of our modules."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.program import codeloupe
+from tests.repository import GitRepository
+
+GIT = """#!/bin/sh
+printf '%s %s\\n' "$GIT_DIR" "$*" >> "{log}"
+exec {git} "$@"
+"""
+LOADED = """
+import sys
+from codeloupe.cli.main import main
+try:
+    sys.exit(main(["review", "--reviewer", "offline", "--quiet"]))
+finally:
+    print("modules", *(name for name in sys.modules if name.split(".")[0] == "codeloupe"))
+"""
+
+
+@pytest.fixture
+def project(repository: GitRepository) -> GitRepository:
+    repository.write("a.py", "a = 1\n")
+    repository.commit()
+    repository.checkout("feature", new=True)
+    repository.write("a.py", "a = eval(input())\n")
+    repository.commit()
+    repository.write("a.py", "a = eval(input())\nb = eval(a)\n")
+    return repository
+
+
+@pytest.mark.parametrize("words", [(), ("--uncommitted",), ("--commit", "HEAD"), ("main..feature",)])
+def test_an_offline_review_runs_at_most_nine_git_commands_and_none_twice(
+    project: GitRepository, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    script, log = tmp_path / "bin" / "git", tmp_path / "log"
+    script.parent.mkdir()
+    script.write_text(GIT.format(log=log, git=shutil.which("git")))
+    script.chmod(0o755)
+    path = os.pathsep.join((str(script.parent), os.environ["PATH"]))
+    ended = codeloupe("review", "--reviewer", "offline", *words, cwd=project.path, environment={"PATH": path})
+    assert ended.exit_code == 1, ended.stderr
+    asked = log.read_text().splitlines()
+    assert len(asked) <= 9, asked
+    assert len(set(asked)) == len(asked)
+
+
+def test_an_offline_review_loads_at_most_150_of_our_modules(project: GitRepository) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LOADED], cwd=project.path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1, ended.stderr
+    loaded = ended.stdout.splitlines()[-1].split()
+    assert loaded[0] == "modules"
+    assert 20 < len(loaded) - 1 <= 150, loaded
