@@ -50,10 +50,12 @@ def _load(name: str, settings: Settings, environment: Mapping[str, str] | None) 
             from codeloupe.agents.codex.agent import CodexAgent
 
             return CodexAgent(**options)
-        case _:
+        case "gemini":
             from codeloupe.agents.gemini.agent import GeminiAgent
 
             return GeminiAgent(**options)
+        case _:
+            raise KeyError(name)
 
 
 class _LateAgent:

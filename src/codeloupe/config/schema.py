@@ -42,18 +42,15 @@ from codeloupe.config.kinds import (
 )
 from codeloupe.config.yaml import escape, path_in_words, quote
 from codeloupe.errors import ConfigError
+from codeloupe.model.agent import AGENT_NAMES, REVIEWER_NAMES, AgentName, ReviewerName
 from codeloupe.model.change import Effort, PathInstruction
 from codeloupe.model.finding import Severity
 from codeloupe.model.review import UNREAD_CLASSES
 
 SeverityWord = Literal["critical", "high", "medium", "low", "P0", "P1", "P2", "P3"]
-AgentName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api"]
-ReviewerName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api", "cerberus", "command", "offline"]
 Lane = Literal["agent", "offline"]
 
-_AGENT_NAMES = ("agent_sdk", "claude_cli", "codex", "gemini", "api")
-_REVIEWER_NAMES = (*_AGENT_NAMES, "cerberus", "command", "offline")
-_AGENTS = list_of(one_of(*_AGENT_NAMES), f"a list of {in_words(_AGENT_NAMES)}", from_text=comma_list, least=1)
+_AGENTS = list_of(one_of(*AGENT_NAMES), f"a list of {in_words(AGENT_NAMES)}", from_text=comma_list, least=1)
 _EFFORT = one_of(*(effort.value for effort in Effort), meaning=Effort)
 _FAIL_OR_PASS = one_of("fail", "pass")
 _BRANCH = optional(BRANCH)
@@ -149,13 +146,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     )
     reviewer_type: Literal["auto"] | ReviewerName = _setting(
         "auto",
-        one_of("auto", *_REVIEWER_NAMES),
+        one_of("auto", *REVIEWER_NAMES),
         "Who reviews. auto: the first of `agents` that can be used here, else offline, the analysers that come with "
         "codeloupe. command: the program in `review_command`. cerberus: the review-gate.",
     )
     reviewers: ReadAs[tuple[ReviewerName, ...], list[ReviewerName]] = _setting(
         (),
-        names_of(*_REVIEWER_NAMES),
+        names_of(*REVIEWER_NAMES),
         "Several reviewers at once, whose findings are merged. Takes the place of `reviewer_type` when set.",
     )
     lanes: ReadAs[tuple[Lane, ...], list[Lane]] = _setting(

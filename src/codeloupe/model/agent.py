@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -294,6 +294,11 @@ def full_prompt(request: AgentRequest) -> str:
     return "\n\n".join((request.prompt, *pieces))
 
 
+AgentName = Literal["agent_sdk", "claude_cli", "codex", "gemini", "api"]
+# What else can review: an external gate, a program of the user's own, the analysers.
+ReviewerName = AgentName | Literal["cerberus", "command", "offline"]
+
+
 class AgentFacts(Struct, frozen=True):
     """How an agent is called in reports, whose names of models it knows, and the setting that holds its program."""
 
@@ -313,7 +318,6 @@ AGENTS: Mapping[str, AgentFacts] = MappingProxyType(
     }
 )
 AGENT_NAMES = tuple(AGENTS)
-# What else can review: an external gate, a program of the user's own, the analysers.
 OTHER_REVIEWERS = ("cerberus", "command", "offline")
 REVIEWER_NAMES = (*AGENT_NAMES, *OTHER_REVIEWERS)
 

@@ -33,7 +33,15 @@ from codeloupe.agents.calls.retry import (
 )
 from codeloupe.agents.calls.validation import validate, validate_types
 from codeloupe.errors import AgentError, CodeloupeError, InvalidRequest, NotInstalled, NotLoggedIn, RateLimited
-from codeloupe.model.agent import AgentFinished, AgentRequest, AgentResult, AgentStarted, FellBack, QuotaEnded
+from codeloupe.model.agent import (
+    AgentFinished,
+    AgentRequest,
+    AgentResult,
+    AgentStarted,
+    FellBack,
+    QuotaEnded,
+    same_vendor,
+)
 from codeloupe.model.ports import Agent, AgentEventSink
 
 if TYPE_CHECKING:
@@ -41,8 +49,6 @@ if TYPE_CHECKING:
 
 # They tell the ledger what a prompt was made with, and nobody else anything.
 _LABELS_FOR_KEYS = ("fence", "prompt_version", "trust")
-# Agents that are not named here are a vendor each: `api` too, whose names of models have a provider in front.
-_VENDORS = {"agent_sdk": "anthropic", "claude_cli": "anthropic"}
 
 KeyOf = Callable[[AgentRequest, Agent], str | None]
 ChangedFiles = Callable[[], Awaitable[tuple[str, ...]]]
@@ -249,11 +255,6 @@ class AgentCaller:
         if cost is not None and most is not None and cost > most:
             return (f"the call cost ${cost:.4f}, more than the ${most:.4f} that were allowed",)
         return ()
-
-
-def same_vendor(agent: str, other: str) -> bool:
-    """Whether two agents know the same names of models."""
-    return _VENDORS.get(agent, agent) == _VENDORS.get(other, other)
 
 
 def _with_own_model(request: AgentRequest, agent: str, *, first: str) -> tuple[AgentRequest, tuple[str, ...]]:
