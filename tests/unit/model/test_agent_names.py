@@ -8,5 +8,5 @@ from codeloupe.model.agent import AGENT_NAMES, REVIEWER_NAMES, AgentName, Review
 
 
 def test_the_table_has_every_name_that_a_type_checker_knows() -> None:
-    assert AGENT_NAMES == get_args(AgentName)
+    assert get_args(AgentName) == AGENT_NAMES
     assert set(REVIEWER_NAMES) == {name for part in get_args(ReviewerName) for name in (get_args(part) or (part,))}
