@@ -25,6 +25,7 @@ from bench import (
     pipelines,
     review,
     scaling,
+    small,
     start,
     sweep,
 )
@@ -33,6 +34,7 @@ from bench.table import BenchRow
 _RESULTS = Path(__file__).with_name("RESULTS.md")
 _ROOMS: dict[str, Callable[[], Iterator[BenchRow]]] = {
     "start": start.rows,
+    "small": small.rows,
     "parse": parse.rows,
     "extraction": extraction.rows,
     "offline": offline.rows,

@@ -11,8 +11,8 @@ from bench.timing import best_seconds, quiet
 
 _TIMES = 20
 _STARTS = (
-    (["--help"], 5.0),
-    (["--version"], 5.0),
+    (["--help"], 3.0),
+    (["--version"], 3.0),
     (["review", "--help"], 7.0),
     (["agent", "run", "--help"], 7.0),
 )

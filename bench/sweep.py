@@ -31,7 +31,7 @@ def rows() -> Iterator[BenchRow]:
     """200 commits, 20 at a time, each one call of a second; then again, when all of them come from the ledger."""
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "repository"
-        _make_history(root)
+        make_history(root)
         before = os.environ.get("CODELOUPE_HOME")
         os.environ["CODELOUPE_HOME"] = str(Path(directory) / "state")
         try:
@@ -62,8 +62,10 @@ def _measured(root: Path) -> Iterator[BenchRow]:
 
 
 async def _sweep(root: Path, agent: ScriptedAgent) -> CommitSweep:
-    seat = ChosenReviewer(ReviewerInfo("scripted", "to measure"), (agent,))
-    return await review_commits(CommitQuery(), repo=root, settings=Settings(concurrency=_AT_A_TIME), reviewers=[seat])
+    reviewer = ChosenReviewer(ReviewerInfo("scripted", "to measure"), (agent,))
+    return await review_commits(
+        CommitQuery(), repo=root, settings=Settings(concurrency=_AT_A_TIME), reviewers=[reviewer]
+    )
 
 
 def _check(sweep: CommitSweep, agent: ScriptedAgent, *, calls: int) -> None:
@@ -72,17 +74,17 @@ def _check(sweep: CommitSweep, agent: ScriptedAgent, *, calls: int) -> None:
         raise RuntimeError(f"{good} commits reviewed with {len(agent.requests)} calls: {sweep.summary}")
 
 
-def _make_history(root: Path) -> None:
+def make_history(root: Path, commits: int = _COMMITS) -> None:
     """Each commit adds a function to one of ten files."""
     root.mkdir()
     git(root, "init", "--quiet", "--template=")
-    quiet(["git", "fast-import", "--quiet"], cwd=root, stdin=b"".join(_stream()))
+    quiet(["git", "fast-import", "--quiet"], cwd=root, stdin=b"".join(_stream(commits)))
     git(root, "symbolic-ref", "HEAD", "refs/heads/main")
 
 
-def _stream() -> Iterator[bytes]:
+def _stream(commits: int) -> Iterator[bytes]:
     files = [""] * 10
-    for number in range(_COMMITS):
+    for number in range(commits):
         place = number % len(files)
         files[place] += _FUNCTION.format(number)
         message, content = f"feat: part {number}".encode(), files[place].encode()
