@@ -1,0 +1,122 @@
+"""The smallest runs, where our own part is largest: an empty review, one file, one commit; and version 0.1.0."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.changes import git, source
+from bench.sweep import make_history
+from bench.table import BenchRow
+from bench.timing import best_seconds, quiet
+from codeloupe.analysers.ast_grep import rule_document
+
+# The last commit of version 0.1.0.
+_FIRST_VERSION = "dd3e45e"
+_TIMES = 15
+_TURNS = 9
+_BIN = Path(sys.executable).parent
+_CODELOUPE = (str(_BIN / "codeloupe"),)
+
+
+def rows() -> Iterator[BenchRow]:
+    """Each as a ratio to what the bare programs take, or to version 0.1.0, measured by turns."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        os.environ["CODELOUPE_HOME"] = str(folder / "state")
+        try:
+            root = folder / "repository"
+            root.mkdir()
+            git(root, "init", "--quiet", "--template=", "--initial-branch=main")
+            (root / "shop.py").write_text(source("py", 120, 1), encoding="utf-8")
+            git(root, "add", ".")
+            git(root, "-c", "user.name=a", "-c", "user.email=a@example.invalid", "commit", "--quiet", "-m", "first")
+            yield _empty(root)
+            (root / "shop.py").write_text(source("py", 120, 1) + source("py", 5, 2), encoding="utf-8")
+            yield _one_file(root, folder)
+            yield from _against_first_version(root, folder)
+            yield _commits(folder / "history")
+        finally:
+            del os.environ["CODELOUPE_HOME"]
+
+
+def _review(*, program: Sequence[str] = _CODELOUPE) -> list[str]:
+    return [*program, "review", "--reviewer", "offline", "--uncommitted", "--quiet"]
+
+
+def _empty(root: Path) -> BenchRow:
+    bare = best_seconds(lambda: quiet([sys.executable, "-c", "pass"]), times=_TIMES)
+    seconds = best_seconds(lambda: quiet(_review(), cwd=root), times=_TIMES)
+    return BenchRow("review of no change / python -c pass", _both(seconds, bare), seconds / bare, 12.0)
+
+
+def _analysers(root: Path, folder: Path) -> list[list[str]]:
+    """The two analysers as a person would call them on the changed file, with our rules."""
+    rules, file = folder / "rules.yml", str(root / "shop.py")
+    rules.write_text(rule_document(["python"]), encoding="utf-8")
+    return [
+        [str(_BIN / "ruff"), "check", "--isolated", "--no-cache", "--quiet", file],
+        [str(_BIN / "ast-grep"), "scan", "--rule", str(rules), "--json=stream", file],
+    ]
+
+
+def _one_file(root: Path, folder: Path) -> BenchRow:
+    commands = _analysers(root, folder)
+    bare = best_seconds(lambda: [quiet(words, cwd=folder, expected=(0, 1)) for words in commands], times=_TIMES)
+    seconds = best_seconds(lambda: quiet(_review(), cwd=root, expected=(0, 1)), times=_TIMES)
+    name = "offline review of one file / ruff and ast-grep on it"
+    return BenchRow(name, _both(seconds, bare), seconds / bare, 2.0)
+
+
+def _commits(root: Path) -> BenchRow:
+    count = 40
+    make_history(root, count)
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "part.py"
+        file.write_bytes(git(root, "show", "HEAD:part0.py"))
+        ruff = [str(_BIN / "ruff"), "check", "--isolated", "--no-cache", "--quiet", str(file)]
+        bare = best_seconds(lambda: quiet(ruff, expected=(0, 1)), times=_TIMES)
+    words = [*_CODELOUPE, "commits", "--since", "2000-01-01", "--reviewer", "offline", "--quiet"]
+    seconds = best_seconds(lambda: quiet(words, cwd=root), times=3) / count
+    name = f"a commit of an offline sweep over {count} / ruff on one file"
+    return BenchRow(name, _both(seconds, bare), seconds / bare, 4.0)
+
+
+def _against_first_version(root: Path, folder: Path) -> Iterator[BenchRow]:
+    """CPU of one offline review, ours and that of version 0.1.0, by turns; nothing where git does not have it."""
+    source = Path(__file__).parent.parent
+    found = subprocess.run(["git", "archive", _FIRST_VERSION, "src"], cwd=source, capture_output=True, check=False)
+    if found.returncode:
+        return
+    first = folder / "first"
+    first.mkdir()
+    quiet(["tar", "-x", "-C", str(first)], stdin=found.stdout)
+    review = _review(program=[sys.executable, "-m", "codeloupe"])
+
+    def cpu(words: Sequence[str], **variables: str) -> float:
+        with subprocess.Popen(
+            words, cwd=root, env={**os.environ, **variables}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode not in (0, 1):
+            raise RuntimeError(f"{words[0]} ended with {process.returncode}")
+        return usage.ru_utime + usage.ru_stime
+
+    def then() -> float:
+        return cpu(review, PYTHONPATH=str(first / "src"), CODELOUPE_HOME=str(folder / "first-state"))
+
+    then()
+    turns = [(cpu(review), then(), sum(map(cpu, _analysers(root, folder)))) for _ in range(_TURNS)]
+    ours, theirs, analysers = (min(turn[side] for turn in turns) for side in range(3))
+    detail = f"{_both(ours - analysers, theirs - analysers)}, least of {_TURNS} turns, without what the analysers take"
+    name = "own CPU of an offline review of one file / version 0.1.0"
+    yield BenchRow(name, detail, (ours - analysers) / (theirs - analysers), 0.7)
+
+
+def _both(seconds: float, bare: float) -> str:
+    return f"{seconds * 1000:.0f} ms / {bare * 1000:.0f} ms"
