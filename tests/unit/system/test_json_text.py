@@ -116,7 +116,7 @@ def test_of_very_many_values_a_thousand_are_read(piece: str, count: int) -> None
     assert len(found(piece * (300_000 // len(piece)))) == count
 
 
-@each("piece", ["[", "{", '{"'])
+@each("piece", ["[", '{"a":'])
 def test_a_text_of_nothing_but_beginnings_is_too_deep(piece: str) -> None:
     with pytest.raises(ValueError, match="nested more than 100 levels deep"):
         found(piece * (300_000 // len(piece)))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from codeloupe.engine.parse.critique import CritiqueAnswer, read_critique
+from codeloupe.engine.parse.claims import CritiqueAnswer, read_critique
 from codeloupe.model.pipeline import CriticVerdict
 from tests.rows import each
 from tests.unit.engine.parse.review_shapes import ENVELOPES

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import codeloupe.engine.parse
-from codeloupe.engine.parse.loose_json import MAX_CHARACTERS, CutList, CutText, JsonValue, flaw_of, scan_json
 from codeloupe.system import json_text
+from codeloupe.system.json_text import MAX_CHARACTERS, CutList, CutText, JsonValue, flaw_of, scan_json
 from tests.rows import each
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from codeloupe.engine.parse.verification import read_verification
+from codeloupe.engine.parse.claims import read_verification
 from codeloupe.model.finding import Proof, Verification
 from tests.rows import each
 from tests.unit.engine.parse.review_shapes import ENVELOPES
