@@ -24,7 +24,7 @@ FENCES = ("```", "~~~")
 
 
 class LatePattern:
-    """A pattern that is compiled with its first use: most answers are sound and need hardly any."""
+    """A pattern that is compiled when it is first used: most answers are sound and need hardly any."""
 
     def __init__(self, text: str, flags: int) -> None:
         self._arguments = (text, flags)
@@ -36,7 +36,7 @@ class LatePattern:
 
 
 def late(text: str, flags: int = 0) -> re.Pattern[str]:
-    """A pattern that is compiled with its first use; a mistake in it shows only then, so each needs a test."""
+    """A pattern that is compiled when it is first used; a mistake in it shows only then, so each needs a test."""
     return cast("re.Pattern[str]", LatePattern(text, flags))
 
 
@@ -101,9 +101,6 @@ _NEXT_KEY = late(
 _INNER_KEY = late(
     r"""[,;\n]\s*+(?:(["'“‘])([^"'“”‘’\n]{0,60})["'”’]\s*+(?::|=|(?=["'“‘]))|["'“‘]?([A-Za-z][\w-]{0,40})["'”’]?\s*+:)"""
 )
-_REST_OF_KEY = late(r"([A-Za-z][\w-]{0,40})[\"'”’]\s*+:")
-_STRICT_KEY = late(r'\s*+,?\s*+"((?:[^"\\\n]|\\.){0,200})"\s*+:\s*+')
-_TRAILING_COMMA = late(r"\s*+,\s*+\}")
 _BRACKET = late(r"[{}\[\]]")
 _WORD_CHARACTER = late(r"\w")
 _NEXT_IN_OBJECT = late(r'[{}\[\],]|"++|\\.|\n[ \t]{0,3}(?:```|~~~)|\n(?=\{)')
@@ -199,11 +196,6 @@ class JsonScan(Struct, frozen=True, kw_only=True):
     stopped: str
     dangling: str
     outside: str
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the text ends in a key, or before one of its values does."""
-        return '"' in self.dangling or any(found.truncated for found in self.values)
 
 
 class _BeyondCap(ValueError):
@@ -381,7 +373,7 @@ class _Reader:
     def read(self, start: int) -> tuple[dict[str, Any] | list[Any] | None, int]:
         """The value that begins with the bracket at `start`, None where it begins none, and where reading ended."""
         self._opened = self._depth = self._lists = 0
-        self._has_key = self._is_abandoned = self.truncated = False
+        self._is_abandoned = self.truncated = False
         try:
             return self._container(start)
         except _NoJson as prose:
@@ -442,15 +434,11 @@ class _Reader:
             key = (match[1] or match[2]).strip(_QUOTES)
             match = match if match[1] or key.lower() in _OUR_KEYS else None
         if match:
-            self._has_key = True
             value, position, is_sound = self._value(self._after_blanks(match.end()), members)
             if value is not _NOTHING:
                 members.add(key, value)
         if is_sound:
             return position
-        # What begins with a brace and has no key at all is prose.
-        if self._depth == 1 and not self._has_key:
-            raise _NoJson(position)
         end = self._member_end(position)
         members.flaw = members.flaw or f"unreadable from character {position + 1:,} to {end:,}"
         return end
@@ -562,12 +550,8 @@ class _Reader:
                 continue
             if self._surely_ends(position, known, is_first=possible is None):
                 break
-            if possible is None and (end := self._forgotten_end(start, match.start(), known)) is not None:
-                return _decoded(text[start:end]), match.start(), True
             if possible is None and _AFTER_MEMBER.match(text, position):
                 possible = match
-                if self._has_sound_members(position):
-                    break
             if first < 0:
                 first, limit = match.start(), self._limit(match.start())
         else:
@@ -615,39 +599,6 @@ class _Reader:
                 return True
         return False
 
-    def _forgotten_end(self, start: int, position: int, known: Container[str]) -> int | None:
-        """Where a string ends whose own quote was forgotten: before the comma or the line end before the next key."""
-        key = _REST_OF_KEY.match(self._text, position + 1)
-        if key is None or not _is_ours(key[1], known):
-            return None
-        before = self._text[max(start, position - 40) : position]
-        bare = before.rstrip()
-        end = position - len(before) + len(bare)
-        return end - 1 if bare.endswith(",") else end if "\n" in before[len(bare) :] else None
-
-    def _has_sound_members(self, position: int) -> bool:
-        """Whether what follows a quote is strict JSON up to the end of the object, or to a key of ours.
-
-        Without patience it is taken for that.
-        """
-        text = self._text
-        if self._patience <= 0:
-            return True
-        self._patience -= 500
-        for _ in range(5):
-            key = _STRICT_KEY.match(text, position)
-            if key is None:
-                return False
-            if key[1] in _OUR_KEYS:
-                return True
-            try:
-                _, position = _DECODER.raw_decode(text, key.end())
-            except (ValueError, RecursionError):
-                return False
-            if _AFTER_LAST.match(text, position) or _TRAILING_COMMA.match(text, position):
-                return True
-        return True
-
 
 def _is_ours(key: str, known: Container[str]) -> bool:
     return key.lower().replace("-", "_") in _OUR_KEYS and key not in known
@@ -674,7 +625,4 @@ def _decoded(raw: str) -> str:
 
 
 def _sound_escape(match: re.Match[str]) -> str:
-    escape = match[0]
-    if escape == "\\'":
-        return "'"
-    return escape if len(escape) > 1 else f"\\{escape}"
+    return "'" if match[0] == "\\'" else match[0] if len(match[0]) > 1 else f"\\{match[0]}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from codeloupe.engine.ask import INVALID_ANSWER
 from codeloupe.engine.external.command import (
@@ -24,7 +25,6 @@ from codeloupe.engine.external.command import (
     FATAL,
     MAX_OUTPUT_BYTES,
     TIMEOUT,
-    Failure,
     Reply,
     failed,
     found_program,
@@ -124,7 +124,7 @@ class CerberusReviewer:
                 return failed(FAILED, "another review became active in this session (give it one of its own)")
         waited = await gate.wait()
         if waited.exit_code in (2, 3):
-            notes.append(f"the first attempt failed: {waited.failure().reason}")
+            notes.append(f"the first attempt failed: {waited.failed().reason}")
             # Where one is active still, it is our own.
             await gate.spawn(arguments)
             waited = await gate.wait()
@@ -137,20 +137,20 @@ class CerberusReviewer:
         """
         notes = [*notes, *waited.parse_errors]
         if not waited.document:
-            return Reply(failure=waited.failure(), notes=tuple(notes), raw=waited.output)
+            return replace(waited.failed(), notes=tuple(notes), raw=waited.output)
         # Reviewers of the gate that failed are in the notes: the others made its verdict.
         answer = read_review_answer("", structured={**waited.document, "parse_errors": []})
         findings = place(answer.findings, task, reviewer=self.info.type)
-        verdict, judged, failure = waited.verdict, judge(findings, complete=True), None
+        verdict, judged, reply = waited.verdict, judge(findings, complete=True), Reply()
         if verdict is None:
-            failure = waited.failure()
+            reply = waited.failed()
         elif answer.problem is not None:
-            failure = Failure(INVALID_ANSWER, answer.problem)
+            reply = failed(INVALID_ANSWER, answer.problem)
         elif _ORDER.index(verdict) > _ORDER.index(judged):
             unlike = f"its verdict is {verdict.value}, but its findings on reviewed files give {judged.value}"
-            failure = Failure(FAILED, unlike)
-        raw = waited.output if failure else ""
-        return Reply(findings=findings, failure=failure, notes=(*notes, *answer.dropped), raw=raw)
+            reply = failed(FAILED, unlike)
+        raw = waited.output if reply.kind else ""
+        return replace(reply, findings=findings, notes=(*notes, *answer.dropped), raw=raw)
 
 
 def _refusal(task: ReviewTask) -> Reply | None:
@@ -220,19 +220,19 @@ class _Waited(Struct, frozen=True):
             for item in (listed if isinstance(listed, list) else ())
         )
 
-    def failure(self) -> Failure:
+    def failed(self) -> Reply:
         """What an ending without a verdict means."""
         code = self.exit_code
         if code == 3:
-            return Failure(TIMEOUT, TIMEOUT, "its reviewers did not finish in time (raise the time limit)")
+            return failed(TIMEOUT, TIMEOUT, "its reviewers did not finish in time (raise the time limit)")
         if code in _VERDICTS and not self.document:
-            return Failure(INVALID_ANSWER, f"invalid json: exit code {code}, but no JSON document")
+            return failed(INVALID_ANSWER, f"invalid json: exit code {code}, but no JSON document")
         if code in _VERDICTS:
             said, status = self.document.get("consensus_verdict"), self.document.get("status")
-            return Failure(FAILED, f"its exit code {code} and its verdict {said!r} (status {status!r}) do not agree")
+            return failed(FAILED, f"its exit code {code} and its verdict {said!r} (status {status!r}) do not agree")
         kind, reason = _ENDINGS.get(code, (FAILED, f"the gate ended with exit code {code}"))
         because = "; ".join(self.parse_errors) or tail(self.stderr)
-        return Failure(kind, f"{reason}: {because}" if because else reason)
+        return failed(kind, f"{reason}: {because}" if because else reason)
 
 
 class _Gate:

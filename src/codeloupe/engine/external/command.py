@@ -42,29 +42,24 @@ _DETAIL_CHARACTERS = 64 * 1024
 _log = logging.getLogger(__name__)
 
 
-class Failure(Struct, frozen=True):
-    """Why nothing, or not everything, came of it. `kind` is a short stable word, `reason` the phrase for coverage.
+class Reply(Struct, frozen=True, kw_only=True):
+    """What came of it: findings, and notes. With a `kind`, which is a short stable word, it is not a whole review.
 
-    `words` says more than the reason where there is more to say.
+    Then `reason` is the phrase for coverage, `words` says more where there is more to say, and `raw` is the output that
+    could not be read.
     """
 
-    kind: str
-    reason: str
-    words: str = ""
-
-
-class Reply(Struct, frozen=True, kw_only=True):
-    """Findings, what is missing, and what else is worth saying. `raw` is the output that could not be read."""
-
     findings: tuple[Finding, ...] = ()
-    failure: Failure | None = None
     notes: tuple[str, ...] = ()
+    kind: str = ""
+    reason: str = ""
+    words: str = ""
     raw: str = ""
 
 
 def failed(kind: str, reason: str, words: str = "") -> Reply:
     """A reply without findings."""
-    return Reply(failure=Failure(kind, reason, words))
+    return Reply(kind=kind, reason=reason, words=words)
 
 
 async def replied(asked: Callable[[], Awaitable[Reply]], reviewer: str) -> Reply:
@@ -106,13 +101,13 @@ def outcome_of(reply: Reply, task: ReviewTask, *, reviewer: str, usage: Usage, e
     for note in errors:
         emit(Warned(note.message))
     reason: str | None = None
-    if reply.failure is not None:
-        reason = shortened(redact(reply.failure.reason))
+    if reply.kind:
+        reason = shortened(redact(reply.reason))
         units = (FailedUnit(reviewer, files, reason),)
-        words = shortened(redact(reply.failure.words or reply.failure.reason))
+        words = shortened(redact(reply.words or reply.reason))
         raw, more = reply.raw[:_DETAIL_CHARACTERS], len(reply.raw) - _DETAIL_CHARACTERS
         detail = redact(f"{raw}\n[... {more:,} more characters ...]" if more > 0 else raw)
-        errors.append(ReviewError(reply.failure.kind, f"{reviewer} could not review: {words}", detail))
+        errors.append(ReviewError(reply.kind, f"{reviewer} could not review: {words}", detail))
     emit(LaneFinished(reviewer, len(reply.findings), usage.duration_seconds, reason))
     unreviewed = frozenset(files) if units and not reply.findings else frozenset()
     return ReviewerOutcome(reply.findings, 1, units, tuple(errors), usage, unreviewed)
@@ -206,22 +201,22 @@ class CommandReviewer:
             return Reply() if self._silence_is_clean else failed(INVALID_ANSWER, "empty output")
         answer = read_review_answer(output, from_program=True)
         findings = place(answer.findings, task, reviewer=self.info.type)
-        problem = _problem(completed, answer, can_block=any(finding.can_block for finding in findings))
-        return Reply(findings=findings, failure=problem, notes=answer.dropped, raw=output if problem else "")
+        reply = _judged(completed, answer, can_block=any(finding.can_block for finding in findings))
+        return replace(reply, findings=findings, notes=answer.dropped, raw=output if reply.kind else "")
 
 
-def _problem(completed: Completed, answer: ReviewAnswer, *, can_block: bool) -> Failure | None:
-    """Why an output must not count as a whole review, or None."""
+def _judged(completed: Completed, answer: ReviewAnswer, *, can_block: bool) -> Reply:
+    """Why an output must not count as a whole review, if it must not."""
     ending = _ending(completed)
     if answer.problem is not None:
-        return Failure(INVALID_ANSWER, answer.problem, f"{answer.problem}; {ending}" if completed.exit_code else "")
+        return failed(INVALID_ANSWER, answer.problem, f"{answer.problem}; {ending}" if completed.exit_code else "")
     if completed.exit_code < 0 or (completed.exit_code and not answer.findings):
-        return Failure(FAILED, ending)
+        return failed(FAILED, ending)
     if completed.exit_code and not can_block:
-        return Failure(FAILED, f"no finding on the reviewed files says why {ending}")
+        return failed(FAILED, f"no finding on the reviewed files says why {ending}")
     if answer.verdict not in (None, Verdict.PASS.value) and not can_block:
-        return Failure(FAILED, f"its verdict is {answer.verdict}, but no finding on the reviewed files says why")
-    return Failure(INVALID_ANSWER, answer.lost) if answer.lost else None
+        return failed(FAILED, f"its verdict is {answer.verdict}, but no finding on the reviewed files says why")
+    return failed(INVALID_ANSWER, answer.lost) if answer.lost else Reply()
 
 
 def _ending(completed: Completed) -> str:

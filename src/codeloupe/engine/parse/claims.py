@@ -14,7 +14,6 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.envelopes import MAX_NESTED_TEXTS, failure_in, final_results, walk
 from codeloupe.engine.parse.items import (
     EMPTY_OUTPUT,
     MAX_TEXT_CHARACTERS,
@@ -27,7 +26,17 @@ from codeloupe.engine.parse.items import (
     shown,
 )
 from codeloupe.engine.parse.sentences import is_alarming, is_doubtful, is_unfinished, says_clean, upholds
-from codeloupe.engine.parse.statements import contradiction, names_defects, says_nothing, sign_around, sign_of_failure
+from codeloupe.engine.parse.statements import (
+    MAX_NESTED_TEXTS,
+    contradiction,
+    failure_in,
+    final_results,
+    names_defects,
+    says_nothing,
+    sign_around,
+    sign_of_failure,
+    walk,
+)
 from codeloupe.model.finding import Proof, Verification
 from codeloupe.model.pipeline import CriticVerdict
 from codeloupe.system.json_text import behind_reasoning, flaw_of, late, scan_json, text_in_text, words
@@ -92,7 +101,8 @@ class _ClaimReader(ABC, Generic[T]):
             return f"invalid json: {scan.stopped}"
         claims = [claim for value in final_results([v.value for v in scan.values]) for claim in self._in_value(value)]
         plain = None if claims else self.in_words(said)
-        if scan.is_cut and not (plain and self.plain_may_be_cut):
+        is_cut = '"' in scan.dangling or any(found.truncated for found in scan.values)
+        if is_cut and not (plain and self.plain_may_be_cut):
             return TRUNCATED_JSON
         has_objects = any(isinstance(found.value, dict) for found in scan.values)
         nothing = f"missing field: {self.field}" if has_objects else NO_JSON

@@ -15,7 +15,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from codeloupe.engine.parse.envelopes import MAX_NESTED_TEXTS, failure_in, final_results, walk
 from codeloupe.engine.parse.items import (
     BODY_NAMES,
     DOUBTFUL,
@@ -42,12 +41,16 @@ from codeloupe.engine.parse.sarif import looks_like_sarif, read_sarif
 from codeloupe.engine.parse.sentences import is_alarming, is_doubtful, is_unfinished, says_clean
 from codeloupe.engine.parse.statements import (
     LIST_NAMES,
+    MAX_NESTED_TEXTS,
     Beside,
     contradiction,
     doubt_in,
+    failure_in,
+    final_results,
     names_defects,
     sign_around,
     sign_of_failure,
+    walk,
 )
 from codeloupe.model.finding import ReviewAnswer, Severity
 from codeloupe.system.json_text import (
